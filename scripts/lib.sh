@@ -1,0 +1,69 @@
+# shellcheck shell=bash
+# What the scripts beside this file share: how they fail, and how they come by what is missing.
+
+# rustup's directory is not on the path of the shell that has just installed it.
+PATH=$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin
+
+fail() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+wanted=()
+# What a script advises where there is no apt-get.
+advice_without_apt=
+
+# want "PACKAGE..." THING...: notes the Debian packages unless each thing, a command or a file, is there.
+want() {
+    local packages thing
+    read -ra packages <<<"$1"
+    shift
+    for thing; do
+        # `type -P`, because bash's own `kill` does not help a program that starts one.
+        if [[ ! -e $thing ]] && ! type -P "$thing" >/dev/null; then
+            wanted+=("${packages[@]}")
+            return
+        fi
+    done
+}
+
+want_zookeeper() {
+    want default-jre-headless java
+    # The package `zookeeper` would add a desktop Java and a daemon's scripts; the library is the whole server.
+    want libzookeeper-java /usr/share/java/zookeeper.jar
+    want libslf4j-java /usr/share/java/slf4j-simple.jar
+}
+
+# rustc calls the C compiler to link.
+want_rust() {
+    want "gcc libc6-dev" cc
+    type -P cargo >/dev/null || fail "missing: cargo. Install a Rust toolchain: https://rustup.rs"
+}
+
+install_wanted() {
+    ((${#wanted[@]} > 0)) || return 0
+    type -P apt-get >/dev/null ||
+        fail "missing, by the names of Debian's packages: ${wanted[*]}. There is no apt-get here to install them. $advice_without_apt"
+    printf '== install: %s\n' "${wanted[*]}"
+    local log
+    log=$(mktemp)
+    # A source that cannot be updated need not be the one that matters: the installation decides.
+    as_root apt-get update >"$log" 2>&1 || true
+    if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 \
+        install -y --no-install-recommends "${wanted[@]}" >>"$log" 2>&1 </dev/null; then
+        tail -n 20 "$log" >&2
+        rm -f "$log"
+        fail "apt-get could not install: ${wanted[*]}"
+    fi
+    rm -f "$log"
+}
+
+as_root() {
+    if ((EUID == 0)); then
+        "$@"
+    elif type -P sudo >/dev/null; then
+        sudo "$@"
+    else
+        fail "missing: ${wanted[*]}. As root: apt-get install --no-install-recommends ${wanted[*]}"
+    fi
+}

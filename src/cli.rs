@@ -1,0 +1,296 @@
+//! The commands and their arguments, and where each value came from.
+
+use crate::config::{Config, File, Written};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Stands in line for leadership in ZooKeeper and tells your application, over HTTP, who leads.
+///
+/// Run it beside each replica. Each member creates an ephemeral sequential znode; the lowest
+/// number leads. Ask it with `curl localhost:4040/leader`.
+#[derive(Parser)]
+#[command(version, about, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Subcommands,
+}
+
+#[derive(Subcommand)]
+enum Subcommands {
+    /// Join the election and serve the HTTP API until SIGTERM or SIGINT.
+    ///
+    /// Exits 0 after a signal, 2 if the configuration is wrong, 1 if the address cannot be bound.
+    Run(Options),
+    /// Print the effective configuration and where each value came from, or what is wrong.
+    ///
+    /// Exits 0 if `run` would accept it, else 2.
+    CheckConfig(Options),
+}
+
+/// A flag beats the environment, which beats the file, which beats the default.
+#[derive(Args)]
+struct Options {
+    /// A TOML file; config/bellwether.toml documents every key [file: none]
+    #[arg(long, env = "BELLWETHER_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// ZooKeeper's servers, host:port,host:port/chroot [default: 127.0.0.1:2181] [key: zookeeper.servers]
+    #[arg(long, env = "BELLWETHER_ZOOKEEPER", value_name = "SERVERS")]
+    zookeeper: Option<String>,
+    /// The group's path in ZooKeeper [default: /election] [key: election.path]
+    #[arg(long, env = "BELLWETHER_ELECTION", value_name = "PATH")]
+    election: Option<String>,
+    /// The start of the members' znodes' names [default: leader_] [key: election.prefix]
+    #[arg(long, env = "BELLWETHER_PREFIX", value_name = "PREFIX")]
+    prefix: Option<String>,
+    /// This member's name [default: $POD_NAME, else the host's name] [key: member.id]
+    #[arg(long, env = "BELLWETHER_ID", value_name = "NAME")]
+    id: Option<String>,
+    /// Where the application can be reached; told to the others [default: none] [key: member.address]
+    #[arg(long, env = "BELLWETHER_ADDRESS", value_name = "ADDRESS")]
+    address: Option<String>,
+    /// Metadata told to the others; may be given again [key: member.labels]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// The session timeout to ask for: 500ms, 10s, 2m [default: 10s] [key: zookeeper.session_timeout]
+    #[arg(long, env = "BELLWETHER_SESSION_TIMEOUT", value_name = "DURATION")]
+    session_timeout: Option<String>,
+    /// The largest tickTime among the servers, for the lease's margin [default: 2s] [key: zookeeper.tick_time]
+    #[arg(long, env = "BELLWETHER_TICK_TIME", value_name = "DURATION")]
+    tick_time: Option<String>,
+    /// The longest time between two signs of life [default: a tenth of the session timeout] [key: lease.heartbeat]
+    #[arg(long, env = "BELLWETHER_HEARTBEAT", value_name = "DURATION")]
+    heartbeat: Option<String>,
+    /// Where to serve the application's API [default: 127.0.0.1:4040] [key: http.listen]
+    #[arg(long, env = "BELLWETHER_LISTEN", value_name = "IP:PORT")]
+    listen: Option<String>,
+    /// How to write the log, to stderr; its level is RUST_LOG or log.level [default: text] [key: log.format]
+    #[arg(long, env = "BELLWETHER_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<String>,
+}
+
+/// What to do.
+pub enum Command {
+    Run(Effective),
+    CheckConfig(Effective),
+}
+
+/// The configuration that results from all that was written.
+pub struct Effective {
+    pub config: Config,
+    pub log_format: LogFormat,
+    pub log_level: String,
+    /// Key, value, and where it came from.
+    pub origins: Vec<(&'static str, String, Origin)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Flag(&'static str),
+    Environment(&'static str),
+    File(PathBuf),
+    Default,
+}
+
+/// Reads the command line, and the environment and the file it names.
+///
+/// # Errors
+/// One sentence that says what is wrong with the configuration. Wrong usage of the command line
+/// itself ends the process with exit code 2, `--help` and `--version` with 0.
+pub fn read() -> Result<Command, String> {
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let (_, given) = matches.subcommand().expect("clap demands a command");
+    match cli.command {
+        Subcommands::Run(options) => effective(options, given).map(Command::Run),
+        Subcommands::CheckConfig(options) => effective(options, given).map(Command::CheckConfig),
+    }
+}
+
+fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> {
+    let file = match &options.config {
+        Some(path) => {
+            let name = path.display();
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| format!("--config: cannot read {name}: {error}"))?;
+            toml::from_str(&text).map_err(|error| format!("{name} makes no sense: {error}"))?
+        }
+        None => File::default(),
+    };
+    let mut layers = Layers { given, file: options.config.unwrap_or_default(), origins: vec![] };
+    let servers = layers.pick(
+        ("zookeeper.servers", "zookeeper", "BELLWETHER_ZOOKEEPER"),
+        options.zookeeper,
+        file.zookeeper.servers,
+        "127.0.0.1:2181",
+    );
+    let session_timeout = layers.pick(
+        ("zookeeper.session_timeout", "session_timeout", "BELLWETHER_SESSION_TIMEOUT"),
+        options.session_timeout,
+        file.zookeeper.session_timeout,
+        "10s",
+    );
+    let tick_time = layers.pick(
+        ("zookeeper.tick_time", "tick_time", "BELLWETHER_TICK_TIME"),
+        options.tick_time,
+        file.zookeeper.tick_time,
+        "2s",
+    );
+    let heartbeat = layers.pick(
+        ("lease.heartbeat", "heartbeat", "BELLWETHER_HEARTBEAT"),
+        options.heartbeat,
+        file.lease.heartbeat,
+        A_TENTH,
+    );
+    let path = layers.pick(
+        ("election.path", "election", "BELLWETHER_ELECTION"),
+        options.election,
+        file.election.path,
+        "/election",
+    );
+    let prefix = layers.pick(
+        ("election.prefix", "prefix", "BELLWETHER_PREFIX"),
+        options.prefix,
+        file.election.prefix,
+        "leader_",
+    );
+    let id = layers.pick(
+        ("member.id", "id", "BELLWETHER_ID"),
+        options.id,
+        file.member.id,
+        &default_id(),
+    );
+    let address = layers.pick(
+        ("member.address", "address", "BELLWETHER_ADDRESS"),
+        options.address,
+        file.member.address,
+        "",
+    );
+    let labels = layers.pick_labels(options.labels, file.member.labels);
+    let listen = layers.pick(
+        ("http.listen", "listen", "BELLWETHER_LISTEN"),
+        options.listen,
+        file.http.listen,
+        "127.0.0.1:4040",
+    );
+    let log_format = layers.pick(
+        ("log.format", "log_format", "BELLWETHER_LOG_FORMAT"),
+        options.log_format,
+        file.log.format,
+        "text",
+    );
+    let log_level = layers.pick_level(file.log.level);
+    let log_format = LogFormat::from_str(&log_format, true)
+        .map_err(|_| format!("log.format {log_format:?} must be \"text\" or \"json\""))?;
+    let written = Written {
+        servers,
+        session_timeout,
+        tick_time,
+        path,
+        prefix,
+        id,
+        address: Some(address),
+        labels,
+        heartbeat: Some(heartbeat).filter(|heartbeat| heartbeat != A_TENTH),
+        listen,
+    };
+    let config = Config::new(&written)?;
+    Ok(Effective { config, log_format, log_level, origins: layers.origins })
+}
+
+const A_TENTH: &str = "a tenth of zookeeper.session_timeout";
+
+struct Layers<'a> {
+    given: &'a ArgMatches,
+    file: PathBuf,
+    origins: Vec<(&'static str, String, Origin)>,
+}
+
+impl Layers<'_> {
+    fn pick(
+        &mut self,
+        (key, arg, variable): (&'static str, &'static str, &'static str),
+        given: Option<String>,
+        in_file: Option<String>,
+        default: &str,
+    ) -> String {
+        let (value, origin) = match (given, in_file) {
+            (Some(value), _) => match self.given.value_source(arg) {
+                Some(ValueSource::EnvVariable) => (value, Origin::Environment(variable)),
+                _ => (value, Origin::Flag(arg)),
+            },
+            (None, Some(value)) => (value, Origin::File(self.file.clone())),
+            (None, None) => (default.to_owned(), Origin::Default),
+        };
+        self.origins.push((key, value.clone(), origin));
+        value
+    }
+
+    fn pick_labels(
+        &mut self,
+        given: Vec<(String, String)>,
+        in_file: Option<BTreeMap<String, String>>,
+    ) -> BTreeMap<String, String> {
+        let (labels, origin) = match in_file {
+            _ if !given.is_empty() => (given.into_iter().collect(), Origin::Flag("label")),
+            Some(labels) => (labels, Origin::File(self.file.clone())),
+            None => (BTreeMap::new(), Origin::Default),
+        };
+        let shown: Vec<_> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        self.origins.push(("member.labels", shown.join(","), origin));
+        labels
+    }
+
+    fn pick_level(&mut self, in_file: Option<String>) -> String {
+        let (level, origin) = match (std::env::var("RUST_LOG"), in_file) {
+            (Ok(level), _) if !level.is_empty() => (level, Origin::Environment("RUST_LOG")),
+            (_, Some(level)) => (level, Origin::File(self.file.clone())),
+            (_, None) => ("info".to_owned(), Origin::Default),
+        };
+        self.origins.push(("log.level", level.clone(), origin));
+        level
+    }
+}
+
+fn label(written: &str) -> Result<(String, String), String> {
+    match written.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("a label is KEY=VALUE, such as zone=eu-1".into()),
+    }
+}
+
+fn default_id() -> String {
+    match std::env::var("POD_NAME") {
+        Ok(pod) if !pod.is_empty() => pod,
+        _ => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+    }
+}
+
+impl fmt::Display for Effective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (key, value, origin) in &self.origins {
+            let value = if value.is_empty() { "(none)" } else { value };
+            writeln!(f, "{key:<26} {value:<40} {origin}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => write!(f, "flag --{}", flag.replace('_', "-")),
+            Self::Environment(variable) => write!(f, "environment {variable}"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}

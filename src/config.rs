@@ -1,0 +1,337 @@
+//! What the operator wrote: plain data, with its relations checked before anything is begun.
+
+use crate::election::{Margins, MemberId, Profile};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The configuration file. Every key may be left out; an unknown one is an error.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct File {
+    pub zookeeper: ZookeeperKeys,
+    pub election: ElectionKeys,
+    pub member: MemberKeys,
+    pub lease: LeaseKeys,
+    pub http: HttpKeys,
+    pub log: LogKeys,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ZookeeperKeys {
+    pub servers: Option<String>,
+    pub session_timeout: Option<String>,
+    pub tick_time: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ElectionKeys {
+    pub path: Option<String>,
+    pub prefix: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemberKeys {
+    pub id: Option<String>,
+    pub address: Option<String>,
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LeaseKeys {
+    pub heartbeat: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpKeys {
+    pub listen: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogKeys {
+    pub format: Option<String>,
+    pub level: Option<String>,
+}
+
+/// Everything the daemon needs to know, parsed and checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub settings: Settings,
+    /// The election's path as it was configured, without the connect string's chroot.
+    pub election: String,
+    pub profile: Profile,
+    pub margins: Margins,
+    pub listen: SocketAddr,
+}
+
+/// What the election needs of ZooKeeper.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub zookeeper: Zookeeper,
+    /// The election's full path, the connect string's chroot included.
+    pub root: String,
+    pub prefix: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Zookeeper {
+    /// `host:port,host:port`, without a chroot.
+    pub hosts: String,
+    pub session_timeout: Duration,
+}
+
+/// The values as they were written, before anything is made of them.
+#[derive(Clone, Debug)]
+pub struct Written {
+    pub servers: String,
+    pub session_timeout: String,
+    pub tick_time: String,
+    pub path: String,
+    pub prefix: String,
+    pub id: String,
+    pub address: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    /// A tenth of the session timeout if nothing is written.
+    pub heartbeat: Option<String>,
+    pub listen: String,
+}
+
+/// The largest data a member may have to write, its own and a leader's of the same size.
+const LARGEST_DATA: usize = 1024;
+
+impl Config {
+    /// Parses every value and checks their relations.
+    ///
+    /// # Errors
+    /// One sentence that names the key, what is wrong with it, and how to mend it.
+    pub fn new(written: &Written) -> Result<Self, String> {
+        let (hosts, chroot) = servers(&written.servers)?;
+        znode_path("election.path", &written.path)?;
+        if written.path == "/" {
+            return Err("election.path is \"/\", which holds all of ZooKeeper: give the election \
+                        a path of its own, such as \"/election\""
+                .into());
+        }
+        if !is_prefix(&written.prefix) {
+            return Err(format!(
+                "election.prefix {:?} cannot begin a znode's name: use visible characters \
+                 without \"/\", such as \"leader_\"",
+                written.prefix
+            ));
+        }
+        let session_timeout = span("zookeeper.session_timeout", &written.session_timeout)?;
+        let tick_time = span("zookeeper.tick_time", &written.tick_time)?;
+        let heartbeat = match &written.heartbeat {
+            Some(heartbeat) => span("lease.heartbeat", heartbeat)?,
+            None => session_timeout / 10,
+        };
+        let margins = Margins { heartbeat, half_tick: tick_time / 2 };
+        if margins.term(session_timeout).is_none() {
+            return Err(format!(
+                "zookeeper.session_timeout = {session_timeout:?} leaves no useful lease with \
+                 zookeeper.tick_time = {tick_time:?} and lease.heartbeat = {heartbeat:?}: it must \
+                 be at least {:?} (or lower the others, if the servers allow it)",
+                margins.least_session_timeout()
+            ));
+        }
+        let id = MemberId::new(&written.id).ok_or_else(|| {
+            format!(
+                "member.id {:?} must be 1 to 253 visible ASCII characters without spaces: it is \
+                 read in logs and compared with host names",
+                written.id
+            )
+        })?;
+        let address = written.address.clone().filter(|address| !address.is_empty());
+        let profile = Profile { id, address, labels: written.labels.clone() };
+        check_size(&profile, &written.prefix)?;
+        let listen = written.listen.parse().map_err(|_| {
+            format!(
+                "http.listen {:?} is no address: write IP:PORT, such as 127.0.0.1:4040",
+                written.listen
+            )
+        })?;
+        let root = format!("{chroot}{}", written.path);
+        let zookeeper = Zookeeper { hosts, session_timeout };
+        let settings = Settings { zookeeper, root, prefix: written.prefix.clone() };
+        Ok(Self { settings, election: written.path.clone(), profile, margins, listen })
+    }
+}
+
+/// Splits a connect string into its servers and its chroot.
+fn servers(written: &str) -> Result<(String, &str), String> {
+    let wrong = |why: &str| {
+        Err(format!(
+            "zookeeper.servers {written:?} {why}: write host:port,host:port/chroot, such as \
+             zk-0:2181,zk-1:2181,zk-2:2181"
+        ))
+    };
+    let (hosts, chroot) = match written.find('/') {
+        Some(at) => written.split_at(at),
+        None => (written, ""),
+    };
+    let chroot = if chroot == "/" { "" } else { chroot };
+    if !chroot.is_empty() {
+        znode_path("zookeeper.servers", chroot)?;
+    }
+    for host in hosts.split(',') {
+        let (name, port) = match host.rsplit_once(':') {
+            Some((name, port)) if !name.contains(':') || name.ends_with(']') => (name, port),
+            Some(_) => return wrong("has an IPv6 address without brackets"),
+            None => (host, "2181"),
+        };
+        if name.is_empty() {
+            return wrong("has an empty host");
+        }
+        if !name.chars().all(|c| c.is_ascii_graphic()) {
+            return wrong("has a host with unprintable characters or spaces");
+        }
+        if !port.parse().is_ok_and(|port: u16| port > 0) {
+            return wrong("has a port that is no number from 1 to 65535");
+        }
+    }
+    Ok((hosts.to_owned(), chroot))
+}
+
+/// The rules of ZooKeeper's own `PathUtils.validatePath`.
+fn znode_path(key: &str, path: &str) -> Result<(), String> {
+    let wrong = |why: &str| Err(format!("{key}: the path {path:?} {why}"));
+    if !path.starts_with('/') {
+        return wrong("must start with \"/\"");
+    }
+    if path.len() > 1 && path.ends_with('/') {
+        return wrong("must not end with \"/\"");
+    }
+    if path.contains("//") {
+        return wrong("has an empty part");
+    }
+    if path.split('/').any(|part| part == "." || part == "..") {
+        return wrong("has a part \".\" or \"..\", which ZooKeeper refuses");
+    }
+    if path.chars().any(is_refused) {
+        return wrong("has a character that ZooKeeper refuses");
+    }
+    if path == "/zookeeper" || path.starts_with("/zookeeper/") {
+        return wrong("is reserved for ZooKeeper itself");
+    }
+    Ok(())
+}
+
+fn is_refused(c: char) -> bool {
+    matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{f000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+}
+
+fn is_prefix(prefix: &str) -> bool {
+    !prefix.is_empty()
+        && prefix.len() <= 200
+        && !prefix.contains('/')
+        && !prefix.chars().any(|c| is_refused(c) || c.is_whitespace())
+}
+
+fn span(key: &str, written: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(written) {
+        Ok(span) if (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span) => {
+            Ok(span)
+        }
+        Ok(_) => Err(format!("{key} = {written:?} must lie between 1ms and 1 day")),
+        Err(error) => {
+            Err(format!("{key} = {written:?} is no duration ({error}): write 500ms, 10s or 2m"))
+        }
+    }
+}
+
+/// A follower writes its own profile and the leader's, which may be as large as its own.
+fn check_size(profile: &Profile, prefix: &str) -> Result<(), String> {
+    let text = |text: &str| serde_json::to_string(text).map_or(0, |json| json.len());
+    let labels: usize = profile.labels.iter().map(|(k, v)| text(k) + text(v) + 2).sum();
+    let address = profile.address.as_deref().map_or(4, text);
+    let fixed = r#"{"id":,"address":,"labels":{},"leader":}"#.len();
+    let own = fixed + text(profile.id.as_str()) + address + labels;
+    let znode = text(prefix) + 10 + r#","znode":,"token":18446744073709551615"#.len();
+    let all = 2 * own + znode;
+    if all <= LARGEST_DATA {
+        return Ok(());
+    }
+    Err(format!(
+        "member.id, member.address and member.labels together are {all} bytes in a znode (told \
+         once for the member and once for the leader), and at most {LARGEST_DATA} are allowed: \
+         shorten member.labels"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written() -> Written {
+        Written {
+            servers: "127.0.0.1:2181".into(),
+            session_timeout: "10s".into(),
+            tick_time: "2s".into(),
+            path: "/election".into(),
+            prefix: "leader_".into(),
+            id: "a".into(),
+            address: None,
+            labels: BTreeMap::new(),
+            heartbeat: None,
+            listen: "127.0.0.1:4040".into(),
+        }
+    }
+
+    fn error(change: impl FnOnce(&mut Written)) -> String {
+        let mut written = written();
+        change(&mut written);
+        Config::new(&written).expect_err("this is no configuration")
+    }
+
+    #[test]
+    fn the_defaults_make_sense() {
+        let config = Config::new(&written()).unwrap();
+        assert_eq!(config.settings.root, "/election");
+        assert_eq!(config.margins.heartbeat, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_chroot_leads_the_path() {
+        let servers = "a:1,[::1]:2,c/deep/root".to_owned();
+        let config = Config::new(&Written { servers, ..written() }).unwrap();
+        assert_eq!(config.settings.zookeeper.hosts, "a:1,[::1]:2,c");
+        assert_eq!(config.settings.root, "/deep/root/election");
+        assert_eq!(config.election, "/election");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_key() {
+        for servers in ["", "a:0", "a:x", ":1", "a:1,,b:2", "a:1/../b", "::1:2181", "a b:1"] {
+            let error = error(|w| w.servers = servers.into());
+            assert!(error.contains("zookeeper.servers"), "{servers}: {error}");
+        }
+        for path in ["", "x", "/", "/a/", "/a//b", "/a/./b", "/..", "/a\u{1}", "/zookeeper/x"] {
+            let error = error(|w| w.path = path.into());
+            assert!(error.contains("election.path"), "{path}: {error}");
+        }
+        for prefix in ["", "a/b", "a b", "\u{0}"] {
+            assert!(error(|w| w.prefix = prefix.into()).contains("election.prefix"));
+        }
+        for id in ["", "a b", "ä"] {
+            assert!(error(|w| w.id = id.into()).contains("member.id"));
+        }
+        assert!(error(|w| w.tick_time = "soon".into()).contains("zookeeper.tick_time"));
+        assert!(error(|w| w.session_timeout = "0s".into()).contains("zookeeper.session_timeout"));
+        assert!(error(|w| w.listen = "4040".into()).contains("http.listen"));
+        assert!(error(|w| w.address = Some("x".repeat(600))).contains("1024"));
+    }
+
+    #[test]
+    fn a_session_too_short_for_a_lease_is_refused_with_the_least_that_would_do() {
+        let error = error(|w| w.session_timeout = "1s".into());
+        assert!(error.contains("zookeeper.session_timeout = 1s"), "{error}");
+        assert!(error.contains("at least"), "{error}");
+    }
+}

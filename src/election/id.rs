@@ -1,0 +1,136 @@
+//! Names and numbers of the protocol. Each is its own type, because each has its own order.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The name an operator gave a member.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MemberId(Arc<str>);
+
+/// What a member tells the others about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Profile {
+    pub id: MemberId,
+    /// Where its application can be reached.
+    pub address: Option<String>,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// The number ZooKeeper appended to a znode's name. Order in it is order in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sequence(i32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub i64);
+
+/// The zxid which created the leader's znode. It grows from one leader to the next, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FencingToken(pub u64);
+
+impl MemberId {
+    /// `None` unless the name is 1 to 253 visible ASCII characters: it is read in logs and
+    /// compared with host names.
+    pub fn new(name: &str) -> Option<Self> {
+        let visible = name.chars().all(|c| c.is_ascii_graphic());
+        (visible && (1..=253).contains(&name.len())).then(|| Self(name.into()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Sequence {
+    /// ZooKeeper's counter sticks here: beyond it paths repeat and numbers turn negative.
+    pub const LAST: i32 = i32::MAX;
+
+    /// `None` for a negative number: the counter has run over, and order means nothing any more.
+    pub fn new(number: i32) -> Option<Self> {
+        (number >= 0).then_some(Self(number))
+    }
+
+    pub fn number(self) -> i32 {
+        self.0
+    }
+
+    /// Reads the sequence off a znode's name. `None` if no member of this election is so called.
+    pub fn of_name(name: &str, prefix: &str) -> Option<Self> {
+        let digits = name.strip_prefix(prefix)?;
+        let ten = digits.len() == 10 && digits.bytes().all(|b| b.is_ascii_digit());
+        if ten { digits.parse().ok().and_then(Self::new) } else { None }
+    }
+
+    /// The name of the znode with this sequence.
+    pub fn name(self, prefix: &str) -> String {
+        format!("{prefix}{:010}", self.0)
+    }
+}
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ten_digits_behind_the_prefix_make_a_member() {
+        let number = |name| Sequence::of_name(name, "leader_").map(Sequence::number);
+        assert_eq!(number("leader_0000000007"), Some(7));
+        assert_eq!(number("leader_2147483647"), Some(Sequence::LAST));
+        for stranger in [
+            "leader_",
+            "leader_foo",
+            "leader_123",
+            "leader_00000000071",
+            "leader_-2147483648",
+            "leader_+000000007",
+            "leader_2147483648",
+            "leader_000000000٧",
+            "n_0000000000",
+            "_c_5f9a-latch-0000000003",
+            "0000000007",
+            "",
+        ] {
+            assert_eq!(number(stranger), None, "{stranger}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_read_back_as_it_was_written() {
+        for n in [0, 7, Sequence::LAST] {
+            let sequence = Sequence::new(n).unwrap();
+            assert_eq!(Sequence::of_name(&sequence.name("n_"), "n_"), Some(sequence));
+        }
+    }
+
+    #[test]
+    fn an_id_is_visible_and_neither_empty_nor_endless() {
+        assert!(MemberId::new("pod-0.app").is_some());
+        for bad in ["", "a b", "a\n", "ä", "\u{0}", &"x".repeat(254)] {
+            assert!(MemberId::new(bad).is_none(), "{bad:?}");
+        }
+    }
+}

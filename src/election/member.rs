@@ -1,0 +1,525 @@
+//! One member: where it stands, and what it does about what it hears.
+
+use super::lease::Rhythm;
+use super::{
+    Action, Announcement, Event, FencingToken, Lease, Line, Margins, Moment, Place, Profile,
+    Sequence, SessionId, Term, Ticket,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    profile: Arc<Profile>,
+    margins: Margins,
+    phase: Phase,
+    index: u64,
+}
+
+/// Each phase holds just what is known in it, so that nothing stale can be read in another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// No session.
+    Away,
+    /// The servers grant too short a session to lead in; we ask again later.
+    Refused { until: Moment },
+    /// A session, but no ticket.
+    Arriving { session: Session },
+    /// A ticket; whoever is ahead is not known yet.
+    Looking { session: Session, ticket: Ticket, heard: Heard },
+    /// Somebody is ahead.
+    Following { session: Session, ticket: Ticket, ahead: Ahead, heard: Heard },
+    /// Nobody is ahead, and nobody ever will be again; but no quorum has lately said so.
+    Claiming { session: Session, ticket: Ticket },
+    /// Nobody is ahead, and a quorum has lately heard from us.
+    Leading { session: Session, lease: Lease, ticket: Ticket },
+    /// Out of the line, for good.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Session {
+    id: SessionId,
+    /// What a committed write is worth, at the smallest timeout this session ever had.
+    term: Term,
+    rhythm: Rhythm,
+    beat: Beat,
+}
+
+/// The one sign of life that may be under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Beat {
+    Sent(Moment),
+    Answered(Moment),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Ahead {
+    predecessor: Sequence,
+    /// Who stood first when the line was read, or `None` once that znode is gone.
+    head: Option<Sequence>,
+}
+
+/// What the line has told us.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Heard {
+    Nothing,
+    Leads(Announcement),
+    /// The last leader we heard of has left the line; only a newer one is news.
+    Left(FencingToken),
+}
+
+/// What a member may tell its application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    profile: Arc<Profile>,
+    phase: Phase,
+    index: u64,
+}
+
+/// A standing, judged at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    Leader {
+        announcement: Announcement,
+        left: Duration,
+    },
+    /// First in the line without a live lease: nobody leads, as far as we know.
+    Candidate,
+    Follower {
+        heard: Option<Announcement>,
+    },
+    Absent,
+}
+
+type Next = (Phase, Vec<Action>);
+
+impl Member {
+    pub fn new(profile: Arc<Profile>, margins: Margins) -> Self {
+        Self { profile, margins, phase: Phase::Away, index: 1 }
+    }
+
+    /// The first wish of a member.
+    pub fn start(&self) -> Vec<Action> {
+        vec![Action::OpenSession]
+    }
+
+    pub fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
+        let told = self.told();
+        let phase = std::mem::replace(&mut self.phase, Phase::Gone);
+        let (phase, actions) = self.transition(phase, now, event);
+        self.phase = phase;
+        self.index += u64::from(self.told() != told);
+        actions
+    }
+
+    /// When to be told [`Event::Woke`].
+    pub fn wake_at(&self) -> Option<Moment> {
+        let beat_due = |session: &Session| match session.beat {
+            Beat::Answered(at) => Some(at.after(self.margins.pace())),
+            Beat::Sent(_) => None,
+        };
+        match &self.phase {
+            Phase::Away | Phase::Arriving { .. } | Phase::Looking { .. } | Phase::Gone => None,
+            Phase::Refused { until } => Some(*until),
+            Phase::Following { session, .. } | Phase::Claiming { session, .. } => beat_due(session),
+            Phase::Leading { session, lease, .. } => {
+                Some(beat_due(session).map_or(lease.until(), |due| due.min(lease.until())))
+            }
+        }
+    }
+
+    pub fn standing(&self) -> Standing {
+        Standing { profile: self.profile.clone(), phase: self.phase.clone(), index: self.index }
+    }
+
+    fn told(&self) -> Option<Announcement> {
+        match &self.phase {
+            Phase::Leading { ticket, .. } => {
+                Some(Announcement { leader: self.profile.clone(), ticket: *ticket })
+            }
+            Phase::Looking { heard, .. } | Phase::Following { heard, .. } => heard.leader(),
+            Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Arriving { .. }
+            | Phase::Claiming { .. }
+            | Phase::Gone => None,
+        }
+    }
+
+    fn transition(&self, phase: Phase, now: Moment, event: Event) -> Next {
+        match event {
+            Event::SessionOpened { session, timeout, sent_at } => {
+                self.arrive(phase, session, timeout, sent_at, now)
+            }
+            Event::SessionResumed { timeout } => self.resume(phase, timeout, now),
+            Event::SessionLost => Self::lose_session(phase),
+            Event::TicketDrawn(ticket) => Self::enter(phase, ticket),
+            Event::TicketLost => Self::lose_ticket(phase),
+            Event::LineRead(line) => self.take_place(phase, &line, now),
+            Event::PredecessorRead { predecessor, says } => {
+                Self::hear_predecessor(phase, predecessor, says, now)
+            }
+            Event::PredecessorGone(predecessor) => Self::move_up(phase, predecessor),
+            Event::HeadRead { head, says, sent_at } => {
+                self.hear_head(phase, head, says, sent_at, now)
+            }
+            Event::HeadGone { head, sent_at } => self.miss_head(phase, head, sent_at),
+            Event::Committed { sent_at } => self.lead(phase, sent_at, now),
+            Event::Woke => self.wake(phase, now),
+            Event::Stop => (Phase::Gone, vec![Action::CloseSession]),
+        }
+    }
+
+    fn arrive(
+        &self,
+        phase: Phase,
+        id: SessionId,
+        timeout: Duration,
+        sent_at: Moment,
+        now: Moment,
+    ) -> Next {
+        let Phase::Away = phase else { return stay(phase) };
+        let Some(term) = self.margins.term(timeout) else { return self.refuse(now) };
+        let session =
+            Session { id, term, rhythm: Rhythm::begun(sent_at), beat: Beat::Answered(sent_at) };
+        (Phase::Arriving { session }, vec![Action::DrawTicket])
+    }
+
+    /// A resumed session is worth no more than the smallest timeout it ever had.
+    fn resume(&self, mut phase: Phase, timeout: Duration, now: Moment) -> Next {
+        let Some(session) = phase.session_mut() else { return stay(phase) };
+        let Some(term) = self.margins.term(timeout) else { return self.refuse(now) };
+        session.term = session.term.min(term);
+        if let Phase::Leading { lease, .. } = &mut phase {
+            *lease = lease.cut_to(term);
+        }
+        stay(phase)
+    }
+
+    fn refuse(&self, now: Moment) -> Next {
+        let until = now.after(10 * self.margins.heartbeat);
+        (Phase::Refused { until }, vec![Action::CloseSession])
+    }
+
+    fn lose_session(phase: Phase) -> Next {
+        match phase {
+            Phase::Gone | Phase::Refused { .. } => stay(phase),
+            Phase::Away
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
+            | Phase::Following { .. }
+            | Phase::Claiming { .. }
+            | Phase::Leading { .. } => (Phase::Away, vec![Action::OpenSession]),
+        }
+    }
+
+    fn enter(phase: Phase, ticket: Ticket) -> Next {
+        let Phase::Arriving { session } = phase else { return stay(phase) };
+        (Phase::Looking { session, ticket, heard: Heard::Nothing }, vec![Action::ReadLine])
+    }
+
+    fn lose_ticket(mut phase: Phase) -> Next {
+        let Some(&mut mut session) = phase.session_mut() else { return stay(phase) };
+        // What was under way concerned the old znode, and its answer is not waited for.
+        let (Beat::Sent(at) | Beat::Answered(at)) = session.beat;
+        session.beat = Beat::Answered(at);
+        (Phase::Arriving { session }, vec![Action::DrawTicket])
+    }
+
+    fn take_place(&self, phase: Phase, line: &Line, now: Moment) -> Next {
+        let (mut session, ticket, heard, watched) = match phase {
+            Phase::Looking { session, ticket, heard } => (session, ticket, heard, None),
+            Phase::Following { session, ticket, ahead, heard } => {
+                (session, ticket, heard, Some(ahead.predecessor))
+            }
+            Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Arriving { .. }
+            | Phase::Claiming { .. }
+            | Phase::Leading { .. }
+            | Phase::Gone => return stay(phase),
+        };
+        match line.place_of(ticket.sequence) {
+            Place::First => {
+                let announcement = Announcement { leader: self.profile.clone(), ticket };
+                session.beat = Beat::Sent(now);
+                let claim = Action::Claim { announcement, sent_at: now };
+                (Phase::Claiming { session, ticket }, vec![claim])
+            }
+            Place::Behind { predecessor, head } => {
+                let mut actions = vec![];
+                if watched != Some(predecessor) {
+                    actions.push(Action::WatchPredecessor(predecessor));
+                }
+                if head != predecessor && !matches!(heard, Heard::Leads(_)) {
+                    session.beat = Beat::Sent(now);
+                    actions.push(Action::ReadHead { head, sent_at: now });
+                }
+                let ahead = Ahead { predecessor, head: Some(head) };
+                (Phase::Following { session, ticket, ahead, heard }, actions)
+            }
+            Place::Nowhere => (Phase::Arriving { session }, vec![Action::DrawTicket]),
+        }
+    }
+
+    fn hear_predecessor(
+        phase: Phase,
+        from: Sequence,
+        says: Option<Announcement>,
+        now: Moment,
+    ) -> Next {
+        let Phase::Following { ahead, .. } = &phase else { return stay(phase) };
+        if ahead.predecessor == from { Self::hear(phase, from, says, now) } else { stay(phase) }
+    }
+
+    fn hear_head(
+        &self,
+        phase: Phase,
+        head: Sequence,
+        says: Option<Announcement>,
+        sent_at: Moment,
+        now: Moment,
+    ) -> Next {
+        Self::hear(self.answered(phase, sent_at), head, says, now)
+    }
+
+    /// Passes news on to whoever stands behind us; old news stops here. So does news of a leader
+    /// who would stand behind the one who names it: whoever leads stands first.
+    fn hear(phase: Phase, from: Sequence, says: Option<Announcement>, now: Moment) -> Next {
+        let Phase::Following { session, ticket, ahead, heard } = phase else { return stay(phase) };
+        let is_news = |says: &Announcement| {
+            says.ticket.sequence <= from
+                && heard.token().is_none_or(|token| says.ticket.token > token)
+        };
+        match says.filter(is_news) {
+            Some(announcement) => {
+                let heard = Heard::Leads(announcement.clone());
+                let pass_on = Action::PassOn { announcement, sent_at: now };
+                (Phase::Following { session, ticket, ahead, heard }, vec![pass_on])
+            }
+            None => stay(Phase::Following { session, ticket, ahead, heard }),
+        }
+    }
+
+    /// The head is gone. The word of who is next is on its way down the line; if it is held up,
+    /// we read the line ourselves when we wake.
+    fn miss_head(&self, phase: Phase, gone: Sequence, sent_at: Moment) -> Next {
+        match self.answered(phase, sent_at) {
+            Phase::Following { session, ticket, ahead, heard } => {
+                let head = ahead.head.filter(|head| *head != gone);
+                let ahead = Ahead { head, ..ahead };
+                stay(Phase::Following { session, ticket, ahead, heard: heard.without(gone) })
+            }
+            phase @ (Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
+            | Phase::Claiming { .. }
+            | Phase::Leading { .. }
+            | Phase::Gone) => stay(phase),
+        }
+    }
+
+    fn move_up(phase: Phase, gone: Sequence) -> Next {
+        let Phase::Following { session, ticket, ahead, heard } = phase else { return stay(phase) };
+        if ahead.predecessor != gone {
+            return stay(Phase::Following { session, ticket, ahead, heard });
+        }
+        (Phase::Looking { session, ticket, heard: heard.without(gone) }, vec![Action::ReadLine])
+    }
+
+    fn lead(&self, phase: Phase, sent_at: Moment, now: Moment) -> Next {
+        match self.answered(phase, sent_at) {
+            Phase::Claiming { session, ticket } => {
+                // Of the writes under way, only the claim and what came after it prove that the
+                // znode says that we lead.
+                let ours = session.beat == Beat::Answered(sent_at) && session.rhythm.is_steady();
+                let lease = Lease::granted(ticket.token, sent_at, session.term);
+                if ours && lease.left(now).is_some() {
+                    stay(Phase::Leading { session, lease, ticket })
+                } else {
+                    stay(Phase::Claiming { session, ticket })
+                }
+            }
+            Phase::Leading { session, lease, ticket } => {
+                // A lease that ran out is never renewed: the servers may already be at work on
+                // the end of the session.
+                if lease.left(now).is_none() {
+                    return give_up();
+                }
+                let renewed = Lease::granted(ticket.token, sent_at, session.term);
+                let longer = session.rhythm.is_steady() && renewed.until() > lease.until();
+                let lease = if longer { renewed } else { lease };
+                stay(Phase::Leading { session, lease, ticket })
+            }
+            phase @ (Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
+            | Phase::Following { .. }
+            | Phase::Gone) => stay(phase),
+        }
+    }
+
+    fn wake(&self, mut phase: Phase, now: Moment) -> Next {
+        if let Phase::Refused { until } = phase {
+            return if until <= now {
+                (Phase::Away, vec![Action::OpenSession])
+            } else {
+                stay(phase)
+            };
+        }
+        if let Phase::Leading { lease, .. } = &phase
+            && lease.left(now).is_none()
+        {
+            return give_up();
+        }
+        let pace = self.margins.pace();
+        let Some(session) = phase.session_mut() else { return stay(phase) };
+        let Beat::Answered(last) = session.beat else { return stay(phase) };
+        if now < last.after(pace) {
+            return stay(phase);
+        }
+        session.beat = Beat::Sent(now);
+        let action = match &phase {
+            Phase::Following { ahead: Ahead { head: Some(head), .. }, .. } => {
+                Action::ReadHead { head: *head, sent_at: now }
+            }
+            Phase::Following { ahead: Ahead { head: None, .. }, .. } => {
+                let Some(session) = phase.session_mut() else { return stay(phase) };
+                session.beat = Beat::Answered(now);
+                Action::ReadLine
+            }
+            Phase::Claiming { .. } | Phase::Leading { .. } => Action::Renew { sent_at: now },
+            Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
+            | Phase::Gone => return stay(phase),
+        };
+        (phase, vec![action])
+    }
+
+    /// Notes that a request sent at this moment was answered.
+    fn answered(&self, mut phase: Phase, sent_at: Moment) -> Phase {
+        if let Some(session) = phase.session_mut() {
+            session.rhythm = session.rhythm.sign(sent_at, &self.margins);
+            if session.beat == Beat::Sent(sent_at) {
+                session.beat = Beat::Answered(sent_at);
+            }
+        }
+        phase
+    }
+}
+
+/// What came does not concern this phase: an answer to a question no longer asked.
+fn stay(phase: Phase) -> Next {
+    (phase, vec![])
+}
+
+/// Out of the line with this session, and in again at the tail with another.
+fn give_up() -> Next {
+    (Phase::Away, vec![Action::CloseSession, Action::OpenSession])
+}
+
+impl Phase {
+    fn session_mut(&mut self) -> Option<&mut Session> {
+        match self {
+            Self::Arriving { session }
+            | Self::Looking { session, .. }
+            | Self::Following { session, .. }
+            | Self::Claiming { session, .. }
+            | Self::Leading { session, .. } => Some(session),
+            Self::Away | Self::Refused { .. } | Self::Gone => None,
+        }
+    }
+}
+
+impl Heard {
+    fn leader(&self) -> Option<Announcement> {
+        match self {
+            Self::Leads(announcement) => Some(announcement.clone()),
+            Self::Nothing | Self::Left(_) => None,
+        }
+    }
+
+    fn token(&self) -> Option<FencingToken> {
+        match self {
+            Self::Nothing => None,
+            Self::Leads(announcement) => Some(announcement.ticket.token),
+            Self::Left(token) => Some(*token),
+        }
+    }
+
+    fn without(self, gone: Sequence) -> Self {
+        match self {
+            Self::Leads(Announcement { ticket, .. }) if ticket.sequence == gone => {
+                Self::Left(ticket.token)
+            }
+            heard @ (Self::Nothing | Self::Leads(_) | Self::Left(_)) => heard,
+        }
+    }
+}
+
+impl Standing {
+    /// The one way to ask who leads: there is no answer without a moment.
+    pub fn at(&self, now: Moment) -> Role {
+        match &self.phase {
+            Phase::Leading { lease, ticket, .. } => match lease.left(now) {
+                Some(left) => Role::Leader {
+                    announcement: Announcement { leader: self.profile.clone(), ticket: *ticket },
+                    left,
+                },
+                None => Role::Candidate,
+            },
+            Phase::Claiming { .. } => Role::Candidate,
+            Phase::Looking { heard, .. } | Phase::Following { heard, .. } => {
+                Role::Follower { heard: heard.leader() }
+            }
+            Phase::Away | Phase::Refused { .. } | Phase::Arriving { .. } | Phase::Gone => {
+                Role::Absent
+            }
+        }
+    }
+
+    /// Grows by one at each change of what is told. The end of a lease is such a change, whether
+    /// or not the driver has woken to see it.
+    pub fn index_at(&self, now: Moment) -> u64 {
+        let lapsed =
+            matches!(&self.phase, Phase::Leading { lease, .. } if lease.left(now).is_none());
+        self.index + u64::from(lapsed)
+    }
+
+    pub fn profile(&self) -> &Arc<Profile> {
+        &self.profile
+    }
+
+    pub fn ticket(&self) -> Option<Ticket> {
+        match &self.phase {
+            Phase::Looking { ticket, .. }
+            | Phase::Following { ticket, .. }
+            | Phase::Claiming { ticket, .. }
+            | Phase::Leading { ticket, .. } => Some(*ticket),
+            Phase::Away | Phase::Refused { .. } | Phase::Arriving { .. } | Phase::Gone => None,
+        }
+    }
+
+    pub fn predecessor(&self) -> Option<Sequence> {
+        match &self.phase {
+            Phase::Following { ahead, .. } => Some(ahead.predecessor),
+            Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
+            | Phase::Claiming { .. }
+            | Phase::Leading { .. }
+            | Phase::Gone => None,
+        }
+    }
+
+    /// Whether the servers grant sessions too short to lead in.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.phase, Phase::Refused { .. })
+    }
+}

@@ -1,0 +1,98 @@
+//! The election as one member sees it.
+//!
+//! Everything that can happen to a member is an [`Event`]; everything it can want done is an
+//! [`Action`]. [`Member::step`] turns one into the other. It does no IO, reads no clock and cannot
+//! fail: an unanswered request is not an event, it is silence, and silence lets the lease run out.
+
+#![deny(clippy::wildcard_enum_match_arm)]
+
+mod id;
+mod lease;
+mod line;
+mod member;
+mod trace;
+
+pub use id::{FencingToken, MemberId, Profile, Sequence, SessionId};
+pub use lease::{Lease, Margins, Moment, Term};
+pub use line::{Line, Place};
+pub use member::{Member, Role, Standing};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the outside world can tell a member.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The servers granted the session that was asked for at this moment.
+    SessionOpened { session: SessionId, timeout: Duration, sent_at: Moment },
+    /// The session goes on over another connection; the server may have cut its timeout.
+    SessionResumed { timeout: Duration },
+    /// The servers, or our own patience, ended the session and everything it owned.
+    SessionLost,
+    /// Our znode stands in the line.
+    TicketDrawn(Ticket),
+    /// Our znode is gone, or is another's, although the session lives: somebody deleted it.
+    TicketLost,
+    /// The line, read at some moment not later than now.
+    LineRead(Line),
+    /// What the predecessor's znode says; it is being watched.
+    PredecessorRead { predecessor: Sequence, says: Option<Announcement> },
+    /// The predecessor's znode is gone.
+    PredecessorGone(Sequence),
+    /// What the znode at the head of the line says.
+    HeadRead { head: Sequence, says: Option<Announcement>, sent_at: Moment },
+    /// No member's znode stands where the head of the line was.
+    HeadGone { head: Sequence, sent_at: Moment },
+    /// A quorum committed a write to our znode that was sent at this moment.
+    Committed { sent_at: Moment },
+    /// The moment asked for by [`Member::wake_at`] has come.
+    Woke,
+    /// The operator wants this member out of the line.
+    Stop,
+}
+
+/// What a member wants done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    OpenSession,
+    /// Create the ephemeral sequential znode, or find the one this session already owns.
+    DrawTicket,
+    ReadLine,
+    /// Read the predecessor's data and leave a watch on it.
+    WatchPredecessor(Sequence),
+    /// Read the head's data, without a watch, by way of the servers' leader.
+    ReadHead {
+        head: Sequence,
+        sent_at: Moment,
+    },
+    /// Write into our own znode that somebody leads.
+    PassOn {
+        announcement: Announcement,
+        sent_at: Moment,
+    },
+    /// Write into our own znode that we lead.
+    Claim {
+        announcement: Announcement,
+        sent_at: Moment,
+    },
+    /// Have a quorum commit a write that changes nothing but fails without our znode.
+    Renew {
+        sent_at: Moment,
+    },
+    /// End the session and with it our znode.
+    CloseSession,
+}
+
+/// A member's own znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    pub sequence: Sequence,
+    pub token: FencingToken,
+}
+
+/// What members write into their znodes: who leads, as far as the line has heard.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Announcement {
+    pub leader: Arc<Profile>,
+    pub ticket: Ticket,
+}

@@ -1,0 +1,74 @@
+//! Events and actions in words. Logs and scenario files speak the same ones, so that a log of
+//! what went wrong can be pasted into a scenario.
+
+use super::{Action, Announcement, Event, Line, Role};
+use std::fmt;
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SessionOpened { session, timeout, .. } => {
+                write!(f, "session {session} opened, timeout {timeout:?}")
+            }
+            Self::SessionResumed { timeout } => write!(f, "session resumed, timeout {timeout:?}"),
+            Self::SessionLost => f.write_str("session lost"),
+            Self::TicketDrawn(ticket) => write!(f, "drew ticket {}", ticket.sequence),
+            Self::TicketLost => f.write_str("ticket lost"),
+            Self::LineRead(line) => write!(f, "the line is {line}"),
+            Self::PredecessorRead { predecessor: who, says: Some(says) }
+            | Self::HeadRead { head: who, says: Some(says), .. } => write!(f, "{who} says {says}"),
+            Self::PredecessorRead { predecessor: who, says: None }
+            | Self::HeadRead { head: who, says: None, .. } => write!(f, "{who} says nothing"),
+            Self::PredecessorGone(predecessor) => write!(f, "{predecessor} is gone"),
+            Self::HeadGone { head, .. } => write!(f, "the head, {head}, is gone"),
+            Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),
+            Self::Woke => f.write_str("woke"),
+            Self::Stop => f.write_str("told to stop"),
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OpenSession => f.write_str("open a session"),
+            Self::DrawTicket => f.write_str("draw a ticket"),
+            Self::ReadLine => f.write_str("read the line"),
+            Self::WatchPredecessor(predecessor) => write!(f, "watch {predecessor}"),
+            Self::ReadHead { head, .. } => write!(f, "read the head, {head}"),
+            Self::PassOn { announcement, .. } => write!(f, "pass on {announcement}"),
+            Self::Claim { announcement, .. } => write!(f, "claim {announcement}"),
+            Self::Renew { .. } => f.write_str("renew"),
+            Self::CloseSession => f.write_str("close the session"),
+        }
+    }
+}
+
+impl fmt::Display for Announcement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "«{} leads, token {}»", self.leader.id, self.ticket.token)
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, sequence) in self.iter().enumerate() {
+            write!(f, "{}{sequence}", if i == 0 { "" } else { " " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leader { announcement: Announcement { ticket, .. }, left } => {
+                write!(f, "leads, token {}, for {left:?} yet", ticket.token)
+            }
+            Self::Candidate => f.write_str("stands first, leads not"),
+            Self::Follower { heard: Some(heard) } => write!(f, "follows, has heard {heard}"),
+            Self::Follower { heard: None } => f.write_str("follows, has heard nothing"),
+            Self::Absent => f.write_str("is not in the line"),
+        }
+    }
+}

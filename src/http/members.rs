@@ -1,0 +1,55 @@
+//! The line, in order, as it was last read.
+
+use super::Sight;
+use super::problem::Problem;
+use crate::desk::{Entry, Request};
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Serialize)]
+pub(super) struct Members {
+    members: Vec<Member>,
+}
+
+#[derive(Serialize)]
+struct Member {
+    /// Null if the znode does not say: a client of another make.
+    id: Option<String>,
+    znode: String,
+    sequence: i32,
+    address: Option<String>,
+    labels: BTreeMap<String, String>,
+    is_leader: bool,
+    is_self: bool,
+}
+
+pub(super) async fn members(State(sight): State<Sight>) -> Result<Json<Members>, Problem> {
+    let unread = |why: String| Problem::unavailable("the line cannot be read", why);
+    let (answer, answered) = oneshot::channel();
+    let asked = sight.desk.requests.try_send(Request::Members(answer));
+    asked.map_err(|_| unread("too many ask at once".into()))?;
+    let entries = match tokio::time::timeout(PATIENCE, answered).await {
+        Ok(Ok(read)) => read.map_err(unread)?,
+        Ok(Err(_)) => return Err(unread("this member is leaving".into())),
+        Err(_) => return Err(unread(format!("ZooKeeper did not answer within {PATIENCE:?}"))),
+    };
+    let verdict = sight.judge();
+    let leader = verdict.leader().map(|leader| leader.ticket.token);
+    let own = verdict.report.standing.ticket().map(|ticket| ticket.token);
+    let member = |entry: &Entry| Member {
+        id: entry.profile.as_ref().map(|profile| profile.id.to_string()),
+        znode: entry.ticket.sequence.name(&sight.names.prefix),
+        sequence: entry.ticket.sequence.number(),
+        address: entry.profile.as_ref().and_then(|profile| profile.address.clone()),
+        labels: entry.profile.as_ref().map(|p| p.labels.clone()).unwrap_or_default(),
+        is_leader: leader == Some(entry.ticket.token),
+        is_self: own == Some(entry.ticket.token),
+    };
+    Ok(Json(Members { members: entries.iter().map(member).collect() }))
+}

@@ -1,0 +1,22 @@
+//! A sidecar that stands in line for leadership and tells its application where it stands.
+//!
+//! # The rooms
+//!
+//! - [`election`]: the protocol. Pure: events in, actions out.
+//! - [`zk`]: does what the election wants done, and tells it what happened.
+//! - [`http`]: tells the application. Reads one watch channel and the clock; changes nothing.
+//! - [`desk`]: what passes between those who do and those who tell.
+//! - [`config`]: what the operator wrote. Plain data, with its relations checked.
+//! - [`cli`]: the commands and their arguments, and where each value came from.
+//! - [`clock`]: the one place that knows what time it is.
+//!
+//! `main.rs` opens the doors between them. Who may import whom is written, and checked, in
+//! `tests/architecture.rs`.
+
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod desk;
+pub mod election;
+pub mod http;
+pub mod zk;

@@ -1,0 +1,152 @@
+//! Opens the doors between the rooms, waits for a signal, and closes them in order.
+
+use anyhow::Context;
+use bellwether::cli::{self, Command, Effective, LogFormat};
+use bellwether::clock::Clock;
+use bellwether::election::Member;
+use bellwether::{desk, http, zk};
+use std::future::IntoFuture;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Leaving the line may take this long; the rest of the two seconds is for the HTTP server.
+const TO_LEAVE: Duration = Duration::from_millis(1500);
+const TO_FINISH_ANSWERS: Duration = Duration::from_millis(200);
+
+fn main() -> ExitCode {
+    let command = match cli::read() {
+        Ok(command) => command,
+        Err(error) => return fail(2, &error),
+    };
+    let effective = match command {
+        Command::Run(effective) => effective,
+        Command::CheckConfig(effective) => {
+            #[expect(clippy::print_stdout, reason = "what the command is for")]
+            {
+                print!("{effective}");
+            }
+            return ExitCode::SUCCESS;
+        }
+    };
+    if let Err(error) = start_log(&effective) {
+        return fail(2, &error);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match runtime.expect("a runtime can be built").block_on(run(effective)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(1, &format!("{error:#}")),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the log may not have started yet")]
+fn fail(code: u8, error: &str) -> ExitCode {
+    eprintln!("bellwether: {error}");
+    ExitCode::from(code)
+}
+
+fn start_log(effective: &Effective) -> Result<(), String> {
+    let level = &effective.log_level;
+    let wanted: Targets = level.parse().map_err(|error| {
+        format!("log.level {level:?} is no level ({error}): write info, or info,bellwether=debug")
+    })?;
+    // The library says at its own pace what the keeper says once.
+    let quiet = wanted.default_level().unwrap_or(LevelFilter::OFF) <= LevelFilter::INFO;
+    let targets =
+        if quiet { wanted.with_target("zookeeper_client", LevelFilter::ERROR) } else { wanted };
+    let registry = tracing_subscriber::registry().with(targets);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    match effective.log_format {
+        LogFormat::Text => {
+            let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            registry.with(lines.with_ansi(colours)).init();
+        }
+        LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
+    }
+    Ok(())
+}
+
+async fn run(effective: Effective) -> anyhow::Result<()> {
+    let config = effective.config;
+    let clock = Clock::system();
+    let member = Member::new(Arc::new(config.profile), config.margins);
+    let (back, front) = desk::set_up(&member, clock.now());
+    let mut signals = Signals::new()?;
+
+    let listener = tokio::net::TcpListener::bind(config.listen).await.with_context(|| {
+        format!("cannot serve at {} (http.listen): is it in use, or not ours?", config.listen)
+    })?;
+    info!("listening on {}", listener.local_addr()?);
+    let settings = config.settings;
+    let names = http::Names { election: config.election, prefix: settings.prefix.clone() };
+    let (close, closed) = oneshot::channel::<()>();
+    let server = axum::serve(listener, http::router(front, clock, names))
+        .with_graceful_shutdown(async { drop(closed.await) });
+    let server = tokio::spawn(server.into_future());
+
+    // A thread of its own: no reader, however slow or many, can slow the election.
+    let (stop, stopping) = oneshot::channel();
+    let (gone, left) = oneshot::channel::<()>();
+    std::thread::Builder::new().name("election".into()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime can be built");
+        runtime.block_on(zk::run(member, settings, clock, back, stopping));
+        let _nobody_waits = gone.send(());
+    })?;
+
+    let mut left = left;
+    tokio::select! {
+        name = signals.next() => info!("{name}: leaving"),
+        _ = &mut left => anyhow::bail!("the election died, see the log; no claim survives it"),
+    }
+    tokio::select! {
+        () = leave(stop, left, close, server) => Ok(()),
+        name = signals.next() => {
+            warn!("{name} again: gone at once, what is left in ZooKeeper expires by itself");
+            Ok(())
+        }
+    }
+}
+
+/// Gives up the claim, leaves the line, then stops serving; each step with its limit.
+async fn leave(
+    stop: oneshot::Sender<()>,
+    left: oneshot::Receiver<()>,
+    close: oneshot::Sender<()>,
+    server: tokio::task::JoinHandle<std::io::Result<()>>,
+) {
+    let _gone_already = stop.send(());
+    match tokio::time::timeout(TO_LEAVE, left).await {
+        Ok(_) => info!("left the line"),
+        Err(_) => warn!("ZooKeeper does not answer: our znode is left to expire"),
+    }
+    let _gone_already = close.send(());
+    drop(tokio::time::timeout(TO_FINISH_ANSWERS, server).await);
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+}

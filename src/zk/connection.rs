@@ -1,0 +1,168 @@
+//! One connection to one server, on a thread and a small runtime of its own.
+//!
+//! The client library would reconnect by itself, but then it hides a timeout that the server cut,
+//! sends late what was given up long ago, and without a network can spin for ever. So a
+//! connection that is lost is dropped with its thread and all that runs on it, and the keeper
+//! makes another for the same session.
+
+use crate::config::Zookeeper;
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
+use zookeeper::{Client, Error, SessionInfo, SessionState};
+
+/// What a request needs of a connection.
+#[derive(Clone)]
+pub(super) struct Wire {
+    pub(super) client: Client,
+    suspect: Arc<Notify>,
+    patience: Duration,
+}
+
+pub(super) struct Connection {
+    pub(super) wire: Wire,
+    /// The timeout which the server granted, or granted anew.
+    pub(super) timeout: Duration,
+    pub(super) ended: oneshot::Receiver<End>,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Only the connection: the session may live.
+    Connection,
+    /// The session, with everything it owned.
+    Session,
+}
+
+impl Wire {
+    /// Waits for an answer, and gives the connection up if there is none in time.
+    pub(super) async fn ask<T>(
+        &self,
+        request: impl IntoFuture<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        match timeout(self.patience, request.into_future()).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.suspect.notify_one();
+                Err(Error::Timeout)
+            }
+        }
+    }
+
+    /// Has a quorum agree that the znode exists. On a new connection to an old session this is
+    /// also the barrier behind which no read is older than what the session has seen.
+    pub(super) async fn check(&self, path: &str) -> Result<(), Error> {
+        let mut writer = self.client.new_multi_writer();
+        writer.add_check_version(path, -1)?;
+        let checked = writer.commit();
+        self.ask(async { checked.await.map(drop).map_err(unwrap_multi) }).await
+    }
+}
+
+/// Connects, trying each server once. Resumes the session if there is one.
+pub(super) async fn connect(
+    settings: &Zookeeper,
+    session: Option<SessionInfo>,
+) -> Result<Connection, Error> {
+    let (opened, open) = oneshot::channel();
+    let settings = settings.clone();
+    let thread = std::thread::Builder::new().name("zookeeper".into());
+    let spawned = thread.spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        // Dropping the runtime ends whatever the library still does.
+        runtime.expect("a runtime can be built").block_on(serve(&settings, session, opened));
+    });
+    spawned.expect("a thread can be started");
+    open.await.unwrap_or(Err(Error::ConnectionLoss))
+}
+
+async fn serve(
+    settings: &Zookeeper,
+    session: Option<SessionInfo>,
+    opened: oneshot::Sender<Result<Connection, Error>>,
+) {
+    let (wire, granted) = match open(settings, session).await {
+        Ok(open) => open,
+        Err(error) => {
+            let _nobody_waits = opened.send(Err(error));
+            return;
+        }
+    };
+    let mut states = wire.client.state_watcher();
+    let suspect = wire.suspect.clone();
+    let (end, ended) = oneshot::channel();
+    let connection = Connection { wire, timeout: granted, ended };
+    // If nobody waits any more, the client is dropped here and the session closes below.
+    let _nobody_waits = opened.send(Ok(connection)).is_err();
+    let ending = tokio::select! {
+        ending = async {
+            loop {
+                match states.changed().await {
+                    SessionState::SyncConnected | SessionState::ConnectedReadOnly => {}
+                    SessionState::Disconnected => return End::Connection,
+                    SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => {
+                        return End::Session;
+                    }
+                }
+            }
+        } => ending,
+        () = suspect.notified() => End::Connection,
+    };
+    let _nobody_waits = end.send(ending);
+}
+
+async fn open(
+    settings: &Zookeeper,
+    session: Option<SessionInfo>,
+) -> Result<(Wire, Duration), Error> {
+    let patience = settings.session_timeout / 4;
+    let resumed = session.is_some();
+    let connector = Client::connector()
+        .with_session_timeout(settings.session_timeout)
+        .with_connection_timeout(patience)
+        .with_fail_eagerly();
+    let connector = match session {
+        Some(session) => connector.with_session(session),
+        None => connector,
+    };
+    // A limit of our own, below the library's deadline: past that it may never yield again.
+    let connected = timeout(settings.session_timeout * 9 / 10, connector.connect(&settings.hosts));
+    let client = connected.await.map_err(|_| Error::Timeout)??;
+    let granted = client.session_timeout();
+    let wire = Wire { client, suspect: Arc::new(Notify::new()), patience };
+    if resumed
+        && let Err(error) = wire.check("/").await
+        && !is_verdict(&error)
+    {
+        return Err(error);
+    }
+    Ok((wire, granted))
+}
+
+/// Whether the error proves that the servers judged the request. Any other error is silence: the
+/// request may or may not have been carried out.
+pub(super) fn is_verdict(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NoNode
+            | Error::NoAuth
+            | Error::BadVersion
+            | Error::NodeExists
+            | Error::NotEmpty
+            | Error::NoChildrenForEphemerals
+            | Error::InvalidAcl
+            | Error::BadArguments(_)
+            | Error::QuotaExceeded
+            | Error::Unimplemented
+    )
+}
+
+fn unwrap_multi(error: zookeeper::MultiWriteError) -> Error {
+    match error {
+        zookeeper::MultiWriteError::RequestFailed { source }
+        | zookeeper::MultiWriteError::OperationFailed { source, .. } => source,
+    }
+}

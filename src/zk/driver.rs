@@ -1,0 +1,173 @@
+//! The loop: hear, step, do, tell.
+
+use super::keeper::Leftover;
+use super::session::Session;
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::desk::{Back, Entry, Link, Report, Request};
+use crate::election::{Action, Event, Member, Moment};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tracing::{debug, error, info};
+
+/// The line is read for people at most this often, however many ask.
+const ROLL_KEEPS: Duration = Duration::from_secs(1);
+/// The driver turns at least this often, and says so: a watchdog's food.
+const TURN: Duration = Duration::from_secs(1);
+
+type Answer = oneshot::Sender<Result<Arc<[Entry]>, String>>;
+
+/// What was last read of the line for people, and who waits for the next reading.
+#[derive(Default)]
+struct Roll {
+    read: Option<(Moment, Arc<[Entry]>)>,
+    under_way: Option<oneshot::Receiver<Result<Vec<Entry>, zookeeper::Error>>>,
+    waiting: Vec<Answer>,
+}
+
+/// Drives the member until it has been told to stop and has left the line.
+pub async fn run(
+    mut member: Member,
+    settings: Settings,
+    clock: Clock,
+    mut desk: Back,
+    mut stop: oneshot::Receiver<()>,
+) {
+    let (link_in, mut link) = watch::channel(Link::default());
+    let mut session: Option<Session> = None;
+    let mut leftover: Leftover = None;
+    let mut roll = Roll::default();
+    let mut actions = member.start();
+    let mut stopping = false;
+    loop {
+        let report = || Report {
+            standing: member.standing(),
+            link: describe(&member, link.borrow().clone()),
+            turned_at: clock.now(),
+        };
+        desk.report.send_replace(report());
+        for action in actions.drain(..) {
+            match action {
+                Action::CloseSession => {
+                    if let Some(open) = session.take() {
+                        leftover = open.close().await;
+                    }
+                    roll.under_way = None;
+                    link_in.send_modify(|link| link.session = None);
+                }
+                Action::OpenSession => {
+                    // The one before has ended by itself if it is still here.
+                    if let Some(ended) = session.take() {
+                        leftover = ended.close().await;
+                    }
+                    roll.under_way = None;
+                    link_in.send_modify(|link| link.session = None);
+                    let profile = member.standing().profile().clone();
+                    let link = link_in.clone();
+                    session = Some(Session::open(&settings, profile, clock, link, leftover.take()));
+                }
+                action => {
+                    if let Some(session) = &mut session {
+                        session.perform(action);
+                    }
+                }
+            }
+        }
+        if stopping {
+            return;
+        }
+        let event = tokio::select! {
+            biased;
+            _ = &mut stop, if !stopping => Event::Stop,
+            event = heard(&mut session) => event,
+            () = clock.sleep_until(member.wake_at()) => Event::Woke,
+            Some(request) = desk.requests.recv() => {
+                let Request::Members(answer) = request;
+                roll.ask(answer, &mut session, clock.now());
+                continue;
+            }
+            read = roll.read() => {
+                roll.answer(read, clock.now());
+                continue;
+            }
+            _ = link.changed() => continue,
+            () = tokio::time::sleep(TURN) => continue,
+        };
+        stopping = event == Event::Stop;
+        let told = event.to_string();
+        let routine =
+            matches!(event, Event::Woke | Event::Committed { .. } | Event::HeadRead { .. });
+        let was_refused = member.standing().is_refused();
+        actions = member.step(clock.now(), event);
+        let wants: Vec<_> = actions.iter().map(Action::to_string).collect();
+        let wants = wants.join(", ");
+        if routine && wants.len() < 20 {
+            debug!("{told}  ->  {wants}");
+        } else if stopping {
+            info!("{told}: leaving the line  ->  {wants}");
+        } else {
+            info!("{told}  ->  {wants}");
+        }
+        if member.standing().is_refused() && !was_refused {
+            error!("{REFUSED}");
+        }
+    }
+}
+
+const REFUSED: &str = "the session timeout that the servers grant leaves no useful lease, so this \
+    member will not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat or \
+    zookeeper.tick_time";
+
+fn describe(member: &Member, link: Link) -> Link {
+    if member.standing().is_refused() {
+        return Link { problem: Some(REFUSED.into()), ..link };
+    }
+    link
+}
+
+async fn heard(session: &mut Option<Session>) -> Event {
+    match session {
+        Some(session) => session.heard().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Roll {
+    fn ask(&mut self, answer: Answer, session: &mut Option<Session>, now: Moment) {
+        if let Some((at, entries)) = &self.read
+            && now.since(*at) < ROLL_KEEPS
+        {
+            let _nobody_waits = answer.send(Ok(entries.clone()));
+            return;
+        }
+        let Some(session) = session else {
+            let _nobody_waits = answer.send(Err("there is no session with ZooKeeper".into()));
+            return;
+        };
+        self.waiting.retain(|waiting| !waiting.is_closed());
+        self.waiting.push(answer);
+        if self.under_way.is_none() {
+            let (read, reading) = oneshot::channel();
+            session.read_members(read);
+            self.under_way = Some(reading);
+        }
+    }
+
+    async fn read(&mut self) -> Result<Vec<Entry>, String> {
+        let Some(reading) = &mut self.under_way else { return std::future::pending().await };
+        match reading.await {
+            Ok(read) => read.map_err(|error| error.to_string()),
+            Err(_) => Err("the session with ZooKeeper ended".into()),
+        }
+    }
+
+    fn answer(&mut self, read: Result<Vec<Entry>, String>, now: Moment) {
+        self.under_way = None;
+        let read = read.map(Arc::from);
+        self.read = read.as_ref().ok().map(|entries: &Arc<[Entry]>| (now, entries.clone()));
+        for waiting in self.waiting.drain(..) {
+            let _nobody_waits = waiting.send(read.clone());
+        }
+    }
+}

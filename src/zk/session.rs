@@ -1,0 +1,468 @@
+//! One session, and the requests under way in it. They end with it.
+
+use super::connection::{Wire, is_verdict};
+use super::keeper::{Keeper, Leftover};
+use super::wire;
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::desk::{Entry, Link};
+use crate::election::{
+    Action, Announcement, Event, FencingToken, Moment, Profile, Sequence, Ticket,
+};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::{debug, error, info, warn};
+use zookeeper::{Acls, CreateMode, Error, EventType, Stat};
+
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub(super) struct Session {
+    line: Arc<Election>,
+    requests: JoinSet<()>,
+    writes: mpsc::UnboundedSender<Write>,
+    events: mpsc::UnboundedReceiver<Event>,
+    keeper: JoinHandle<Leftover>,
+    close: oneshot::Sender<()>,
+}
+
+/// What all requests of one session share.
+struct Election {
+    settings: Settings,
+    profile: Arc<Profile>,
+    wire: watch::Receiver<Option<Wire>>,
+    events: mpsc::UnboundedSender<Event>,
+    /// Znodes that are named like a member's but are not ephemeral: nobody stands there.
+    impostors: Mutex<BTreeSet<Sequence>>,
+}
+
+enum Write {
+    /// From here on, this znode is ours.
+    Drawn(Ticket),
+    PassOn(Announcement, Moment),
+    Claim(Announcement, Moment),
+    Renew(Moment),
+}
+
+/// The znode is gone, or it is not ours.
+struct Lost;
+
+impl Session {
+    pub(super) fn open(
+        settings: &Settings,
+        profile: Arc<Profile>,
+        clock: Clock,
+        link: watch::Sender<Link>,
+        leftover: Leftover,
+    ) -> Self {
+        let (events_in, events) = mpsc::unbounded_channel();
+        let (wire_in, wire) = watch::channel(None);
+        let (close, closing) = oneshot::channel();
+        let (writes, wanted) = mpsc::unbounded_channel();
+        let keeper = Keeper {
+            settings: settings.zookeeper.clone(),
+            clock,
+            events: events_in.clone(),
+            wire: wire_in,
+            link,
+        };
+        let line = Arc::new(Election {
+            settings: settings.clone(),
+            profile,
+            wire,
+            events: events_in,
+            impostors: Mutex::default(),
+        });
+        let mut requests = JoinSet::new();
+        requests.spawn(write_in_turn(line.clone(), wanted));
+        let keeper = tokio::spawn(keeper.keep(leftover, closing));
+        Self { line, requests, writes, events, keeper, close }
+    }
+
+    pub(super) fn perform(&mut self, action: Action) {
+        let line = self.line.clone();
+        let write = match action {
+            Action::OpenSession | Action::CloseSession => unreachable!("the driver's own affair"),
+            Action::DrawTicket => {
+                let writes = self.writes.clone();
+                self.requests.spawn(async move {
+                    let ticket = line.draw_ticket().await;
+                    let _ends_with_us = writes.send(Write::Drawn(ticket));
+                    line.tell(Event::TicketDrawn(ticket));
+                });
+                return;
+            }
+            Action::ReadLine => {
+                self.requests.spawn(async move { line.read_line().await });
+                return;
+            }
+            Action::WatchPredecessor(predecessor) => {
+                self.requests.spawn(async move { line.watch(predecessor).await });
+                return;
+            }
+            Action::ReadHead { head, sent_at } => {
+                self.requests.spawn(async move { line.read_head(head, sent_at).await });
+                return;
+            }
+            Action::PassOn { announcement, sent_at } => Write::PassOn(announcement, sent_at),
+            Action::Claim { announcement, sent_at } => Write::Claim(announcement, sent_at),
+            Action::Renew { sent_at } => Write::Renew(sent_at),
+        };
+        let _ends_with_us = self.writes.send(write);
+    }
+
+    pub(super) fn read_members(&mut self, answer: oneshot::Sender<Result<Vec<Entry>, Error>>) {
+        let line = self.line.clone();
+        self.requests.spawn(async move {
+            let _nobody_waits = answer.send(line.read_members().await);
+        });
+    }
+
+    pub(super) async fn heard(&mut self) -> Event {
+        self.reap();
+        self.events.recv().await.expect("we hold a sender ourselves")
+    }
+
+    fn reap(&mut self) {
+        while let Some(done) = self.requests.try_join_next() {
+            if let Err(error) = done {
+                error!(%error, "a request died");
+            }
+        }
+    }
+
+    /// Ends the session now rather than when the servers would expire it, and with it our znode:
+    /// one request, which cannot hit anybody else's znode. Returns the session if it may live on.
+    pub(super) async fn close(mut self) -> Leftover {
+        self.requests.shutdown().await;
+        drop(self.line);
+        let _ended_already = self.close.send(());
+        self.keeper.await.expect("the keeper neither panics nor is cancelled")
+    }
+}
+
+async fn write_in_turn(line: Arc<Election>, mut wanted: mpsc::UnboundedReceiver<Write>) {
+    let mut ours = None;
+    while let Some(write) = wanted.recv().await {
+        let (written, sent_at) = match (write, ours) {
+            (Write::Drawn(ticket), _) => {
+                ours = Some(ticket);
+                continue;
+            }
+            (_, None) => continue,
+            (Write::PassOn(says, sent_at) | Write::Claim(says, sent_at), Some(ticket)) => {
+                (line.announce(ticket, &says).await, sent_at)
+            }
+            (Write::Renew(sent_at), Some(ticket)) => (line.renew(ticket).await, sent_at),
+        };
+        match written {
+            Ok(()) => line.tell(Event::Committed { sent_at }),
+            Err(Lost) => {
+                ours = None;
+                line.tell(Event::TicketLost);
+            }
+        }
+    }
+}
+
+impl Election {
+    fn tell(&self, event: Event) {
+        let _ends_with_us = self.events.send(event);
+    }
+
+    fn path(&self, sequence: Sequence) -> String {
+        format!("{}/{}", self.settings.root, sequence.name(&self.settings.prefix))
+    }
+
+    /// The connection of the moment; waits until there is one.
+    async fn wire(&self) -> Wire {
+        let mut wire = self.wire.clone();
+        let found = wire.wait_for(Option::is_some).await.map(|wire| wire.clone());
+        match found {
+            Ok(wire) => wire.expect("just waited for"),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Asks until the servers judge. A session that ends takes its askers along.
+    async fn until_judged<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        ask: impl Fn(Wire) -> F,
+    ) -> Result<T, Error> {
+        loop {
+            match ask(self.wire().await).await {
+                Err(error) if !is_verdict(&error) => debug!(%error, "no answer"),
+                Err(error @ (Error::NoAuth | Error::QuotaExceeded)) => {
+                    warn!("ZooKeeper refuses: {error}; trying again");
+                    tokio::time::sleep(10 * PAUSE).await;
+                }
+                judged => return judged,
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Never sends a second create without knowing what became of the first.
+    async fn draw_ticket(&self) -> Ticket {
+        self.impostors().clear();
+        let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let prefix = format!("{}/{}", self.settings.root, self.settings.prefix);
+        let data = wire::encode(&self.profile, None, &self.settings.prefix);
+        let mut outcome_unknown = false;
+        loop {
+            let wire = self.wire().await;
+            if outcome_unknown {
+                match self.find_own(&wire).await {
+                    Ok(Some(ticket)) => return ticket,
+                    Ok(None) => outcome_unknown = false,
+                    Err(error) => {
+                        debug!(%error, "cannot tell whether the znode was created");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+                continue;
+            }
+            match wire.ask(wire.client.create(&prefix, &data, &mode)).await {
+                Ok((stat, sequence)) => match drawn(&stat, sequence.into_i64()) {
+                    Some(ticket) => return ticket,
+                    None => self.refuse_sequence(&wire, sequence.into_i64()).await,
+                },
+                Err(Error::NoNode) => self.make_path(&wire).await,
+                Err(Error::NodeExists) => {
+                    self.refuse_sequence(&wire, i64::from(Sequence::LAST)).await;
+                }
+                Err(error) if is_verdict(&error) => {
+                    warn!("cannot create {prefix}..., {error}; trying again");
+                    tokio::time::sleep(10 * PAUSE).await;
+                }
+                Err(error) => {
+                    debug!(%error, "the create's outcome is unknown");
+                    outcome_unknown = true;
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// The lowest znode of this session; any other of ours is deleted.
+    async fn find_own(&self, wire: &Wire) -> Result<Option<Ticket>, Error> {
+        match wire.check(&self.settings.root).await {
+            Err(Error::NoNode) => return Ok(None),
+            checked => checked?,
+        }
+        let mut own = None;
+        for sequence in self.sequences(wire).await? {
+            let path = self.path(sequence);
+            let stat = wire.ask(wire.client.check_stat(&path)).await?;
+            let Some(stat) = stat.filter(|stat| is_of_session(stat, wire)) else { continue };
+            if own.is_none() {
+                own = Some(Ticket { sequence, token: FencingToken(stat.czxid.cast_unsigned()) });
+            } else {
+                warn!("deleting {path}: this session owns another znode");
+                wire.ask(wire.client.delete(&path, None)).await?;
+            }
+        }
+        Ok(own)
+    }
+
+    async fn refuse_sequence(&self, wire: &Wire, sequence: i64) {
+        error!(
+            "the sequence counter of {} is at its end ({sequence}): cannot stand in line. Delete \
+             and re-create {} while nobody leads",
+            self.settings.root, self.settings.root
+        );
+        if let Ok(own) = i32::try_from(sequence)
+            && own < 0
+        {
+            let path = format!("{}/{}{own:010}", self.settings.root, self.settings.prefix);
+            let _tried_again_later = wire.ask(wire.client.delete(&path, None)).await;
+        }
+        tokio::time::sleep(25 * PAUSE).await;
+    }
+
+    /// Creates the election's path. The last part is a container where the servers know them:
+    /// it goes when the last member has gone.
+    async fn make_path(&self, wire: &Wire) {
+        let acls = Acls::anyone_all();
+        let root = &self.settings.root;
+        let ends = root.match_indices('/').skip(1).map(|(at, _)| at).chain([root.len()]);
+        for end in ends {
+            let path = &root[..end];
+            let last = end == root.len();
+            let container = CreateMode::Container.with_acls(acls.clone());
+            let persistent = CreateMode::Persistent.with_acls(acls.clone());
+            let mode = if last { &container } else { &persistent };
+            let mut made = wire.ask(wire.client.create(path, b"", mode)).await;
+            if last && matches!(made, Err(Error::Unimplemented)) {
+                made = wire.ask(wire.client.create(path, b"", &persistent)).await;
+            }
+            match made {
+                Ok(_) => info!("created {path}"),
+                Err(Error::NodeExists) => {}
+                Err(error) => {
+                    warn!("cannot create {path}: {error}; trying again");
+                    return tokio::time::sleep(5 * PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn sequences(&self, wire: &Wire) -> Result<BTreeSet<Sequence>, Error> {
+        let children = wire.ask(wire.client.list_children(&self.settings.root)).await?;
+        let impostors = self.impostors();
+        Ok(children
+            .iter()
+            .filter_map(|name| Sequence::of_name(name, &self.settings.prefix))
+            .filter(|sequence| !impostors.contains(sequence))
+            .collect())
+    }
+
+    fn impostors(&self) -> std::sync::MutexGuard<'_, BTreeSet<Sequence>> {
+        self.impostors.lock().expect("nobody panics while holding it")
+    }
+
+    async fn read_line(&self) {
+        let read = self.until_judged(async |wire| self.sequences(&wire).await).await;
+        self.tell(Event::LineRead(read.unwrap_or_default().into_iter().collect()));
+    }
+
+    /// Tells what the predecessor says, each time it says something else, until it is gone.
+    async fn watch(&self, predecessor: Sequence) {
+        let path = self.path(predecessor);
+        let mut connections = self.wire.clone();
+        loop {
+            connections.mark_unchanged();
+            let read = self
+                .until_judged(async |wire| wire.ask(wire.client.get_and_watch_data(&path)).await);
+            let (data, stat, watcher) = match read.await {
+                Ok(read) => read,
+                Err(_) => return self.tell(Event::PredecessorGone(predecessor)),
+            };
+            if self.is_impostor(predecessor, &stat) {
+                return self.tell(Event::PredecessorGone(predecessor));
+            }
+            let says = self.announcement(&data);
+            self.tell(Event::PredecessorRead { predecessor, says });
+            tokio::select! {
+                biased;
+                // The watch went with its connection: read again over the next.
+                _ = connections.changed() => {}
+                change = watcher.changed() => {
+                    if change.event_type == EventType::NodeDeleted {
+                        return self.tell(Event::PredecessorGone(predecessor));
+                    }
+                }
+            }
+        }
+    }
+
+    /// By way of the servers' leader: the answer is also a sign that it runs and heard from us.
+    async fn read_head(&self, head: Sequence, sent_at: Moment) {
+        let path = self.path(head);
+        let read = self.until_judged(async |wire| {
+            let synced = wire.client.sync(&self.settings.root);
+            let read = wire.client.get_data(&path);
+            let both = async { tokio::join!(synced, read) };
+            let (synced, read) = wire.ask(async { Ok(both.await) }).await?;
+            if let Err(error) = synced
+                && !is_verdict(&error)
+            {
+                return Err(error);
+            }
+            read
+        });
+        let event = match read.await {
+            Ok((_, stat)) if self.is_impostor(head, &stat) => Event::HeadGone { head, sent_at },
+            Ok((data, _)) => Event::HeadRead { head, says: self.announcement(&data), sent_at },
+            Err(_) => Event::HeadGone { head, sent_at },
+        };
+        self.tell(event);
+    }
+
+    fn announcement(&self, data: &[u8]) -> Option<Announcement> {
+        wire::decode(data, &self.settings.prefix)?.names
+    }
+
+    /// A znode that belongs to no session outlives every member and would be waited for in vain.
+    fn is_impostor(&self, sequence: Sequence, stat: &Stat) -> bool {
+        let impostor = matches!(stat.ephemeral_owner, 0 | i64::MIN);
+        if impostor && self.impostors().insert(sequence) {
+            let path = self.path(sequence);
+            warn!("{path} is not ephemeral, so no member stands there; passed over. Delete it");
+        }
+        impostor
+    }
+
+    async fn announce(&self, ticket: Ticket, says: &Announcement) -> Result<(), Lost> {
+        let path = self.path(ticket.sequence);
+        let data = wire::encode(&self.profile, Some(says), &self.settings.prefix);
+        let written = self
+            .until_judged(async |wire| {
+                let stat = wire.ask(wire.client.set_data(&path, &data, None)).await?;
+                Ok(is_ours(&stat, ticket, &wire))
+            })
+            .await;
+        if matches!(written, Ok(true)) { Ok(()) } else { Err(Lost) }
+    }
+
+    /// A quorum commits a check of our path and, pipelined behind it, a stat proves that the
+    /// znode there is still ours: a path can be used again.
+    async fn renew(&self, ticket: Ticket) -> Result<(), Lost> {
+        let path = self.path(ticket.sequence);
+        let renewed = self
+            .until_judged(async |wire| {
+                let checked = wire.check(&path);
+                let stat = wire.client.check_stat(&path);
+                let (checked, stat) = tokio::join!(checked, wire.ask(stat));
+                checked?;
+                Ok(stat?.is_some_and(|stat| is_ours(&stat, ticket, &wire)))
+            })
+            .await;
+        if matches!(renewed, Ok(true)) { Ok(()) } else { Err(Lost) }
+    }
+
+    async fn read_members(&self) -> Result<Vec<Entry>, Error> {
+        let wire = self.wire().await;
+        let mut entries = vec![];
+        let sequences = match self.sequences(&wire).await {
+            Err(Error::NoNode) => return Ok(entries),
+            sequences => sequences?,
+        };
+        let paths: Vec<_> = sequences.iter().map(|sequence| self.path(*sequence)).collect();
+        let asked: Vec<_> = paths.iter().map(|path| wire.client.get_data(path)).collect();
+        for (sequence, read) in sequences.into_iter().zip(asked) {
+            let (data, stat) = match wire.ask(read).await {
+                Err(Error::NoNode) => continue,
+                read => read?,
+            };
+            if self.is_impostor(sequence, &stat) {
+                continue;
+            }
+            let ticket = Ticket { sequence, token: FencingToken(stat.czxid.cast_unsigned()) };
+            let (profile, names) = match wire::decode(&data, &self.settings.prefix) {
+                Some(decoded) => (Some(decoded.profile), decoded.names),
+                None => (None, None),
+            };
+            entries.push(Entry { ticket, profile, names });
+        }
+        Ok(entries)
+    }
+}
+
+fn drawn(stat: &Stat, sequence: i64) -> Option<Ticket> {
+    let sequence = Sequence::new(i32::try_from(sequence).ok()?)?;
+    if sequence.number() > Sequence::LAST - 1_000_000 {
+        warn!("the sequence counter nears its end: re-create the election's path in time");
+    }
+    Some(Ticket { sequence, token: FencingToken(stat.czxid.cast_unsigned()) })
+}
+
+fn is_ours(stat: &Stat, ticket: Ticket, wire: &Wire) -> bool {
+    stat.czxid.cast_unsigned() == ticket.token.0 && is_of_session(stat, wire)
+}
+
+fn is_of_session(stat: &Stat, wire: &Wire) -> bool {
+    stat.ephemeral_owner == wire.client.session_id().0
+}

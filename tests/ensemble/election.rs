@@ -1,0 +1,232 @@
+//! Who leads, who hears of it, and who is left asleep.
+
+use crate::{
+    flock::{Named, agreed, has_role, in_line, leader_of, role_of, settled},
+    member::{Member, SHORT_SESSION, Setup},
+    observer::{Observer, Znode},
+    servers::Servers,
+    wait::{eventually, throughout},
+};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[test]
+fn the_leader_dies_only_its_successor_acts_and_everybody_hears() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [mut first, second, third, fourth] =
+        in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c", "d"]);
+    let (old, before) = settled([&first, &second, &third, &fourth], &observer);
+    let told = index(&fourth);
+    assert_eq!(old.id, "a");
+
+    first.kill();
+    let (new, after) = settled_without(&before[0], [&second, &third, &fourth], &observer);
+
+    assert!(index(&fourth) > told, "something new was told");
+    assert_eq!((&*new.id, &new.znode), ("b", &before[1].name));
+    assert!(new.token > old.token, "{new:?} after {old:?}");
+    assert_eq!(new.token, before[1].token());
+    for (was, is) in before[1..].iter().zip(&after) {
+        assert_eq!(identity(was), identity(is), "nobody drew a new ticket");
+        assert_eq!(
+            is.stat.version,
+            was.stat.version + 1,
+            "one write each: {} to {}",
+            was.name,
+            is.name
+        );
+    }
+    let written: Vec<i64> = after.iter().map(|znode| znode.stat.mzxid).collect();
+    assert!(written.is_sorted(), "the word goes down the line: {written:?}");
+    assert_eq!(predecessor(&second), Value::Null);
+    assert_eq!(predecessor(&third), json!(before[1].name));
+    assert_eq!(predecessor(&fourth), json!(before[2].name));
+}
+
+#[test]
+fn a_middle_member_dies_its_successor_watches_the_next_one_ahead_and_the_leader_is_not_touched() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [first, mut second, third, fourth] =
+        in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c", "d"]);
+    let (leader, before) = settled([&first, &second, &third, &fourth], &observer);
+    let told = [&first, &third, &fourth].map(index);
+    assert_eq!(predecessor(&third), json!(before[1].name));
+
+    second.kill();
+    let (still, after) = settled_without(&before[1], [&first, &third, &fourth], &observer);
+    eventually("the successor stands behind the leader", || {
+        let seen = predecessor(&third);
+        if seen == json!(before[0].name) { Ok(()) } else { Err(seen.to_string()) }
+    });
+
+    assert_eq!(still, leader);
+    assert_eq!(
+        after,
+        [&before[0], &before[2], &before[3]].map(Clone::clone),
+        "nothing was written"
+    );
+    assert_eq!(predecessor(&fourth), json!(before[2].name));
+    assert_eq!([&first, &third, &fourth].map(index), told, "nothing new was told");
+}
+
+#[test]
+fn the_tail_dies_and_nobody_acts() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [first, second, mut third] =
+        in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
+    let (leader, before) = settled([&first, &second, &third], &observer);
+    let told = [&first, &second].map(index);
+
+    third.kill();
+    settled_without(&before[2], [&first, &second], &observer);
+
+    throughout("nobody acts for one session timeout", SHORT_SESSION, || {
+        let line = observer.line("/election", "leader_");
+        let tells = [&first, &second].map(index);
+        if line == before[..2] && tells == told {
+            Ok(())
+        } else {
+            Err(format!("{line:?} {tells:?}"))
+        }
+    });
+    assert_eq!(agreed([&first, &second]), leader);
+}
+
+#[test]
+fn while_nothing_happens_nothing_is_written_and_the_leader_stays() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let members = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let (leader, before) = settled(&members, &observer);
+
+    throughout("all stays as it is for three session timeouts", 3 * SHORT_SESSION, || {
+        let (line, named) = (observer.line("/election", "leader_"), agreed(&members));
+        let leads = members[0].get("/is-leader").status == 200;
+        let same = line == before && named == leader && leads;
+        if same { Ok(()) } else { Err(format!("{named:?} in {line:?}, it leads: {leads}")) }
+    });
+}
+
+#[test]
+fn ten_members_start_at_once_one_leads_and_all_ten_name_it() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let setup = Setup::of(&servers);
+    let members: Vec<Member> = (0..10).map(|n| setup.start(&format!("m{n}"))).collect();
+
+    let (leader, line) = settled(&members, &observer);
+
+    let mut roles = BTreeMap::<String, usize>::new();
+    members.iter().for_each(|member| *roles.entry(role_of(member)).or_default() += 1);
+    assert_eq!(roles, [("leader".to_owned(), 1), ("follower".to_owned(), 9)].into());
+    let stand: BTreeSet<String> = line.iter().map(|znode| znode.json()["id"].to_string()).collect();
+    assert_eq!(stand.len(), 10, "each stands in line once: {line:?}");
+    assert_eq!(leader.token, line[0].token());
+}
+
+#[test]
+fn leader_and_successor_die_together() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [mut first, mut second, third, fourth] =
+        in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c", "d"]);
+    let (old, before) = settled([&first, &second, &third, &fourth], &observer);
+
+    first.kill();
+    second.kill();
+    eventually("both znodes are gone", || {
+        let line = observer.line("/election", "leader_");
+        if line.len() == 2 { Ok(()) } else { Err(format!("{line:?}")) }
+    });
+    let (new, _) = settled([&third, &fourth], &observer);
+
+    assert_eq!((&*new.id, new.token), ("c", before[2].token()));
+    assert!(new.token > old.token);
+    has_role(&fourth, "follower").expect("the other one follows");
+}
+
+#[test]
+fn a_joiner_behind_a_silent_stranger_knows_the_leader_at_once() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let setup = Setup::of(&servers);
+    let [first, second, third] = in_line(&setup, ["a", "b", "c"]);
+    let leader = agreed([&first, &second, &third]);
+    let mute = zookeeper::CreateMode::EphemeralSequential;
+    observer.create("/election/leader_", b"", mute);
+
+    let [joiner] = in_line(&setup, ["d"]);
+
+    assert_eq!(Named::read(&leader_of(&joiner)["leader"]), Some(leader));
+    eventually("the joiner stands behind the stranger", || has_role(&joiner, "follower"));
+}
+
+#[test]
+fn each_follower_watches_one_znode_and_the_leader_none() {
+    let mut servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [first, second, third, fourth] = in_line(&Setup::of(&servers), ["a", "b", "c", "d"]);
+    let (_, line) = settled([&first, &second, &third, &fourth], &observer);
+    let server = servers.first();
+
+    // Each follower's session and its predecessor's path, as the server lists them.
+    let expected: BTreeMap<i64, Vec<String>> = line
+        .iter()
+        .zip(&line[1..])
+        .map(|(ahead, own)| (own.stat.ephemeral_owner, vec![format!("/election/{}", ahead.name)]))
+        .collect();
+    eventually("one watch a follower", || {
+        let watches = server.ask("wchc").map_err(|error| error.to_string())?;
+        if by_session(&watches) == expected { Ok(()) } else { Err(watches) }
+    });
+    // `wchc` and `wchs` count watches of data; `mntr` also counts those of children.
+    let (summary, all) = (server.ask("wchs").expect("wchs"), server.ask("mntr").expect("mntr"));
+    assert!(summary.contains("Total watches:3"), "{summary}");
+    assert!(all.lines().any(|line| line == "zk_watch_count\t3"), "{all}");
+}
+
+/// The line settled after this znode has left it.
+#[track_caller]
+fn settled_without<const N: usize>(
+    gone: &Znode,
+    members: [&Member; N],
+    observer: &Observer,
+) -> (Named, Vec<Znode>) {
+    eventually("the znode of the dead is gone", || {
+        match observer.znode(&format!("/election/{}", gone.name)) {
+            None => Ok(()),
+            Some(znode) => Err(format!("{znode:?}")),
+        }
+    });
+    settled(members, observer)
+}
+
+fn identity(znode: &Znode) -> (&str, i64, i64) {
+    (&znode.name, znode.stat.czxid, znode.stat.ephemeral_owner)
+}
+
+fn index(member: &Member) -> u64 {
+    member.status()["index"].as_u64().expect("an index at every moment")
+}
+
+fn predecessor(member: &Member) -> Value {
+    member.status()["predecessor"].clone()
+}
+
+/// `wchc` lists a session's id in a line and the watched paths below it, each behind a tab.
+fn by_session(watches: &str) -> BTreeMap<i64, Vec<String>> {
+    let mut sessions = BTreeMap::<i64, Vec<String>>::new();
+    let mut session = 0;
+    for line in watches.lines().filter(|line| !line.is_empty()) {
+        if let Some(path) = line.strip_prefix('\t') {
+            sessions.entry(session).or_default().push(path.to_owned());
+        } else {
+            let digits = line.trim_start_matches("0x");
+            session = i64::from_str_radix(digits, 16).expect("a session's id in hexadecimal");
+        }
+    }
+    sessions
+}

@@ -1,0 +1,181 @@
+//! Servers that come late, go away and come back, and sessions that expire.
+
+use crate::{
+    expire::expire,
+    flock::{agreed, agreed_after, has_role, in_line, leader_of, ready, settled},
+    member::{Member, SHORT_SESSION, Setup},
+    observer::Observer,
+    servers::{Servers, Settings},
+    wait::{eventually, throughout},
+    witness::Witness,
+};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_rolling_restart_of_all_three_servers() {
+    let mut servers = Servers::three();
+    let members = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let before = agreed(&members);
+    let witness = Witness::of(&members);
+
+    for server in servers.each() {
+        server.kill();
+        server.start();
+        members.iter().for_each(|member| eventually("a member is ready again", || ready(member)));
+    }
+
+    let after = agreed(&members);
+    assert!(after.token >= before.token, "{after:?} after {before:?}");
+    witness.testifies_one_leader_at_a_time();
+}
+
+#[test]
+fn the_only_server_restarts() {
+    let mut servers = Servers::standalone();
+    let members = in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
+    let before = agreed(&members);
+    let witness = Witness::of(&members);
+
+    servers.first().kill();
+    eventually("all members notice", || members.iter().try_for_each(cut_off));
+    servers.first().start();
+
+    eventually("all members are connected again", || members.iter().try_for_each(connected));
+    let after = agreed(&members);
+    assert!(after.token >= before.token, "{after:?} after {before:?}");
+    witness.testifies_one_leader_at_a_time();
+}
+
+#[test]
+fn the_only_server_hangs_for_longer_than_a_session_and_goes_on() {
+    let mut servers = Servers::standalone();
+    let members = in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
+    let before = agreed(&members);
+    let witness = Witness::of(&members);
+
+    servers.first().pause();
+    throughout(
+        "nobody leads beyond its session",
+        2 * SHORT_SESSION,
+        no_claim_beyond_a_session(&members),
+    );
+    servers.first().resume();
+
+    let after = agreed(&members);
+    assert!(after.token >= before.token, "{after:?} after {before:?}");
+    witness.testifies_one_leader_at_a_time();
+}
+
+#[test]
+fn zookeeper_appears_five_seconds_after_the_members() {
+    let mut servers = Servers::prepared(&Settings::default());
+    let setup = Setup::of(&servers).short_sessions();
+    let members = ["a", "b", "c"].map(|id| setup.start(id));
+
+    throughout("the members live and wait", Duration::from_secs(5), || {
+        members.iter().try_for_each(|member| {
+            let answers =
+                ["/livez", "/readyz", "/leader", "/is-leader"].map(|path| member.get(path).status);
+            if answers == [200, 503, 503, 503] { Ok(()) } else { Err(format!("{answers:?}")) }
+        })
+    });
+    for member in &members {
+        has_role(member, "absent").expect("without ZooKeeper nobody stands in line");
+        let complaints = member.log().lines().filter(|line| line.contains("WARN")).count();
+        assert!((1..=3).contains(&complaints), "said once, not at each try: {}", member.log());
+    }
+
+    servers.start();
+    agreed(&members);
+}
+
+#[test]
+fn a_session_expired_by_force_gets_back_in_line_with_a_new_and_larger_token() {
+    let mut servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [first, second, third] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
+    let (old, before) = settled([&first, &second, &third], &observer);
+
+    // Force is what no lease covers: until it hears of it the old leader claims to lead. The token decides.
+    expire(servers.first(), before[0].stat.ephemeral_owner);
+    eventually("the expired member stands at the tail", || {
+        let line = observer.line("/election", "leader_");
+        let ids: Vec<_> = line.iter().map(|znode| znode.json()["id"].clone()).collect();
+        if ids == ["b", "c", "a"] { Ok(()) } else { Err(format!("{ids:?}")) }
+    });
+    let (new, after) = settled([&first, &second, &third], &observer);
+
+    assert_eq!((&*new.id, new.token), ("b", before[1].token()));
+    assert!(new.token > old.token);
+    assert_ne!(after[2].stat.ephemeral_owner, before[0].stat.ephemeral_owner, "a new session");
+    assert!(after[2].token() > new.token, "a new ticket");
+
+    for mut gone in [second, third] {
+        gone.signal("TERM");
+        gone.wait();
+    }
+    let (again, _) = settled([&first], &observer);
+    assert_eq!((&*again.id, again.token), ("a", after[2].token()));
+}
+
+#[test]
+fn a_leader_that_slept_through_its_session_wakes_as_no_leader() {
+    let servers = Servers::standalone();
+    let [first, second] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let old = agreed([&first, &second]);
+
+    first.signal("STOP");
+    let new = agreed_after(&old, [&second]);
+    first.signal("CONT");
+
+    // The very first answer, before it can have heard anything from ZooKeeper.
+    assert_eq!(first.get("/is-leader").status, 503);
+    assert_eq!(new.id, "b");
+    assert!(new.token > old.token);
+    assert_eq!(agreed([&first, &second]), new);
+}
+
+#[test]
+fn no_quorum_no_leader() {
+    let mut servers = Servers::three();
+    let members = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    agreed(&members);
+
+    // Whichever leads them, one of three is no quorum.
+    servers.each().take(2).for_each(|server| server.kill());
+    throughout(
+        "nobody leads beyond its session",
+        3 * SHORT_SESSION,
+        no_claim_beyond_a_session(&members),
+    );
+
+    servers.each().take(2).for_each(|server| server.start());
+    agreed(&members);
+}
+
+/// From now on no member can prove anything to ZooKeeper, so each claim must end within a session.
+fn no_claim_beyond_a_session(members: &[Member]) -> impl Fn() -> Result<(), String> {
+    let lost = Instant::now();
+    move || {
+        members.iter().try_for_each(|member| {
+            let asked = lost.elapsed();
+            let answer = leader_of(member);
+            let too_late = asked > SHORT_SESSION && answer["is_self"] == true;
+            if too_late { Err(format!("{} {asked:?} later: {answer}", member.id)) } else { Ok(()) }
+        })
+    }
+}
+
+fn connected(member: &Member) -> Result<(), String> {
+    has_session(member, true)
+}
+
+fn cut_off(member: &Member) -> Result<(), String> {
+    has_session(member, false)
+}
+
+fn has_session(member: &Member, connected: bool) -> Result<(), String> {
+    let status = member.status();
+    let so = status["session"]["connected"] == connected;
+    if so { Ok(()) } else { Err(format!("{}: {status}", member.id)) }
+}

@@ -1,0 +1,118 @@
+//! Several members of one election: started in order, asked together.
+
+use crate::{
+    member::{Member, Setup},
+    observer::{Observer, Znode},
+    wait::eventually,
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Whom a member names as the leader.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Named {
+    pub(crate) id: String,
+    pub(crate) znode: String,
+    pub(crate) token: u64,
+}
+
+/// Starts members one after another, so that they stand in line in the order of their names.
+pub(crate) fn in_line<const N: usize>(setup: &Setup, ids: [&str; N]) -> [Member; N] {
+    ids.map(|id| {
+        let member = setup.start(id);
+        eventually("a member that just started knows a leader", || ready(&member));
+        member
+    })
+}
+
+/// Waits until all of these members name the same leader, who agrees if it is one of them.
+#[track_caller]
+pub(crate) fn agreed<'a>(members: impl IntoIterator<Item = &'a Member>) -> Named {
+    agreed_on(members, |_| true)
+}
+
+/// The same, and it is another one than this.
+#[track_caller]
+pub(crate) fn agreed_after<'a>(
+    old: &Named,
+    members: impl IntoIterator<Item = &'a Member>,
+) -> Named {
+    agreed_on(members, |leader| leader != old)
+}
+
+/// Waits until they agree, all follow but one, and every znode in the line says so. Returns the line.
+#[track_caller]
+pub(crate) fn settled<'a>(
+    members: impl IntoIterator<Item = &'a Member>,
+    observer: &Observer,
+) -> (Named, Vec<Znode>) {
+    let members: Vec<&Member> = members.into_iter().collect();
+    eventually("the word has come down the line", || {
+        let leader = agreed(members.iter().copied());
+        let line = observer.line("/election", "leader_");
+        let heard = |znode: &Znode| znode.told_leader().as_ref() == Some(&leader.znode);
+        if line.len() != members.len() || line[0].name != leader.znode || !line.iter().all(heard) {
+            return Err(format!("{leader:?} in {line:?}"));
+        }
+        for member in &members {
+            has_role(member, if member.id == leader.id { "leader" } else { "follower" })?;
+        }
+        Ok((leader, line))
+    })
+}
+
+/// What this member answers to `/leader`, whatever that is.
+pub(crate) fn leader_of(member: &Member) -> Value {
+    member.get("/leader").json()
+}
+
+pub(crate) fn role_of(member: &Member) -> String {
+    member.status()["role"].as_str().unwrap_or_default().to_owned()
+}
+
+pub(crate) fn has_role(member: &Member, role: &str) -> Result<(), String> {
+    let status = member.status();
+    if status["role"] == role { Ok(()) } else { Err(format!("{}: {status}", member.id)) }
+}
+
+pub(crate) fn ready(member: &Member) -> Result<(), String> {
+    let answer = member.get("/readyz");
+    if answer.status == 200 { Ok(()) } else { Err(format!("{}: {answer:?}", member.id)) }
+}
+
+impl Named {
+    pub(crate) fn read(leader: &Value) -> Option<Self> {
+        Some(Self {
+            id: leader["id"].as_str()?.to_owned(),
+            znode: leader["znode"].as_str()?.to_owned(),
+            token: leader["token"].as_u64()?,
+        })
+    }
+}
+
+#[track_caller]
+fn agreed_on<'a>(
+    members: impl IntoIterator<Item = &'a Member>,
+    wanted: impl Fn(&Named) -> bool,
+) -> Named {
+    let members: Vec<&Member> = members.into_iter().collect();
+    eventually("all members name the same leader", || {
+        let answers: Vec<(&str, Value)> =
+            members.iter().map(|member| (&*member.id, leader_of(member))).collect();
+        let named: BTreeSet<Option<Named>> =
+            answers.iter().map(|(_, answer)| Named::read(&answer["leader"])).collect();
+        let first = named.first().cloned().flatten();
+        match first {
+            Some(leader)
+                if named.len() == 1 && claims_fit(&answers, &leader.id) && wanted(&leader) =>
+            {
+                Ok(leader)
+            }
+            _ => Err(format!("{answers:?}")),
+        }
+    })
+}
+
+fn claims_fit(answers: &[(&str, Value)], leader: &str) -> bool {
+    answers.iter().all(|(id, answer)| answer["is_self"] == (*id == leader))
+}

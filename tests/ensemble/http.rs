@@ -1,0 +1,295 @@
+//! What the application is told over HTTP, on every kind of member and at every moment.
+
+use crate::{
+    flock::{agreed, in_line, settled},
+    member::{Answer, Member, SHORT_SESSION, Setup},
+    observer::Observer,
+    servers::{Servers, Settings},
+    wait::{eventually, throughout},
+};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+const PATHS: [&str; 7] =
+    ["/leader", "/is-leader", "/is-follower", "/status", "/members", "/livez", "/readyz"];
+
+#[test]
+fn every_endpoint_on_the_leader() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [leader, follower] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let (named, line) = settled([&leader, &follower], &observer);
+
+    let told = ok(&leader, "/leader");
+    assert_eq!(keys(&told), ["index", "is_self", "leader", "valid_for_ms"]);
+    assert_eq!(keys(&told["leader"]), ["address", "id", "labels", "token", "znode"]);
+    assert_eq!(told["is_self"], true);
+    assert_eq!(told["leader"]["id"], "a");
+    assert_eq!(told["leader"]["znode"], "leader_0000000000");
+    assert_eq!(told["leader"]["token"], line[0].stat.czxid, "the token is the czxid");
+    assert!((1..10_000).contains(&told["valid_for_ms"].as_u64().unwrap()), "{told}");
+
+    assert_eq!(leader.get("/is-leader").status, 200);
+    assert_eq!(leader.get("/is-follower").status, 503);
+    leader.get("/is-follower").json();
+    let status = ok(&leader, "/status");
+    assert_eq!(
+        keys(&status),
+        [
+            "election",
+            "id",
+            "index",
+            "leader",
+            "predecessor",
+            "role",
+            "sequence",
+            "session",
+            "token",
+            "uptime_ms",
+            "valid_for_ms",
+            "version",
+            "znode",
+        ]
+    );
+    assert_eq!(status["id"], "a");
+    assert_eq!(status["role"], "leader");
+    assert_eq!(status["election"], "/election");
+    assert_eq!(status["znode"], named.znode);
+    assert_eq!(status["sequence"], 0);
+    assert_eq!(status["token"], named.token);
+    assert_eq!(status["predecessor"], Value::Null);
+    assert_eq!(status["leader"], told["leader"]);
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status["index"], told["index"]);
+    assert_eq!(keys(&status["session"]), ["connected", "id", "timeout_ms"]);
+    assert_eq!(status["session"]["timeout_ms"], 10_000);
+    assert_eq!(status["session"]["connected"], true);
+    assert_eq!(leader.get("/livez").status, 200);
+    assert_eq!(leader.get("/readyz").status, 200);
+}
+
+#[test]
+fn every_endpoint_on_a_follower() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [leader, follower] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let (named, line) = settled([&leader, &follower], &observer);
+
+    let told = ok(&follower, "/leader");
+    assert_eq!(told["leader"], ok(&leader, "/leader")["leader"]);
+    assert_eq!(told["is_self"], false);
+    assert_eq!(told["valid_for_ms"], Value::Null, "another one's lease is not ours to know");
+    assert_eq!(follower.get("/is-leader").status, 503);
+    follower.get("/is-leader").json();
+    assert_eq!(follower.get("/is-follower").status, 200);
+    let status = ok(&follower, "/status");
+    assert_eq!(status["role"], "follower");
+    assert_eq!(status["znode"], line[1].name);
+    assert_eq!(status["sequence"], 1);
+    assert_eq!(status["predecessor"], named.znode);
+    assert_eq!(status["valid_for_ms"], Value::Null);
+    assert_eq!(follower.get("/livez").status, 200);
+    assert_eq!(follower.get("/readyz").status, 200);
+}
+
+#[test]
+fn every_endpoint_with_zookeeper_stopped() {
+    let mut servers = Servers::standalone();
+    let [leader, follower] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    agreed([&leader, &follower]);
+
+    servers.first().kill();
+    let start = Instant::now();
+    eventually("the former leader's lease ends", || {
+        let asked = start.elapsed();
+        let answer = leader.get("/is-leader");
+        let too_late = answer.status == 200 && asked > SHORT_SESSION;
+        assert!(!too_late, "still the leader {asked:?} after the server died");
+        if answer.status == 503 { Ok(()) } else { Err(format!("{answer:?}")) }
+    });
+
+    throughout("all is answered, and nobody leads", Duration::from_secs(2), || {
+        for member in [&leader, &follower] {
+            let statuses = PATHS.map(|path| member.get(path).status);
+            assert_eq!(statuses[1], 503, "/is-leader of {}", member.id);
+            assert_eq!(statuses[3], 200, "/status of {}", member.id);
+            assert_eq!(statuses[5], 200, "/livez of {}", member.id);
+            if let Some(other) = statuses.iter().find(|status| ![200, 503].contains(*status)) {
+                return Err(format!("{other} in {statuses:?}"));
+            }
+        }
+        Ok(())
+    });
+    assert_eq!(leader.status()["session"]["connected"], false);
+    assert_eq!(leader.status()["valid_for_ms"], Value::Null);
+    assert_ne!(leader.status()["role"], "leader");
+}
+
+#[test]
+fn unknown_paths_and_wrong_methods_are_problems() {
+    let servers = Servers::standalone();
+    let [member] = in_line(&Setup::of(&servers), ["a"]);
+
+    for path in ["/", "/leaders", "/leader/x", "/favicon.ico"] {
+        problem(&member.get(path), 404);
+    }
+    for path in PATHS {
+        for method in ["POST", "PUT", "DELETE", "PATCH"] {
+            let answer = member.request(method, path);
+            problem(&answer, 405);
+            let allow: BTreeSet<&str> = answer.header("allow").split(',').map(str::trim).collect();
+            assert_eq!(allow, ["GET", "HEAD"].into(), "{method} {path}");
+        }
+        let (get, head) = (member.get(path), member.request("HEAD", path));
+        assert_eq!(head.status, get.status, "HEAD {path}");
+        assert_eq!(head.header("content-type"), get.header("content-type"), "HEAD {path}");
+        assert_eq!(head.body, "", "HEAD {path}");
+    }
+}
+
+#[test]
+fn while_no_leader_is_known_the_answers_are_problems() {
+    let servers = Servers::prepared(&Settings::default());
+    let member = Setup::of(&servers).start("a");
+
+    problem(&member.get("/leader"), 503);
+    for path in ["/is-leader", "/is-follower", "/readyz"] {
+        let answer = member.get(path);
+        assert_eq!(answer.status, 503, "{path}: {answer:?}");
+        answer.json();
+    }
+    assert_eq!(member.get("/livez").status, 200);
+    let status = ok(&member, "/status");
+    assert_eq!(status["role"], "absent");
+    for unknown in ["znode", "sequence", "token", "predecessor", "leader", "valid_for_ms"] {
+        assert_eq!(status[unknown], Value::Null, "{unknown}");
+    }
+    assert_eq!(status["session"]["connected"], false);
+}
+
+#[test]
+fn address_and_labels_of_the_leader_reach_every_member() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let plain = Setup::of(&servers);
+    let described = plain
+        .clone()
+        .option("--address", "10.1.2.3:8080")
+        .option("--label", "zone=eu-1")
+        .option("--label", "version=7");
+    let [first] = in_line(&described, ["a"]);
+    let [second, third] = in_line(&plain, ["b", "c"]);
+    let (leader, line) = settled([&first, &second, &third], &observer);
+
+    let card = json!({
+        "id": "a",
+        "address": "10.1.2.3:8080",
+        "labels": {"zone": "eu-1", "version": "7"},
+        "znode": leader.znode,
+        "token": leader.token,
+    });
+    for member in [&first, &second, &third] {
+        assert_eq!(ok(member, "/leader")["leader"], card);
+    }
+    for znode in &line {
+        assert_eq!(keys(&znode.json()), ["address", "id", "labels", "leader"]);
+        assert_eq!(znode.json()["leader"], card);
+        assert!(znode.data.len() <= 1024, "{} bytes in {}", znode.data.len(), znode.name);
+    }
+}
+
+#[test]
+fn the_line_in_order() {
+    let servers = Servers::standalone();
+    let plain = Setup::of(&servers);
+    let described = plain.clone().option("--address", "db-2:5432").option("--label", "zone=eu-2");
+    let [first] = in_line(&plain, ["a"]);
+    let [second] = in_line(&described, ["b"]);
+    let [third] = in_line(&plain, ["c"]);
+    agreed([&first, &second, &third]);
+
+    let expected = |asked: &str| {
+        let row = |id: &str, sequence: u64, address: Value, labels: Value| {
+            json!({
+                "id": id,
+                "znode": format!("leader_{sequence:010}"),
+                "sequence": sequence,
+                "address": address,
+                "labels": labels,
+                "is_leader": sequence == 0,
+                "is_self": id == asked,
+            })
+        };
+        json!({"members": [
+            row("a", 0, Value::Null, json!({})),
+            row("b", 1, json!("db-2:5432"), json!({"zone": "eu-2"})),
+            row("c", 2, Value::Null, json!({})),
+        ]})
+    };
+    for member in [&first, &second, &third] {
+        eventually("the line is told in order", || {
+            let told = ok(member, "/members");
+            if told == expected(&member.id) { Ok(()) } else { Err(told.to_string()) }
+        });
+    }
+}
+
+#[test]
+fn zookeeper_is_asked_for_the_line_at_most_once_a_second_however_many_ask() {
+    const ASKED: usize = 600;
+    let mut servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let (_, line) = settled([&first, &second], &observer);
+    let session = line[1].stat.ephemeral_owner;
+    let server = servers.first();
+
+    let before = requests_of(&server.ask("cons").unwrap(), session);
+    let start = Instant::now();
+    for _ in 0..ASKED {
+        ok(&second, "/members");
+    }
+    let seconds = usize::try_from(start.elapsed().as_secs()).unwrap() + 1;
+    let after = requests_of(&server.ask("cons").unwrap(), session);
+
+    // A look at a line of two takes three requests; pings and all else are far below ten a second.
+    let allowed = seconds * (3 + 10) + 3;
+    assert!(allowed < ASKED, "too slow to tell: {seconds} s");
+    assert!(after - before <= allowed, "{} requests in {seconds} s", after - before);
+}
+
+#[track_caller]
+fn ok(member: &Member, path: &str) -> Value {
+    let answer = member.get(path);
+    assert_eq!(answer.status, 200, "{path} of {}: {answer:?}", member.id);
+    assert!(answer.header("content-type").starts_with("application/json"), "{answer:?}");
+    answer.json()
+}
+
+/// RFC 9457.
+#[track_caller]
+fn problem(answer: &Answer, status: u16) {
+    assert_eq!(answer.status, status, "{answer:?}");
+    assert_eq!(answer.header("content-type"), "application/problem+json", "{answer:?}");
+    assert_eq!(answer.json()["status"], status, "{answer:?}");
+    assert!(answer.json()["title"].is_string(), "{answer:?}");
+}
+
+fn keys(object: &Value) -> Vec<&str> {
+    let mut keys: Vec<&str> =
+        object.as_object().expect("an object").keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// How many requests the server has received over the connection of a session, by its `cons`.
+fn requests_of(connections: &str, session: i64) -> usize {
+    let id = format!("sid=0x{session:x},");
+    let line =
+        connections.lines().find(|line| line.contains(&id)).expect("the session's connection");
+    let received = line.split("recved=").nth(1).expect("a count");
+    received.split_once(',').and_then(|(count, _)| count.parse().ok()).expect("a number")
+}

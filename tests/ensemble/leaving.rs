@@ -1,0 +1,156 @@
+//! Members that leave when told to: they hand over at once, and they go whatever ZooKeeper does.
+
+use crate::{
+    flock::{agreed, agreed_after, in_line, ready},
+    member::{LONG_SESSION, Member, Setup},
+    observer::Observer,
+    servers::{Servers, Settings},
+    wait::eventually,
+    witness::Witness,
+};
+use std::time::{Duration, Instant};
+
+/// Promised are 2 s. The rest is for a busy machine; what hangs on a dead server takes far longer.
+const LEAVING: Duration = Duration::from_secs(3);
+
+#[test]
+fn sigterm_hands_over_without_waiting_for_a_timeout() {
+    hands_over_on("TERM");
+}
+
+#[test]
+fn sigint_hands_over_without_waiting_for_a_timeout() {
+    hands_over_on("INT");
+}
+
+#[test]
+fn a_follower_that_leaves_takes_its_znode_along() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let setup = Setup::of(&servers);
+    let [first, mut second] = in_line(&setup, ["a", "b"]);
+    let leader = agreed([&first, &second]);
+
+    second.signal("TERM");
+    leaves_well(&mut second);
+
+    let line = observer.line("/election", "leader_");
+    assert_eq!(line.iter().map(|znode| &znode.name).collect::<Vec<_>>(), [&leader.znode]);
+    assert_eq!(agreed([&first]), leader);
+}
+
+#[test]
+fn sigterm_while_zookeeper_hangs() {
+    let mut servers = Servers::standalone();
+    let [mut leader, mut follower] = in_line(&Setup::of(&servers), ["a", "b"]);
+
+    servers.first().pause();
+    leader.signal("TERM");
+    let first_other_answer = eventually("it no longer claims to lead", || {
+        match leader.try_request("GET", "/is-leader") {
+            Ok(answer) if answer.status == 200 => Err(format!("{answer:?}")),
+            other => Ok(other),
+        }
+    });
+    leaves_well(&mut leader);
+    follower.signal("TERM");
+    leaves_well(&mut follower);
+
+    let status = first_other_answer.expect("it gives up the claim before it stops serving").status;
+    assert_eq!(status, 503);
+}
+
+#[test]
+fn sigterm_after_zookeeper_died() {
+    let mut servers = Servers::standalone();
+    let setup = Setup::of(&servers);
+    let [mut leader, mut follower] = in_line(&setup, ["a", "b"]);
+
+    servers.first().kill();
+    eventually("the follower notices", || {
+        let status = follower.status();
+        if status["session"]["connected"] == false { Ok(()) } else { Err(status.to_string()) }
+    });
+
+    for member in [&mut leader, &mut follower] {
+        member.signal("TERM");
+        leaves_well(member);
+    }
+}
+
+#[test]
+fn sigterm_before_zookeeper_was_ever_there() {
+    let servers = Servers::prepared(&Settings::default());
+    let mut member = Setup::of(&servers).start("a");
+    assert_eq!(member.get("/livez").status, 200);
+
+    member.signal("TERM");
+    leaves_well(&mut member);
+}
+
+#[test]
+fn a_second_signal_exits_at_once() {
+    let mut servers = Servers::standalone();
+    let setup = Setup::of(&servers);
+    let [mut member] = in_line(&setup, ["a"]);
+    servers.first().pause();
+
+    let said = member.log().len();
+    member.signal("TERM");
+    eventually("the first signal is heard, and said", || {
+        let log = member.log();
+        if log[said..].to_lowercase().contains("leav") { Ok(()) } else { Err(log) }
+    });
+    member.signal("TERM");
+
+    let (_, took) = member.wait();
+    assert!(took < Duration::from_secs(1), "took {took:?}");
+}
+
+#[test]
+fn a_rolling_restart_of_all_members() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers);
+    let mut members = in_line(&setup, ["a", "b", "c"]);
+    let before = agreed(&members);
+    let witness = Witness::of(&members);
+
+    for member in &mut members {
+        member.signal("TERM");
+        leaves_well(member);
+        *member = setup.start(&member.id);
+        witness.also(member);
+        eventually("the member is back", || ready(member));
+    }
+
+    let after = agreed(&members);
+    assert_eq!(after.id, "a", "each left from the head of the line and came back at its tail");
+    assert!(after.token > before.token);
+    witness.testifies_one_leader_at_a_time();
+}
+
+fn hands_over_on(signal: &str) {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers);
+    let [mut first, second, third] = in_line(&setup, ["a", "b", "c"]);
+    let old = agreed([&first, &second, &third]);
+    let witness = Witness::of([&first, &second, &third]);
+
+    let start = Instant::now();
+    first.signal(signal);
+    let new = agreed_after(&old, [&second, &third]);
+    let took = start.elapsed();
+    leaves_well(&mut first);
+
+    assert_eq!(new.id, "b");
+    assert!(new.token > old.token);
+    assert!(took < LONG_SESSION / 2, "the hand-over took {took:?}");
+    witness.testifies_one_leader_at_a_time();
+}
+
+#[track_caller]
+fn leaves_well(member: &mut Member) {
+    let (status, took) = member.wait();
+    assert_eq!(status.code(), Some(0), "{status}");
+    assert!(took < LEAVING, "leaving took {took:?}");
+}

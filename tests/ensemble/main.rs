@@ -1,0 +1,24 @@
+//! The ensemble layer: the real binary against real ZooKeeper servers, seen from outside.
+//!
+//! Each test starts servers and members of its own and leaves nothing behind. Limits are generous and
+//! assertions are about order and the protocol's bounds, so that a busy machine makes no difference.
+
+#![allow(clippy::print_stderr, reason = "a failing test prints the logs of what it ran")]
+
+// The tests, by theme.
+mod election;
+mod faults;
+mod http;
+mod leaving;
+mod places;
+mod strangers;
+
+// What they are made of.
+mod expire;
+mod flock;
+mod member;
+mod observer;
+mod process;
+mod servers;
+mod wait;
+mod witness;

@@ -1,0 +1,188 @@
+//! One running `bellwether`, asked over HTTP as its application would ask it.
+
+use crate::{
+    process::{Process, tied_to_this_thread},
+    servers::{Servers, TICK},
+    wait::eventually,
+};
+use serde_json::Value;
+use std::{
+    cell::OnceCell,
+    env,
+    io::{BufRead, BufReader},
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+use ureq::{
+    Agent,
+    http::{HeaderMap, Request},
+};
+
+/// Long: where nobody dies without a word, no busy machine shall cost anybody the session.
+pub(crate) const LONG_SESSION: Duration = Duration::from_secs(10);
+
+/// Short: where somebody dies without a word, the others have to wait for the end of the session.
+pub(crate) const SHORT_SESSION: Duration = Duration::from_secs(2);
+
+/// What a member is started with.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    zookeeper: String,
+    session_timeout: Duration,
+    arguments: Vec<String>,
+}
+
+pub(crate) struct Member {
+    pub(crate) id: String,
+    process: Process,
+    log: Arc<Mutex<String>>,
+    port: OnceCell<u16>,
+    agent: Agent,
+}
+
+/// What was answered over HTTP.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Setup {
+    pub(crate) fn of(servers: &Servers) -> Self {
+        Self::at(servers.connect_string())
+    }
+
+    pub(crate) fn at(connect_string: String) -> Self {
+        Self { zookeeper: connect_string, session_timeout: LONG_SESSION, arguments: Vec::new() }
+    }
+
+    pub(crate) fn short_sessions(self) -> Self {
+        Self { session_timeout: SHORT_SESSION, ..self }
+    }
+
+    pub(crate) fn option(mut self, flag: &str, value: &str) -> Self {
+        self.arguments.extend([flag.to_owned(), value.to_owned()]);
+        self
+    }
+
+    /// Starts a member and does not wait for anything.
+    pub(crate) fn start(&self, id: &str) -> Member {
+        let mut command = tied_to_this_thread(env!("CARGO_BIN_EXE_bellwether"));
+        command
+            .args(["run", "--id", id, "--listen", "127.0.0.1:0", "--zookeeper", &self.zookeeper])
+            .args(["--session-timeout", &format!("{}ms", self.session_timeout.as_millis())])
+            .args(["--tick-time", &format!("{}ms", TICK.as_millis())])
+            .args(&self.arguments)
+            .stderr(Stdio::piped());
+        for (name, _) in env::vars_os() {
+            if name == "POD_NAME" || name.as_encoded_bytes().starts_with(b"BELLWETHER_") {
+                command.env_remove(name);
+            }
+        }
+        command.env("RUST_LOG", "info,bellwether=debug");
+
+        let mut process = Process::start(&mut command);
+        let log = Arc::<Mutex<String>>::default();
+        let stderr = process.child().stderr.take().expect("stderr is piped");
+        let lines = Arc::clone(&log);
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let mut log = lines.lock().expect("nobody panics while holding the log");
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        Member { id: id.to_owned(), process, log, port: OnceCell::new(), agent: agent() }
+    }
+}
+
+impl Member {
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.request("GET", path)
+    }
+
+    pub(crate) fn request(&self, method: &str, path: &str) -> Answer {
+        self.try_request(method, path).expect("a member that runs answers")
+    }
+
+    /// For a member that may be gone.
+    pub(crate) fn try_request(&self, method: &str, path: &str) -> Result<Answer, ureq::Error> {
+        let uri = format!("http://127.0.0.1:{}{path}", self.port());
+        let request = Request::builder().method(method).uri(uri).body(()).expect("a request");
+        let mut response = self.agent.run(request)?;
+        Ok(Answer {
+            status: response.status().as_u16(),
+            headers: response.headers().clone(),
+            body: response.body_mut().read_to_string()?,
+        })
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        self.get("/status").json()
+    }
+
+    /// Where it serves, which it says in its log once it does.
+    pub(crate) fn port(&self) -> u16 {
+        *self.port.get_or_init(|| {
+            eventually("the member listens", || {
+                let log = self.log();
+                let port = log.split("listening on 127.0.0.1:").nth(1).and_then(leading_number);
+                port.ok_or(log)
+            })
+        })
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().expect("nobody panics while holding the log").clone()
+    }
+
+    /// SIGKILL: its session lives on until it times out.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        self.process.signal(name);
+    }
+
+    /// Waits for the process to end, and tells how it ended and how long that took.
+    pub(crate) fn wait(&mut self) -> (ExitStatus, Duration) {
+        self.process.wait()
+    }
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body)
+            .unwrap_or_else(|error| panic!("the body is JSON ({error}): {self:?}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().expect("a header of text"))
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("--- {} said:\n{}", self.id, self.log());
+        }
+    }
+}
+
+pub(crate) fn agent() -> Agent {
+    Agent::config_builder()
+        .http_status_as_error(false)
+        .proxy(None)
+        .timeout_global(Some(Duration::from_secs(10)))
+        .build()
+        .into()
+}
+
+fn leading_number(text: &str) -> Option<u16> {
+    let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}

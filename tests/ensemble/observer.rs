@@ -1,0 +1,112 @@
+//! An independent client of ZooKeeper: reads what stands there, and meddles where a test wants a stranger.
+
+use crate::{
+    servers::Servers,
+    wait::{LIMIT, eventually},
+};
+use serde_json::Value;
+use std::{thread, time::Duration};
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::oneshot,
+};
+use zookeeper::{Acls, Client, CreateMode, Error, Stat};
+
+pub(crate) struct Observer {
+    client: Client,
+    runtime: Handle,
+    _until_dropped: oneshot::Sender<()>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Znode {
+    pub(crate) name: String,
+    pub(crate) data: Vec<u8>,
+    pub(crate) stat: Stat,
+}
+
+impl Observer {
+    pub(crate) fn of(servers: &Servers) -> Self {
+        Self::at(&servers.connect_string())
+    }
+
+    /// Connects with a connect string, which may end in a chroot.
+    pub(crate) fn at(connect_string: &str) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let handle = runtime.handle().clone();
+        let (until_dropped, dropped) = oneshot::channel::<()>();
+        thread::spawn(move || runtime.block_on(dropped));
+        let client = eventually("the observer connects", || {
+            let connector = Client::connector().with_session_timeout(Duration::from_secs(20));
+            handle.block_on(connector.connect(connect_string)).map_err(|error| error.to_string())
+        });
+        Self { client, runtime: handle, _until_dropped: until_dropped }
+    }
+
+    pub(crate) fn znode(&self, path: &str) -> Option<Znode> {
+        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+        self.read(async || match self.client.get_data(path).await {
+            Ok((data, stat)) => Ok(Some(Znode { name: name.clone(), data, stat })),
+            Err(Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// The members' znodes in order: ephemeral, named with the prefix and ten digits.
+    pub(crate) fn line(&self, election: &str, prefix: &str) -> Vec<Znode> {
+        let mut names = self.read(async || match self.client.list_children(election).await {
+            Err(Error::NoNode) => Ok(Vec::new()),
+            names => names,
+        });
+        names.retain(|name| name.strip_prefix(prefix).is_some_and(is_ten_digits));
+        names.sort();
+        let found = names.iter().filter_map(|name| self.znode(&format!("{election}/{name}")));
+        found.filter(|znode| znode.stat.ephemeral_owner != 0).collect()
+    }
+
+    pub(crate) fn make_path(&self, path: &str) {
+        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        self.write(self.client.mkdir(path, &options));
+    }
+
+    pub(crate) fn create(&self, path: &str, data: &[u8], mode: CreateMode) {
+        let options = mode.with_acls(Acls::anyone_all());
+        self.write(self.client.create(path, data, &options));
+    }
+
+    pub(crate) fn set(&self, path: &str, data: &[u8]) {
+        self.write(self.client.set_data(path, data, None));
+    }
+
+    fn read<T>(&self, ask: impl AsyncFn() -> Result<T, Error>) -> T {
+        eventually("ZooKeeper answers the observer", || {
+            self.runtime.block_on(ask()).map_err(|error| error.to_string())
+        })
+    }
+
+    fn write<T>(&self, request: impl Future<Output = Result<T, Error>>) {
+        self.runtime
+            .block_on(async { tokio::time::timeout(LIMIT, request).await })
+            .expect("ZooKeeper answers in time")
+            .expect("ZooKeeper lets the observer write");
+    }
+}
+
+impl Znode {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.data).unwrap_or_default()
+    }
+
+    /// The znode's name whose owner leads, as this znode's data tells it.
+    pub(crate) fn told_leader(&self) -> Option<String> {
+        Some(self.json()["leader"]["znode"].as_str()?.to_owned())
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        u64::try_from(self.stat.czxid).expect("a zxid of a young ensemble")
+    }
+}
+
+fn is_ten_digits(text: &str) -> bool {
+    text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit())
+}

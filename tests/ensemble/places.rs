@@ -1,0 +1,71 @@
+//! Where an election can live: under any path, with any prefix, below any chroot.
+
+use crate::{
+    flock::{agreed, agreed_after, in_line},
+    member::Setup,
+    observer::Observer,
+    servers::Servers,
+};
+
+#[test]
+fn a_deep_path_that_is_absent() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let path = "/org/example/department/service/shard-7/election";
+    let setup = Setup::of(&servers).option("--election", path);
+
+    let members = in_line(&setup, ["a", "b"]);
+
+    let leader = agreed(&members);
+    let line = observer.line(path, "leader_");
+    assert_eq!((line.len(), &*leader.id, &leader.znode), (2, "a", &line[0].name));
+    assert_eq!(members[0].status()["election"], path);
+}
+
+#[test]
+fn other_prefixes() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    for prefix in ["n_", "node-", "guid_"] {
+        let path = format!("/with-{prefix}");
+        let setup = Setup::of(&servers).option("--election", &path).option("--prefix", prefix);
+
+        let [mut first, second, third] = in_line(&setup, ["a", "b", "c"]);
+        let old = agreed([&first, &second, &third]);
+        assert_eq!(old.znode, format!("{prefix}0000000000"));
+        assert_eq!(observer.line(&path, prefix).len(), 3);
+
+        first.signal("TERM");
+        first.wait();
+        let new = agreed_after(&old, [&second, &third]);
+        assert_eq!((&*new.id, new.znode), ("b", format!("{prefix}0000000001")));
+    }
+}
+
+#[test]
+fn a_chroot_that_exists() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    observer.make_path("/tenants/blue");
+
+    elects_below("/tenants/blue", &servers, &observer);
+}
+
+#[test]
+fn a_chroot_that_does_not_exist_yet() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+
+    elects_below("/tenants/green", &servers, &observer);
+}
+
+fn elects_below(chroot: &str, servers: &Servers, observer: &Observer) {
+    let setup = Setup::at(format!("{}{chroot}", servers.connect_string()));
+
+    let members = in_line(&setup, ["a", "b"]);
+
+    let leader = agreed(&members);
+    let line = observer.line(&format!("{chroot}/election"), "leader_");
+    assert_eq!((line.len(), &*leader.id, leader.token), (2, "a", line[0].token()));
+    assert_eq!(members[0].status()["election"], "/election", "as it was configured");
+}

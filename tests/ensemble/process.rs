@@ -1,0 +1,61 @@
+//! A child process that cannot outlive the test which started it.
+
+use crate::wait::eventually;
+use std::{
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+pub(crate) struct Process {
+    child: Child,
+}
+
+/// A command whose process the kernel kills when the thread that started it ends, even by SIGKILL.
+///
+/// So start processes from the test's own thread. `setpriv` becomes the program: the pid is the program's.
+pub(crate) fn tied_to_this_thread(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", program]).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self { child: command.spawn().expect("util-linux (setpriv) is installed") }
+    }
+
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Sends a signal by name: `TERM`, `INT`, `STOP`, `CONT`.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "SIG{name} to {}", self.child.id());
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("a child that was not waited for can be killed");
+        self.child.wait().expect("a child can be waited for");
+    }
+
+    /// Waits for the end, and tells how long that took.
+    pub(crate) fn wait(&mut self) -> (ExitStatus, Duration) {
+        let start = Instant::now();
+        eventually("the process ends", || match self.ended() {
+            Some(status) => Ok((status, start.elapsed())),
+            None => Err("it runs".to_owned()),
+        })
+    }
+
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

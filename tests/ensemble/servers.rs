@@ -1,0 +1,233 @@
+//! Real ZooKeeper servers from Debian's package, each with its own port and directory, gone after the test.
+
+use crate::{
+    process::{Process, tied_to_this_thread},
+    wait::eventually,
+};
+use std::{
+    fs,
+    hash::{BuildHasher, RandomState},
+    io::{self, Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    path::PathBuf,
+    process::Stdio,
+    thread,
+    time::Duration,
+};
+use tempfile::TempDir;
+
+/// Debian's `zookeeper.jar` names the jars it needs in its manifest; the other one lets it log to a file.
+const CLASSPATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar";
+
+/// A tick far below the default of 2 s, so that short session timeouts are granted.
+pub(crate) const TICK: Duration = Duration::from_millis(200);
+
+/// How the servers are to be set up. Session timeouts outside of the range are cut to it by the server.
+pub(crate) struct Settings {
+    pub(crate) servers: u16,
+    pub(crate) tick: Duration,
+    pub(crate) min_session_timeout: Duration,
+    pub(crate) max_session_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            servers: 1,
+            tick: TICK,
+            min_session_timeout: 2 * TICK,
+            max_session_timeout: Duration::from_secs(20),
+        }
+    }
+}
+
+pub(crate) struct Servers {
+    all: Vec<Server>,
+    _home: TempDir,
+}
+
+pub(crate) struct Server {
+    port: u16,
+    home: PathBuf,
+    process: Option<Process>,
+}
+
+impl Servers {
+    pub(crate) fn standalone() -> Self {
+        let mut servers = Self::prepared(&Settings::default());
+        servers.start();
+        servers
+    }
+
+    pub(crate) fn three() -> Self {
+        let mut servers = Self::prepared(&Settings { servers: 3, ..Settings::default() });
+        servers.start();
+        servers
+    }
+
+    /// Everything but running: `start` does that.
+    pub(crate) fn prepared(settings: &Settings) -> Self {
+        let home = TempDir::with_prefix("bellwether-ensemble-").expect("a temporary directory");
+        let peers: Vec<[u16; 3]> = (0..settings.servers).map(|_| free_ports()).collect();
+        let all = (0..settings.servers)
+            .map(|n| {
+                let directory = home.path().join(n.to_string());
+                fs::create_dir_all(directory.join("data")).expect("a directory for the data");
+                fs::write(directory.join("data/myid"), n.to_string()).expect("myid is written");
+                let server =
+                    Server { port: peers[usize::from(n)][0], home: directory, process: None };
+                fs::write(server.file("zoo.cfg"), server.config(settings, &peers))
+                    .expect("zoo.cfg is written");
+                server
+            })
+            .collect();
+        Self { all, _home: home }
+    }
+
+    /// Starts all of them, and returns when all of them serve.
+    pub(crate) fn start(&mut self) {
+        self.all.iter_mut().for_each(Server::launch);
+        self.all.iter_mut().for_each(Server::wait_until_serving);
+    }
+
+    pub(crate) fn connect_string(&self) -> String {
+        let hosts: Vec<String> = self.all.iter().map(Server::address).collect();
+        hosts.join(",")
+    }
+
+    /// The only server, or the first of three.
+    pub(crate) fn first(&mut self) -> &mut Server {
+        &mut self.all[0]
+    }
+
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut Server> {
+        self.all.iter_mut()
+    }
+}
+
+impl Server {
+    /// Starts it, the first time or again on the same port and data, and returns when it serves.
+    pub(crate) fn start(&mut self) {
+        self.launch();
+        self.wait_until_serving();
+    }
+
+    /// SIGKILL: nothing is flushed, no session is closed.
+    pub(crate) fn kill(&mut self) {
+        self.process.take().expect("a server that runs").kill();
+    }
+
+    /// SIGSTOP: connections stay open and nothing is answered.
+    pub(crate) fn pause(&self) {
+        self.process.as_ref().expect("a server that runs").signal("STOP");
+    }
+
+    pub(crate) fn resume(&self) {
+        self.process.as_ref().expect("a server that runs").signal("CONT");
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Sends a four-letter word (`srvr`, `mntr`, `wchc`, `cons`) and reads the answer.
+    pub(crate) fn ask(&self, word: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect(self.address())?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(word.as_bytes())?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn launch(&mut self) {
+        let log = self.file("log");
+        let mut command = tied_to_this_thread("java");
+        command
+            .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
+            .arg(format!("-Dorg.slf4j.simpleLogger.logFile={}", log.display()))
+            .arg("-Dzookeeper.admin.enableServer=false")
+            // A server that waits alone asks again soon, not after up to a minute.
+            .arg("-Dzookeeper.fastleader.maxNotificationInterval=1000")
+            .args(["-cp", CLASSPATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
+            .arg(self.file("zoo.cfg"))
+            .stderr(Stdio::null());
+        self.process = Some(Process::start(&mut command));
+    }
+
+    fn wait_until_serving(&mut self) {
+        let what = format!("the ZooKeeper server on {} serves", self.address());
+        eventually(&what, || {
+            let process = self.process.as_mut().expect("a server that was launched");
+            if let Some(status) = process.ended() {
+                panic!("the server ended ({status}). {}", self.end_of_log());
+            }
+            match self.ask("srvr") {
+                Ok(answer) if answer.contains("Mode: ") => Ok(()),
+                other => Err(format!("{other:?}. {}", self.end_of_log())),
+            }
+        });
+    }
+
+    fn config(&self, settings: &Settings, peers: &[[u16; 3]]) -> String {
+        let ensemble = match peers {
+            [_] => String::new(),
+            peers => peers
+                .iter()
+                .enumerate()
+                .map(|(n, [_, quorum, vote])| format!("server.{n}=127.0.0.1:{quorum}:{vote}\n"))
+                .collect(),
+        };
+        // The limits in ticks come to 20 s and 4 s: followers must not be lost to a busy machine.
+        format!(
+            "tickTime={tick}\n\
+             minSessionTimeout={min}\n\
+             maxSessionTimeout={max}\n\
+             initLimit=100\n\
+             syncLimit=20\n\
+             maxClientCnxns=0\n\
+             forceSync=no\n\
+             4lw.commands.whitelist=*\n\
+             clientPortAddress=127.0.0.1\n\
+             clientPort={port}\n\
+             dataDir={data}\n\
+             {ensemble}",
+            tick = settings.tick.as_millis(),
+            min = settings.min_session_timeout.as_millis(),
+            max = settings.max_session_timeout.as_millis(),
+            port = self.port,
+            data = self.file("data").display(),
+        )
+    }
+
+    fn end_of_log(&self) -> String {
+        let log = fs::read_to_string(self.file("log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        format!("The end of its log:\n{}", lines[lines.len().saturating_sub(30)..].join("\n"))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.home.join(name)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("--- ZooKeeper on {}. {}", self.address(), self.end_of_log());
+        }
+    }
+}
+
+/// Ports below the range from which the kernel serves outgoing connections, so that a server which is
+/// down for a moment finds its port free when it comes back.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let mut held: Vec<TcpListener> = Vec::new();
+    while held.len() < N {
+        let random = RandomState::new().hash_one(held.len()) % 20_000;
+        let port = 10_000 + u16::try_from(random).expect("20 000 is a u16");
+        held.extend(TcpListener::bind(("127.0.0.1", port)));
+    }
+    std::array::from_fn(|n| held[n].local_addr().expect("a bound address").port())
+}

@@ -1,0 +1,97 @@
+//! What others put into the parent, or write into a member's znode, breaks nothing.
+
+use crate::{
+    flock::{agreed, agreed_after, in_line, settled},
+    member::Setup,
+    observer::Observer,
+    servers::Servers,
+    wait::throughout,
+};
+use std::time::Duration;
+use zookeeper::CreateMode;
+
+/// Almost all that a server takes in one request (`jute.maxbuffer` is 1 MiB).
+const HUGE: usize = 900_000;
+
+const BINARY: &[u8] = &[0x00, 0xff, 0xfe, b'{', 0x80, b'\n', 0x00];
+
+#[test]
+fn strangers_in_the_parent_are_no_members() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    observer.make_path("/election");
+    observer.set("/election", BINARY);
+    let huge = vec![b'x'; HUGE];
+    let strangers: [(&str, &[u8]); 11] = [
+        ("leader_0000000000", b"{\"id\":\"impostor\"}"),
+        ("leader_foo", b"{}"),
+        ("leader_123", b""),
+        ("leader_", BINARY),
+        ("leader_00000000010", b"null"),
+        ("n_0000000000", b"n"),
+        ("_c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-latch-0000000003", b"10.0.0.7"),
+        ("6f1d2c3e8a7b4c5d9e0f112233445566__lock__0000000001", b"host"),
+        ("READ-0000000002", b"[]"),
+        ("huge", &huge),
+        ("Zürich, 選挙", b"\"text\""),
+    ];
+    for (name, data) in strangers {
+        observer.create(&format!("/election/{name}"), data, CreateMode::Persistent);
+    }
+    observer.create("/election/_c_0-latch-", b"", CreateMode::EphemeralSequential);
+    let children = strangers.len() + 1;
+
+    let [mut first, second, third] = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let (old, line) = settled([&first, &second, &third], &observer);
+    assert_eq!((&*old.id, &old.znode), ("a", &line[0].name));
+
+    first.signal("TERM");
+    first.wait();
+    let new = agreed_after(&old, [&second, &third]);
+
+    assert_eq!(new.id, "b");
+    let parent = observer.znode("/election").expect("the parent stands");
+    assert_eq!(parent.data, BINARY, "the parent's data is nobody's business");
+    assert_eq!(
+        parent.stat.num_children,
+        i32::try_from(children + 2).unwrap(),
+        "all are still there"
+    );
+}
+
+#[test]
+fn what_a_stranger_writes_into_the_leaders_znode_unseats_nobody() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [mut first, second, third] = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let (leader, line) = settled([&first, &second, &third], &observer);
+
+    for scrawl in [BINARY, b"", b"{\"leader\":7}", &vec![b' '; HUGE]] {
+        observer.set(&format!("/election/{}", line[0].name), scrawl);
+        throughout("the same one leads", Duration::from_secs(1), || {
+            let named = agreed([&first, &second, &third]);
+            if named == leader { Ok(()) } else { Err(format!("{named:?}")) }
+        });
+    }
+
+    first.signal("TERM");
+    first.wait();
+    assert_eq!(agreed_after(&leader, [&second, &third]).id, "b");
+}
+
+#[test]
+fn a_silent_stranger_in_the_line_keeps_no_news_from_those_behind_it() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let setup = Setup::of(&servers).short_sessions();
+    let [mut first, second] = in_line(&setup, ["a", "b"]);
+    observer.create("/election/leader_", b"", CreateMode::EphemeralSequential);
+    let [behind] = in_line(&setup, ["c"]);
+    let old = agreed([&first, &second, &behind]);
+
+    first.signal("TERM");
+    first.wait();
+
+    let new = agreed_after(&old, [&second, &behind]);
+    assert_eq!(new.id, "b");
+}

@@ -1,0 +1,42 @@
+//! Waiting for what must happen, and watching that nothing does.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Long enough for a busy machine. A test that needs all of it has failed.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+const POLL: Duration = Duration::from_millis(15);
+
+/// Looks again and again until `look` succeeds; its last complaint is the test's.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let start = Instant::now();
+    loop {
+        match look() {
+            Ok(seen) => return seen,
+            Err(last) if start.elapsed() >= LIMIT => {
+                panic!("{what}: not within {LIMIT:?}. Last seen: {last}")
+            }
+            Err(_) => thread::sleep(POLL),
+        }
+    }
+}
+
+/// Looks again and again for a whole period: that nothing happens cannot be seen in less.
+#[track_caller]
+pub(crate) fn throughout(
+    what: &str,
+    period: Duration,
+    mut look: impl FnMut() -> Result<(), String>,
+) {
+    let start = Instant::now();
+    while start.elapsed() < period {
+        if let Err(seen) = look() {
+            panic!("{what}: no longer so after {:?}. Seen: {seen}", start.elapsed());
+        }
+        thread::sleep(POLL);
+    }
+}
