@@ -124,7 +124,8 @@ impl Member {
             Phase::Refused { until } => Some(*until),
             Phase::Following { session, .. } | Phase::Claiming { session, .. } => beat_due(session),
             Phase::Leading { session, lease, .. } => {
-                Some(beat_due(session).map_or(lease.until(), |due| due.min(lease.until())))
+                let end = lease.until();
+                Some(beat_due(session).map_or(end, |due| due.min(end)))
             }
         }
     }

@@ -62,6 +62,8 @@ struct SessionBody {
     id: Option<String>,
     timeout_ms: Option<u64>,
     connected: bool,
+    /// Why this member is not where it wants to be; left out when it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
 

@@ -291,8 +291,8 @@ impl Election {
         for end in ends {
             let path = &root[..end];
             let last = end == root.len();
-            let container = CreateMode::Container.with_acls(acls.clone());
-            let persistent = CreateMode::Persistent.with_acls(acls.clone());
+            let container = CreateMode::Container.with_acls(acls);
+            let persistent = CreateMode::Persistent.with_acls(acls);
             let mode = if last { &container } else { &persistent };
             let mut made = wire.ask(wire.client.create(path, b"", mode)).await;
             if last && matches!(made, Err(Error::Unimplemented)) {
@@ -336,9 +336,8 @@ impl Election {
             connections.mark_unchanged();
             let read = self
                 .until_judged(async |wire| wire.ask(wire.client.get_and_watch_data(&path)).await);
-            let (data, stat, watcher) = match read.await {
-                Ok(read) => read,
-                Err(_) => return self.tell(Event::PredecessorGone(predecessor)),
+            let Ok((data, stat, watcher)) = read.await else {
+                return self.tell(Event::PredecessorGone(predecessor));
             };
             if self.is_impostor(predecessor, &stat) {
                 return self.tell(Event::PredecessorGone(predecessor));

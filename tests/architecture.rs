@@ -1,0 +1,123 @@
+//! Who may know whom. The table is the architecture; the test keeps it true.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A room, and the rooms it may name. `main.rs` may name all.
+const MAY_KNOW: &[(&str, &[&str])] = &[
+    ("election", &[]),
+    ("clock", &["election"]),
+    // The lease's formula is the election's: the check of an operator's values calls it.
+    ("config", &["election"]),
+    ("cli", &["config"]),
+    ("desk", &["election"]),
+    ("zk", &["election", "clock", "config", "desk"]),
+    ("http", &["election", "clock", "desk"]),
+];
+
+/// Words that have no place in the election: it does nothing, it decides.
+const UNHEARD_OF_IN_ELECTION: &[&str] = &[
+    "async",
+    "await",
+    "axum",
+    "HashMap",
+    "HashSet",
+    "Instant",
+    "panic!",
+    "println!",
+    "rand",
+    "serde",
+    "SystemTime",
+    "tokio",
+    "tracing",
+    "unwrap()",
+    "zookeeper",
+];
+
+/// Crates with one room to live in.
+const LIVES_IN: &[(&str, &str)] = &[
+    ("axum", "http"),
+    ("clock_gettime", "clock"),
+    ("clap", "cli"),
+    ("env::var", "cli"),
+    ("fs::read_to_string", "cli"),
+    ("SystemTime", "nowhere"),
+    ("Instant::now", "nowhere"),
+];
+
+#[test]
+fn rooms_know_only_whom_they_may() {
+    let mut wrong = vec![];
+    for (room, known) in MAY_KNOW {
+        for (file, line, code) in code_of(room) {
+            for (other, _) in MAY_KNOW.iter().filter(|(other, _)| other != room) {
+                if says(&code, &format!("crate::{other}")) && !known.contains(other) {
+                    wrong.push(format!("{file}:{line}: {room} may not know {other}"));
+                }
+            }
+            if *room != "zk" && code.contains("use zookeeper::") {
+                wrong.push(format!("{file}:{line}: the client library lives in zk"));
+            }
+            for (word, home) in LIVES_IN.iter().filter(|(_, home)| home != room) {
+                if says(&code, word) {
+                    wrong.push(format!("{file}:{line}: `{word}` lives in {home}"));
+                }
+            }
+        }
+    }
+    for (file, line, code) in code_of("election") {
+        for word in UNHEARD_OF_IN_ELECTION.iter().filter(|word| says(&code, word)) {
+            wrong.push(format!("{file}:{line}: nobody in the election has heard of `{word}`"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_room_is_in_the_table() {
+    let mut rooms: Vec<_> = fs::read_dir("src")
+        .expect("tests run in the root of the crate")
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .filter(|room| room != "lib" && room != "main")
+        .collect();
+    rooms.sort();
+    let mut table: Vec<_> = MAY_KNOW.iter().map(|(room, _)| (*room).to_owned()).collect();
+    table.sort();
+    assert_eq!(rooms, table);
+}
+
+fn says(code: &str, word: &str) -> bool {
+    let bounded = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '_');
+    code.match_indices(word).any(|(at, _)| {
+        bounded(code[..at].chars().next_back()) && bounded(code[at + word.len()..].chars().next())
+    })
+}
+
+/// Lines of code in a room, comments and unit tests left out.
+fn code_of(room: &str) -> Vec<(String, usize, String)> {
+    let mut files = vec![];
+    for start in [format!("src/{room}"), format!("src/{room}.rs")] {
+        collect(Path::new(&start), &mut files);
+    }
+    let lines = |file: &PathBuf| {
+        let text = fs::read_to_string(file).expect("source is text");
+        let name = file.display().to_string();
+        text.lines()
+            .take_while(|line| *line != "#[cfg(test)]")
+            .enumerate()
+            .filter(|(_, line)| !line.trim_start().starts_with("//"))
+            .map(|(i, line)| (name.clone(), i + 1, line.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    files.iter().flat_map(lines).collect()
+}
+
+fn collect(path: &Path, files: &mut Vec<PathBuf>) {
+    if path.is_dir() {
+        for entry in fs::read_dir(path).expect("a directory can be read") {
+            collect(&entry.expect("an entry can be read").path(), files);
+        }
+    } else if path.is_file() {
+        files.push(path.to_owned());
+    }
+}

@@ -1,0 +1,112 @@
+//! The configuration file and the two ways of looking at it, on the real binary.
+
+use bellwether::config::File;
+use std::io::Write;
+use std::process::{Command, Output};
+
+fn bellwether(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BELLWETHER_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("RUST_LOG").env_remove("POD_NAME").args(args);
+    command
+}
+
+fn ran(command: &mut Command) -> (i32, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let both = [stdout, stderr].concat();
+    (status.code().expect("it exits by itself"), String::from_utf8(both).unwrap())
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+#[test]
+fn the_sample_file_has_every_default_and_changes_nothing() {
+    let text = include_str!("../config/bellwether.toml");
+    let _parses: File = toml::from_str(text).unwrap();
+    let values = |printed: &str| {
+        let line = |line: &str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+        printed.lines().map(line).collect::<Vec<_>>()
+    };
+    let (code, sample) =
+        ran(&mut bellwether(&["check-config", "--id", "a", "--config", "config/bellwether.toml"]));
+    assert_eq!(code, 0, "{sample}");
+    let (_, default) = ran(&mut bellwether(&["check-config", "--id", "a"]));
+    assert_eq!(values(&sample), values(&default));
+}
+
+#[test]
+fn what_is_commented_out_in_the_sample_parses_too() {
+    let text = include_str!("../config/bellwether.toml");
+    let uncommented = text.replace("# id =", "id =").replace("# address =", "address =");
+    let uncommented =
+        uncommented.replace("# labels =", "labels =").replace("# heartbeat =", "heartbeat =");
+    assert_ne!(uncommented, text);
+    let file = file(&uncommented);
+    let (code, printed) = ran(bellwether(&["check-config", "--config"]).arg(file.path()));
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains("version=1.4,zone=a"), "{printed}");
+}
+
+#[test]
+fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
+    let file = file("[election]\npath = \"/file\"\n[member]\nid = \"file\"\n");
+    let origin = |command: &mut Command, key: &str| {
+        let (code, printed) = ran(command);
+        assert_eq!(code, 0, "{printed}");
+        let line = printed.lines().find(|line| line.starts_with(key)).unwrap().to_owned();
+        line.split_whitespace().skip(1).take(3).collect::<Vec<_>>().join(" ")
+    };
+    let mut command = bellwether(&["check-config", "--config"]);
+    command.arg(file.path());
+    assert!(origin(&mut command, "election.path").starts_with("/file file"));
+    command.env("BELLWETHER_ELECTION", "/environment");
+    let environment = "/environment environment BELLWETHER_ELECTION";
+    assert_eq!(origin(&mut command, "election.path"), environment);
+    command.args(["--election", "/flag"]);
+    assert_eq!(origin(&mut command, "election.path"), "/flag flag --election");
+    assert_eq!(origin(&mut command, "http.listen"), "127.0.0.1:4040 default");
+    assert_eq!(
+        origin(bellwether(&["check-config"]).env("POD_NAME", "pod-0"), "member.id"),
+        "pod-0 default"
+    );
+}
+
+#[test]
+fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
+    let unknown = file("[zookeeper]\nserver = \"a:1\"\n");
+    let unknown = unknown.path().to_str().unwrap();
+    for (args, named) in [
+        (vec!["--config", unknown], "server"),
+        (vec!["--config", "/does/not/exist"], "/does/not/exist"),
+        (vec!["--id", ""], "member.id"),
+        (vec!["--election", "x"], "election.path"),
+        (vec!["--zookeeper", "a:b"], "zookeeper.servers"),
+        (vec!["--session-timeout", "1s"], "zookeeper.session_timeout"),
+        (vec!["--session-timeout", "fast"], "zookeeper.session_timeout"),
+        (vec!["--label", "nonsense"], "KEY=VALUE"),
+        (vec!["--log-format", "xml"], "log.format"),
+        (vec!["--nonsense"], "--nonsense"),
+    ] {
+        for command in ["run", "check-config"] {
+            let (code, printed) = ran(bellwether(&[command]).args(&args));
+            assert_eq!(code, 2, "{command} {args:?}: {printed}");
+            assert!(printed.contains(named), "{command} {args:?}: {printed}");
+            assert!(!printed.contains("panicked"), "{printed}");
+        }
+    }
+}
+
+#[test]
+fn an_address_in_use_ends_with_1() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, printed) = ran(&mut bellwether(&["run", "--listen", &address]));
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("http.listen") && printed.contains(&address), "{printed}");
+}
