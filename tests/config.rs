@@ -1,5 +1,7 @@
 //! The configuration file and the two ways of looking at it, on the real binary.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use bellwether::config::File;
 use std::io::Write;
 use std::process::{Command, Output};
