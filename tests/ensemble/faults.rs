@@ -149,7 +149,7 @@ fn no_quorum_no_leader() {
         no_claim_beyond_a_session(&members),
     );
 
-    servers.each().take(2).for_each(|server| server.start());
+    servers.revive();
     agreed(&members);
 }
 

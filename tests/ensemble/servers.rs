@@ -90,6 +90,13 @@ impl Servers {
         self.all.iter_mut().for_each(Server::wait_until_serving);
     }
 
+    /// Starts those that do not run, all at once: one that waits for a quorum of two that are both
+    /// still to come does not grow impatient.
+    pub(crate) fn revive(&mut self) {
+        self.all.iter_mut().filter(|server| server.process.is_none()).for_each(Server::launch);
+        self.all.iter_mut().for_each(Server::wait_until_serving);
+    }
+
     pub(crate) fn connect_string(&self) -> String {
         let hosts: Vec<String> = self.all.iter().map(Server::address).collect();
         hosts.join(",")
