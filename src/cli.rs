@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Run it beside each replica. Each member creates an ephemeral sequential znode; the lowest
 /// number leads. Ask it with `curl localhost:4040/leader`.
 #[derive(Parser)]
-#[command(version, about, disable_help_subcommand = true)]
+#[command(version, about, disable_help_subcommand = true, flatten_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Subcommands,
