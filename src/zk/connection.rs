@@ -54,11 +54,16 @@ impl Wire {
 
     /// Has a quorum agree that the znode exists. On a new connection to an old session this is
     /// also the barrier behind which no read is older than what the session has seen.
-    pub(super) async fn check(&self, path: &str) -> Result<(), Error> {
+    ///
+    /// The request leaves with the call, not with the first poll: what is asked next comes behind.
+    pub(super) fn check(&self, path: &str) -> impl Future<Output = Result<(), Error>> {
         let mut writer = self.client.new_multi_writer();
-        writer.add_check_version(path, -1)?;
+        let added = writer.add_check_version(path, -1);
         let checked = writer.commit();
-        self.ask(async { checked.await.map(drop).map_err(unwrap_multi) }).await
+        async move {
+            added?;
+            self.ask(async { checked.await.map(drop).map_err(unwrap_multi) }).await
+        }
     }
 }
 
