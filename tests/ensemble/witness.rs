@@ -1,13 +1,16 @@
 //! Asks every member all the time whether it leads, and proves in the end that no two led at once.
 
-use crate::member::{Member, agent};
+use crate::{
+    member::{Member, agent},
+    wait::eventually,
+};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
     io::ErrorKind,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -16,6 +19,7 @@ use std::{
 pub(crate) struct Witness {
     watched: Arc<Mutex<Vec<(String, u16)>>>,
     done: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
     thread: JoinHandle<Terms>,
 }
 
@@ -31,15 +35,19 @@ struct Term {
 }
 
 impl Witness {
+    /// Returns when it has asked each of them once.
     pub(crate) fn of<'a>(members: impl IntoIterator<Item = &'a Member>) -> Self {
         let watched = Arc::<Mutex<Vec<(String, u16)>>>::default();
         let done = Arc::<AtomicBool>::default();
+        let rounds = Arc::<AtomicU64>::default();
         let thread = thread::spawn({
-            let (watched, done) = (Arc::clone(&watched), Arc::clone(&done));
-            move || watch(&watched, &done)
+            let (watched, done, rounds) =
+                (Arc::clone(&watched), Arc::clone(&done), Arc::clone(&rounds));
+            move || watch(&watched, &done, &rounds)
         });
-        let witness = Self { watched, done, thread };
+        let witness = Self { watched, done, rounds, thread };
         members.into_iter().for_each(|member| witness.also(member));
+        witness.ask_all();
         witness
     }
 
@@ -49,8 +57,19 @@ impl Witness {
         self.watched.lock().expect("the witness lives").push(whom);
     }
 
+    /// Waits until all have been asked since now.
+    fn ask_all(&self) {
+        // One round may be under way already.
+        let enough = self.rounds.load(Ordering::Relaxed) + 2;
+        eventually("the witness has asked everybody", || {
+            let rounds = self.rounds.load(Ordering::Relaxed);
+            if rounds >= enough { Ok(()) } else { Err(format!("{rounds} rounds")) }
+        });
+    }
+
     #[track_caller]
     pub(crate) fn testifies_one_leader_at_a_time(self) {
+        self.ask_all();
         self.done.store(true, Ordering::Relaxed);
         let terms = self.thread.join().expect("the witness lives");
         assert!(!terms.is_empty(), "the witness saw nobody lead");
@@ -63,7 +82,7 @@ impl Witness {
     }
 }
 
-fn watch(watched: &Mutex<Vec<(String, u16)>>, done: &AtomicBool) -> Terms {
+fn watch(watched: &Mutex<Vec<(String, u16)>>, done: &AtomicBool, rounds: &AtomicU64) -> Terms {
     let agent = agent();
     let mut terms = Terms::new();
     while !done.load(Ordering::Relaxed) {
@@ -88,6 +107,7 @@ fn watch(watched: &Mutex<Vec<(String, u16)>>, done: &AtomicBool) -> Terms {
                 terms.entry((token, who)).or_insert(term).until = asked;
             }
         }
+        rounds.fetch_add(1, Ordering::Relaxed);
         thread::sleep(Duration::from_millis(5));
     }
     terms
