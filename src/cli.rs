@@ -63,6 +63,9 @@ struct Options {
     /// The longest time between two signs of life [default: a tenth of the session timeout] [key: lease.heartbeat]
     #[arg(long, env = "BELLWETHER_HEARTBEAT", value_name = "DURATION")]
     heartbeat: Option<String>,
+    /// What a leader does when its connection is lost: hold or step-down [default: hold] [key: lease.disconnect]
+    #[arg(long, env = "BELLWETHER_DISCONNECT", value_name = "POLICY")]
+    disconnect: Option<String>,
     /// Where to serve the application's API [default: 127.0.0.1:4040] [key: http.listen]
     #[arg(long, env = "BELLWETHER_LISTEN", value_name = "IP:PORT")]
     listen: Option<String>,
@@ -150,6 +153,12 @@ fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> 
         file.lease.heartbeat,
         A_TENTH,
     );
+    let disconnect = layers.pick(
+        ("lease.disconnect", "disconnect", "BELLWETHER_DISCONNECT"),
+        options.disconnect,
+        file.lease.disconnect,
+        "hold",
+    );
     let path = layers.pick(
         ("election.path", "election", "BELLWETHER_ELECTION"),
         options.election,
@@ -200,6 +209,7 @@ fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> 
         address: Some(address),
         labels,
         heartbeat: Some(heartbeat).filter(|heartbeat| heartbeat != A_TENTH),
+        disconnect,
         listen,
     };
     let config = Config::new(&written)?;

@@ -1,6 +1,6 @@
 //! What the operator wrote: plain data, with its relations checked before anything is begun.
 
-use crate::election::{Margins, MemberId, Profile};
+use crate::election::{Disconnect, Margins, MemberId, Policy, Profile};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -45,6 +45,7 @@ pub struct MemberKeys {
 #[serde(deny_unknown_fields, default)]
 pub struct LeaseKeys {
     pub heartbeat: Option<String>,
+    pub disconnect: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -67,7 +68,7 @@ pub struct Config {
     /// The election's path as it was configured, without the connect string's chroot.
     pub election: String,
     pub profile: Profile,
-    pub margins: Margins,
+    pub policy: Policy,
     pub listen: SocketAddr,
 }
 
@@ -100,6 +101,7 @@ pub struct Written {
     pub labels: BTreeMap<String, String>,
     /// A tenth of the session timeout if nothing is written.
     pub heartbeat: Option<String>,
+    pub disconnect: String,
     pub listen: String,
 }
 
@@ -141,6 +143,16 @@ impl Config {
                 margins.least_session_timeout()
             ));
         }
+        let disconnect = match &*written.disconnect {
+            "hold" => Disconnect::Hold,
+            "step-down" => Disconnect::StepDown,
+            other => {
+                return Err(format!(
+                    "lease.disconnect {other:?} must be \"hold\" or \"step-down\""
+                ));
+            }
+        };
+        let policy = Policy { margins, disconnect };
         let id = MemberId::new(&written.id).ok_or_else(|| {
             format!(
                 "member.id {:?} must be 1 to 253 visible ASCII characters without spaces: it is \
@@ -160,7 +172,7 @@ impl Config {
         let root = format!("{chroot}{}", written.path);
         let zookeeper = Zookeeper { hosts, session_timeout };
         let settings = Settings { zookeeper, root, prefix: written.prefix.clone() };
-        Ok(Self { settings, election: written.path.clone(), profile, margins, listen })
+        Ok(Self { settings, election: written.path.clone(), profile, policy, listen })
     }
 }
 
@@ -280,6 +292,7 @@ mod tests {
             address: None,
             labels: BTreeMap::new(),
             heartbeat: None,
+            disconnect: "hold".into(),
             listen: "127.0.0.1:4040".into(),
         }
     }
@@ -294,7 +307,7 @@ mod tests {
     fn the_defaults_make_sense() {
         let config = Config::new(&written()).unwrap();
         assert_eq!(config.settings.root, "/election");
-        assert_eq!(config.margins.heartbeat, Duration::from_secs(1));
+        assert_eq!(config.policy.margins.heartbeat, Duration::from_secs(1));
     }
 
     #[test]
@@ -324,6 +337,7 @@ mod tests {
         }
         assert!(error(|w| w.tick_time = "soon".into()).contains("zookeeper.tick_time"));
         assert!(error(|w| w.session_timeout = "0s".into()).contains("zookeeper.session_timeout"));
+        assert!(error(|w| w.disconnect = "maybe".into()).contains("lease.disconnect"));
         assert!(error(|w| w.listen = "4040".into()).contains("http.listen"));
         assert!(error(|w| w.address = Some("x".repeat(600))).contains("1024"));
     }

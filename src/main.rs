@@ -75,7 +75,7 @@ fn start_log(effective: &Effective) -> Result<(), String> {
 async fn run(effective: Effective) -> anyhow::Result<()> {
     let config = effective.config;
     let clock = Clock::system();
-    let member = Member::new(Arc::new(config.profile), config.margins);
+    let member = Member::new(Arc::new(config.profile), config.policy);
     let (back, front) = desk::set_up(&member, clock.now());
     let mut signals = Signals::new()?;
 

@@ -4,19 +4,33 @@
 
 mod sim;
 
-use bellwether::election::{Margins, Sequence, SessionId};
-use sim::{Choice, Rules, World};
+use bellwether::election::{Disconnect, Margins, Policy, Sequence, SessionId};
+use sim::{Choice, Faults, Rules, World};
 use std::time::Duration;
 
 const RULES: Rules = Rules {
     members: 0,
     timeout: Duration::from_secs(6),
-    margins: Margins { heartbeat: Duration::from_secs(1), half_tick: Duration::from_secs(1) },
-    lag: Duration::from_secs(3),
+    policy: Policy {
+        margins: Margins { heartbeat: Duration::from_secs(1), half_tick: Duration::from_secs(1) },
+        disconnect: Disconnect::Hold,
+    },
+    tick: Duration::from_secs(1),
+    exact: false,
+    prompt: false,
     horizon: Duration::MAX,
+    misfortunes_max: u32::MAX,
     sessions_max: i64::MAX,
-    crashes: true,
-    evictions: true,
+    faults: Faults {
+        crashes: true,
+        cuts: true,
+        delays: false,
+        lost_reports: false,
+        stale_reads: false,
+        evictions: true,
+        razing: true,
+    },
+    flaw: None,
     settled: false,
 };
 
@@ -31,7 +45,7 @@ fn scenarios() {
                 other => panic!("no such directive: {other}"),
             }
             let mut story = world.trace.take().unwrap_or_default();
-            story.extend(world.broken().map(|what| format!("BROKEN: {what}")));
+            story.extend(world.broken(&RULES).map(|what| format!("BROKEN: {what}")));
             story.join("\n") + "\n"
         })
     });
@@ -44,11 +58,13 @@ fn play(world: &mut World, line: &str) {
     match words[..] {
         [name, "joins"] => world.join(String::leak(name.to_owned()), &RULES),
         [name, "crashes"] => world.apply(Choice::Crash(world.named(name)), &RULES),
+        [name, "is", "cut", "off"] => world.apply(Choice::Cut(world.named(name)), &RULES),
         [name, "is", "told", "to", "stop"] => world.apply(Choice::Stop(world.named(name)), &RULES),
         ["session", number, "expires"] => {
             let session = SessionId(number.parse().expect("a number"));
             world.apply(Choice::Expire(session), &RULES);
         }
+        [name, "hears"] => world.apply(Choice::Deliver(world.named(name)), &RULES),
         [name, "wakes"] => world.apply(Choice::Wake(world.named(name)), &RULES),
         [znode, "is", "deleted"] => {
             let number = znode.trim_start_matches('#').parse().expect("a number");
@@ -56,9 +72,9 @@ fn play(world: &mut World, line: &str) {
             world.apply(Choice::Evict(sequence), &RULES);
         }
         ["settle"] => world.settle(&RULES),
-        [span, "pass"] => (0..seconds(span)).for_each(|_| world.live_one_tick(&RULES)),
+        [span, "pass"] => (0..seconds(span)).for_each(|_| world.live(RULES.tick, &RULES)),
         [span, "of", "silence"] => {
-            (0..seconds(span)).for_each(|_| world.apply(Choice::Tick, &RULES));
+            (0..seconds(span)).for_each(|_| world.apply(Choice::Tick(RULES.tick), &RULES));
         }
         ["standings"] => world.tell_standings(),
         _ => panic!("nobody knows how to play «{line}»"),

@@ -2,56 +2,86 @@
 
 mod sim;
 
-use bellwether::election::Margins;
+use bellwether::election::{Disconnect, Margins, Policy};
 use proptest::prelude::*;
-use sim::{Choice, Rules, World};
+use sim::{Choice, Faults, Rules, World};
 use std::time::Duration;
 
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
 prop_compose! {
-    fn rules()(members in 1..=5usize, timeout in 5..=9u64)(
-        members in Just(members),
-        timeout in Just(timeout),
-        heartbeat in 1..=(timeout - 2) / 3,
-        half_tick in 0..=1u64,
-        crashes in any::<bool>(),
+    fn faults()(
+        [crashes, cuts, delays, lost_reports, stale_reads, evictions, razing] in any::<[bool; 7]>(),
+    ) -> Faults {
+        Faults { crashes, cuts, delays, lost_reports, stale_reads, evictions, razing }
+    }
+}
+
+prop_compose! {
+    fn rules()(heartbeat in 200..800u64, half_tick in 0..800u64)(
+        members in 1..=7usize,
+        heartbeat in Just(heartbeat),
+        half_tick in Just(half_tick),
+        spare in 50..2_000u64,
+        tick in 50..900u64,
+        step_down in any::<bool>(),
+        faults in faults(),
     ) -> Rules {
+        let margins = Margins { heartbeat: ms(heartbeat), half_tick: ms(half_tick) };
         Rules {
             members,
-            timeout: Duration::from_secs(timeout),
-            margins: Margins {
-                heartbeat: Duration::from_secs(heartbeat),
-                half_tick: Duration::from_secs(half_tick),
+            timeout: margins.least_session_timeout() + ms(spare),
+            policy: Policy {
+                margins,
+                disconnect: if step_down { Disconnect::StepDown } else { Disconnect::Hold },
             },
-            lag: Duration::from_secs(2 * heartbeat + half_tick),
+            tick: ms(tick),
+            exact: true,
+            prompt: false,
             horizon: Duration::MAX,
+            misfortunes_max: u32::MAX,
             sessions_max: i64::MAX,
-            crashes,
-            evictions: false,
+            faults,
+            flaw: None,
             settled: false,
         }
     }
 }
 
+/// `PROPTEST_CASES` asks for more.
+fn cases() -> u32 {
+    ProptestConfig::default().cases.max(3_000)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_walk_breaks_the_world(rules in rules(), walk in prop::collection::vec(any::<u16>(), 0..600)) {
+    fn no_walk_breaks_the_world(rules in rules(), walk in prop::collection::vec(any::<u32>(), 0..800)) {
         let mut world = World::new(&rules);
-        let mut path = vec![];
+        world.trace = Some(vec![]);
         for die in walk {
             let mut choices = vec![];
             world.choices(&rules, &mut choices);
             // Time and misfortune are rarer than messages, or nothing else would ever happen.
-            let seldom = |c: &Choice| matches!(c, Choice::Tick | Choice::Expire(_) | Choice::Crash(_));
-            if die % 4 != 0 && choices.iter().any(|c| !seldom(c)) {
-                choices.retain(|c| !seldom(c));
+            let rank = |choice: &Choice| match choice {
+                Choice::Serve(_) | Choice::Deliver(_) | Choice::Wake(_) => 0,
+                Choice::ServeSlowly(_) | Choice::ServeStale(_) | Choice::Tick(_) => 1,
+                Choice::Miss(_) | Choice::Expire(_) => 1,
+                Choice::Cut(_) | Choice::Crash(_) | Choice::Stop(_) => 2,
+                Choice::Evict(_) | Choice::Raze => 2,
+            };
+            let wanted = match die % 64 { 0..40 => 0, 40..63 => 1, _ => 2 };
+            if choices.iter().any(|choice| rank(choice) <= wanted) {
+                choices.retain(|choice| rank(choice) <= wanted);
             }
-            let choice = choices[usize::from(die / 4) % choices.len()];
-            path.push(choice);
+            let choice = choices[(die / 64) as usize % choices.len()];
+            world.tell(format!("{choice:?}"));
             world.apply(choice, &rules);
-            prop_assert_eq!(world.broken(), None, "after {:?}", path);
+            prop_assert_eq!(world.broken(&rules), None, "{}", world.story());
         }
-        prop_assert_eq!(world.heal(&rules), None, "after {:?}", path);
+        prop_assert_eq!(world.heal(&rules), None, "{}", world.story());
     }
 }

@@ -1,9 +1,9 @@
 //! One member: where it stands, and what it does about what it hears.
 
-use super::lease::Rhythm;
+use super::lease::{Disconnect, Policy, Rhythm};
 use super::{
-    Action, Announcement, Event, FencingToken, Lease, Line, Margins, Moment, Place, Profile,
-    Sequence, SessionId, Term, Ticket,
+    Action, Announcement, Event, FencingToken, Lease, Line, Moment, Place, Profile, Sequence,
+    SessionId, Term, Ticket,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     profile: Arc<Profile>,
-    margins: Margins,
+    policy: Policy,
     phase: Phase,
     index: u64,
 }
@@ -95,8 +95,8 @@ pub enum Role {
 type Next = (Phase, Vec<Action>);
 
 impl Member {
-    pub fn new(profile: Arc<Profile>, margins: Margins) -> Self {
-        Self { profile, margins, phase: Phase::Away, index: 1 }
+    pub fn new(profile: Arc<Profile>, policy: Policy) -> Self {
+        Self { profile, policy, phase: Phase::Away, index: 1 }
     }
 
     /// The first wish of a member.
@@ -115,17 +115,19 @@ impl Member {
 
     /// When to be told [`Event::Woke`].
     pub fn wake_at(&self) -> Option<Moment> {
-        let beat_due = |session: &Session| match session.beat {
-            Beat::Answered(at) => Some(at.after(self.margins.pace())),
+        let beat_due = |session: &Session, ticket: &Ticket| match session.beat {
+            Beat::Answered(at) => Some(at.after(self.policy.margins.pace(ticket.sequence))),
             Beat::Sent(_) => None,
         };
         match &self.phase {
             Phase::Away | Phase::Arriving { .. } | Phase::Looking { .. } | Phase::Gone => None,
             Phase::Refused { until } => Some(*until),
-            Phase::Following { session, .. } | Phase::Claiming { session, .. } => beat_due(session),
-            Phase::Leading { session, lease, .. } => {
+            Phase::Following { session, ticket, .. } | Phase::Claiming { session, ticket } => {
+                beat_due(session, ticket)
+            }
+            Phase::Leading { session, lease, ticket } => {
                 let end = lease.until();
-                Some(beat_due(session).map_or(end, |due| due.min(end)))
+                Some(beat_due(session, ticket).map_or(end, |due| due.min(end)))
             }
         }
     }
@@ -139,7 +141,9 @@ impl Member {
             Phase::Leading { ticket, .. } => {
                 Some(Announcement { leader: self.profile.clone(), ticket: *ticket })
             }
-            Phase::Looking { heard, .. } | Phase::Following { heard, .. } => heard.leader(),
+            Phase::Looking { heard, .. } | Phase::Following { heard, .. } => {
+                heard.leader_besides(&self.profile)
+            }
             Phase::Away
             | Phase::Refused { .. }
             | Phase::Arriving { .. }
@@ -153,10 +157,11 @@ impl Member {
             Event::SessionOpened { session, timeout, sent_at } => {
                 self.arrive(phase, session, timeout, sent_at, now)
             }
-            Event::SessionResumed { timeout } => self.resume(phase, timeout, now),
+            Event::Disconnected => self.lose_connection(phase),
+            Event::SessionResumed { timeout, sent_at } => self.resume(phase, timeout, sent_at, now),
             Event::SessionLost => Self::lose_session(phase),
             Event::TicketDrawn(ticket) => Self::enter(phase, ticket),
-            Event::TicketLost => Self::lose_ticket(phase),
+            Event::TicketLost(ticket) => Self::lose_ticket(phase, ticket),
             Event::LineRead(line) => self.take_place(phase, &line, now),
             Event::PredecessorRead { predecessor, says } => {
                 Self::hear_predecessor(phase, predecessor, says, now)
@@ -165,7 +170,7 @@ impl Member {
             Event::HeadRead { head, says, sent_at } => {
                 self.hear_head(phase, head, says, sent_at, now)
             }
-            Event::HeadGone { head, sent_at } => self.miss_head(phase, head, sent_at),
+            Event::HeadGone { head, sent_at } => self.miss_head(phase, head, sent_at, now),
             Event::Committed { sent_at } => self.lead(phase, sent_at, now),
             Event::Woke => self.wake(phase, now),
             Event::Stop => (Phase::Gone, vec![Action::CloseSession]),
@@ -181,17 +186,18 @@ impl Member {
         now: Moment,
     ) -> Next {
         let Phase::Away = phase else { return stay(phase) };
-        let Some(term) = self.margins.term(timeout) else { return self.refuse(now) };
+        let Some(term) = self.policy.margins.term(timeout) else { return self.refuse(now) };
         let session =
             Session { id, term, rhythm: Rhythm::begun(sent_at), beat: Beat::Answered(sent_at) };
         (Phase::Arriving { session }, vec![Action::DrawTicket])
     }
 
     /// A resumed session is worth no more than the smallest timeout it ever had.
-    fn resume(&self, mut phase: Phase, timeout: Duration, now: Moment) -> Next {
+    fn resume(&self, mut phase: Phase, timeout: Duration, sent_at: Moment, now: Moment) -> Next {
         let Some(session) = phase.session_mut() else { return stay(phase) };
-        let Some(term) = self.margins.term(timeout) else { return self.refuse(now) };
+        let Some(term) = self.policy.margins.term(timeout) else { return self.refuse(now) };
         session.term = session.term.min(term);
+        session.rhythm = Rhythm::begun(sent_at);
         if let Phase::Leading { lease, .. } = &mut phase {
             *lease = lease.cut_to(term);
         }
@@ -199,8 +205,15 @@ impl Member {
     }
 
     fn refuse(&self, now: Moment) -> Next {
-        let until = now.after(10 * self.margins.heartbeat);
+        let until = now.after(10 * self.policy.margins.heartbeat);
         (Phase::Refused { until }, vec![Action::CloseSession])
+    }
+
+    fn lose_connection(&self, phase: Phase) -> Next {
+        match (self.policy.disconnect, &phase) {
+            (Disconnect::StepDown, Phase::Claiming { .. } | Phase::Leading { .. }) => give_up(),
+            (Disconnect::StepDown | Disconnect::Hold, _) => stay(phase),
+        }
     }
 
     fn lose_session(phase: Phase) -> Next {
@@ -220,7 +233,10 @@ impl Member {
         (Phase::Looking { session, ticket, heard: Heard::Nothing }, vec![Action::ReadLine])
     }
 
-    fn lose_ticket(mut phase: Phase) -> Next {
+    fn lose_ticket(mut phase: Phase, lost: Ticket) -> Next {
+        if phase.ticket() != Some(lost) {
+            return stay(phase);
+        }
         let Some(&mut mut session) = phase.session_mut() else { return stay(phase) };
         // What was under way concerned the old znode, and its answer is not waited for.
         let (Beat::Sent(at) | Beat::Answered(at)) = session.beat;
@@ -282,7 +298,7 @@ impl Member {
         sent_at: Moment,
         now: Moment,
     ) -> Next {
-        Self::hear(self.answered(phase, sent_at), head, says, now)
+        Self::hear(self.answered(phase, sent_at, now), head, says, now)
     }
 
     /// Passes news on to whoever stands behind us; old news stops here. So does news of a leader
@@ -305,8 +321,8 @@ impl Member {
 
     /// The head is gone. The word of who is next is on its way down the line; if it is held up,
     /// we read the line ourselves when we wake.
-    fn miss_head(&self, phase: Phase, gone: Sequence, sent_at: Moment) -> Next {
-        match self.answered(phase, sent_at) {
+    fn miss_head(&self, phase: Phase, gone: Sequence, sent_at: Moment, now: Moment) -> Next {
+        match self.answered(phase, sent_at, now) {
             Phase::Following { session, ticket, ahead, heard } => {
                 let head = ahead.head.filter(|head| *head != gone);
                 let ahead = Ahead { head, ..ahead };
@@ -331,11 +347,12 @@ impl Member {
     }
 
     fn lead(&self, phase: Phase, sent_at: Moment, now: Moment) -> Next {
-        match self.answered(phase, sent_at) {
+        match self.answered(phase, sent_at, now) {
             Phase::Claiming { session, ticket } => {
                 // Of the writes under way, only the claim and what came after it prove that the
                 // znode says that we lead.
-                let ours = session.beat == Beat::Answered(sent_at) && session.rhythm.is_steady();
+                let ours = session.beat == Beat::Answered(sent_at)
+                    && session.rhythm.is_steady(&self.policy.margins);
                 let lease = Lease::granted(ticket.token, sent_at, session.term);
                 if ours && lease.left(now).is_some() {
                     stay(Phase::Leading { session, lease, ticket })
@@ -350,7 +367,8 @@ impl Member {
                     return give_up();
                 }
                 let renewed = Lease::granted(ticket.token, sent_at, session.term);
-                let longer = session.rhythm.is_steady() && renewed.until() > lease.until();
+                let longer = session.rhythm.is_steady(&self.policy.margins)
+                    && renewed.until() > lease.until();
                 let lease = if longer { renewed } else { lease };
                 stay(Phase::Leading { session, lease, ticket })
             }
@@ -376,7 +394,8 @@ impl Member {
         {
             return give_up();
         }
-        let pace = self.margins.pace();
+        let Some(ticket) = phase.ticket() else { return stay(phase) };
+        let pace = self.policy.margins.pace(ticket.sequence);
         let Some(session) = phase.session_mut() else { return stay(phase) };
         let Beat::Answered(last) = session.beat else { return stay(phase) };
         if now < last.after(pace) {
@@ -403,9 +422,9 @@ impl Member {
     }
 
     /// Notes that a request sent at this moment was answered.
-    fn answered(&self, mut phase: Phase, sent_at: Moment) -> Phase {
+    fn answered(&self, mut phase: Phase, sent_at: Moment, now: Moment) -> Phase {
         if let Some(session) = phase.session_mut() {
-            session.rhythm = session.rhythm.sign(sent_at, &self.margins);
+            session.rhythm = session.rhythm.sign(sent_at, now, &self.policy.margins);
             if session.beat == Beat::Sent(sent_at) {
                 session.beat = Beat::Answered(sent_at);
             }
@@ -435,13 +454,28 @@ impl Phase {
             Self::Away | Self::Refused { .. } | Self::Gone => None,
         }
     }
+
+    fn ticket(&self) -> Option<Ticket> {
+        match self {
+            Self::Looking { ticket, .. }
+            | Self::Following { ticket, .. }
+            | Self::Claiming { ticket, .. }
+            | Self::Leading { ticket, .. } => Some(*ticket),
+            Self::Away | Self::Refused { .. } | Self::Arriving { .. } | Self::Gone => None,
+        }
+    }
 }
 
 impl Heard {
-    fn leader(&self) -> Option<Announcement> {
+    /// Whoever is not first in the line does not lead, whatever the line says: the news is of an
+    /// earlier life of ours, whose znode or whose word is not yet gone. An application that only
+    /// compares names must not take it for leave to lead.
+    fn leader_besides(&self, ourselves: &Profile) -> Option<Announcement> {
         match self {
-            Self::Leads(announcement) => Some(announcement.clone()),
-            Self::Nothing | Self::Left(_) => None,
+            Self::Leads(announcement) if announcement.leader.id != ourselves.id => {
+                Some(announcement.clone())
+            }
+            Self::Nothing | Self::Leads(_) | Self::Left(_) => None,
         }
     }
 
@@ -476,7 +510,7 @@ impl Standing {
             },
             Phase::Claiming { .. } => Role::Candidate,
             Phase::Looking { heard, .. } | Phase::Following { heard, .. } => {
-                Role::Follower { heard: heard.leader() }
+                Role::Follower { heard: heard.leader_besides(&self.profile) }
             }
             Phase::Away | Phase::Refused { .. } | Phase::Arriving { .. } | Phase::Gone => {
                 Role::Absent
@@ -497,13 +531,7 @@ impl Standing {
     }
 
     pub fn ticket(&self) -> Option<Ticket> {
-        match &self.phase {
-            Phase::Looking { ticket, .. }
-            | Phase::Following { ticket, .. }
-            | Phase::Claiming { ticket, .. }
-            | Phase::Leading { ticket, .. } => Some(*ticket),
-            Phase::Away | Phase::Refused { .. } | Phase::Arriving { .. } | Phase::Gone => None,
-        }
+        self.phase.ticket()
     }
 
     pub fn predecessor(&self) -> Option<Sequence> {

@@ -13,7 +13,7 @@ mod member;
 mod trace;
 
 pub use id::{FencingToken, MemberId, Profile, Sequence, SessionId};
-pub use lease::{Lease, Margins, Moment, Term};
+pub use lease::{Disconnect, Lease, Margins, Moment, Policy, Term};
 pub use line::{Line, Place};
 pub use member::{Member, Role, Standing};
 
@@ -25,14 +25,18 @@ use std::time::Duration;
 pub enum Event {
     /// The servers granted the session that was asked for at this moment.
     SessionOpened { session: SessionId, timeout: Duration, sent_at: Moment },
-    /// The session goes on over another connection; the server may have cut its timeout.
-    SessionResumed { timeout: Duration },
+    /// The connection is lost. The session may live.
+    Disconnected,
+    /// The session goes on over another connection, asked for at this moment; the server may have
+    /// cut its timeout.
+    SessionResumed { timeout: Duration, sent_at: Moment },
     /// The servers, or our own patience, ended the session and everything it owned.
     SessionLost,
     /// Our znode stands in the line.
     TicketDrawn(Ticket),
-    /// Our znode is gone, or is another's, although the session lives: somebody deleted it.
-    TicketLost,
+    /// This znode of ours is gone, or is another's, although the session lives: somebody deleted
+    /// it.
+    TicketLost(Ticket),
     /// The line, read at some moment not later than now.
     LineRead(Line),
     /// What the predecessor's znode says; it is being watched.

@@ -10,10 +10,13 @@ impl fmt::Display for Event {
             Self::SessionOpened { session, timeout, .. } => {
                 write!(f, "session {session} opened, timeout {timeout:?}")
             }
-            Self::SessionResumed { timeout } => write!(f, "session resumed, timeout {timeout:?}"),
+            Self::Disconnected => f.write_str("disconnected"),
+            Self::SessionResumed { timeout, .. } => {
+                write!(f, "session resumed, timeout {timeout:?}")
+            }
             Self::SessionLost => f.write_str("session lost"),
             Self::TicketDrawn(ticket) => write!(f, "drew ticket {}", ticket.sequence),
-            Self::TicketLost => f.write_str("ticket lost"),
+            Self::TicketLost(ticket) => write!(f, "lost ticket {}", ticket.sequence),
             Self::LineRead(line) => write!(f, "the line is {line}"),
             Self::PredecessorRead { predecessor: who, says: Some(says) }
             | Self::HeadRead { head: who, says: Some(says), .. } => write!(f, "{who} says {says}"),

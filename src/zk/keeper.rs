@@ -4,7 +4,7 @@ use super::connection::{Connection, End, Wire, connect};
 use crate::clock::Clock;
 use crate::config::Zookeeper;
 use crate::desk::Link;
-use crate::election::{Event, SessionId};
+use crate::election::{Event, Moment, SessionId};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -50,19 +50,24 @@ impl Keeper {
                 self.lost("the servers ended the session");
                 return None;
             }
+            self.tell(Event::Disconnected);
             self.tell_problem("the connection to ZooKeeper is lost".into());
+            let sent_at;
             let resumed = tokio::select! {
                 resumed = self.resume(&session) => resumed,
                 _ = &mut close => return Some(session),
             };
             match resumed {
-                Ok(resumed) => connection = resumed,
+                Ok((resumed, asked_at)) => {
+                    connection = resumed;
+                    sent_at = asked_at;
+                }
                 Err(leftover) => return leftover,
             }
             session = connection.wire.client.session().clone();
             self.tell_connected(&connection);
             let timeout = connection.timeout;
-            self.tell(Event::SessionResumed { timeout });
+            self.tell(Event::SessionResumed { timeout, sent_at });
         }
     }
 
@@ -102,12 +107,13 @@ impl Keeper {
     }
 
     /// Tries for as long as the servers would keep the session if they heard nothing of it.
-    async fn resume(&self, session: &SessionInfo) -> Result<Connection, Leftover> {
+    async fn resume(&self, session: &SessionInfo) -> Result<(Connection, Moment), Leftover> {
         let lost_at = self.clock.now();
         let mut pause = Pause::new();
         loop {
+            let sent_at = self.clock.now();
             match connect(&self.settings, Some(session.clone())).await {
-                Ok(connection) => return Ok(connection),
+                Ok(connection) => return Ok((connection, sent_at)),
                 Err(Error::SessionExpired) => {
                     self.lost("the session expired");
                     return Err(None);

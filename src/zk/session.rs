@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tracing::{debug, error, info, warn};
 use zookeeper::{Acls, CreateMode, Error, EventType, Stat};
 
@@ -22,6 +22,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct Session {
     line: Arc<Election>,
     requests: JoinSet<()>,
+    /// The watch on our own znode, and the one on the predecessor's.
+    own_watch: Option<AbortHandle>,
+    predecessor_watch: Option<AbortHandle>,
     writes: mpsc::UnboundedSender<Write>,
     events: mpsc::UnboundedReceiver<Event>,
     keeper: JoinHandle<Leftover>,
@@ -78,7 +81,16 @@ impl Session {
         let mut requests = JoinSet::new();
         requests.spawn(write_in_turn(line.clone(), wanted));
         let keeper = tokio::spawn(keeper.keep(leftover, closing));
-        Self { line, requests, writes, events, keeper, close }
+        Self {
+            line,
+            requests,
+            own_watch: None,
+            predecessor_watch: None,
+            writes,
+            events,
+            keeper,
+            close,
+        }
     }
 
     pub(super) fn perform(&mut self, action: Action) {
@@ -86,12 +98,16 @@ impl Session {
         let write = match action {
             Action::OpenSession | Action::CloseSession => unreachable!("the driver's own affair"),
             Action::DrawTicket => {
+                // What was watched for the ticket before is none of our business any more.
+                self.predecessor_watch.take().inspect(AbortHandle::abort);
                 let writes = self.writes.clone();
-                self.requests.spawn(async move {
+                let drawing = self.requests.spawn(async move {
                     let ticket = line.draw_ticket().await;
                     let _ends_with_us = writes.send(Write::Drawn(ticket));
                     line.tell(Event::TicketDrawn(ticket));
+                    line.watch_own(ticket).await;
                 });
+                self.own_watch.replace(drawing).inspect(AbortHandle::abort);
                 return;
             }
             Action::ReadLine => {
@@ -99,7 +115,9 @@ impl Session {
                 return;
             }
             Action::WatchPredecessor(predecessor) => {
-                self.requests.spawn(async move { line.watch(predecessor).await });
+                let watching =
+                    self.requests.spawn(async move { line.watch_predecessor(predecessor).await });
+                self.predecessor_watch.replace(watching).inspect(AbortHandle::abort);
                 return;
             }
             Action::ReadHead { head, sent_at } => {
@@ -146,22 +164,22 @@ impl Session {
 async fn write_in_turn(line: Arc<Election>, mut wanted: mpsc::UnboundedReceiver<Write>) {
     let mut ours = None;
     while let Some(write) = wanted.recv().await {
-        let (written, sent_at) = match (write, ours) {
+        let (ticket, written, sent_at) = match (write, ours) {
             (Write::Drawn(ticket), _) => {
                 ours = Some(ticket);
                 continue;
             }
             (_, None) => continue,
             (Write::PassOn(says, sent_at) | Write::Claim(says, sent_at), Some(ticket)) => {
-                (line.announce(ticket, &says).await, sent_at)
+                (ticket, line.announce(ticket, &says).await, sent_at)
             }
-            (Write::Renew(sent_at), Some(ticket)) => (line.renew(ticket).await, sent_at),
+            (Write::Renew(sent_at), Some(ticket)) => (ticket, line.renew(ticket).await, sent_at),
         };
         match written {
             Ok(()) => line.tell(Event::Committed { sent_at }),
             Err(Lost) => {
                 ours = None;
-                line.tell(Event::TicketLost);
+                line.tell(Event::TicketLost(ticket));
             }
         }
     }
@@ -328,8 +346,37 @@ impl Election {
         self.tell(Event::LineRead(read.unwrap_or_default().into_iter().collect()));
     }
 
+    /// Tells when our znode is gone or another's, sooner than the next write would.
+    ///
+    /// A watch for children, of which an ephemeral znode has none: so it fires when the znode
+    /// goes, and not at each of our own writes.
+    async fn watch_own(&self, ticket: Ticket) {
+        let path = self.path(ticket.sequence);
+        let mut connections = self.wire.clone();
+        loop {
+            connections.mark_unchanged();
+            let read = self.until_judged(async |wire| {
+                let (_, stat, watcher) =
+                    wire.ask(wire.client.get_and_watch_children(&path)).await?;
+                Ok((is_ours(&stat, ticket, &wire), watcher))
+            });
+            let Ok((true, watcher)) = read.await else {
+                return self.tell(Event::TicketLost(ticket));
+            };
+            tokio::select! {
+                biased;
+                _ = connections.changed() => {}
+                change = watcher.changed() => {
+                    if change.event_type == EventType::NodeDeleted {
+                        return self.tell(Event::TicketLost(ticket));
+                    }
+                }
+            }
+        }
+    }
+
     /// Tells what the predecessor says, each time it says something else, until it is gone.
-    async fn watch(&self, predecessor: Sequence) {
+    async fn watch_predecessor(&self, predecessor: Sequence) {
         let path = self.path(predecessor);
         let mut connections = self.wire.clone();
         loop {

@@ -3,6 +3,10 @@
 //! Every test layer drives this one world. A [`Choice`] is one thing that could happen next; the
 //! scenario files spell choices out, the model checker tries all of them, the walks throw dice.
 //! What must always hold is written once, in [`World::broken`].
+//!
+//! The ensemble is as unkind as a real one may be: its leader learns that a session is alive only
+//! from its followers' reports, `half_tick` apart, one of which may be lost; it expires a session
+//! as early as its clock may run fast; a read may be of a line that is no more.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
@@ -17,17 +21,50 @@ pub struct Rules {
     pub members: usize,
     /// What the server grants a session.
     pub timeout: Duration,
-    /// What a member believes to lie between a session's timeout and a safe term.
-    pub margins: Margins,
-    /// How late the ensemble's leader may learn that a session is alive.
-    pub lag: Duration,
+    pub policy: Policy,
+    /// How far time goes at once.
+    pub tick: Duration,
+    /// Whether time also stops at each moment that matters to somebody.
+    pub exact: bool,
+    /// Whether a reply is heard at once unless it is late by a tick or lost. Nothing else can tell
+    /// the difference, and the model checker has fewer orders to try.
+    pub prompt: bool,
     pub horizon: Duration,
+    /// How many misfortunes may come together: a fault, or a member that lets time pass over
+    /// something it has to do.
+    pub misfortunes_max: u32,
     pub sessions_max: i64,
-    pub crashes: bool,
-    /// Whether a stranger may delete znodes.
-    pub evictions: bool,
-    /// Whether the story begins when all have taken their tickets.
+    pub faults: Faults,
+    /// What the room `zk` might do wrong.
+    pub flaw: Option<Flaw>,
+    /// Whether the story begins when all stand in line and know who leads.
     pub settled: bool,
+}
+
+/// What may go wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub crashes: bool,
+    /// A connection may be lost, with what is under way in it.
+    pub cuts: bool,
+    /// A reply may be late.
+    pub delays: bool,
+    /// A follower's report of who is alive may be lost.
+    pub lost_reports: bool,
+    /// A read may show a znode that was deleted a moment ago.
+    pub stale_reads: bool,
+    /// A stranger may delete znodes.
+    pub evictions: bool,
+    /// A stranger may delete the whole path; the numbers begin anew.
+    pub razing: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// After a create whose outcome is unknown, another is sent.
+    BlindCreate,
+    /// A renewal asks whether there is a znode, not whose it is.
+    CarelessRenewal,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,31 +74,45 @@ pub struct World {
     pub members: Vec<Process>,
     /// The highest token that ever led.
     pub led: Option<FencingToken>,
+    misfortunes: u32,
     /// A token that led after a higher one had.
     pub led_backwards: bool,
     /// What members heard and wanted, in words; only where somebody reads it.
     pub trace: Option<Vec<String>>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
     sessions_opened: i64,
     tickets_drawn: i32,
+    writes: u64,
+    deletions: u64,
+    reported_at: Moment,
     sessions: BTreeMap<SessionId, Session>,
     tickets: BTreeMap<Sequence, Znode>,
+    /// The last znode that went, and how many had gone then.
+    ghost: Option<(u64, Sequence)>,
     watches: BTreeMap<Sequence, BTreeSet<SessionId>>,
+    /// What strangers deleted, and when: no lease covers that for the length of a term.
+    evicted: BTreeMap<FencingToken, Moment>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Session {
     member: usize,
-    /// When the ensemble last knew it alive.
+    /// When the ensemble's leader last learned that it is alive.
     touched_at: Moment,
+    /// Whether it was heard of since the last report.
+    heard: bool,
+    /// Whether the next report leaves it out, and whether the last one did.
+    missing: bool,
+    missed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Znode {
     owner: SessionId,
+    token: FencingToken,
     says: Option<Announcement>,
 }
 
@@ -72,21 +123,35 @@ pub struct Process {
     pub crashed: bool,
     pub stopped: bool,
     pub session: Option<SessionId>,
+    /// As the room `zk` does, who is cut off asks again for what was not answered.
+    watching: Option<Sequence>,
     requests: VecDeque<Request>,
     replies: VecDeque<Reply>,
+    /// How many deletions it has seen for sure.
+    seen: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Request {
     session: Option<SessionId>,
     sent_at: Moment,
-    action: Action,
+    ask: Ask,
+    /// Sent before, and its answer was lost.
+    again: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Ask {
+    /// Take the session up over a new connection, see whether our znode stands, and watch it.
+    Resume,
+    Do(Action),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Reply {
-    Event(Event),
-    /// A data watch fired: the driver reads again.
+    To(Request, Event, Moment),
+    Notice(Event),
+    /// A data watch fired: whoever watches reads again.
     Changed(Sequence),
 }
 
@@ -94,30 +159,53 @@ enum Reply {
 pub enum Choice {
     /// The server takes the next request of a member.
     Serve(usize),
+    /// The same, and the answer is late.
+    ServeSlowly(usize),
+    /// The same, from a line that is no more.
+    ServeStale(usize),
     /// A member takes the next reply of the server.
     Deliver(usize),
     Wake(usize),
-    Tick,
-    Expire(SessionId),
+    /// A member loses its connection and what was under way in it.
+    Cut(usize),
     Crash(usize),
-    Evict(Sequence),
     Stop(usize),
+    Tick(Duration),
+    /// The next report of who is alive leaves this session out.
+    Miss(SessionId),
+    Expire(SessionId),
+    Evict(Sequence),
+    Raze,
 }
-
-pub const TICK: Duration = Duration::from_secs(1);
 
 impl World {
     pub fn new(rules: &Rules) -> Self {
+        let server = Server {
+            sessions_opened: 0,
+            tickets_drawn: 0,
+            writes: 0,
+            deletions: 0,
+            reported_at: Moment(Duration::ZERO),
+            sessions: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            ghost: None,
+            watches: BTreeMap::new(),
+            evicted: BTreeMap::new(),
+        };
         let mut world = Self {
             now: Moment(Duration::ZERO),
-            server: Server::default(),
+            server,
             members: vec![],
             led: None,
+            misfortunes: 0,
             led_backwards: false,
             trace: None,
         };
-        for name in ["a", "b", "c", "d", "e"].into_iter().take(rules.members) {
+        for name in ["a", "b", "c", "d", "e", "f", "g"].into_iter().take(rules.members) {
             world.join(name, rules);
+        }
+        if rules.settled {
+            world.settle(rules);
         }
         world
     }
@@ -125,7 +213,7 @@ impl World {
     pub fn join(&mut self, name: &'static str, rules: &Rules) {
         let id = MemberId::new(name).unwrap();
         let profile = Profile { id, address: None, labels: BTreeMap::new() };
-        let core = Member::new(Arc::new(profile), rules.margins);
+        let core = Member::new(Arc::new(profile), rules.policy);
         let actions = core.start();
         let mut process = Process {
             name,
@@ -133,70 +221,186 @@ impl World {
             crashed: false,
             stopped: false,
             session: None,
+            watching: None,
             requests: VecDeque::new(),
             replies: VecDeque::new(),
+            seen: 0,
         };
         process.send(actions, self.now);
         self.members.push(process);
     }
 
     pub fn choices(&self, rules: &Rules, choices: &mut Vec<Choice>) {
+        let faults = rules.faults;
         for (i, member) in self.members.iter().enumerate().filter(|(_, m)| !m.crashed) {
-            let opening = |r: &Request| r.action == Action::OpenSession;
-            match member.requests.front() {
-                Some(r) if opening(r) && self.server.sessions_opened >= rules.sessions_max => {}
-                Some(_) => choices.push(Choice::Serve(i)),
-                None => {}
+            if let Some(request) = member.requests.front()
+                && self.is_granted(request, rules)
+            {
+                choices.push(Choice::Serve(i));
+                if rules.prompt && faults.delays {
+                    choices.push(Choice::ServeSlowly(i));
+                }
+                if faults.stale_reads && self.sees_ghost(i) {
+                    choices.push(Choice::ServeStale(i));
+                }
             }
-            if !member.replies.is_empty() {
+            if member.replies.front().is_some_and(|reply| !rules.prompt || self.is_due(reply)) {
                 choices.push(Choice::Deliver(i));
             }
             if member.core.wake_at().is_some_and(|at| at <= self.now) {
                 choices.push(Choice::Wake(i));
             }
-            if rules.crashes {
+            if faults.cuts && member.session.is_some() {
+                choices.push(Choice::Cut(i));
+            }
+            if faults.crashes {
                 choices.push(Choice::Crash(i));
             }
         }
-        if self.now.0 < rules.horizon {
-            choices.push(Choice::Tick);
-        }
         for (&id, session) in &self.server.sessions {
-            if self.now >= session.touched_at.after(rules.timeout) {
+            if self.now >= expires_at(session, rules) {
                 choices.push(Choice::Expire(id));
             }
+            if faults.lost_reports && session.heard && !session.missed && !session.missing {
+                choices.push(Choice::Miss(id));
+            }
         }
-        if rules.evictions {
+        if faults.evictions {
             choices.extend(self.server.tickets.keys().map(|&ticket| Choice::Evict(ticket)));
+        }
+        if faults.razing && !self.server.tickets.is_empty() {
+            choices.push(Choice::Raze);
+        }
+        let left = rules.misfortunes_max - self.misfortunes;
+        choices.retain(|choice| choice.misfortunes() <= left);
+        if self.now.0 < rules.horizon && self.busy(rules) <= left {
+            choices.push(Choice::Tick(rules.tick));
+            if rules.exact
+                && let Some(next) = self.next_moment(rules)
+            {
+                choices.push(Choice::Tick(next.since(self.now)));
+            }
         }
     }
 
     pub fn apply(&mut self, choice: Choice, rules: &Rules) {
+        if rules.misfortunes_max < u32::MAX {
+            self.misfortunes += choice.misfortunes();
+        }
         match choice {
-            Choice::Serve(i) => self.serve(i, rules),
+            Choice::Serve(i) => {
+                self.serve(i, rules, false);
+                // Nothing can come between an answer and whoever hears it at once.
+                if rules.prompt && self.members[i].replies.len() == 1 {
+                    self.deliver(i);
+                }
+            }
+            Choice::ServeSlowly(i) => self.serve(i, rules, false),
+            Choice::ServeStale(i) => self.serve(i, rules, true),
             Choice::Deliver(i) => self.deliver(i),
             Choice::Wake(i) => self.step(i, Event::Woke),
-            Choice::Tick => self.now = self.now.after(TICK),
-            Choice::Expire(session) => self.end_session(session, true),
+            Choice::Cut(i) => self.cut(i),
             Choice::Crash(i) => {
                 self.members[i].crashed = true;
                 self.members[i].requests.clear();
                 self.members[i].replies.clear();
             }
-            Choice::Evict(ticket) => self.delete(ticket),
             Choice::Stop(i) => {
                 self.members[i].stopped = true;
                 self.step(i, Event::Stop);
             }
+            Choice::Tick(span) => {
+                if rules.misfortunes_max < u32::MAX {
+                    self.misfortunes += self.busy(rules);
+                }
+                let later = self.now.after(span);
+                if later > self.server.reported_at.after(rules.policy.margins.half_tick) {
+                    self.server.report(self.now);
+                }
+                self.now = later;
+            }
+            Choice::Miss(session) => {
+                if let Some(session) = self.server.sessions.get_mut(&session) {
+                    session.missing = true;
+                }
+            }
+            Choice::Expire(session) => self.end_session(session, true),
+            Choice::Evict(ticket) => self.evict(ticket),
+            Choice::Raze => {
+                let all: Vec<_> = self.server.tickets.keys().copied().collect();
+                all.into_iter().for_each(|ticket| self.evict(ticket));
+                self.server.tickets_drawn = 0;
+            }
         }
-        let leading = self.leaders().map(|(_, token)| token).min();
+        let term = rules.policy.margins.term(rules.timeout);
+        let counts = |world: &Self, token: &FencingToken| !world.is_excused(*token, term);
+        let leading = self.leaders().map(|(_, token)| token).filter(|t| counts(self, t)).min();
         self.led_backwards |= leading.is_some_and(|token| self.led.is_some_and(|led| token < led));
         self.led = self.led.max(self.leaders().map(|(_, token)| token).max());
     }
 
-    /// A second in which everybody is well: timers fire, requests are answered.
-    pub fn live_one_tick(&mut self, rules: &Rules) {
-        self.apply(Choice::Tick, rules);
+    /// The first thing found that must never be.
+    pub fn broken(&self, rules: &Rules) -> Option<&'static str> {
+        let term = rules.policy.margins.term(rules.timeout);
+        let first = self.server.tickets.first_key_value().map(|(_, znode)| znode.owner);
+        let mut leaders = self.leaders().filter(|(_, token)| !self.is_excused(*token, term));
+        if let Some((leader, _)) = leaders.next() {
+            if leaders.next().is_some() {
+                return Some("two members lead at once");
+            }
+            if leader.session.is_none() || leader.session != first {
+                return Some("a leader does not stand first");
+            }
+        }
+        if self.led_backwards {
+            return Some("a fencing token went backwards");
+        }
+        // A watch that was left for a ticket lost since is nobody's.
+        let heeds = |ticket, id: &SessionId| {
+            let member = &self.members[self.server.sessions[id].member];
+            let stands = self.server.ticket_of(*id).is_some();
+            stands && member.session == Some(*id) && member.watching == Some(ticket)
+        };
+        let herd =
+            self.server.watches.iter().any(|(&ticket, watchers)| {
+                watchers.iter().filter(|id| heeds(ticket, id)).count() > 1
+            });
+        if herd {
+            return Some("one znode is watched twice: a herd");
+        }
+        let owners: BTreeSet<_> = self.server.tickets.values().map(|znode| znode.owner).collect();
+        if owners.len() < self.server.tickets.len() {
+            return Some("one session owns two znodes");
+        }
+        if self.is_quiet() && self.members.iter().any(|m| !m.gone() && m.core.wake_at().is_none()) {
+            return Some("nothing is left to happen, and somebody is stuck");
+        }
+        None
+    }
+
+    /// Lets everybody be well for a while; then all must name the one who leads.
+    pub fn heal(&mut self, rules: &Rules) -> Option<&'static str> {
+        let healed_at = self.now.after(4 * rules.timeout);
+        while self.now < healed_at {
+            self.live(rules.policy.margins.heartbeat / 4, rules);
+            let dead = self.server.sessions.iter();
+            let dead = dead.filter(|(_, s)| self.members[s.member].gone()).map(|(&id, _)| id);
+            let overdue = |id: &SessionId| {
+                self.now >= self.server.sessions[id].touched_at.after(rules.timeout)
+            };
+            let dead: Vec<_> = dead.filter(overdue).collect();
+            dead.into_iter().for_each(|session| self.apply(Choice::Expire(session), rules));
+            self.settle(rules);
+            if let Some(broken) = self.broken(rules) {
+                return Some(broken);
+            }
+        }
+        (!self.all_have_heard()).then_some("somebody does not know who leads")
+    }
+
+    /// A while in which everybody is well: timers fire, requests are answered.
+    pub fn live(&mut self, span: Duration, rules: &Rules) {
+        self.apply(Choice::Tick(span), rules);
         for i in 0..self.members.len() {
             let due = self.members[i].core.wake_at().is_some_and(|at| at <= self.now);
             if due && !self.members[i].crashed {
@@ -206,12 +410,29 @@ impl World {
         self.settle(rules);
     }
 
+    /// Serves and delivers, member by member, until nothing is under way.
+    pub fn settle(&mut self, rules: &Rules) {
+        let idle = |m: &Process| m.crashed || m.requests.is_empty() && m.replies.is_empty();
+        while let Some(i) = self.members.iter().position(|m| !idle(m)) {
+            for _ in 0..self.members[i].requests.len() {
+                self.apply(Choice::ServeSlowly(i), rules);
+            }
+            for _ in 0..self.members[i].replies.len() {
+                self.apply(Choice::Deliver(i), rules);
+            }
+        }
+    }
+
     pub fn named(&self, name: &str) -> usize {
         self.members.iter().position(|m| m.name == name).expect("a member of that name")
     }
 
     pub fn tell(&mut self, line: String) {
         self.trace.get_or_insert_default().push(line);
+    }
+
+    pub fn story(&self) -> String {
+        self.trace.iter().flatten().map(|line| format!("{line}\n")).collect()
     }
 
     pub fn tell_standings(&mut self) {
@@ -232,44 +453,47 @@ impl World {
         })
     }
 
-    /// The first thing found that must never be.
-    pub fn broken(&self) -> Option<&'static str> {
-        if self.leaders().count() > 1 {
-            return Some("two members lead at once");
-        }
-        let first = self.server.tickets.first_key_value().map(|(_, znode)| znode.owner);
-        if self.leaders().any(|(m, _)| m.session != first) {
-            return Some("a leader does not stand first");
-        }
-        if self.led_backwards {
-            return Some("a fencing token went backwards");
-        }
-        if self.server.watches.values().any(|watchers| watchers.len() > 1) {
-            return Some("one znode is watched twice: a herd");
-        }
-        if self.is_quiet() && self.members.iter().any(|m| !m.gone() && m.core.wake_at().is_none()) {
-            return Some("nothing is left to happen, and somebody is stuck");
-        }
-        None
+    /// A stranger deleted its znode less than a term ago: only the token tells it from its rival.
+    fn is_excused(&self, token: FencingToken, term: Option<Term>) -> bool {
+        let evicted_at = self.server.evicted.get(&token);
+        evicted_at.zip(term).is_some_and(|(at, term)| self.now < at.after(term.0))
     }
 
-    /// Lets everybody be well for a while; then all must name the one who leads.
-    pub fn heal(&mut self, rules: &Rules) -> Option<&'static str> {
-        for _ in 0..4 * rules.timeout.as_secs() {
-            self.live_one_tick(rules);
-            let dead = self.server.sessions.iter();
-            let dead = dead.filter(|(_, s)| self.members[s.member].gone()).map(|(&id, _)| id);
-            let overdue = |id: &SessionId| {
-                self.now >= self.server.sessions[id].touched_at.after(rules.timeout)
-            };
-            let dead: Vec<_> = dead.filter(overdue).collect();
-            dead.into_iter().for_each(|session| self.apply(Choice::Expire(session), rules));
-            self.settle(rules);
-            if let Some(broken) = self.broken() {
-                return Some(broken);
-            }
-        }
-        (!self.all_have_heard()).then_some("somebody does not know who leads")
+    /// How many members have something to do now.
+    fn busy(&self, rules: &Rules) -> u32 {
+        let busy = |m: &&Process| {
+            let asks = m.requests.front().is_some_and(|request| self.is_granted(request, rules));
+            let due = m.core.wake_at().is_some_and(|at| at <= self.now);
+            !m.crashed && (asks || due || !m.replies.is_empty())
+        };
+        self.members.iter().filter(busy).count() as u32
+    }
+
+    fn is_granted(&self, request: &Request, rules: &Rules) -> bool {
+        request.ask != Ask::Do(Action::OpenSession)
+            || self.server.sessions_opened < rules.sessions_max
+    }
+
+    fn is_due(&self, reply: &Reply) -> bool {
+        !matches!(reply, Reply::To(_, _, served_at) if *served_at >= self.now)
+    }
+
+    fn sees_ghost(&self, i: usize) -> bool {
+        let member = &self.members[i];
+        let reads =
+            matches!(member.requests.front(), Some(Request { ask: Ask::Do(Action::ReadLine), .. }));
+        reads && self.server.ghost.is_some_and(|(at, _)| at > member.seen)
+    }
+
+    fn next_moment(&self, rules: &Rules) -> Option<Moment> {
+        let here = || self.members.iter().filter(|m| !m.crashed);
+        let timers = here().filter_map(|m| m.core.wake_at());
+        let ends = here().filter_map(|m| match m.core.standing().at(self.now) {
+            Role::Leader { left, .. } => Some(self.now.after(left)),
+            Role::Candidate | Role::Follower { .. } | Role::Absent => None,
+        });
+        let expiries = self.server.sessions.values().map(|session| expires_at(session, rules));
+        timers.chain(ends).chain(expiries).filter(|at| *at > self.now).min()
     }
 
     fn is_quiet(&self) -> bool {
@@ -279,7 +503,9 @@ impl World {
     }
 
     fn all_have_heard(&self) -> bool {
-        let Some((first, _)) = self.server.tickets.first_key_value() else { return true };
+        let Some((first, _)) = self.server.tickets.first_key_value() else {
+            return self.members.iter().all(Process::gone);
+        };
         let here = |m: &&Process| !m.gone();
         self.members.iter().filter(here).all(|m| match m.core.standing().at(self.now) {
             Role::Follower { heard } => heard.is_some_and(|h| h.ticket.sequence == *first),
@@ -289,9 +515,9 @@ impl World {
     }
 
     fn step(&mut self, i: usize, event: Event) {
-        let said = event.to_string();
+        let said = self.trace.is_some().then(|| event.to_string());
         let actions = self.members[i].core.step(self.now, event);
-        if let Some(trace) = &mut self.trace {
+        if let (Some(trace), Some(said)) = (&mut self.trace, said) {
             let wants: Vec<_> = actions.iter().map(Action::to_string).collect();
             let arrow = if wants.is_empty() { "" } else { "  ->  " };
             trace.push(format!("  {}: {said}{arrow}{}", self.members[i].name, wants.join(", ")));
@@ -299,34 +525,20 @@ impl World {
         self.members[i].send(actions, self.now);
     }
 
-    /// Serves and delivers, member by member, until nothing is under way.
-    pub fn settle(&mut self, rules: &Rules) {
-        let idle = |m: &Process| m.crashed || m.requests.is_empty() && m.replies.is_empty();
-        while let Some(i) = self.members.iter().position(|m| !idle(m)) {
-            for _ in 0..self.members[i].requests.len() {
-                self.apply(Choice::Serve(i), rules);
-            }
-            for _ in 0..self.members[i].replies.len() {
-                self.apply(Choice::Deliver(i), rules);
-            }
-        }
-    }
-
     fn deliver(&mut self, i: usize) {
         let Some(reply) = self.members[i].replies.pop_front() else { return };
         match reply {
             Reply::Changed(ticket) => {
-                self.members[i].send(vec![Action::WatchPredecessor(ticket)], self.now);
+                if self.members[i].watching == Some(ticket) {
+                    self.members[i].send(vec![Action::WatchPredecessor(ticket)], self.now);
+                }
             }
-            Reply::Event(event) => {
+            Reply::Notice(event) | Reply::To(_, event, _) => {
                 match event {
                     Event::SessionOpened { session, .. } => {
                         self.members[i].session = Some(session);
                     }
-                    Event::SessionLost => {
-                        self.members[i].session = None;
-                        self.members[i].requests.clear();
-                    }
+                    Event::SessionLost => self.members[i].forget_session(),
                     _ => {}
                 }
                 self.step(i, event);
@@ -334,64 +546,149 @@ impl World {
         }
     }
 
-    fn serve(&mut self, i: usize, rules: &Rules) {
+    /// The room `zk` makes another connection and asks again for all that was not answered.
+    fn cut(&mut self, i: usize) {
+        let member = &mut self.members[i];
+        let unheard = member.replies.drain(..).filter_map(|reply| match reply {
+            Reply::To(request, ..) => Some(Request { again: true, ..request }),
+            Reply::Notice(_) | Reply::Changed(_) => None,
+        });
+        let mut asks: VecDeque<_> = unheard.collect();
+        asks.extend(member.requests.drain(..));
+        asks.retain(|request| request.ask != Ask::Resume);
+        if let Some(session) = member.session {
+            let again =
+                |ask| Request { session: Some(session), sent_at: self.now, ask, again: true };
+            if let Some(predecessor) = member.watching {
+                let watch = Ask::Do(Action::WatchPredecessor(predecessor));
+                asks.retain(|request| request.ask != watch);
+                asks.push_front(again(watch));
+            }
+            asks.push_front(again(Ask::Resume));
+            for watchers in self.server.watches.values_mut() {
+                watchers.remove(&session);
+            }
+            self.server.watches.retain(|_, watchers| !watchers.is_empty());
+        }
+        member.requests = asks;
+        self.step(i, Event::Disconnected);
+    }
+
+    fn serve(&mut self, i: usize, rules: &Rules, stale: bool) {
         let Some(request) = self.members[i].requests.pop_front() else { return };
-        if request.action == Action::OpenSession {
+        if !stale {
+            self.members[i].seen = self.server.deletions;
+        }
+        if request.ask == Ask::Do(Action::OpenSession) {
             self.server.sessions_opened += 1;
             let session = SessionId(self.server.sessions_opened);
-            let touched_at = self.now;
-            self.server.sessions.insert(session, Session { member: i, touched_at });
+            let opened = Session {
+                member: i,
+                touched_at: self.now,
+                heard: false,
+                missing: false,
+                missed: false,
+            };
+            self.server.sessions.insert(session, opened);
             let (timeout, sent_at) = (rules.timeout, request.sent_at);
             let opened = Event::SessionOpened { session, timeout, sent_at };
-            self.members[i].replies.push_back(Reply::Event(opened));
+            self.members[i].replies.push_back(Reply::To(request, opened, self.now));
             return;
         }
         let Some(session) = request.session else { return };
-        let Some(alive) = self.server.sessions.get_mut(&session) else { return };
-        let known_alive = Moment(request.sent_at.0.saturating_sub(rules.lag));
-        alive.touched_at = alive.touched_at.max(known_alive);
-        let reply = match request.action {
-            Action::OpenSession => unreachable!("served above"),
-            Action::CloseSession => return self.end_session(session, false),
+        let Some(alive) = self.server.sessions.get_mut(&session) else {
+            let closing = request.ask == Ask::Do(Action::CloseSession);
+            if !closing && self.members[i].session == Some(session) {
+                self.members[i].replies.push_back(Reply::Notice(Event::SessionLost));
+            }
+            return;
+        };
+        alive.heard = true;
+        let event = match &request.ask {
+            Ask::Resume => {
+                alive.touched_at = self.now;
+                let sent_at = request.sent_at;
+                Some(Event::SessionResumed { timeout: rules.timeout, sent_at })
+            }
+            Ask::Do(Action::CloseSession) => {
+                self.end_session(session, false);
+                None
+            }
+            Ask::Do(action) => Some(self.judge(session, action, &request, rules, stale)),
+        };
+        if request.ask == Ask::Resume
+            && let Some(ticket) = self.members[i].core.standing().ticket()
+            && self.server.tickets.get(&ticket.sequence).is_none_or(|z| z.token != ticket.token)
+        {
+            self.members[i].replies.push_back(Reply::Notice(Event::TicketLost(ticket)));
+        }
+        if let Some(event) = event {
+            self.members[i].replies.push_back(Reply::To(request, event, self.now));
+        }
+    }
+
+    fn judge(
+        &mut self,
+        session: SessionId,
+        action: &Action,
+        request: &Request,
+        rules: &Rules,
+        stale: bool,
+    ) -> Event {
+        let server = &mut self.server;
+        match action {
+            Action::OpenSession | Action::CloseSession => unreachable!("served elsewhere"),
             Action::DrawTicket => {
-                let sequence = self.server.ticket_of(session).unwrap_or_else(|| {
-                    self.server.tickets_drawn += 1;
-                    Sequence::new(self.server.tickets_drawn).unwrap()
-                });
-                let znode = Znode { owner: session, says: None };
-                self.server.tickets.entry(sequence).or_insert(znode);
-                let token = FencingToken(sequence.number().unsigned_abs().into());
+                let blind = rules.flaw == Some(Flaw::BlindCreate) && request.again;
+                let own = server.ticket_of(session).filter(|_| !blind);
+                let sequence = own.unwrap_or_else(|| server.create(session));
+                let token = server.tickets[&sequence].token;
                 Event::TicketDrawn(Ticket { sequence, token })
             }
-            Action::ReadLine => Event::LineRead(self.server.tickets.keys().copied().collect()),
-            Action::WatchPredecessor(predecessor) => match self.server.tickets.get(&predecessor) {
+            Action::ReadLine => {
+                let ghost = server.ghost.map(|(_, ghost)| ghost).filter(|_| stale);
+                Event::LineRead(server.tickets.keys().copied().chain(ghost).collect())
+            }
+            &Action::WatchPredecessor(predecessor) => match server.tickets.get(&predecessor) {
                 Some(znode) => {
-                    self.server.watches.entry(predecessor).or_default().insert(session);
+                    server.watches.entry(predecessor).or_default().insert(session);
                     Event::PredecessorRead { predecessor, says: znode.says.clone() }
                 }
                 None => Event::PredecessorGone(predecessor),
             },
-            Action::ReadHead { head, sent_at } => match self.server.tickets.get(&head) {
+            &Action::ReadHead { head, sent_at } => match server.tickets.get(&head) {
                 Some(znode) => Event::HeadRead { head, says: znode.says.clone(), sent_at },
                 None => Event::HeadGone { head, sent_at },
             },
             Action::PassOn { announcement, sent_at } | Action::Claim { announcement, sent_at } => {
-                match self.server.ticket_of(session) {
+                let (says, sent_at) = (Some(announcement.clone()), *sent_at);
+                match server.ticket_of(session) {
                     Some(ticket) => {
-                        self.server.tickets.get_mut(&ticket).expect("just found").says =
-                            Some(announcement);
+                        server.tickets.get_mut(&ticket).expect("just found").says = says;
                         self.fire(ticket, &Reply::Changed(ticket));
                         Event::Committed { sent_at }
                     }
-                    None => Event::TicketLost,
+                    None => self.ticket_lost(session),
                 }
             }
-            Action::Renew { sent_at } => match self.server.ticket_of(session) {
-                Some(_) => Event::Committed { sent_at },
-                None => Event::TicketLost,
-            },
-        };
-        self.members[i].replies.push_back(Reply::Event(reply));
+            &Action::Renew { sent_at } => {
+                let member = &self.members[server.sessions[&session].member];
+                let path = member.core.standing().ticket().map(|ticket| ticket.sequence);
+                let any = path.is_some_and(|path| server.tickets.contains_key(&path));
+                let careless = rules.flaw == Some(Flaw::CarelessRenewal) && any;
+                if careless || server.ticket_of(session).is_some() {
+                    Event::Committed { sent_at }
+                } else {
+                    self.ticket_lost(session)
+                }
+            }
+        }
+    }
+
+    fn ticket_lost(&self, session: SessionId) -> Event {
+        let member = &self.members[self.server.sessions[&session].member];
+        let none = Ticket { sequence: Sequence::new(0).unwrap(), token: FencingToken(0) };
+        Event::TicketLost(member.core.standing().ticket().unwrap_or(none))
     }
 
     /// Whoever closed its session hears no more of it.
@@ -401,18 +698,32 @@ impl World {
             watchers.remove(&session);
         }
         self.server.watches.retain(|_, watchers| !watchers.is_empty());
-        if let Some(ticket) = self.server.ticket_of(session) {
+        while let Some(ticket) = self.server.ticket_of(session) {
             self.delete(ticket);
         }
         let its_own = self.members[member].session == Some(session);
         if tell && its_own && !self.members[member].crashed {
-            self.members[member].replies.push_back(Reply::Event(Event::SessionLost));
+            self.members[member].replies.push_back(Reply::Notice(Event::SessionLost));
+        }
+    }
+
+    fn evict(&mut self, sequence: Sequence) {
+        let Some(znode) = self.server.tickets.get(&sequence) else { return };
+        let (owner, token) = (znode.owner, znode.token);
+        self.server.evicted.insert(token, self.now);
+        self.delete(sequence);
+        let lost = Event::TicketLost(Ticket { sequence, token });
+        let member = &mut self.members[self.server.sessions[&owner].member];
+        if !member.crashed && member.session == Some(owner) {
+            member.replies.push_back(Reply::Notice(lost));
         }
     }
 
     fn delete(&mut self, ticket: Sequence) {
         self.server.tickets.remove(&ticket);
-        self.fire(ticket, &Reply::Event(Event::PredecessorGone(ticket)));
+        self.server.deletions += 1;
+        self.server.ghost = Some((self.server.deletions, ticket));
+        self.fire(ticket, &Reply::Notice(Event::PredecessorGone(ticket)));
     }
 
     /// Tells the watchers of a znode, once, as ZooKeeper does.
@@ -421,14 +732,53 @@ impl World {
         for member in self.members.iter_mut().filter(|m| !m.crashed) {
             if member.session.is_some_and(|session| watchers.contains(&session)) {
                 member.replies.push_back(reply.clone());
+                member.seen = self.server.deletions;
             }
         }
     }
 }
 
+impl Choice {
+    fn misfortunes(self) -> u32 {
+        match self {
+            Self::Cut(_) | Self::Crash(_) | Self::Miss(_) | Self::Evict(_) | Self::Raze => 1,
+            Self::Serve(_) | Self::ServeSlowly(_) | Self::ServeStale(_) | Self::Deliver(_) => 0,
+            Self::Wake(_) | Self::Stop(_) | Self::Tick(_) | Self::Expire(_) => 0,
+        }
+    }
+}
+
+fn expires_at(session: &Session, rules: &Rules) -> Moment {
+    // As early as the ensemble's clock may run fast and its timer be early.
+    let early = rules.timeout / 1000 + Duration::from_millis(100);
+    session.touched_at.after(rules.timeout.saturating_sub(early))
+}
+
 impl Server {
+    fn create(&mut self, owner: SessionId) -> Sequence {
+        self.tickets_drawn += 1;
+        self.writes += 1;
+        let sequence = Sequence::new(self.tickets_drawn).unwrap();
+        let token = FencingToken(self.writes);
+        self.tickets.insert(sequence, Znode { owner, token, says: None });
+        sequence
+    }
+
     fn ticket_of(&self, session: SessionId) -> Option<Sequence> {
         self.tickets.iter().find(|(_, znode)| znode.owner == session).map(|(&ticket, _)| ticket)
+    }
+
+    /// The followers report who was heard of.
+    fn report(&mut self, now: Moment) {
+        self.reported_at = now;
+        for session in self.sessions.values_mut().filter(|session| session.heard) {
+            if !session.missing {
+                session.touched_at = now;
+            }
+            session.missed = session.missing;
+            session.missing = false;
+            session.heard = false;
+        }
     }
 }
 
@@ -437,16 +787,25 @@ impl Process {
         self.crashed || self.stopped
     }
 
+    fn forget_session(&mut self) {
+        self.session = None;
+        self.watching = None;
+        self.requests.clear();
+        self.replies.clear();
+    }
+
     /// As the driver does: whoever closes its session hears no more of it, and asks no more in it.
     fn send(&mut self, actions: Vec<Action>, sent_at: Moment) {
         for action in actions {
             let session = self.session;
-            if action == Action::CloseSession {
-                self.requests.clear();
-                self.replies.clear();
-                self.session = None;
+            match action {
+                Action::CloseSession => self.forget_session(),
+                Action::WatchPredecessor(predecessor) => self.watching = Some(predecessor),
+                Action::DrawTicket => self.watching = None,
+                _ => {}
             }
-            self.requests.push_back(Request { session, sent_at, action });
+            let ask = Ask::Do(action);
+            self.requests.push_back(Request { session, sent_at, ask, again: false });
         }
     }
 }
