@@ -1,5 +1,7 @@
 //! Every order of events, within small bounds, against the very same core.
 
+#![allow(clippy::print_stdout, clippy::redundant_clone, reason = "a model tells how large it was")]
+
 mod sim;
 
 use bellwether::election::{Disconnect, Margins, Policy};
@@ -38,8 +40,28 @@ impl Model for Rules {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Two members. The term is the shortest there is: two seconds of four, less what clocks may be
-/// wrong by.
+const NO_FAULTS: Faults = Faults {
+    crashes: false,
+    cuts: false,
+    delays: false,
+    lost_reports: false,
+    stale_reads: false,
+    evictions: false,
+    razing: false,
+};
+
+const ALL_BUT_STRANGERS: Faults = Faults {
+    crashes: true,
+    cuts: true,
+    delays: true,
+    lost_reports: true,
+    stale_reads: true,
+    evictions: false,
+    razing: false,
+};
+
+/// The term is the shortest there is: two seconds of a session of four, less what clocks may be
+/// wrong by. Eight seconds see two sessions end. Sessions end when they may, which is no misfortune.
 const SMALL: Rules = Rules {
     members: 2,
     timeout: Duration::from_secs(4),
@@ -50,51 +72,92 @@ const SMALL: Rules = Rules {
     tick: SECOND,
     exact: false,
     prompt: true,
-    horizon: Duration::from_secs(6),
-    misfortunes_max: 3,
-    sessions_max: 3,
-    faults: Faults {
-        crashes: false,
-        cuts: false,
-        delays: false,
-        lost_reports: false,
-        stale_reads: false,
-        evictions: false,
-        razing: false,
-    },
+    horizon: Duration::from_secs(8),
+    misfortunes_max: 2,
+    sessions_max: 5,
+    faults: NO_FAULTS,
     flaw: None,
     settled: false,
 };
 
-fn check(rules: Rules) -> impl Checker<Rules> {
-    let start = Instant::now();
-    let checker = rules.checker().threads(2).target_state_count(1_000_000).spawn_bfs().join();
-    println!(
-        "{} states, depth {}, {:?}",
-        checker.unique_state_count(),
-        checker.max_depth(),
-        start.elapsed()
-    );
-    checker
+#[test]
+fn two_members_from_the_start() {
+    check(Rules { faults: ALL_BUT_STRANGERS, ..SMALL }).assert_properties();
 }
 
 #[test]
-fn explore() {
-    let rules = Rules {
-        misfortunes_max: 4,
-        settled: true,
-        faults: Faults { lost_reports: true, ..SMALL.faults },
-        horizon: 8 * SECOND,
-        ..SMALL
-    };
-    let c = check(rules.clone());
-    if let Some(v) = c.discovery("sound") {
-        let mut world = World::new(&rules);
-        world.trace = Some(vec![]);
-        for a in v.into_actions() {
-            world.tell(format!("{a:?} at {:?}", world.now.0));
-            world.apply(a, &rules);
-        }
-        println!("{}{:?}\n{:#?}", world.story(), world.broken(&rules), world.server);
+fn two_members_in_line() {
+    let rules = Rules { misfortunes_max: 3, settled: true, faults: ALL_BUT_STRANGERS, ..SMALL };
+    check(rules).assert_properties();
+}
+
+/// Time alone: late timers, late answers, lost reports.
+#[test]
+fn two_members_in_line_and_four_times_late() {
+    let faults = Faults { lost_reports: true, ..NO_FAULTS };
+    check(Rules { misfortunes_max: 4, settled: true, faults, ..SMALL }).assert_properties();
+}
+
+#[test]
+fn three_members_in_line() {
+    let rules = Rules { members: 3, settled: true, faults: ALL_BUT_STRANGERS, ..SMALL };
+    check(Rules { misfortunes_max: 1, ..rules.clone() }).assert_properties();
+    let faults = Faults { crashes: true, lost_reports: true, stale_reads: true, ..NO_FAULTS };
+    check(Rules { faults, ..rules }).assert_properties();
+}
+
+#[test]
+fn two_members_that_step_down() {
+    let policy = Policy { disconnect: Disconnect::StepDown, ..SMALL.policy };
+    let faults = Faults { cuts: true, delays: true, lost_reports: true, ..NO_FAULTS };
+    check(Rules { policy, faults, settled: true, ..SMALL }).assert_properties();
+}
+
+/// No lease covers what strangers delete, but only for the length of a term, and nobody is stuck.
+#[test]
+fn two_members_among_strangers() {
+    let faults = Faults { evictions: true, razing: true, ..ALL_BUT_STRANGERS };
+    check(Rules { faults, settled: true, ..SMALL }).assert_properties();
+}
+
+/// What the core cannot see to, the room `zk` must: here it does not, and the checker finds it.
+#[test]
+fn a_second_create_while_the_first_may_have_succeeded() {
+    let faults = Faults { cuts: true, delays: true, ..NO_FAULTS };
+    let rules = Rules { faults, flaw: Some(Flaw::BlindCreate), misfortunes_max: 1, ..SMALL };
+    finds(&rules, "one session owns two znodes");
+}
+
+#[test]
+fn a_renewal_that_does_not_ask_whose_znode_it_is() {
+    let faults = Faults { razing: true, ..NO_FAULTS };
+    let flaw = Some(Flaw::CarelessRenewal);
+    let rules = Rules { faults, flaw, settled: true, misfortunes_max: 1, ..SMALL };
+    finds(&rules, "two members lead at once");
+}
+
+fn check(rules: Rules) -> impl Checker<Rules> {
+    let start = Instant::now();
+    let checker = rules.clone().checker().threads(2).spawn_bfs().join();
+    println!("{} states in {:?}", checker.unique_state_count(), start.elapsed());
+    if let Some(path) = checker.discovery("sound") {
+        println!("{}", told(&rules, path.into_actions()).story());
     }
+    checker
+}
+
+fn finds(rules: &Rules, what: &str) {
+    let path = check(rules.clone()).assert_any_discovery("sound");
+    assert_eq!(path.last_state().broken(rules), Some(what));
+}
+
+fn told(rules: &Rules, choices: Vec<Choice>) -> World {
+    let mut world = World::new(rules);
+    world.trace = Some(vec![]);
+    for choice in choices {
+        world.tell(format!("{choice:?} at {:?}", world.now.0));
+        world.apply(choice, rules);
+    }
+    world.tell(format!("BROKEN: {:?}", world.broken(rules)));
+    world
 }

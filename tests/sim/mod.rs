@@ -63,7 +63,7 @@ pub struct Faults {
 pub enum Flaw {
     /// After a create whose outcome is unknown, another is sent.
     BlindCreate,
-    /// A renewal asks whether there is a znode, not whose it is.
+    /// A renewal asks whether there is a znode, not whose it is, and nobody watches his own.
     CarelessRenewal,
 }
 
@@ -325,10 +325,10 @@ impl World {
                 }
             }
             Choice::Expire(session) => self.end_session(session, true),
-            Choice::Evict(ticket) => self.evict(ticket),
+            Choice::Evict(ticket) => self.evict(ticket, rules),
             Choice::Raze => {
                 let all: Vec<_> = self.server.tickets.keys().copied().collect();
-                all.into_iter().for_each(|ticket| self.evict(ticket));
+                all.into_iter().for_each(|ticket| self.evict(ticket, rules));
                 self.server.tickets_drawn = 0;
             }
         }
@@ -707,14 +707,15 @@ impl World {
         }
     }
 
-    fn evict(&mut self, sequence: Sequence) {
+    fn evict(&mut self, sequence: Sequence, rules: &Rules) {
         let Some(znode) = self.server.tickets.get(&sequence) else { return };
         let (owner, token) = (znode.owner, znode.token);
         self.server.evicted.insert(token, self.now);
         self.delete(sequence);
         let lost = Event::TicketLost(Ticket { sequence, token });
         let member = &mut self.members[self.server.sessions[&owner].member];
-        if !member.crashed && member.session == Some(owner) {
+        let watches = rules.flaw != Some(Flaw::CarelessRenewal);
+        if watches && !member.crashed && member.session == Some(owner) {
             member.replies.push_back(Reply::Notice(lost));
         }
     }
