@@ -5,9 +5,9 @@ use crate::{
     flock::{agreed, agreed_after, has_role, in_line, leader_of, ready, settled},
     member::{Member, SHORT_SESSION, Setup},
     observer::Observer,
+    sampler::Sampler,
     servers::{Servers, Settings},
     wait::{eventually, throughout},
-    witness::Witness,
 };
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn a_rolling_restart_of_all_three_servers() {
     let mut servers = Servers::three();
     let members = in_line(&Setup::of(&servers), ["a", "b", "c"]);
     let before = agreed(&members);
-    let witness = Witness::of(&members);
+    let sampler = Sampler::of(&members);
 
     for server in servers.each() {
         server.kill();
@@ -26,7 +26,7 @@ fn a_rolling_restart_of_all_three_servers() {
 
     let after = agreed(&members);
     assert!(after.token >= before.token, "{after:?} after {before:?}");
-    witness.testifies_one_leader_at_a_time();
+    sampler.saw_one_leader_at_a_time();
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn the_only_server_restarts() {
     let mut servers = Servers::standalone();
     let members = in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
     let before = agreed(&members);
-    let witness = Witness::of(&members);
+    let sampler = Sampler::of(&members);
 
     servers.first().kill();
     eventually("all members notice", || members.iter().try_for_each(cut_off));
@@ -43,7 +43,7 @@ fn the_only_server_restarts() {
     eventually("all members are connected again", || members.iter().try_for_each(connected));
     let after = agreed(&members);
     assert!(after.token >= before.token, "{after:?} after {before:?}");
-    witness.testifies_one_leader_at_a_time();
+    sampler.saw_one_leader_at_a_time();
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn the_only_server_hangs_for_longer_than_a_session_and_goes_on() {
     let mut servers = Servers::standalone();
     let members = in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
     let before = agreed(&members);
-    let witness = Witness::of(&members);
+    let sampler = Sampler::of(&members);
 
     servers.first().pause();
     throughout(
@@ -63,7 +63,7 @@ fn the_only_server_hangs_for_longer_than_a_session_and_goes_on() {
 
     let after = agreed(&members);
     assert!(after.token >= before.token, "{after:?} after {before:?}");
-    witness.testifies_one_leader_at_a_time();
+    sampler.saw_one_leader_at_a_time();
 }
 
 #[test]

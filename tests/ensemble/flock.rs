@@ -47,18 +47,24 @@ pub(crate) fn settled<'a>(
     observer: &Observer,
 ) -> (Named, Vec<Znode>) {
     let members: Vec<&Member> = members.into_iter().collect();
-    eventually("the word has come down the line", || {
-        let leader = agreed(members.iter().copied());
-        let line = observer.line("/election", "leader_");
-        let heard = |znode: &Znode| znode.told_leader().as_ref() == Some(&leader.znode);
-        if line.len() != members.len() || line[0].name != leader.znode || !line.iter().all(heard) {
-            return Err(format!("{leader:?} in {line:?}"));
-        }
-        for member in &members {
-            has_role(member, if member.id == leader.id { "leader" } else { "follower" })?;
-        }
-        Ok((leader, line))
-    })
+    eventually("the word has come down the line", || look_settled(&members, observer))
+}
+
+/// Looks once whether they are settled.
+pub(crate) fn look_settled(
+    members: &[&Member],
+    observer: &Observer,
+) -> Result<(Named, Vec<Znode>), String> {
+    let leader = look_agreed(members)?;
+    let line = observer.line("/election", "leader_");
+    let heard = |znode: &Znode| znode.told_leader().as_ref() == Some(&leader.znode);
+    if line.len() != members.len() || line[0].name != leader.znode || !line.iter().all(heard) {
+        return Err(format!("{leader:?} in {line:?}"));
+    }
+    for member in members {
+        has_role(member, if member.id == leader.id { "leader" } else { "follower" })?;
+    }
+    Ok((leader, line))
 }
 
 /// What this member answers to `/leader`, whatever that is.
@@ -97,20 +103,20 @@ fn agreed_on<'a>(
 ) -> Named {
     let members: Vec<&Member> = members.into_iter().collect();
     eventually("all members name the same leader", || {
-        let answers: Vec<(&str, Value)> =
-            members.iter().map(|member| (&*member.id, leader_of(member))).collect();
-        let named: BTreeSet<Option<Named>> =
-            answers.iter().map(|(_, answer)| Named::read(&answer["leader"])).collect();
-        let first = named.first().cloned().flatten();
-        match first {
-            Some(leader)
-                if named.len() == 1 && claims_fit(&answers, &leader.id) && wanted(&leader) =>
-            {
-                Ok(leader)
-            }
-            _ => Err(format!("{answers:?}")),
-        }
+        let leader = look_agreed(&members)?;
+        if wanted(&leader) { Ok(leader) } else { Err(format!("{leader:?}")) }
     })
+}
+
+fn look_agreed(members: &[&Member]) -> Result<Named, String> {
+    let answers: Vec<(&str, Value)> =
+        members.iter().map(|member| (&*member.id, leader_of(member))).collect();
+    let named: BTreeSet<Option<Named>> =
+        answers.iter().map(|(_, answer)| Named::read(&answer["leader"])).collect();
+    match named.first().cloned().flatten() {
+        Some(leader) if named.len() == 1 && claims_fit(&answers, &leader.id) => Ok(leader),
+        _ => Err(format!("{answers:?}")),
+    }
 }
 
 fn claims_fit(answers: &[(&str, Value)], leader: &str) -> bool {

@@ -4,9 +4,9 @@ use crate::{
     flock::{agreed, agreed_after, in_line, ready},
     member::{LONG_SESSION, Member, Setup},
     observer::Observer,
+    sampler::Sampler,
     servers::{Servers, Settings},
     wait::eventually,
-    witness::Witness,
 };
 use std::time::{Duration, Instant};
 
@@ -113,20 +113,20 @@ fn a_rolling_restart_of_all_members() {
     let setup = Setup::of(&servers);
     let mut members = in_line(&setup, ["a", "b", "c"]);
     let before = agreed(&members);
-    let witness = Witness::of(&members);
+    let sampler = Sampler::of(&members);
 
     for member in &mut members {
         member.signal("TERM");
         leaves_well(member);
         *member = setup.start(&member.id);
-        witness.also(member);
+        sampler.also(member);
         eventually("the member is back", || ready(member));
     }
 
     let after = agreed(&members);
     assert_eq!(after.id, "a", "each left from the head of the line and came back at its tail");
     assert!(after.token > before.token);
-    witness.testifies_one_leader_at_a_time();
+    sampler.saw_one_leader_at_a_time();
 }
 
 fn hands_over_on(signal: &str) {
@@ -134,7 +134,7 @@ fn hands_over_on(signal: &str) {
     let setup = Setup::of(&servers);
     let [mut first, second, third] = in_line(&setup, ["a", "b", "c"]);
     let old = agreed([&first, &second, &third]);
-    let witness = Witness::of([&first, &second, &third]);
+    let sampler = Sampler::of([&first, &second, &third]);
 
     let start = Instant::now();
     first.signal(signal);
@@ -145,7 +145,7 @@ fn hands_over_on(signal: &str) {
     assert_eq!(new.id, "b");
     assert!(new.token > old.token);
     assert!(took < LONG_SESSION / 2, "the hand-over took {took:?}");
-    witness.testifies_one_leader_at_a_time();
+    sampler.saw_one_leader_at_a_time();
 }
 
 #[track_caller]

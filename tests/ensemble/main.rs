@@ -10,15 +10,20 @@ mod election;
 mod faults;
 mod http;
 mod leaving;
+mod partitions;
 mod places;
 mod strangers;
 
 // What they are made of.
+mod catalogue;
 mod expire;
 mod flock;
+mod host;
 mod member;
+mod network;
 mod observer;
 mod process;
+mod sampler;
 mod servers;
+mod stage;
 mod wait;
-mod witness;

@@ -1,6 +1,7 @@
 //! One running `bellwether`, asked over HTTP as its application would ask it.
 
 use crate::{
+    host::Host,
     process::{Process, tied_to_this_thread},
     servers::{Servers, TICK},
     wait::eventually,
@@ -30,12 +31,14 @@ pub(crate) const SHORT_SESSION: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct Setup {
     zookeeper: String,
+    program: String,
     session_timeout: Duration,
     arguments: Vec<String>,
 }
 
 pub(crate) struct Member {
     pub(crate) id: String,
+    host: Arc<Host>,
     process: Process,
     log: Arc<Mutex<String>>,
     port: OnceCell<u16>,
@@ -56,7 +59,17 @@ impl Setup {
     }
 
     pub(crate) fn at(connect_string: String) -> Self {
-        Self { zookeeper: connect_string, session_timeout: LONG_SESSION, arguments: Vec::new() }
+        Self {
+            zookeeper: connect_string,
+            program: env!("CARGO_BIN_EXE_bellwether").to_owned(),
+            session_timeout: LONG_SESSION,
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Another build of the binary than the one cargo made for this test.
+    pub(crate) fn program(self, program: String) -> Self {
+        Self { program, ..self }
     }
 
     pub(crate) fn short_sessions(self) -> Self {
@@ -70,7 +83,11 @@ impl Setup {
 
     /// Starts a member and does not wait for anything.
     pub(crate) fn start(&self, id: &str) -> Member {
-        let mut command = tied_to_this_thread(env!("CARGO_BIN_EXE_bellwether"));
+        self.start_on(&Host::this(), id)
+    }
+
+    pub(crate) fn start_on(&self, host: &Arc<Host>, id: &str) -> Member {
+        let mut command = tied_to_this_thread(&self.program);
         command
             .args(["run", "--id", id, "--listen", "127.0.0.1:0", "--zookeeper", &self.zookeeper])
             .args(["--session-timeout", &format!("{}ms", self.session_timeout.as_millis())])
@@ -84,7 +101,7 @@ impl Setup {
         }
         command.env("RUST_LOG", "info,bellwether=debug");
 
-        let mut process = Process::start(&mut command);
+        let mut process = host.inside(|| Process::start(&mut command));
         let log = Arc::<Mutex<String>>::default();
         let stderr = process.child().stderr.take().expect("stderr is piped");
         let lines = Arc::clone(&log);
@@ -95,7 +112,14 @@ impl Setup {
                 log.push('\n');
             }
         });
-        Member { id: id.to_owned(), process, log, port: OnceCell::new(), agent: agent() }
+        Member {
+            id: id.to_owned(),
+            host: Arc::clone(host),
+            process,
+            log,
+            port: OnceCell::new(),
+            agent: agent(),
+        }
     }
 }
 
@@ -112,7 +136,7 @@ impl Member {
     pub(crate) fn try_request(&self, method: &str, path: &str) -> Result<Answer, ureq::Error> {
         let uri = format!("http://127.0.0.1:{}{path}", self.port());
         let request = Request::builder().method(method).uri(uri).body(()).expect("a request");
-        let mut response = self.agent.run(request)?;
+        let mut response = self.host.inside(|| self.agent.run(request))?;
         Ok(Answer {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
@@ -122,6 +146,18 @@ impl Member {
 
     pub(crate) fn status(&self) -> Value {
         self.get("/status").json()
+    }
+
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn runs(&mut self) -> bool {
+        self.process.ended().is_none()
     }
 
     /// Where it serves, which it says in its log once it does.

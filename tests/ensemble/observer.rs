@@ -78,6 +78,24 @@ impl Observer {
         self.write(self.client.set_data(path, data, None));
     }
 
+    /// Returns when there is no such znode, nor any below it.
+    pub(crate) fn delete(&self, path: &str) {
+        let children = self.read(async || match self.client.list_children(path).await {
+            Err(Error::NoNode) => Ok(Vec::new()),
+            names => names,
+        });
+        children.iter().for_each(|name| self.delete(&format!("{path}/{name}")));
+        let refused = self.read(async || match self.client.delete(path, None).await {
+            Ok(()) | Err(Error::NoNode) => Ok(false),
+            Err(Error::NotEmpty) => Ok(true),
+            Err(error) => Err(error),
+        });
+        // Somebody was faster and put a znode into it.
+        if refused {
+            self.delete(path);
+        }
+    }
+
     fn read<T>(&self, ask: impl AsyncFn() -> Result<T, Error>) -> T {
         eventually("ZooKeeper answers the observer", || {
             self.runtime.block_on(ask()).map_err(|error| error.to_string())

@@ -28,6 +28,10 @@ impl Process {
         &mut self.child
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal by name: `TERM`, `INT`, `STOP`, `CONT`.
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();

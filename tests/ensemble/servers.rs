@@ -1,6 +1,7 @@
 //! Real ZooKeeper servers from Debian's package, each with its own port and directory, gone after the test.
 
 use crate::{
+    host::Host,
     process::{Process, tied_to_this_thread},
     wait::eventually,
 };
@@ -8,9 +9,10 @@ use std::{
     fs,
     hash::{BuildHasher, RandomState},
     io::{self, Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
+    net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream},
     path::PathBuf,
     process::Stdio,
+    sync::Arc,
     thread,
     time::Duration,
 };
@@ -47,9 +49,16 @@ pub(crate) struct Servers {
 }
 
 pub(crate) struct Server {
+    host: Arc<Host>,
     port: u16,
     home: PathBuf,
     process: Option<Process>,
+}
+
+struct Peer {
+    address: Ipv4Addr,
+    /// For clients, for the quorum and for votes.
+    ports: [u16; 3],
 }
 
 impl Servers {
@@ -67,15 +76,27 @@ impl Servers {
 
     /// Everything but running: `start` does that.
     pub(crate) fn prepared(settings: &Settings) -> Self {
+        let hosts: Vec<Arc<Host>> = (0..settings.servers).map(|_| Host::this()).collect();
+        Self::prepared_on(&hosts, settings)
+    }
+
+    /// One server on each host.
+    pub(crate) fn prepared_on(hosts: &[Arc<Host>], settings: &Settings) -> Self {
         let home = TempDir::with_prefix("bellwether-ensemble-").expect("a temporary directory");
-        let peers: Vec<[u16; 3]> = (0..settings.servers).map(|_| free_ports()).collect();
-        let all = (0..settings.servers)
-            .map(|n| {
+        let peers: Vec<Peer> = hosts
+            .iter()
+            .map(|host| Peer { address: host.address, ports: host.inside(free_ports) })
+            .collect();
+        let all = hosts
+            .iter()
+            .enumerate()
+            .map(|(n, host)| {
                 let directory = home.path().join(n.to_string());
                 fs::create_dir_all(directory.join("data")).expect("a directory for the data");
                 fs::write(directory.join("data/myid"), n.to_string()).expect("myid is written");
+                let [port, ..] = peers[n].ports;
                 let server =
-                    Server { port: peers[usize::from(n)][0], home: directory, process: None };
+                    Server { host: Arc::clone(host), port, home: directory, process: None };
                 fs::write(server.file("zoo.cfg"), server.config(settings, &peers))
                     .expect("zoo.cfg is written");
                 server
@@ -107,6 +128,10 @@ impl Servers {
         &mut self.all[0]
     }
 
+    pub(crate) fn all(&mut self) -> &mut [Server] {
+        &mut self.all
+    }
+
     pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut Server> {
         self.all.iter_mut()
     }
@@ -133,8 +158,24 @@ impl Server {
         self.process.as_ref().expect("a server that runs").signal("CONT");
     }
 
+    pub(crate) fn runs(&self) -> bool {
+        self.process.is_some()
+    }
+
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
     pub(crate) fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.socket().to_string()
+    }
+
+    pub(crate) fn socket(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.host.address, self.port)
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.file("log")).unwrap_or_default()
     }
 
     /// Sends a four-letter word (`srvr`, `mntr`, `wchc`, `cons`) and reads the answer.
@@ -160,7 +201,7 @@ impl Server {
             .args(["-cp", CLASSPATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
             .arg(self.file("zoo.cfg"))
             .stderr(Stdio::null());
-        self.process = Some(Process::start(&mut command));
+        self.process = Some(self.host.inside(|| Process::start(&mut command)));
     }
 
     fn wait_until_serving(&mut self) {
@@ -177,13 +218,15 @@ impl Server {
         });
     }
 
-    fn config(&self, settings: &Settings, peers: &[[u16; 3]]) -> String {
+    fn config(&self, settings: &Settings, peers: &[Peer]) -> String {
         let ensemble = match peers {
             [_] => String::new(),
             peers => peers
                 .iter()
                 .enumerate()
-                .map(|(n, [_, quorum, vote])| format!("server.{n}=127.0.0.1:{quorum}:{vote}\n"))
+                .map(|(n, Peer { address, ports: [_, quorum, vote] })| {
+                    format!("server.{n}={address}:{quorum}:{vote}\n")
+                })
                 .collect(),
         };
         // The limits in ticks come to 20 s and 4 s: followers must not be lost to a busy machine.
@@ -196,20 +239,21 @@ impl Server {
              maxClientCnxns=0\n\
              forceSync=no\n\
              4lw.commands.whitelist=*\n\
-             clientPortAddress=127.0.0.1\n\
+             clientPortAddress={address}\n\
              clientPort={port}\n\
              dataDir={data}\n\
              {ensemble}",
             tick = settings.tick.as_millis(),
             min = settings.min_session_timeout.as_millis(),
             max = settings.max_session_timeout.as_millis(),
+            address = self.host.address,
             port = self.port,
             data = self.file("data").display(),
         )
     }
 
     fn end_of_log(&self) -> String {
-        let log = fs::read_to_string(self.file("log")).unwrap_or_default();
+        let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         format!("The end of its log:\n{}", lines[lines.len().saturating_sub(30)..].join("\n"))
     }

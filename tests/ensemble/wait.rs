@@ -12,15 +12,21 @@ const POLL: Duration = Duration::from_millis(15);
 
 /// Looks again and again until `look` succeeds; its last complaint is the test's.
 #[track_caller]
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+pub(crate) fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
+    within(LIMIT, look)
+        .unwrap_or_else(|last| panic!("{what}: not within {LIMIT:?}. Last seen: {last}"))
+}
+
+/// Looks again and again for at most so long, and returns the last complaint if that was in vain.
+pub(crate) fn within<T>(
+    limit: Duration,
+    mut look: impl FnMut() -> Result<T, String>,
+) -> Result<T, String> {
     let start = Instant::now();
     loop {
         match look() {
-            Ok(seen) => return seen,
-            Err(last) if start.elapsed() >= LIMIT => {
-                panic!("{what}: not within {LIMIT:?}. Last seen: {last}")
-            }
-            Err(_) => thread::sleep(POLL),
+            Err(_) if start.elapsed() < limit => thread::sleep(POLL),
+            seen => return seen,
         }
     }
 }

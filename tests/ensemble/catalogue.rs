@@ -1,0 +1,323 @@
+//! The faults: what each does, how long it lasts, and what may be expected of the members meanwhile.
+
+use crate::{
+    expire::expire,
+    member::SHORT_SESSION,
+    sampler::{Overlap, longest_without_a_leader, overlaps},
+    stage::{Cast, Seat, Stage},
+};
+use std::{
+    fmt, thread,
+    time::{Duration, Instant},
+};
+
+/// "The head server" is the one that ZooKeeper's other servers follow; "the leader" is a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    LeaderCutOff,
+    LeaderCutOffWithItsFollowerServer,
+    LeaderCutOffWithTheHeadServer,
+    NothingFromTheLeaderToTheServers,
+    NothingFromTheServersToTheLeader,
+    NothingFromTheLeadersServerToTheHeadServer,
+    LeadersServerStopped,
+    HeadServerStoppedThenDeafThenContinued,
+    AllServersKilled,
+    LeadersServerRestarted,
+    SlowAndLossy,
+    LeaderKilled,
+    LeaderStoppedForHalfASession,
+    LeaderStoppedForASession,
+    LeaderStoppedForThreeSessions,
+    LeaderTerminated,
+    LeadersZnodeDeleted,
+    ElectionDeleted,
+    LeadersSessionExpired,
+}
+
+/// Faults of different kinds can strike at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Of the network or the servers.
+    Surroundings,
+    /// Of a member's process.
+    Process,
+    /// Force by a stranger, which no lease covers: two may lead for a while, the token decides.
+    Force,
+}
+
+/// Until when a fault lasts.
+enum Lasts {
+    NoLonger,
+    For(Duration),
+    UntilAnotherLeads,
+}
+
+/// How it went.
+pub(crate) struct Outcome {
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) struck: Instant,
+    pub(crate) settled: Instant,
+    /// The longest time without a leader since one was possible, and what it should be at most.
+    pub(crate) leaderless: Duration,
+    pub(crate) bound: Duration,
+    pub(crate) overlaps: Vec<Overlap>,
+    /// Afterwards all was well, and one leads; or this was not.
+    pub(crate) result: Result<String, String>,
+}
+
+/// How many times its bound the time without a leader may be. A busy machine is slow; a member that is
+/// stuck stays stuck.
+pub(crate) const PATIENCE: u32 = 4;
+
+/// Until a fault is healed for which nobody took over.
+const LONG_ENOUGH: Duration = SHORT_SESSION.saturating_mul(6);
+
+/// For how long the new leader and the old one, which may not have noticed, are left like that.
+const ASIDE: Duration = Duration::from_millis(700);
+
+impl Fault {
+    pub(crate) const ALL: [Self; 19] = [
+        Self::LeaderCutOff,
+        Self::LeaderCutOffWithItsFollowerServer,
+        Self::LeaderCutOffWithTheHeadServer,
+        Self::NothingFromTheLeaderToTheServers,
+        Self::NothingFromTheServersToTheLeader,
+        Self::NothingFromTheLeadersServerToTheHeadServer,
+        Self::LeadersServerStopped,
+        Self::HeadServerStoppedThenDeafThenContinued,
+        Self::AllServersKilled,
+        Self::LeadersServerRestarted,
+        Self::SlowAndLossy,
+        Self::LeaderKilled,
+        Self::LeaderStoppedForHalfASession,
+        Self::LeaderStoppedForASession,
+        Self::LeaderStoppedForThreeSessions,
+        Self::LeaderTerminated,
+        Self::LeadersZnodeDeleted,
+        Self::ElectionDeleted,
+        Self::LeadersSessionExpired,
+    ];
+
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::LeaderCutOff
+            | Self::LeaderCutOffWithItsFollowerServer
+            | Self::LeaderCutOffWithTheHeadServer
+            | Self::NothingFromTheLeaderToTheServers
+            | Self::NothingFromTheServersToTheLeader
+            | Self::NothingFromTheLeadersServerToTheHeadServer
+            | Self::LeadersServerStopped
+            | Self::HeadServerStoppedThenDeafThenContinued
+            | Self::AllServersKilled
+            | Self::LeadersServerRestarted
+            | Self::SlowAndLossy => Kind::Surroundings,
+            Self::LeaderKilled
+            | Self::LeaderStoppedForHalfASession
+            | Self::LeaderStoppedForASession
+            | Self::LeaderStoppedForThreeSessions
+            | Self::LeaderTerminated => Kind::Process,
+            Self::LeadersZnodeDeleted | Self::ElectionDeleted | Self::LeadersSessionExpired => {
+                Kind::Force
+            }
+        }
+    }
+
+    /// Whether these two at once make sense.
+    pub(crate) fn goes_with(self, other: Self) -> bool {
+        // A stranger needs servers that answer.
+        let answered = |fault: Self| !fault.stops_everybody() && !fault.loses_the_head_server();
+        match (self.kind(), other.kind()) {
+            (Kind::Surroundings, Kind::Force) => answered(self),
+            (Kind::Surroundings, Kind::Process) | (Kind::Process, Kind::Force) => true,
+            _ => false,
+        }
+    }
+
+    fn seat(self) -> Seat {
+        match self {
+            Self::LeaderCutOffWithItsFollowerServer
+            | Self::NothingFromTheLeadersServerToTheHeadServer
+            | Self::LeadersServerStopped
+            | Self::HeadServerStoppedThenDeafThenContinued => Seat::AtAFollower,
+            Self::LeaderCutOffWithTheHeadServer => Seat::AtTheHeadServer,
+            _ => Seat::Anywhere,
+        }
+    }
+
+    fn lasts(self) -> Lasts {
+        match self {
+            Self::AllServersKilled | Self::LeadersServerRestarted | Self::LeaderTerminated => {
+                Lasts::NoLonger
+            }
+            Self::LeadersServerStopped => Lasts::For(SHORT_SESSION * 3 / 2),
+            Self::SlowAndLossy => Lasts::For(SHORT_SESSION * 2),
+            Self::LeaderStoppedForHalfASession => Lasts::For(SHORT_SESSION / 2),
+            Self::LeaderStoppedForASession => Lasts::For(SHORT_SESSION),
+            Self::LeaderStoppedForThreeSessions => Lasts::For(SHORT_SESSION * 3),
+            _ => Lasts::UntilAnotherLeads,
+        }
+    }
+
+    /// While it lasts perhaps nobody can lead, so the bound runs from its healing.
+    fn stops_everybody(self) -> bool {
+        matches!(self, Self::AllServersKilled | Self::SlowAndLossy)
+    }
+
+    /// The servers need a new head before anything can be proved.
+    fn loses_the_head_server(self) -> bool {
+        matches!(
+            self,
+            Self::LeaderCutOffWithTheHeadServer
+                | Self::LeadersServerRestarted
+                | Self::HeadServerStoppedThenDeafThenContinued
+                | Self::AllServersKilled
+        )
+    }
+
+    fn strike(self, stage: &mut Stage, cast: Cast) {
+        let leader = [stage.members_host(cast.leader)];
+        let leaders_server = [stage.servers_host(cast.leaders_server)];
+        let head_server = [stage.servers_host(cast.head_server)];
+        match self {
+            Self::LeaderCutOff => stage.network.cut(&leader, &stage.network.servers),
+            Self::LeaderCutOffWithItsFollowerServer => {
+                let island = [leader, leaders_server].concat();
+                stage.network.cut(&island, &stage.all_but(&island));
+            }
+            Self::LeaderCutOffWithTheHeadServer => {
+                let island = [leader, head_server].concat();
+                stage.network.cut(&island, &stage.all_but(&island));
+            }
+            Self::NothingFromTheLeaderToTheServers => {
+                stage.network.cut_one_way(&leader, &stage.network.servers);
+            }
+            Self::NothingFromTheServersToTheLeader => {
+                stage.network.cut_one_way(&stage.network.servers, &leader);
+            }
+            Self::NothingFromTheLeadersServerToTheHeadServer => {
+                stage.network.cut_one_way(&leaders_server, &head_server);
+            }
+            Self::LeadersServerStopped => stage.servers.all()[cast.leaders_server].pause(),
+            // What was sent to it meanwhile is answered when it goes on, but it learns no more than that.
+            Self::HeadServerStoppedThenDeafThenContinued => {
+                stage.servers.all()[cast.head_server].pause();
+                thread::sleep(SHORT_SESSION * 3 / 5);
+                let others = stage.all_but(&head_server);
+                let servers: Vec<_> = others
+                    .into_iter()
+                    .filter(|it| stage.network.servers.iter().any(|s| s.address == it.address))
+                    .collect();
+                stage.network.cut_one_way(&servers, &head_server);
+                stage.servers.all()[cast.head_server].resume();
+            }
+            Self::AllServersKilled => stage.servers.each().for_each(|server| server.kill()),
+            Self::LeadersServerRestarted => stage.servers.all()[cast.leaders_server].kill(),
+            Self::SlowAndLossy => stage.network.slow_down(Duration::from_millis(100), 20),
+            Self::LeaderKilled => stage.members[cast.leader].kill(),
+            Self::LeaderStoppedForHalfASession
+            | Self::LeaderStoppedForASession
+            | Self::LeaderStoppedForThreeSessions => stage.members[cast.leader].signal("STOP"),
+            Self::LeaderTerminated => {
+                stage.members[cast.leader].signal("TERM");
+                stage.members[cast.leader].wait();
+            }
+            Self::LeadersZnodeDeleted => {
+                let line = stage.observer.line("/election", "leader_");
+                if let Some(head) = line.first() {
+                    stage.observer.delete(&format!("/election/{}", head.name));
+                }
+            }
+            Self::ElectionDeleted => {
+                stage.observer.delete("/election");
+                stage.observer.make_path("/election");
+            }
+            Self::LeadersSessionExpired => {
+                let line = stage.observer.line("/election", "leader_");
+                if let Some(head) = line.first() {
+                    let server = &stage.servers.all()[cast.head_server];
+                    expire(server, head.stat.ephemeral_owner);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    /// The variant's name in words: `the leader cut off`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_uppercase() && !words.is_empty() {
+                words.push(' ');
+            }
+            words.extend(letter.to_lowercase());
+        }
+        f.pad(&words)
+    }
+}
+
+/// Lets these faults strike together, heals them, and waits until all is well again.
+pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> Outcome {
+    let seat = faults.iter().map(|fault| fault.seat()).find(|seat| *seat != Seat::Anywhere);
+    let cast = stage.cast(seat.unwrap_or(Seat::Anywhere));
+    let struck = Instant::now();
+    let mut healed = struck;
+    if let Ok(cast) = &cast {
+        stage.sampler.ask_all();
+        let last = stage.sampler.stints().last().map(|stint| stint.token);
+        faults.iter().for_each(|fault| fault.strike(stage, *cast));
+        let ends: Vec<Instant> =
+            faults.iter().map(|fault| fault.end(struck, stage, last)).collect();
+        let rest = ends.into_iter().max().expect("there is a fault") + linger;
+        thread::sleep(rest.saturating_duration_since(Instant::now()));
+        stage.heal();
+        healed = Instant::now();
+    }
+    let result = cast.and_then(|_| stage.settle());
+    let settled = Instant::now();
+    stage.sampler.ask_all();
+
+    let stints = stage.sampler.stints();
+    let possible = if faults.iter().any(|fault| fault.stops_everybody()) { healed } else { struck };
+    Outcome {
+        faults: faults.to_vec(),
+        struck,
+        settled,
+        leaderless: longest_without_a_leader(&stints, possible, settled),
+        bound: Stage::bound(faults.iter().any(|fault| fault.loses_the_head_server())),
+        overlaps: overlaps(&stints).into_iter().filter(|it| it.at >= struck).collect(),
+        result: result.map(|(leader, _)| leader.id),
+    }
+}
+
+impl Fault {
+    /// When it is to be healed. Waits where that depends on what happens.
+    fn end(self, struck: Instant, stage: &Stage, last: Option<u64>) -> Instant {
+        match self.lasts() {
+            Lasts::NoLonger => struck,
+            Lasts::For(duration) => struck + duration,
+            Lasts::UntilAnotherLeads => {
+                let another_leads = || {
+                    let stints = stage.sampler.stints();
+                    stints.last().is_some_and(|stint| Some(stint.token) > last)
+                };
+                while !another_leads() && struck.elapsed() < LONG_ENOUGH {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                Instant::now() + ASIDE
+            }
+        }
+    }
+}
+
+impl Outcome {
+    pub(crate) fn name(&self) -> String {
+        let names: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
+        names.join(" + ")
+    }
+
+    pub(crate) fn is_force(&self) -> bool {
+        self.faults.iter().any(|fault| fault.kind() == Kind::Force)
+    }
+}

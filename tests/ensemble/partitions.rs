@@ -1,0 +1,83 @@
+//! Hosts cut off, packets lost, servers and members stopped and killed: each fault of the catalogue once.
+//!
+//! Sessions are shorter than the servers' patience with each other, so that a server which is cut off goes
+//! on answering: a member that took such answers for proof would lead beside the next one.
+
+use crate::{
+    catalogue::{Fault, PATIENCE, suffer},
+    sampler::fallen_tokens,
+    stage::Stage,
+};
+use std::time::Duration;
+
+#[test]
+fn the_leader_is_cut_off_alone_or_with_a_server() {
+    all_goes_well_in_spite_of(&[
+        Fault::LeaderCutOff,
+        Fault::LeaderCutOffWithItsFollowerServer,
+        Fault::LeaderCutOffWithTheHeadServer,
+    ]);
+}
+
+#[test]
+fn packets_are_lost_one_way_or_now_and_then() {
+    all_goes_well_in_spite_of(&[
+        Fault::NothingFromTheLeaderToTheServers,
+        Fault::NothingFromTheServersToTheLeader,
+        Fault::NothingFromTheLeadersServerToTheHeadServer,
+        Fault::SlowAndLossy,
+    ]);
+}
+
+#[test]
+fn servers_are_stopped_killed_and_restarted() {
+    all_goes_well_in_spite_of(&[
+        Fault::LeadersServerStopped,
+        Fault::HeadServerStoppedThenDeafThenContinued,
+        Fault::AllServersKilled,
+        Fault::LeadersServerRestarted,
+    ]);
+}
+
+#[test]
+fn the_leader_is_killed_stopped_and_terminated() {
+    all_goes_well_in_spite_of(&[
+        Fault::LeaderKilled,
+        Fault::LeaderStoppedForHalfASession,
+        Fault::LeaderStoppedForASession,
+        Fault::LeaderStoppedForThreeSessions,
+        Fault::LeaderTerminated,
+    ]);
+}
+
+#[test]
+fn strangers_use_force() {
+    all_goes_well_in_spite_of(&[
+        Fault::LeadersZnodeDeleted,
+        Fault::ElectionDeleted,
+        Fault::LeadersSessionExpired,
+    ]);
+}
+
+#[track_caller]
+fn all_goes_well_in_spite_of(faults: &[Fault]) {
+    let mut stage = Stage::set(3, |setup| setup);
+    for fault in faults {
+        let outcome = suffer(&mut stage, &[*fault], Duration::ZERO);
+        let (leaderless, bound) = (outcome.leaderless, outcome.bound);
+        eprintln!("{fault}: {leaderless:.2?} without a leader, expected at most {bound:.2?}");
+        if let Err(complaint) = &outcome.result {
+            panic!("{fault}: afterwards not all is well. Last seen: {complaint}");
+        }
+        assert!(leaderless < PATIENCE * bound, "{fault}: nobody led for {leaderless:?}");
+        if !outcome.is_force() {
+            assert!(
+                outcome.overlaps.is_empty(),
+                "{fault}: two led at once: {:?}",
+                outcome.overlaps
+            );
+        }
+    }
+    let fallen = fallen_tokens(&stage.sampler.stints());
+    assert!(fallen.is_empty(), "tokens fell: {fallen:?}");
+}

@@ -1,0 +1,174 @@
+//! Three servers and some members on a network of their own, all watched: what faults strike.
+
+use crate::{
+    flock::{Named, look_settled, ready},
+    host::Host,
+    member::{Member, SHORT_SESSION, Setup},
+    network::Network,
+    observer::{Observer, Znode},
+    sampler::Sampler,
+    servers::{Servers, Settings, TICK},
+    wait::{LIMIT, eventually, within},
+};
+use std::{fs, net::SocketAddrV4, sync::Arc, time::Duration};
+
+/// As `Server` configures it. It comes to 4 s, longer than a session: a server that is cut off with a
+/// member goes on answering that member when the others have already ended its session.
+pub(crate) const SYNC_LIMIT: Duration = TICK.saturating_mul(20);
+
+pub(crate) struct Stage {
+    pub(crate) network: Network,
+    pub(crate) servers: Servers,
+    pub(crate) members: Vec<Member>,
+    pub(crate) observer: Observer,
+    pub(crate) sampler: Sampler,
+    setup: Setup,
+}
+
+/// Who plays which part at the moment, as numbers of members and servers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cast {
+    pub(crate) leader: usize,
+    /// The one that the leading member talks to.
+    pub(crate) leaders_server: usize,
+    /// The one that the other servers follow.
+    pub(crate) head_server: usize,
+}
+
+/// Where a fault wants the leading member's connection to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seat {
+    Anywhere,
+    AtAFollower,
+    AtTheHeadServer,
+}
+
+impl Stage {
+    pub(crate) fn set(members: u8, adapt: impl FnOnce(Setup) -> Setup) -> Self {
+        let network = Network::new(3, members);
+        let mut servers = Servers::prepared_on(&network.servers, &Settings::default());
+        servers.start();
+        let setup = adapt(Setup::of(&servers).short_sessions());
+        let observer = Observer::of(&servers);
+        let members: Vec<Member> = network
+            .members
+            .iter()
+            .zip('a'..)
+            .map(|(host, id)| {
+                let member = setup.start_on(host, &id.to_string());
+                eventually("a member that just started knows a leader", || ready(&member));
+                member
+            })
+            .collect();
+        let sampler = Sampler::of(&members);
+        Self { network, servers, members, observer, sampler, setup }
+    }
+
+    /// How long, at most, nobody should lead after a leader was lost.
+    ///
+    /// A session ends when the servers have heard nothing for its timeout, and they look once a tick; a
+    /// follower among them reports what it heard once more in between. Then the next in line hears of it
+    /// at once, or else by the next sign of life, and reads the line anew one heartbeat later. A lost head
+    /// server is noticed after `SYNC_LIMIT`; then the others elect (Seen: below 1 s, on a busy machine more).
+    pub(crate) fn bound(head_server_is_lost: bool) -> Duration {
+        let session = SHORT_SESSION + 2 * TICK;
+        let claim = 2 * (SHORT_SESSION / 10);
+        let election = SYNC_LIMIT + Duration::from_secs(2);
+        session + claim + if head_server_is_lost { election } else { Duration::ZERO }
+    }
+
+    /// Waits until all is well: all follow one leader, and the line has one znode for each.
+    pub(crate) fn settle(&self) -> Result<(Named, Vec<Znode>), String> {
+        let members: Vec<&Member> = self.members.iter().collect();
+        within(LIMIT, || look_settled(&members, &self.observer))
+    }
+
+    /// Looks who plays which part, and lets one after another lead until the leader's seat is right.
+    pub(crate) fn cast(&mut self, seat: Seat) -> Result<Cast, String> {
+        for _ in 0..20 {
+            let (leader, _) = self.settle()?;
+            let number = self.members.iter().position(|member| member.id == leader.id);
+            let leader = number.expect("they agreed on a member");
+            let (leaders_server, head_server) = (self.server_of(leader), self.head_server());
+            let cast = Cast { leader, leaders_server, head_server };
+            let fits = match seat {
+                Seat::Anywhere => true,
+                Seat::AtAFollower => leaders_server != head_server,
+                Seat::AtTheHeadServer => leaders_server == head_server,
+            };
+            if fits {
+                return Ok(cast);
+            }
+            self.members[leader].signal("TERM");
+            self.members[leader].wait();
+            self.heal();
+        }
+        Err(format!("after 20 leaders none is {seat:?}"))
+    }
+
+    pub(crate) fn members_host(&self, member: usize) -> Arc<Host> {
+        Arc::clone(&self.network.members[member])
+    }
+
+    pub(crate) fn servers_host(&self, server: usize) -> Arc<Host> {
+        Arc::clone(&self.network.servers[server])
+    }
+
+    /// All hosts but these.
+    pub(crate) fn all_but(&self, some: &[Arc<Host>]) -> Vec<Arc<Host>> {
+        let all = self.network.servers.iter().chain(&self.network.members);
+        let others =
+            all.filter(|host| !some.iter().any(|excepted| excepted.address == host.address));
+        others.cloned().collect()
+    }
+
+    /// Undoes all that was done: nothing is cut, stopped or dead any more.
+    pub(crate) fn heal(&mut self) {
+        self.network.heal();
+        self.servers.each().filter(|server| server.runs()).for_each(|server| server.resume());
+        for member in &mut self.members {
+            if member.runs() {
+                member.signal("CONT");
+            } else {
+                *member = self.setup.start_on(&Arc::clone(member.host()), &member.id);
+                self.sampler.also(member);
+            }
+        }
+        self.servers.revive();
+    }
+
+    fn server_of(&mut self, member: usize) -> usize {
+        let process = self.members[member].process_id();
+        let servers: Vec<SocketAddrV4> =
+            self.servers.each().map(|server| server.socket()).collect();
+        eventually("the leading member is connected", || {
+            let table = fs::read_to_string(format!("/proc/{process}/net/tcp"))
+                .map_err(|error| error.to_string())?;
+            let mut connected = table.lines().filter_map(remote_end_of_a_connection);
+            let found = connected.find_map(|end| servers.iter().position(|it| *it == end));
+            found.ok_or(table)
+        })
+    }
+
+    fn head_server(&mut self) -> usize {
+        eventually("one of the servers leads the others", || {
+            let modes: Vec<String> =
+                self.servers.each().map(|server| server.ask("srvr").unwrap_or_default()).collect();
+            let found = modes.iter().position(|mode| mode.contains("Mode: leader"));
+            found.ok_or(modes.concat())
+        })
+    }
+}
+
+/// A line of `/proc/net/tcp` has the local end, the remote one and the state in columns; address and port
+/// are hexadecimal, the address in this machine's byte order.
+fn remote_end_of_a_connection(line: &str) -> Option<SocketAddrV4> {
+    const ESTABLISHED: &str = "01";
+    let mut columns = line.split_whitespace().skip(2);
+    let (address, port) = columns.next()?.split_once(':')?;
+    if columns.next()? != ESTABLISHED {
+        return None;
+    }
+    let address = u32::from_str_radix(address, 16).ok()?.to_ne_bytes();
+    Some(SocketAddrV4::new(address.into(), u16::from_str_radix(port, 16).ok()?))
+}
