@@ -34,6 +34,13 @@ want_zookeeper() {
     want libslf4j-java /usr/share/java/slf4j-simple.jar
 }
 
+# What the tests make a network of.
+want_network() {
+    want iproute2 ip
+    want nftables nft
+    want socat socat
+}
+
 # rustc calls the C compiler to link.
 want_rust() {
     want "gcc libc6-dev" cc
@@ -56,6 +63,15 @@ install_wanted() {
         fail "apt-get could not install: ${wanted[*]}"
     fi
     rm -f "$log"
+}
+
+# Who is not root may still make networks in a namespace of users of its own.
+in_a_namespace_if_not_root() {
+    if ((EUID == 0)); then
+        "$@"
+    else
+        unshare --map-root-user -- "$@"
+    fi
 }
 
 as_root() {

@@ -56,6 +56,8 @@ enum Lasts {
 /// How it went.
 pub(crate) struct Outcome {
     pub(crate) faults: Vec<Fault>,
+    /// Faults follow each other without a break: everything that was seen is some fault's.
+    pub(crate) begun: Instant,
     pub(crate) struck: Instant,
     pub(crate) settled: Instant,
     /// The longest time without a leader since one was possible, and what it should be at most.
@@ -164,7 +166,7 @@ impl Fault {
         matches!(self, Self::AllServersKilled | Self::SlowAndLossy)
     }
 
-    /// The servers need a new head before anything can be proved.
+    /// The servers need a new head, or their old one back, before anything can be proved.
     fn loses_the_head_server(self) -> bool {
         matches!(
             self,
@@ -196,19 +198,17 @@ impl Fault {
                 stage.network.cut_one_way(&stage.network.servers, &leader);
             }
             Self::NothingFromTheLeadersServerToTheHeadServer => {
+                stage.tie_to_one_server(cast);
                 stage.network.cut_one_way(&leaders_server, &head_server);
             }
             Self::LeadersServerStopped => stage.servers.all()[cast.leaders_server].pause(),
-            // What was sent to it meanwhile is answered when it goes on, but it learns no more than that.
+            // What was sent to it meanwhile is answered when it goes on, but it hears no more than that of
+            // the leader: the session's last sign of life may be far older than the last answer.
             Self::HeadServerStoppedThenDeafThenContinued => {
+                stage.tie_to_one_server(cast);
                 stage.servers.all()[cast.head_server].pause();
                 thread::sleep(SHORT_SESSION * 3 / 5);
-                let others = stage.all_but(&head_server);
-                let servers: Vec<_> = others
-                    .into_iter()
-                    .filter(|it| stage.network.servers.iter().any(|s| s.address == it.address))
-                    .collect();
-                stage.network.cut_one_way(&servers, &head_server);
+                stage.network.cut_one_way(&leaders_server, &head_server);
                 stage.servers.all()[cast.head_server].resume();
             }
             Self::AllServersKilled => stage.servers.each().for_each(|server| server.kill()),
@@ -259,6 +259,7 @@ impl fmt::Display for Fault {
 
 /// Lets these faults strike together, heals them, and waits until all is well again.
 pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> Outcome {
+    let begun = Instant::now();
     let seat = faults.iter().map(|fault| fault.seat()).find(|seat| *seat != Seat::Anywhere);
     let cast = stage.cast(seat.unwrap_or(Seat::Anywhere));
     let struck = Instant::now();
@@ -282,11 +283,12 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
     let possible = if faults.iter().any(|fault| fault.stops_everybody()) { healed } else { struck };
     Outcome {
         faults: faults.to_vec(),
+        begun,
         struck,
         settled,
         leaderless: longest_without_a_leader(&stints, possible, settled),
         bound: Stage::bound(faults.iter().any(|fault| fault.loses_the_head_server())),
-        overlaps: overlaps(&stints).into_iter().filter(|it| it.at >= struck).collect(),
+        overlaps: overlaps(&stints).into_iter().filter(|it| it.at >= begun).collect(),
         result: result.map(|(leader, _)| leader.id),
     }
 }

@@ -12,6 +12,7 @@ mod http;
 mod leaving;
 mod partitions;
 mod places;
+mod soak;
 mod strangers;
 
 // What they are made of.

@@ -162,10 +162,6 @@ impl Server {
         self.process.is_some()
     }
 
-    pub(crate) fn host(&self) -> &Arc<Host> {
-        &self.host
-    }
-
     pub(crate) fn address(&self) -> String {
         self.socket().to_string()
     }

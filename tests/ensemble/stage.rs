@@ -114,6 +114,15 @@ impl Stage {
         Arc::clone(&self.network.servers[server])
     }
 
+    /// Leaves the leading member no server but the one that it talks to.
+    ///
+    /// Else it would soon miss an answer, ask another server, and go on leading.
+    pub(crate) fn tie_to_one_server(&self, cast: Cast) {
+        let mut others = self.network.servers.clone();
+        others.remove(cast.leaders_server);
+        self.network.cut(&[self.members_host(cast.leader)], &others);
+    }
+
     /// All hosts but these.
     pub(crate) fn all_but(&self, some: &[Arc<Host>]) -> Vec<Arc<Host>> {
         let all = self.network.servers.iter().chain(&self.network.members);
@@ -155,7 +164,7 @@ impl Stage {
             let modes: Vec<String> =
                 self.servers.each().map(|server| server.ask("srvr").unwrap_or_default()).collect();
             let found = modes.iter().position(|mode| mode.contains("Mode: leader"));
-            found.ok_or(modes.concat())
+            found.ok_or_else(|| modes.concat())
         })
     }
 }

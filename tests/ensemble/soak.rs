@@ -1,0 +1,240 @@
+//! Faults at random, alone or two at once, for as long as one likes: `scripts/soak` runs this, and tells how.
+
+use crate::{
+    catalogue::{Fault, Outcome, PATIENCE, suffer},
+    member::SHORT_SESSION,
+    sampler::{Handover, Overlap, Stint, fallen_tokens, handovers},
+    stage::Stage,
+};
+use fastrand::Rng;
+use std::{
+    collections::BTreeMap,
+    env,
+    fmt::Write as _,
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+const MEMBERS: u8 = 5;
+
+/// How often two faults strike at once.
+const PAIRS: f64 = 0.3;
+
+#[test]
+#[ignore = "it takes minutes: scripts/soak runs it"]
+fn soak() {
+    let minutes: f64 = parameter("BELLWETHER_SOAK_MINUTES").unwrap_or(1.0);
+    let seed = parameter("BELLWETHER_SOAK_SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
+    let without_lease = parameter("BELLWETHER_SOAK_WITHOUT_LEASE").unwrap_or(false);
+    let program: Option<String> = parameter("BELLWETHER_SOAK_PROGRAM");
+    let logs: Option<String> = parameter("BELLWETHER_SOAK_LOGS");
+    eprintln!("seed {seed}, {minutes} minutes, {MEMBERS} members, 3 servers");
+
+    let mut stage = Stage::set(MEMBERS, |mut setup| {
+        if let Some(program) = program {
+            setup = setup.program(program);
+        }
+        if without_lease { setup.option("--disconnect", "step-down") } else { setup }
+    });
+    let mut soak = Soak { seed, begun: Instant::now(), outcomes: Vec::new(), broken: None };
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        soak.go_on_for(Duration::from_secs_f64(minutes * 60.0), &mut stage);
+    }));
+    let (report, well) = soak.report(&stage);
+    eprintln!("\n{report}");
+    let saw_overlaps = soak.overlaps(false).next().is_some();
+    if let Some(logs) = logs.filter(|_| !well || ended.is_err()) {
+        save(Path::new(&logs), &report, &mut stage);
+    }
+    ended.expect("the soak came to its end");
+    if without_lease {
+        assert!(saw_overlaps, "without a lease two must lead at once, and they were not seen to");
+    } else {
+        assert!(well, "seed {seed}: see above");
+    }
+}
+
+struct Soak {
+    seed: u64,
+    begun: Instant,
+    outcomes: Vec<Outcome>,
+    /// What kept it from going on.
+    broken: Option<String>,
+}
+
+impl Soak {
+    fn go_on_for(&mut self, duration: Duration, stage: &mut Stage) {
+        let mut rng = Rng::with_seed(self.seed);
+        while self.begun.elapsed() < duration && self.broken.is_none() {
+            let faults = draw(&mut rng);
+            let linger = SHORT_SESSION.mul_f64(if rng.bool() { rng.f64() } else { 0.0 });
+            let outcome = suffer(stage, &faults, linger);
+            eprintln!("{}", self.line(&outcome));
+            if let Err(complaint) = &outcome.result {
+                self.broken = Some(format!("{}: {complaint}", outcome.name()));
+            }
+            self.outcomes.push(outcome);
+        }
+    }
+
+    fn line(&self, outcome: &Outcome) -> String {
+        let (struck, settled) = (self.at(outcome.struck), self.at(outcome.settled));
+        let leader = outcome.result.as_ref().map_or("nobody", |leader| leader);
+        let longest = outcome.overlaps.iter().map(|overlap| overlap.length).max();
+        let overlap = longest.map_or(String::new(), |length| {
+            let word = if outcome.is_force() { "overlap by force" } else { "OVERLAP" };
+            format!(", {word} {length:.3?}")
+        });
+        format!(
+            "{struck:7.1} s  {}; well at {settled:.1} s, {leader} leads; {:.2} s without a leader \
+             (bound {:.1} s){overlap}",
+            outcome.name(),
+            outcome.leaderless.as_secs_f64(),
+            outcome.bound.as_secs_f64(),
+        )
+    }
+
+    /// What is to be read, and whether all was well.
+    fn report(&self, stage: &Stage) -> (String, bool) {
+        let stints = stage.sampler.stints();
+        let fallen = fallen_tokens(&stints);
+        let changes = handovers(&stints);
+        let (innocent, forced) = (self.summary(false), self.summary(true));
+        let left_over = self.broken.as_deref().unwrap_or("none");
+        let slowest = self.outcomes.iter().max_by(|a, b| {
+            let share = |it: &Outcome| it.leaderless.as_secs_f64() / it.bound.as_secs_f64();
+            share(a).total_cmp(&share(b))
+        });
+        let too_slow = slowest.is_some_and(|it| it.leaderless >= PATIENCE * it.bound);
+
+        let mut text = String::new();
+        let mut say = |what: &str, value: &str| {
+            writeln!(text, "{what:<34}{value}").expect("a String takes all");
+        };
+        say("seed", &self.seed.to_string());
+        say("minutes", &format!("{:.1}", self.begun.elapsed().as_secs_f64() / 60.0));
+        let mut counts = BTreeMap::<Fault, usize>::new();
+        let struck = self.outcomes.iter().flat_map(|outcome| &outcome.faults);
+        struck.for_each(|fault| *counts.entry(*fault).or_default() += 1);
+        say("faults", &counts.values().sum::<usize>().to_string());
+        counts.iter().for_each(|(fault, count)| say(&format!("  {count:>3}"), &fault.to_string()));
+        say("hand-overs", &changes.len().to_string());
+        say("samples taken", &stage.sampler.samples().to_string());
+        say("overlaps", &innocent);
+        say("overlaps after a stranger's force", &forced);
+        say("tokens that fell", &fallen.len().to_string());
+        say("smallest gap between two leaders", &self.smallest_gap(&changes));
+        say(
+            "longest time without a leader",
+            &slowest.map_or_else(
+                || "none".to_owned(),
+                |it| format!("{:.2?}, bound {:.2?}: {}", it.leaderless, it.bound, it.name()),
+            ),
+        );
+        say("znodes left over, or no agreement", left_over);
+        for overlap in self.overlaps(false) {
+            say("overlap", &self.describe(overlap));
+        }
+        for (old, new) in &fallen {
+            say("token fell", &format!("{} then {}", self.claim(old), self.claim(new)));
+        }
+        let overlaps = self.overlaps(false).count();
+        let well = overlaps == 0 && fallen.is_empty() && self.broken.is_none() && !too_slow;
+        (text, well)
+    }
+
+    fn overlaps(&self, by_force: bool) -> impl Iterator<Item = &Overlap> {
+        self.outcomes
+            .iter()
+            .filter(move |outcome| outcome.is_force() == by_force)
+            .flat_map(|outcome| &outcome.overlaps)
+    }
+
+    fn summary(&self, by_force: bool) -> String {
+        let longest = self.overlaps(by_force).map(|overlap| overlap.length).max();
+        let count = self.overlaps(by_force).count();
+        longest
+            .map_or_else(|| "0".to_owned(), |longest| format!("{count}, the longest {longest:.3?}"))
+    }
+
+    /// Where no stranger used force, and both leaders were seen from end to end.
+    fn smallest_gap(&self, changes: &[Handover]) -> String {
+        let by_force = |change: &Handover| {
+            self.outcomes.iter().any(|outcome| {
+                let during = outcome.begun..=outcome.settled;
+                outcome.is_force() && during.contains(&change.new.from)
+            })
+        };
+        let smallest = changes
+            .iter()
+            .filter(|change| !by_force(change))
+            .min_by(|a, b| a.most.total_cmp(&b.most));
+        smallest.map_or_else(
+            || "none".to_owned(),
+            |change| {
+                let least = change
+                    .least
+                    .map_or_else(|| "?".to_owned(), |least| format!("{:.1}", least * 1000.0));
+                format!(
+                    "between {least} and {:.1} ms, {} to {} at {:.3} s",
+                    change.most * 1000.0,
+                    change.old.who,
+                    change.new.who,
+                    self.at(change.new.from),
+                )
+            },
+        )
+    }
+
+    fn describe(&self, overlap: &Overlap) -> String {
+        format!(
+            "{:.3?} at {:.3} s: {} beside {}",
+            overlap.length,
+            self.at(overlap.at),
+            self.claim(&overlap.one),
+            self.claim(&overlap.other),
+        )
+    }
+
+    fn claim(&self, stint: &Stint) -> String {
+        let (from, until) = (self.at(stint.from), self.at(stint.until));
+        format!("{} (token {:#x}, {from:.3} to {until:.3} s)", stint.who, stint.token)
+    }
+
+    fn at(&self, moment: Instant) -> f64 {
+        moment.saturating_duration_since(self.begun).as_secs_f64()
+    }
+}
+
+fn draw(rng: &mut Rng) -> Vec<Fault> {
+    let any = |rng: &mut Rng| Fault::ALL[rng.usize(..Fault::ALL.len())];
+    let mut faults = vec![any(rng)];
+    if rng.f64() < PAIRS {
+        let other = any(rng);
+        if faults[0].goes_with(other) {
+            faults.push(other);
+        }
+    }
+    faults
+}
+
+fn save(directory: &Path, report: &str, stage: &mut Stage) {
+    fs::create_dir_all(directory).expect("a directory for the logs");
+    let write = |name: &str, text: &str| {
+        fs::write(directory.join(name), text).expect("a file for a log");
+    };
+    write("report", report);
+    stage.members.iter().for_each(|member| write(&member.id, &member.log()));
+    for (n, server) in stage.servers.each().enumerate() {
+        write(&format!("server-{n}"), &server.log());
+    }
+    eprintln!("the logs are in {}", directory.display());
+}
+
+fn parameter<T: FromStr>(name: &str) -> Option<T> {
+    let given = env::var(name).ok()?;
+    Some(given.parse().unwrap_or_else(|_| panic!("{name}: {given:?} makes no sense")))
+}
