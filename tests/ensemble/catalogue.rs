@@ -56,13 +56,12 @@ enum Lasts {
 /// How it went.
 pub(crate) struct Outcome {
     pub(crate) faults: Vec<Fault>,
-    /// Faults follow each other without a break: everything that was seen is some fault's.
-    pub(crate) begun: Instant,
     pub(crate) struck: Instant,
     pub(crate) settled: Instant,
     /// The longest time without a leader since one was possible, and what it should be at most.
     pub(crate) leaderless: Duration,
     pub(crate) bound: Duration,
+    /// Since the faults before these.
     pub(crate) overlaps: Vec<Overlap>,
     /// Afterwards all was well, and one leads; or this was not.
     pub(crate) result: Result<String, String>,
@@ -257,7 +256,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Lets these faults strike together, heals them, and waits until all is well again.
+/// Lets these faults strike together, heals them, and waits until all is well again. What lasts until another
+/// leads lingers on that much longer.
 pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> Outcome {
     let begun = Instant::now();
     let seat = faults.iter().map(|fault| fault.seat()).find(|seat| *seat != Seat::Anywhere);
@@ -269,8 +269,8 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
         let last = stage.sampler.stints().last().map(|stint| stint.token);
         faults.iter().for_each(|fault| fault.strike(stage, *cast));
         let ends: Vec<Instant> =
-            faults.iter().map(|fault| fault.end(struck, stage, last)).collect();
-        let rest = ends.into_iter().max().expect("there is a fault") + linger;
+            faults.iter().map(|fault| fault.end(struck, stage, last, linger)).collect();
+        let rest = ends.into_iter().max().expect("there is a fault");
         thread::sleep(rest.saturating_duration_since(Instant::now()));
         stage.heal();
         healed = Instant::now();
@@ -283,7 +283,6 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
     let possible = if faults.iter().any(|fault| fault.stops_everybody()) { healed } else { struck };
     Outcome {
         faults: faults.to_vec(),
-        begun,
         struck,
         settled,
         leaderless: longest_without_a_leader(&stints, possible, settled),
@@ -295,7 +294,7 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
 
 impl Fault {
     /// When it is to be healed. Waits where that depends on what happens.
-    fn end(self, struck: Instant, stage: &Stage, last: Option<u64>) -> Instant {
+    fn end(self, struck: Instant, stage: &Stage, last: Option<u64>, linger: Duration) -> Instant {
         match self.lasts() {
             Lasts::NoLonger => struck,
             Lasts::For(duration) => struck + duration,
@@ -307,7 +306,7 @@ impl Fault {
                 while !another_leads() && struck.elapsed() < LONG_ENOUGH {
                     thread::sleep(Duration::from_millis(20));
                 }
-                Instant::now() + ASIDE
+                Instant::now() + ASIDE + linger
             }
         }
     }

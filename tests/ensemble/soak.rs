@@ -126,7 +126,10 @@ impl Soak {
         say("overlaps", &innocent);
         say("overlaps after a stranger's force", &forced);
         say("tokens that fell", &fallen.len().to_string());
-        say("smallest gap between two leaders", &self.smallest_gap(&changes));
+        let terminated = |it: &Outcome| it.faults.contains(&Fault::LeaderTerminated);
+        let lost = |it: &Outcome| !it.is_force() && !terminated(it);
+        say("smallest gap, leader terminated", &self.smallest_gap(&changes, terminated));
+        say("smallest gap, leader lost", &self.smallest_gap(&changes, lost));
         say(
             "longest time without a leader",
             &slowest.map_or_else(
@@ -160,31 +163,24 @@ impl Soak {
             .map_or_else(|| "0".to_owned(), |longest| format!("{count}, the longest {longest:.3?}"))
     }
 
-    /// Where no stranger used force, and both leaders were seen from end to end.
-    fn smallest_gap(&self, changes: &[Handover]) -> String {
-        let by_force = |change: &Handover| {
+    /// Of those that these outcomes brought about.
+    fn smallest_gap(&self, changes: &[Handover], which: impl Fn(&Outcome) -> bool) -> String {
+        let counts = |change: &&Handover| {
             self.outcomes.iter().any(|outcome| {
-                let during = outcome.begun..=outcome.settled;
-                outcome.is_force() && during.contains(&change.new.from)
+                let during = outcome.struck..=outcome.settled;
+                which(outcome) && during.contains(&change.new.from)
             })
         };
-        let smallest = changes
-            .iter()
-            .filter(|change| !by_force(change))
-            .min_by(|a, b| a.most.total_cmp(&b.most));
+        let smallest = changes.iter().filter(counts).min_by(|a, b| a.most.total_cmp(&b.most));
         smallest.map_or_else(
             || "none".to_owned(),
             |change| {
-                let least = change
-                    .least
-                    .map_or_else(|| "?".to_owned(), |least| format!("{:.1}", least * 1000.0));
-                format!(
-                    "between {least} and {:.1} ms, {} to {} at {:.3} s",
-                    change.most * 1000.0,
-                    change.old.who,
-                    change.new.who,
-                    self.at(change.new.from),
-                )
+                let (least, most) =
+                    (change.least.map(|least| least * 1000.0), change.most * 1000.0);
+                let least = least.map_or_else(|| "?".to_owned(), |least| format!("{least:.1}"));
+                let (old, new) = (&change.old.who, &change.new.who);
+                let at = self.at(change.new.from);
+                format!("between {least} and {most:.1} ms, {old} to {new} at {at:.3} s")
             },
         )
     }
