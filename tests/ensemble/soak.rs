@@ -67,9 +67,9 @@ struct Soak {
 
 impl Soak {
     fn go_on_for(&mut self, duration: Duration, stage: &mut Stage) {
-        let mut rng = Rng::with_seed(self.seed);
+        let (mut rng, mut deck) = (Rng::with_seed(self.seed), Vec::new());
         while self.begun.elapsed() < duration && self.broken.is_none() {
-            let faults = draw(&mut rng);
+            let faults = draw(&mut rng, &mut deck);
             let linger = SHORT_SESSION.mul_f64(if rng.bool() { rng.f64() } else { 0.0 });
             let outcome = suffer(stage, &faults, linger);
             eprintln!("{}", self.line(&outcome));
@@ -205,14 +205,17 @@ impl Soak {
     }
 }
 
-fn draw(rng: &mut Rng) -> Vec<Fault> {
-    let any = |rng: &mut Rng| Fault::ALL[rng.usize(..Fault::ALL.len())];
-    let mut faults = vec![any(rng)];
+/// Each fault comes once before any comes again.
+fn draw(rng: &mut Rng, deck: &mut Vec<Fault>) -> Vec<Fault> {
+    if deck.is_empty() {
+        deck.extend(Fault::ALL);
+        rng.shuffle(deck);
+    }
+    let mut faults = vec![deck.pop().expect("a shuffled deck")];
     if rng.f64() < PAIRS {
-        let other = any(rng);
-        if faults[0].goes_with(other) {
-            faults.push(other);
-        }
+        let fitting: Vec<Fault> =
+            Fault::ALL.into_iter().filter(|other| faults[0].goes_with(*other)).collect();
+        faults.extend(rng.choice(fitting));
     }
     faults
 }
