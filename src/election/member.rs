@@ -56,8 +56,14 @@ enum Beat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Ahead {
     predecessor: Sequence,
-    /// Who stood first when the line was read, or `None` once that znode is gone.
-    head: Option<Sequence>,
+    head: Head,
+}
+
+/// Who stood first when the line was last read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Head {
+    Stands(Sequence),
+    Gone(Sequence),
 }
 
 /// What the line has told us.
@@ -265,6 +271,7 @@ impl Member {
                 (Phase::Claiming { session, ticket }, vec![claim])
             }
             Place::Behind { predecessor, head } => {
+                let heard = heard.only_if(|leader| leader >= head);
                 let mut actions = vec![];
                 if watched != Some(predecessor) {
                     actions.push(Action::WatchPredecessor(predecessor));
@@ -273,7 +280,7 @@ impl Member {
                     session.beat = Beat::Sent(now);
                     actions.push(Action::ReadHead { head, sent_at: now });
                 }
-                let ahead = Ahead { predecessor, head: Some(head) };
+                let ahead = Ahead { predecessor, head: Head::Stands(head) };
                 (Phase::Following { session, ticket, ahead, heard }, actions)
             }
             Place::Nowhere => (Phase::Arriving { session }, vec![Action::DrawTicket]),
@@ -301,12 +308,14 @@ impl Member {
         Self::hear(self.answered(phase, sent_at, now), head, says, now)
     }
 
-    /// Passes news on to whoever stands behind us; old news stops here. So does news of a leader
-    /// who would stand behind the one who names it: whoever leads stands first.
+    /// Passes news on to whoever stands behind us; old news stops here. Whoever leads stands first:
+    /// so news is old if it names somebody who has left the line, and no news at all if it names
+    /// somebody behind the one who says so.
     fn hear(phase: Phase, from: Sequence, says: Option<Announcement>, now: Moment) -> Next {
         let Phase::Following { session, ticket, ahead, heard } = phase else { return stay(phase) };
         let is_news = |says: &Announcement| {
             says.ticket.sequence <= from
+                && ahead.head.may_be(says.ticket.sequence)
                 && heard.token().is_none_or(|token| says.ticket.token > token)
         };
         match says.filter(is_news) {
@@ -324,9 +333,15 @@ impl Member {
     fn miss_head(&self, phase: Phase, gone: Sequence, sent_at: Moment, now: Moment) -> Next {
         match self.answered(phase, sent_at, now) {
             Phase::Following { session, ticket, ahead, heard } => {
-                let head = ahead.head.filter(|head| *head != gone);
+                let head =
+                    if ahead.head == Head::Stands(gone) { Head::Gone(gone) } else { ahead.head };
                 let ahead = Ahead { head, ..ahead };
-                stay(Phase::Following { session, ticket, ahead, heard: heard.without(gone) })
+                stay(Phase::Following {
+                    session,
+                    ticket,
+                    ahead,
+                    heard: heard.only_if(|leader| head.may_be(leader)),
+                })
             }
             phase @ (Phase::Away
             | Phase::Refused { .. }
@@ -343,7 +358,10 @@ impl Member {
         if ahead.predecessor != gone {
             return stay(Phase::Following { session, ticket, ahead, heard });
         }
-        (Phase::Looking { session, ticket, heard: heard.without(gone) }, vec![Action::ReadLine])
+        (
+            Phase::Looking { session, ticket, heard: heard.only_if(|leader| leader != gone) },
+            vec![Action::ReadLine],
+        )
     }
 
     fn lead(&self, phase: Phase, sent_at: Moment, now: Moment) -> Next {
@@ -403,10 +421,10 @@ impl Member {
         }
         session.beat = Beat::Sent(now);
         let action = match &phase {
-            Phase::Following { ahead: Ahead { head: Some(head), .. }, .. } => {
+            Phase::Following { ahead: Ahead { head: Head::Stands(head), .. }, .. } => {
                 Action::ReadHead { head: *head, sent_at: now }
             }
-            Phase::Following { ahead: Ahead { head: None, .. }, .. } => {
+            Phase::Following { ahead: Ahead { head: Head::Gone(_), .. }, .. } => {
                 let Some(session) = phase.session_mut() else { return stay(phase) };
                 session.beat = Beat::Answered(now);
                 Action::ReadLine
@@ -466,6 +484,16 @@ impl Phase {
     }
 }
 
+impl Head {
+    /// Whether this one may lead: the line never grows at its head.
+    fn may_be(self, leader: Sequence) -> bool {
+        match self {
+            Self::Stands(head) => leader >= head,
+            Self::Gone(head) => leader > head,
+        }
+    }
+}
+
 impl Heard {
     /// Whoever is not first in the line does not lead, whatever the line says: the news is of an
     /// earlier life of ours, whose znode or whose word is not yet gone. An application that only
@@ -487,9 +515,10 @@ impl Heard {
         }
     }
 
-    fn without(self, gone: Sequence) -> Self {
+    /// What is left of it if this is who may lead.
+    fn only_if(self, may_lead: impl Fn(Sequence) -> bool) -> Self {
         match self {
-            Self::Leads(Announcement { ticket, .. }) if ticket.sequence == gone => {
+            Self::Leads(Announcement { ticket, .. }) if !may_lead(ticket.sequence) => {
                 Self::Left(ticket.token)
             }
             heard @ (Self::Nothing | Self::Leads(_) | Self::Left(_)) => heard,
