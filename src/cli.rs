@@ -1,11 +1,13 @@
 //! The commands and their arguments, and where each value came from.
 
 use crate::config::{Config, File, Written};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use tracing_subscriber::filter::LevelFilter;
 
 /// Stands in line for leadership in ZooKeeper and tells your application, over HTTP, who leads.
 ///
@@ -34,7 +36,7 @@ enum Subcommands {
 #[derive(Args)]
 struct Options {
     /// A TOML file; config/bellwether.toml documents every key [file: none]
-    #[arg(long, env = "BELLWETHER_CONFIG", value_name = "FILE")]
+    #[arg(long, env = "BELLWETHER_CONFIG", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     config: Option<PathBuf>,
     /// ZooKeeper's servers, host:port,host:port/chroot [default: 127.0.0.1:2181] [key: zookeeper.servers]
     #[arg(long, env = "BELLWETHER_ZOOKEEPER", value_name = "SERVERS")]
@@ -119,16 +121,23 @@ pub fn read() -> Result<Command, String> {
 }
 
 fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> {
-    let file = match &options.config {
+    // A variable that is set to nothing is not set.
+    let config = options.config.filter(|path| !path.as_os_str().is_empty());
+    let file = match &config {
         Some(path) => {
             let name = path.display();
             let text = std::fs::read_to_string(path)
                 .map_err(|error| format!("--config: cannot read {name}: {error}"))?;
-            toml::from_str(&text).map_err(|error| format!("{name} makes no sense: {error}"))?
+            toml::from_str(&text).map_err(|error| {
+                let start = error.span().map_or(0, |span| span.start);
+                let line =
+                    text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count();
+                format!("{name}, line {}: {}", line + 1, error.message().replace('\n', " "))
+            })?
         }
         None => File::default(),
     };
-    let mut layers = Layers { given, file: options.config.unwrap_or_default(), origins: vec![] };
+    let mut layers = Layers { given, file: config.unwrap_or_default(), origins: vec![] };
     let servers = layers.pick(
         ("zookeeper.servers", "zookeeper", "BELLWETHER_ZOOKEEPER"),
         options.zookeeper,
@@ -196,7 +205,7 @@ fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> 
         file.log.format,
         "text",
     );
-    let log_level = layers.pick_level(file.log.level);
+    let log_level = layers.pick_level(file.log.level)?;
     let log_format = LogFormat::from_str(&log_format, true)
         .map_err(|_| format!("log.format {log_format:?} must be \"text\" or \"json\""))?;
     let written = Written {
@@ -232,11 +241,11 @@ impl Layers<'_> {
         in_file: Option<String>,
         default: &str,
     ) -> String {
+        let from_variable = self.given.value_source(arg) == Some(ValueSource::EnvVariable);
+        let given = given.filter(|value| !(from_variable && value.is_empty()));
         let (value, origin) = match (given, in_file) {
-            (Some(value), _) => match self.given.value_source(arg) {
-                Some(ValueSource::EnvVariable) => (value, Origin::Environment(variable)),
-                _ => (value, Origin::Flag(arg)),
-            },
+            (Some(value), _) if from_variable => (value, Origin::Environment(variable)),
+            (Some(value), _) => (value, Origin::Flag(arg)),
             (None, Some(value)) => (value, Origin::File(self.file.clone())),
             (None, None) => (default.to_owned(), Origin::Default),
         };
@@ -259,14 +268,24 @@ impl Layers<'_> {
         labels
     }
 
-    fn pick_level(&mut self, in_file: Option<String>) -> String {
+    fn pick_level(&mut self, in_file: Option<String>) -> Result<String, String> {
         let (level, origin) = match (std::env::var("RUST_LOG"), in_file) {
             (Ok(level), _) if !level.is_empty() => (level, Origin::Environment("RUST_LOG")),
             (_, Some(level)) => (level, Origin::File(self.file.clone())),
             (_, None) => ("info".to_owned(), Origin::Default),
         };
+        let name = if origin == Origin::Environment("RUST_LOG") { "RUST_LOG" } else { "log.level" };
+        for part in level.split(',') {
+            let written = part.rsplit_once('=').map_or(part, |(_, level)| level);
+            if written.trim().parse::<LevelFilter>().is_err() {
+                return Err(format!(
+                    "{name} = {level:?}: {written:?} is no level: write error, warn, info, debug \
+                     or trace, also for a part: info,bellwether=debug"
+                ));
+            }
+        }
         self.origins.push(("log.level", level.clone(), origin));
-        level
+        Ok(level)
     }
 }
 
@@ -287,7 +306,8 @@ fn default_id() -> String {
 impl fmt::Display for Effective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (key, value, origin) in &self.origins {
-            let value = if value.is_empty() { "(none)" } else { value };
+            let value =
+                if value.is_empty() { "(none)".into() } else { value.escape_debug().to_string() };
             writeln!(f, "{key:<26} {value:<40} {origin}")?;
         }
         Ok(())

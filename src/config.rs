@@ -3,7 +3,7 @@
 use crate::election::{Disconnect, Margins, MemberId, Policy, Profile};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// The configuration file. Every key may be left out; an unknown one is an error.
@@ -108,6 +108,8 @@ pub struct Written {
 /// The largest data a member may have to write, its own and a leader's of the same size.
 const LARGEST_DATA: usize = 1024;
 
+const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(20);
+
 impl Config {
     /// Parses every value and checks their relations.
     ///
@@ -134,6 +136,12 @@ impl Config {
             Some(heartbeat) => span("lease.heartbeat", heartbeat)?,
             None => session_timeout / 10,
         };
+        if heartbeat < SHORTEST_HEARTBEAT {
+            return Err(format!(
+                "lease.heartbeat = {heartbeat:?} is shorter than {SHORTEST_HEARTBEAT:?}, sooner than \
+                 which no answer can be counted on: raise it, or zookeeper.session_timeout"
+            ));
+        }
         let margins = Margins { heartbeat, half_tick: tick_time / 2 };
         if margins.term(session_timeout).is_none() {
             return Err(format!(
@@ -188,27 +196,41 @@ fn servers(written: &str) -> Result<(String, &str), String> {
         Some(at) => written.split_at(at),
         None => (written, ""),
     };
+    if chroot.contains(',') {
+        return wrong("has a chroot before the last server");
+    }
     let chroot = if chroot == "/" { "" } else { chroot };
     if !chroot.is_empty() {
         znode_path("zookeeper.servers", chroot)?;
     }
     for host in hosts.split(',') {
         let (name, port) = match host.rsplit_once(':') {
+            _ if host.ends_with(']') => (host, "2181"),
             Some((name, port)) if !name.contains(':') || name.ends_with(']') => (name, port),
             Some(_) => return wrong("has an IPv6 address without brackets"),
             None => (host, "2181"),
         };
+        let bracketed = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        if bracketed.is_some_and(|address| address.parse::<Ipv6Addr>().is_err()) {
+            return wrong("has something in brackets that is no IPv6 address");
+        }
         if name.is_empty() {
             return wrong("has an empty host");
         }
         if !name.chars().all(|c| c.is_ascii_graphic()) {
             return wrong("has a host with unprintable characters or spaces");
         }
-        if !port.parse().is_ok_and(|port: u16| port > 0) {
+        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits || !port.parse().is_ok_and(|port: u16| port > 0) {
             return wrong("has a port that is no number from 1 to 65535");
         }
     }
-    Ok((hosts.to_owned(), chroot))
+    let with_port = |host: &str| match host.rsplit_once(':') {
+        Some((_, port)) if !port.ends_with(']') => host.to_owned(),
+        _ => format!("{host}:2181"),
+    };
+    let hosts: Vec<_> = hosts.split(',').map(with_port).collect();
+    Ok((hosts.join(","), chroot))
 }
 
 /// The rules of ZooKeeper's own `PathUtils.validatePath`.
@@ -236,7 +258,9 @@ fn znode_path(key: &str, path: &str) -> Result<(), String> {
 }
 
 fn is_refused(c: char) -> bool {
-    matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{f000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+    // ZooKeeper counts in UTF-16 and refuses surrogates, hence all beyond the basic plane.
+    c > '\u{ffff}'
+        || matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{f000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
 }
 
 fn is_prefix(prefix: &str) -> bool {
@@ -314,18 +338,32 @@ mod tests {
     fn a_chroot_leads_the_path() {
         let servers = "a:1,[::1]:2,c/deep/root".to_owned();
         let config = Config::new(&Written { servers, ..written() }).unwrap();
-        assert_eq!(config.settings.zookeeper.hosts, "a:1,[::1]:2,c");
+        assert_eq!(config.settings.zookeeper.hosts, "a:1,[::1]:2,c:2181");
         assert_eq!(config.settings.root, "/deep/root/election");
         assert_eq!(config.election, "/election");
     }
 
     #[test]
     fn what_is_wrong_is_said_with_its_key() {
-        for servers in ["", "a:0", "a:x", ":1", "a:1,,b:2", "a:1/../b", "::1:2181", "a b:1"] {
+        for servers in [
+            "",
+            "a:0",
+            "a:x",
+            ":1",
+            "a:1,,b:2",
+            "a:1/../b",
+            "::1:2181",
+            "a b:1",
+            "a:+1",
+            "[zz]:1",
+            "a:1/b,c:1",
+        ] {
             let error = error(|w| w.servers = servers.into());
             assert!(error.contains("zookeeper.servers"), "{servers}: {error}");
         }
-        for path in ["", "x", "/", "/a/", "/a//b", "/a/./b", "/..", "/a\u{1}", "/zookeeper/x"] {
+        for path in
+            ["", "x", "/", "/a/", "/a//b", "/a/./b", "/..", "/a\u{1}", "/zookeeper/x", "/🐑"]
+        {
             let error = error(|w| w.path = path.into());
             assert!(error.contains("election.path"), "{path}: {error}");
         }

@@ -6,6 +6,7 @@ use bellwether::clock::Clock;
 use bellwether::election::Member;
 use bellwether::{desk, http, zk};
 use std::future::IntoFuture;
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,10 +29,8 @@ fn main() -> ExitCode {
     let effective = match command {
         Command::Run(effective) => effective,
         Command::CheckConfig(effective) => {
-            #[expect(clippy::print_stdout, reason = "what the command is for")]
-            {
-                print!("{effective}");
-            }
+            // Whoever closes the pipe has read enough.
+            let _nobody_reads = write!(std::io::stdout(), "{effective}");
             return ExitCode::SUCCESS;
         }
     };
@@ -53,9 +52,8 @@ fn fail(code: u8, error: &str) -> ExitCode {
 
 fn start_log(effective: &Effective) -> Result<(), String> {
     let level = &effective.log_level;
-    let wanted: Targets = level.parse().map_err(|error| {
-        format!("log.level {level:?} is no level ({error}): write info, or info,bellwether=debug")
-    })?;
+    let wanted: Targets =
+        level.parse().map_err(|error| format!("log.level {level:?} makes no sense: {error}"))?;
     // The library says at its own pace what the keeper says once.
     let quiet = wanted.default_level().unwrap_or(LevelFilter::OFF) <= LevelFilter::INFO;
     let targets =
@@ -86,18 +84,18 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
     let settings = config.settings;
     let names = http::Names { election: config.election, prefix: settings.prefix.clone() };
     let (close, closed) = oneshot::channel::<()>();
-    let server = axum::serve(listener, http::router(front, clock, names))
+    let server = axum::serve(http::Door::new(listener), http::router(front, clock, names))
         .with_graceful_shutdown(async { drop(closed.await) });
     let server = tokio::spawn(server.into_future());
 
     // A thread of its own: no reader, however slow or many, can slow the election.
     let (stop, stopping) = oneshot::channel();
-    let (gone, left) = oneshot::channel::<()>();
+    let (gone, left) = oneshot::channel::<bool>();
     std::thread::Builder::new().name("election".into()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime can be built");
-        runtime.block_on(zk::run(member, settings, clock, back, stopping));
-        let _nobody_waits = gone.send(());
+        let left = runtime.block_on(zk::run(member, settings, clock, back, stopping));
+        let _nobody_waits = gone.send(left);
     })?;
 
     let mut left = left;
@@ -117,14 +115,16 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
 /// Gives up the claim, leaves the line, then stops serving; each step with its limit.
 async fn leave(
     stop: oneshot::Sender<()>,
-    left: oneshot::Receiver<()>,
+    left: oneshot::Receiver<bool>,
     close: oneshot::Sender<()>,
     server: tokio::task::JoinHandle<std::io::Result<()>>,
 ) {
     let _gone_already = stop.send(());
     match tokio::time::timeout(TO_LEAVE, left).await {
-        Ok(_) => info!("left the line"),
-        Err(_) => warn!("ZooKeeper does not answer: our znode is left to expire"),
+        Ok(Ok(true)) => info!("left the line"),
+        Ok(_) | Err(_) => {
+            warn!("ZooKeeper did not confirm it: our znode, if there is one, is left to expire");
+        }
     }
     let _gone_already = close.send(());
     drop(tokio::time::timeout(TO_FINISH_ANSWERS, server).await);

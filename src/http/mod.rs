@@ -8,6 +8,7 @@
 //!
 //! Errors are `application/problem+json` (RFC 9457).
 
+mod door;
 mod members;
 mod problem;
 mod standing;
@@ -18,6 +19,7 @@ use axum::Router;
 use axum::http::{HeaderValue, Uri, header};
 use axum::response::Response;
 use axum::routing::get;
+pub use door::{Door, Visit};
 use problem::Problem;
 
 /// What things are called in this election.

@@ -28,6 +28,15 @@ pub(super) struct Connection {
     pub(super) ended: oneshot::Receiver<End>,
 }
 
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The servers say that the session has ended.
+    Expired,
+    /// No server said anything of use.
+    Unreachable(String),
+}
+
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -71,28 +80,36 @@ impl Wire {
 pub(super) async fn connect(
     settings: &Zookeeper,
     session: Option<SessionInfo>,
-) -> Result<Connection, Error> {
+) -> Result<Connection, Failure> {
     let (opened, open) = oneshot::channel();
     let settings = settings.clone();
     let thread = std::thread::Builder::new().name("zookeeper".into());
     let spawned = thread.spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        // Dropping the runtime ends whatever the library still does.
-        runtime.expect("a runtime can be built").block_on(serve(&settings, session, opened));
+        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            // Dropping the runtime ends whatever the library still does.
+            Ok(runtime) => runtime.block_on(serve(&settings, session, opened)),
+            Err(error) => {
+                let failure = Failure::Unreachable(format!("no runtime can be built: {error}"));
+                let _nobody_waits = opened.send(Err(failure));
+            }
+        }
     });
-    spawned.expect("a thread can be started");
-    open.await.unwrap_or(Err(Error::ConnectionLoss))
+    if let Err(error) = spawned {
+        return Err(Failure::Unreachable(format!("no thread can be started: {error}")));
+    }
+    let died = || Err(Failure::Unreachable("the connection's thread died, see the log".into()));
+    open.await.unwrap_or_else(|_| died())
 }
 
 async fn serve(
     settings: &Zookeeper,
     session: Option<SessionInfo>,
-    opened: oneshot::Sender<Result<Connection, Error>>,
+    opened: oneshot::Sender<Result<Connection, Failure>>,
 ) {
     let (wire, granted) = match open(settings, session).await {
         Ok(open) => open,
-        Err(error) => {
-            let _nobody_waits = opened.send(Err(error));
+        Err(failure) => {
+            let _nobody_waits = opened.send(Err(failure));
             return;
         }
     };
@@ -122,8 +139,9 @@ async fn serve(
 async fn open(
     settings: &Zookeeper,
     session: Option<SessionInfo>,
-) -> Result<(Wire, Duration), Error> {
+) -> Result<(Wire, Duration), Failure> {
     let patience = settings.session_timeout / 4;
+    let addresses = resolve(&settings.hosts, patience).await?;
     let resumed = session.is_some();
     let connector = Client::connector()
         .with_session_timeout(settings.session_timeout)
@@ -134,17 +152,46 @@ async fn open(
         None => connector,
     };
     // A limit of our own, below the library's deadline: past that it may never yield again.
-    let connected = timeout(settings.session_timeout * 9 / 10, connector.connect(&settings.hosts));
-    let client = connected.await.map_err(|_| Error::Timeout)??;
+    let connected = timeout(settings.session_timeout * 9 / 10, connector.connect(&addresses));
+    let client = connected.await.unwrap_or(Err(Error::Timeout))?;
     let granted = client.session_timeout();
     let wire = Wire { client, suspect: Arc::new(Notify::new()), patience };
     if resumed
         && let Err(error) = wire.check("/").await
         && !is_verdict(&error)
     {
-        return Err(error);
+        return Err(error.into());
     }
     Ok((wire, granted))
+}
+
+/// All addresses of all servers: of several behind one name, the library tries only the first that
+/// does not refuse.
+async fn resolve(hosts: &str, patience: Duration) -> Result<String, Failure> {
+    let mut addresses = vec![];
+    let mut problems = vec![];
+    for host in hosts.split(',') {
+        match timeout(patience, tokio::net::lookup_host(host)).await {
+            Ok(Ok(found)) => addresses.extend(found.map(|address| address.to_string())),
+            Ok(Err(error)) => problems.push(format!("{host}: {error}")),
+            Err(_) => problems.push(format!("{host}: the name is not resolved in time")),
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    if addresses.is_empty() {
+        return Err(Failure::Unreachable(problems.join("; ")));
+    }
+    Ok(addresses.join(","))
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::SessionExpired => Self::Expired,
+            error => Self::Unreachable(error.to_string()),
+        }
+    }
 }
 
 /// Whether the error proves that the servers judged the request. Any other error is silence: the

@@ -26,14 +26,14 @@ struct Roll {
     waiting: Vec<Answer>,
 }
 
-/// Drives the member until it has been told to stop and has left the line.
+/// Drives the member until it has been told to stop. Returns whether it has surely left the line.
 pub async fn run(
     mut member: Member,
     settings: Settings,
     clock: Clock,
     mut desk: Back,
     mut stop: oneshot::Receiver<()>,
-) {
+) -> bool {
     let (link_in, mut link) = watch::channel(Link::default());
     let mut session: Option<Session> = None;
     let mut leftover: Leftover = None;
@@ -75,7 +75,7 @@ pub async fn run(
             }
         }
         if stopping {
-            return;
+            return leftover.is_none();
         }
         let event = tokio::select! {
             biased;
@@ -96,8 +96,13 @@ pub async fn run(
         };
         stopping = event == Event::Stop;
         let told = event.to_string();
-        let routine =
-            matches!(event, Event::Woke | Event::Committed { .. } | Event::HeadRead { .. });
+        let routine = matches!(
+            event,
+            Event::Woke
+                | Event::Committed { .. }
+                | Event::HeadRead { .. }
+                | Event::PredecessorRead { .. }
+        );
         let was_refused = member.standing().is_refused();
         actions = member.step(clock.now(), event);
         let wants: Vec<_> = actions.iter().map(Action::to_string).collect();

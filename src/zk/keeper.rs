@@ -1,6 +1,6 @@
 //! Keeps one session alive over as many connections as it takes.
 
-use super::connection::{Connection, End, Wire, connect};
+use super::connection::{Connection, End, Failure, Wire, connect};
 use crate::clock::Clock;
 use crate::config::Zookeeper;
 use crate::desk::Link;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
-use zookeeper::{Error, SessionInfo};
+use zookeeper::SessionInfo;
 
 /// A session that may still own a znode: it is closed before another is opened.
 pub(super) type Leftover = Option<SessionInfo>;
@@ -40,15 +40,16 @@ impl Keeper {
                 _ = &mut close => {
                     self.wire.send_replace(None);
                     // The clients are dropped: the library closes the session and tells.
-                    let ended = timeout(self.settings.session_timeout / 4, connection.ended).await;
+                    let ended = timeout(self.patience(), connection.ended).await;
                     let closed = matches!(ended, Ok(Ok(End::Session)));
                     return (!closed).then_some(session);
                 }
             };
             self.wire.send_replace(None);
             if end == End::Session {
-                self.lost("the servers ended the session");
-                return None;
+                self.lost("the session ended");
+                // It may be the library alone that thinks so.
+                return Some(session);
             }
             self.tell(Event::Disconnected);
             self.tell_problem("the connection to ZooKeeper is lost".into());
@@ -79,12 +80,12 @@ impl Keeper {
                     Ok(Connection { wire, ended, .. }) => {
                         info!(session = %old.id(), "closing the session before");
                         drop(wire);
-                        let _closed = timeout(self.settings.session_timeout / 4, ended).await;
+                        let _closed = timeout(self.patience(), ended).await;
                         continue;
                     }
-                    Err(Error::SessionExpired) => leftover = None,
-                    Err(error) => {
-                        self.tell_problem(self.unreachable(&error));
+                    Err(Failure::Expired) => leftover = None,
+                    Err(Failure::Unreachable(why)) => {
+                        self.tell_problem(self.unreachable(&why));
                         pause.wait().await;
                         continue;
                     }
@@ -100,7 +101,8 @@ impl Keeper {
                     self.tell(Event::SessionOpened { session: id, timeout, sent_at });
                     return (session, connection);
                 }
-                Err(error) => self.tell_problem(self.unreachable(&error)),
+                Err(Failure::Expired) => {}
+                Err(Failure::Unreachable(why)) => self.tell_problem(self.unreachable(&why)),
             }
             pause.wait().await;
         }
@@ -114,11 +116,11 @@ impl Keeper {
             let sent_at = self.clock.now();
             match connect(&self.settings, Some(session.clone())).await {
                 Ok(connection) => return Ok((connection, sent_at)),
-                Err(Error::SessionExpired) => {
+                Err(Failure::Expired) => {
                     self.lost("the session expired");
                     return Err(None);
                 }
-                Err(error) => debug!(%error, "not resumed"),
+                Err(Failure::Unreachable(why)) => debug!("not resumed: {why}"),
             }
             if self.clock.now().since(lost_at) > self.settings.session_timeout {
                 self.lost("no server was reached for as long as the session lasts");
@@ -128,8 +130,13 @@ impl Keeper {
         }
     }
 
-    fn unreachable(&self, error: &Error) -> String {
-        format!("no session with ZooKeeper at {}: {error}", self.settings.hosts)
+    fn unreachable(&self, why: &str) -> String {
+        format!("no session with ZooKeeper at {}: {why}", self.settings.hosts)
+    }
+
+    /// How long a session's end is waited for, with the driver waiting too.
+    fn patience(&self) -> Duration {
+        (self.settings.session_timeout / 4).min(Duration::from_secs(1))
     }
 
     fn lost(&self, why: &str) {

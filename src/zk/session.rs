@@ -10,6 +10,7 @@ use crate::election::{
     Action, Announcement, Event, FencingToken, Moment, Profile, Sequence, Ticket,
 };
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -18,6 +19,9 @@ use tracing::{debug, error, info, warn};
 use zookeeper::{Acls, CreateMode, Error, EventType, Stat};
 
 const PAUSE: Duration = Duration::from_millis(200);
+/// Whoever deletes our znode may be about to delete the whole path, and cannot while we are back
+/// at once. Up to twice as long, so that members do not come back in step.
+const AWAY: Duration = Duration::from_millis(500);
 
 pub(super) struct Session {
     line: Arc<Election>,
@@ -37,6 +41,7 @@ struct Election {
     profile: Arc<Profile>,
     wire: watch::Receiver<Option<Wire>>,
     events: mpsc::UnboundedSender<Event>,
+    link: watch::Sender<Link>,
     /// Znodes that are named like a member's but are not ephemeral: nobody stands there.
     impostors: Mutex<BTreeSet<Sequence>>,
 }
@@ -47,6 +52,12 @@ enum Write {
     PassOn(Announcement, Moment),
     Claim(Announcement, Moment),
     Renew(Moment),
+}
+
+/// What we last wrote into our znode, and which version of its data that was.
+struct Note {
+    says: Announcement,
+    version: i32,
 }
 
 /// The znode is gone, or it is not ours.
@@ -69,13 +80,14 @@ impl Session {
             clock,
             events: events_in.clone(),
             wire: wire_in,
-            link,
+            link: link.clone(),
         };
         let line = Arc::new(Election {
             settings: settings.clone(),
             profile,
             wire,
             events: events_in,
+            link,
             impostors: Mutex::default(),
         });
         let mut requests = JoinSet::new();
@@ -101,7 +113,11 @@ impl Session {
                 // What was watched for the ticket before is none of our business any more.
                 self.predecessor_watch.take().inspect(AbortHandle::abort);
                 let writes = self.writes.clone();
+                let was_lost = self.own_watch.is_some();
                 let drawing = self.requests.spawn(async move {
+                    if was_lost {
+                        tokio::time::sleep(AWAY.mul_f64(1.0 + fastrand::f64())).await;
+                    }
                     let ticket = line.draw_ticket().await;
                     let _ends_with_us = writes.send(Write::Drawn(ticket));
                     line.tell(Event::TicketDrawn(ticket));
@@ -145,8 +161,12 @@ impl Session {
 
     fn reap(&mut self) {
         while let Some(done) = self.requests.try_join_next() {
-            if let Err(error) = done {
-                error!(%error, "a request died");
+            // A watch may be among the dead, and a member that is deaf must not stay in line.
+            if let Err(error) = done
+                && error.is_panic()
+            {
+                error!(%error, "a request died: starting over with another session");
+                self.line.tell(Event::SessionLost);
             }
         }
     }
@@ -163,17 +183,31 @@ impl Session {
 
 async fn write_in_turn(line: Arc<Election>, mut wanted: mpsc::UnboundedReceiver<Write>) {
     let mut ours = None;
+    let mut last: Option<Note> = None;
     while let Some(write) = wanted.recv().await {
         let (ticket, written, sent_at) = match (write, ours) {
             (Write::Drawn(ticket), _) => {
                 ours = Some(ticket);
+                last = None;
                 continue;
             }
             (_, None) => continue,
             (Write::PassOn(says, sent_at) | Write::Claim(says, sent_at), Some(ticket)) => {
-                (ticket, line.announce(ticket, &says).await, sent_at)
+                let written = line.announce(ticket, &says).await;
+                last = written.as_ref().ok().map(|version| Note { says, version: *version });
+                (ticket, written.map(drop), sent_at)
             }
-            (Write::Renew(sent_at), Some(ticket)) => (ticket, line.renew(ticket).await, sent_at),
+            (Write::Renew(sent_at), Some(ticket)) => {
+                let mut renewed = line.renew(ticket).await;
+                if let (Ok(version), Some(note)) = (&renewed, &mut last)
+                    && *version != note.version
+                {
+                    warn!("somebody wrote into our znode: writing anew who leads");
+                    renewed = line.announce(ticket, &note.says).await;
+                    note.version = *renewed.as_ref().unwrap_or(&note.version);
+                }
+                (ticket, renewed.map(drop), sent_at)
+            }
         };
         match written {
             Ok(()) => line.tell(Event::Committed { sent_at }),
@@ -188,6 +222,18 @@ async fn write_in_turn(line: Arc<Election>, mut wanted: mpsc::UnboundedReceiver<
 impl Election {
     fn tell(&self, event: Event) {
         let _ends_with_us = self.events.send(event);
+    }
+
+    /// Says so once, however often it is tried again.
+    fn complain(&self, problem: String) {
+        if self.link.borrow().problem.as_ref() != Some(&problem) {
+            warn!("{problem}; trying again");
+        }
+        self.link.send_modify(|link| link.problem = Some(problem));
+    }
+
+    fn content(&self) {
+        self.link.send_if_modified(|link| link.problem.take().is_some());
     }
 
     fn path(&self, sequence: Sequence) -> String {
@@ -213,10 +259,16 @@ impl Election {
             match ask(self.wire().await).await {
                 Err(error) if !is_verdict(&error) => debug!(%error, "no answer"),
                 Err(error @ (Error::NoAuth | Error::QuotaExceeded)) => {
-                    warn!("ZooKeeper refuses: {error}; trying again");
+                    self.complain(format!(
+                        "ZooKeeper refuses us at {}: {error}",
+                        self.settings.root
+                    ));
                     tokio::time::sleep(10 * PAUSE).await;
                 }
-                judged => return judged,
+                judged => {
+                    self.content();
+                    return judged;
+                }
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -233,7 +285,10 @@ impl Election {
             let wire = self.wire().await;
             if outcome_unknown {
                 match self.find_own(&wire).await {
-                    Ok(Some(ticket)) => return ticket,
+                    Ok(Some(ticket)) => {
+                        self.content();
+                        return ticket;
+                    }
                     Ok(None) => outcome_unknown = false,
                     Err(error) => {
                         debug!(%error, "cannot tell whether the znode was created");
@@ -244,7 +299,10 @@ impl Election {
             }
             match wire.ask(wire.client.create(&prefix, &data, &mode)).await {
                 Ok((stat, sequence)) => match drawn(&stat, sequence.into_i64()) {
-                    Some(ticket) => return ticket,
+                    Some(ticket) => {
+                        self.content();
+                        return ticket;
+                    }
                     None => self.refuse_sequence(&wire, sequence.into_i64()).await,
                 },
                 Err(Error::NoNode) => self.make_path(&wire).await,
@@ -252,7 +310,7 @@ impl Election {
                     self.refuse_sequence(&wire, i64::from(Sequence::LAST)).await;
                 }
                 Err(error) if is_verdict(&error) => {
-                    warn!("cannot create {prefix}..., {error}; trying again");
+                    self.complain(format!("cannot create {prefix}...: {error}"));
                     tokio::time::sleep(10 * PAUSE).await;
                 }
                 Err(error) => {
@@ -286,11 +344,11 @@ impl Election {
     }
 
     async fn refuse_sequence(&self, wire: &Wire, sequence: i64) {
-        error!(
-            "the sequence counter of {} is at its end ({sequence}): cannot stand in line. Delete \
-             and re-create {} while nobody leads",
-            self.settings.root, self.settings.root
-        );
+        let root = &self.settings.root;
+        self.complain(format!(
+            "the sequence counter of {root} is at its end ({sequence}): cannot stand in line. \
+             Delete and re-create {root} while nobody leads"
+        ));
         if let Ok(own) = i32::try_from(sequence)
             && own < 0
         {
@@ -320,7 +378,7 @@ impl Election {
                 Ok(_) => info!("created {path}"),
                 Err(Error::NodeExists) => {}
                 Err(error) => {
-                    warn!("cannot create {path}: {error}; trying again");
+                    self.complain(format!("cannot create {path}: {error}"));
                     return tokio::time::sleep(5 * PAUSE).await;
                 }
             }
@@ -342,8 +400,14 @@ impl Election {
     }
 
     async fn read_line(&self) {
-        let read = self.until_judged(async |wire| self.sequences(&wire).await).await;
-        self.tell(Event::LineRead(read.unwrap_or_default().into_iter().collect()));
+        let read = self.until_judged(async |wire| match self.sequences(&wire).await {
+            Err(Error::NoNode) => Ok(BTreeSet::new()),
+            read => read,
+        });
+        match read.await {
+            Ok(line) => self.tell(Event::LineRead(line.into_iter().collect())),
+            Err(error) => self.complain(format!("cannot read {}: {error}", self.settings.root)),
+        }
     }
 
     /// Tells when our znode is gone or another's, sooner than the next write would.
@@ -441,32 +505,40 @@ impl Election {
         impostor
     }
 
-    async fn announce(&self, ticket: Ticket, says: &Announcement) -> Result<(), Lost> {
+    /// Returns the version of the data.
+    async fn announce(&self, ticket: Ticket, says: &Announcement) -> Result<i32, Lost> {
         let path = self.path(ticket.sequence);
         let data = wire::encode(&self.profile, Some(says), &self.settings.prefix);
-        let written = self
-            .until_judged(async |wire| {
-                let stat = wire.ask(wire.client.set_data(&path, &data, None)).await?;
-                Ok(is_ours(&stat, ticket, &wire))
-            })
-            .await;
-        if matches!(written, Ok(true)) { Ok(()) } else { Err(Lost) }
+        let again = AtomicBool::new(false);
+        let written = self.until_judged(async |wire| {
+            // While we had no connection, the path may have become another member's.
+            if again.swap(true, Ordering::Relaxed) {
+                let stat = wire.ask(wire.client.check_stat(&path)).await?;
+                if !stat.is_some_and(|stat| is_ours(&stat, ticket, &wire)) {
+                    return Err(Error::NoNode);
+                }
+            }
+            let stat = wire.ask(wire.client.set_data(&path, &data, None)).await?;
+            if is_ours(&stat, ticket, &wire) { Ok(stat.version) } else { Err(Error::NoNode) }
+        });
+        written.await.map_err(|_| Lost)
     }
 
     /// A quorum commits a check of our path and, pipelined behind it, a stat proves that the
     /// znode there is still ours: a path can be used again.
-    async fn renew(&self, ticket: Ticket) -> Result<(), Lost> {
+    ///
+    /// Returns the version of the znode's data.
+    async fn renew(&self, ticket: Ticket) -> Result<i32, Lost> {
         let path = self.path(ticket.sequence);
-        let renewed = self
-            .until_judged(async |wire| {
-                let checked = wire.check(&path);
-                let stat = wire.client.check_stat(&path);
-                let (checked, stat) = tokio::join!(checked, wire.ask(stat));
-                checked?;
-                Ok(stat?.is_some_and(|stat| is_ours(&stat, ticket, &wire)))
-            })
-            .await;
-        if matches!(renewed, Ok(true)) { Ok(()) } else { Err(Lost) }
+        let renewed = self.until_judged(async |wire| {
+            let checked = wire.check(&path);
+            let stat = wire.client.check_stat(&path);
+            let (checked, stat) = tokio::join!(checked, wire.ask(stat));
+            checked?;
+            let ours = stat?.filter(|stat| is_ours(stat, ticket, &wire));
+            ours.map(|stat| stat.version).ok_or(Error::NoNode)
+        });
+        renewed.await.map_err(|_| Lost)
     }
 
     async fn read_members(&self) -> Result<Vec<Entry>, Error> {
