@@ -141,7 +141,7 @@ fn check(rules: Rules) -> impl Checker<Rules> {
     let checker = rules.clone().checker().threads(2).spawn_bfs().join();
     println!("{} states in {:?}", checker.unique_state_count(), start.elapsed());
     if let Some(path) = checker.discovery("sound") {
-        println!("{}", told(&rules, path.into_actions()).story());
+        println!("{}", World::scenario(&rules, &path.into_actions()));
     }
     checker
 }
@@ -149,15 +149,4 @@ fn check(rules: Rules) -> impl Checker<Rules> {
 fn finds(rules: &Rules, what: &str) {
     let path = check(rules.clone()).assert_any_discovery("sound");
     assert_eq!(path.last_state().broken(rules), Some(what));
-}
-
-fn told(rules: &Rules, choices: Vec<Choice>) -> World {
-    let mut world = World::new(rules);
-    world.trace = Some(vec![]);
-    for choice in choices {
-        world.tell(format!("{choice:?} at {:?}", world.now.0));
-        world.apply(choice, rules);
-    }
-    world.tell(format!("BROKEN: {:?}", world.broken(rules)));
-    world
 }

@@ -5,6 +5,7 @@
 mod sim;
 
 use bellwether::election::{Disconnect, Margins, Policy, Sequence, SessionId};
+use datadriven::TestCase;
 use sim::{Choice, Faults, Rules, World};
 use std::time::Duration;
 
@@ -37,46 +38,78 @@ const RULES: Rules = Rules {
 #[test]
 fn scenarios() {
     datadriven::walk("tests/scenarios", |file| {
-        let mut world = World::new(&RULES);
+        let mut rules = RULES;
+        let mut world = World::new(&rules);
         file.run(|case| -> String {
-            world.trace = Some(vec![]);
-            match case.directive.as_str() {
-                "play" => case.input.lines().for_each(|line| play(&mut world, line)),
-                other => panic!("no such directive: {other}"),
+            assert_eq!(case.directive, "play", "no such directive");
+            if !case.args.is_empty() {
+                rules = rules_of(&mut case.clone());
+                world = World::new(&rules);
             }
+            world.trace = Some(vec![]);
+            case.input.lines().for_each(|line| play(&mut world, line, &rules));
             let mut story = world.trace.take().unwrap_or_default();
-            story.extend(world.broken(&RULES).map(|what| format!("BROKEN: {what}")));
+            story.extend(world.broken(&rules).map(|what| format!("BROKEN: {what}")));
             story.join("\n") + "\n"
         })
     });
 }
 
-fn play(world: &mut World, line: &str) {
+/// `play members=2 timeout=6s heartbeat=1s half_tick=1s step_down prompt`: another world than [`RULES`]'.
+fn rules_of(case: &mut TestCase) -> Rules {
+    let mut span = |key| {
+        let written: String = case.take_arg(key).expect("a span");
+        humantime::parse_duration(&written).expect("a span such as 6s or 500ms")
+    };
+    let timeout = span("timeout");
+    let margins = Margins { heartbeat: span("heartbeat"), half_tick: span("half_tick") };
+    let step_down = case.take_flag("step_down").expect("a flag");
+    let disconnect = if step_down { Disconnect::StepDown } else { Disconnect::Hold };
+    let rules = Rules {
+        members: case.take_arg("members").expect("how many members"),
+        timeout,
+        policy: Policy { margins, disconnect },
+        prompt: case.take_flag("prompt").expect("a flag"),
+        settled: case.take_flag("settled").expect("a flag"),
+        ..RULES
+    };
+    case.expect_empty().expect("no other arguments");
+    rules
+}
+
+fn play(world: &mut World, line: &str, rules: &Rules) {
     let words: Vec<_> = line.split_whitespace().collect();
-    let seconds = |word: &str| word.trim_end_matches('s').parse().expect("seconds");
+    let span = |word: &str| humantime::parse_duration(word).expect("a span such as 2s");
+    let session = |number: &str| SessionId(number.parse().expect("a number"));
     world.tell(line.to_owned());
-    match words[..] {
-        [name, "joins"] => world.join(String::leak(name.to_owned()), &RULES),
-        [name, "crashes"] => world.apply(Choice::Crash(world.named(name)), &RULES),
-        [name, "is", "cut", "off"] => world.apply(Choice::Cut(world.named(name)), &RULES),
-        [name, "is", "told", "to", "stop"] => world.apply(Choice::Stop(world.named(name)), &RULES),
-        ["session", number, "expires"] => {
-            let session = SessionId(number.parse().expect("a number"));
-            world.apply(Choice::Expire(session), &RULES);
+    let choice = match words[..] {
+        [name, "joins"] => return world.join(String::leak(name.to_owned()), rules),
+        ["settle"] => return world.settle(rules),
+        ["standings"] => return world.tell_standings(),
+        [length, "pass"] => {
+            let end = world.now.after(span(length));
+            while world.now < end {
+                world.live(rules.tick, rules);
+            }
+            return;
         }
-        [name, "hears"] => world.apply(Choice::Deliver(world.named(name)), &RULES),
-        [name, "wakes"] => world.apply(Choice::Wake(world.named(name)), &RULES),
+        [length, "of", "silence"] => Choice::Tick(span(length)),
+        [name, "is", "served"] => Choice::Serve(world.named(name)),
+        [name, "is", "served", "slowly"] => Choice::ServeSlowly(world.named(name)),
+        [name, "is", "served", "stale"] => Choice::ServeStale(world.named(name)),
+        [name, "hears"] => Choice::Deliver(world.named(name)),
+        [name, "wakes"] => Choice::Wake(world.named(name)),
+        [name, "is", "cut", "off"] => Choice::Cut(world.named(name)),
+        [name, "crashes"] => Choice::Crash(world.named(name)),
+        [name, "is", "told", "to", "stop"] => Choice::Stop(world.named(name)),
+        ["session", number, "is", "missed"] => Choice::Miss(session(number)),
+        ["session", number, "expires"] => Choice::Expire(session(number)),
+        ["the", "path", "is", "deleted"] => Choice::Raze,
         [znode, "is", "deleted"] => {
             let number = znode.trim_start_matches('#').parse().expect("a number");
-            let sequence = Sequence::new(number).expect("no negative number");
-            world.apply(Choice::Evict(sequence), &RULES);
+            Choice::Evict(Sequence::new(number).expect("no negative number"))
         }
-        ["settle"] => world.settle(&RULES),
-        [span, "pass"] => (0..seconds(span)).for_each(|_| world.live(RULES.tick, &RULES)),
-        [span, "of", "silence"] => {
-            (0..seconds(span)).for_each(|_| world.apply(Choice::Tick(RULES.tick), &RULES));
-        }
-        ["standings"] => world.tell_standings(),
         _ => panic!("nobody knows how to play «{line}»"),
-    }
+    };
+    world.apply(choice, rules);
 }

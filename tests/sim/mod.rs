@@ -431,8 +431,36 @@ impl World {
         self.trace.get_or_insert_default().push(line);
     }
 
-    pub fn story(&self) -> String {
-        self.trace.iter().flatten().map(|line| format!("{line}\n")).collect()
+    /// What was chosen, as a scenario that can be pasted into `tests/scenarios`.
+    pub fn scenario(rules: &Rules, choices: &[Choice]) -> String {
+        let mut world = Self::new(rules);
+        let mut lines = vec![format!("\n{}", rules.told())];
+        for choice in choices {
+            lines.push(world.words(*choice));
+            world.apply(*choice, rules);
+        }
+        lines.extend(["standings".into(), "----".into(), String::new()]);
+        lines.join("\n")
+    }
+
+    /// The choice in the words of the scenario files.
+    fn words(&self, choice: Choice) -> String {
+        let name = |i: usize| self.members[i].name;
+        match choice {
+            Choice::Serve(i) => format!("{} is served", name(i)),
+            Choice::ServeSlowly(i) => format!("{} is served slowly", name(i)),
+            Choice::ServeStale(i) => format!("{} is served stale", name(i)),
+            Choice::Deliver(i) => format!("{} hears", name(i)),
+            Choice::Wake(i) => format!("{} wakes", name(i)),
+            Choice::Cut(i) => format!("{} is cut off", name(i)),
+            Choice::Crash(i) => format!("{} crashes", name(i)),
+            Choice::Stop(i) => format!("{} is told to stop", name(i)),
+            Choice::Tick(span) => format!("{}ns of silence", span.as_nanos()),
+            Choice::Miss(session) => format!("session {} is missed", session.0),
+            Choice::Expire(session) => format!("session {} expires", session.0),
+            Choice::Evict(sequence) => format!("{sequence} is deleted"),
+            Choice::Raze => "the path is deleted".into(),
+        }
     }
 
     pub fn tell_standings(&mut self) {
@@ -736,6 +764,23 @@ impl World {
                 member.seen = self.server.deletions;
             }
         }
+    }
+}
+
+impl Rules {
+    /// As the scenario files have it.
+    fn told(&self) -> String {
+        let Policy { margins: Margins { heartbeat, half_tick }, disconnect } = self.policy;
+        let step_down = if disconnect == Disconnect::StepDown { " step_down" } else { "" };
+        let prompt = if self.prompt { " prompt" } else { "" };
+        let settled = if self.settled { " settled" } else { "" };
+        format!(
+            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{step_down}{prompt}{settled}",
+            self.members,
+            self.timeout.as_nanos(),
+            heartbeat.as_nanos(),
+            half_tick.as_nanos()
+        )
     }
 }
 
