@@ -179,3 +179,36 @@ fn has_session(member: &Member, connected: bool) -> Result<(), String> {
     let so = status["session"]["connected"] == connected;
     if so { Ok(()) } else { Err(format!("{}: {status}", member.id)) }
 }
+
+#[test]
+fn a_leader_that_holds_leads_on_while_its_server_restarts() {
+    let mut servers = Servers::standalone();
+    let members = in_line(&Setup::of(&servers), ["a", "b"]);
+    let before = agreed(&members);
+
+    servers.first().kill();
+    eventually("the leader notices", || cut_off(&members[0]));
+    assert_eq!(members[0].get("/is-leader").status, 200, "its lease has not ended");
+    servers.first().start();
+
+    eventually("both are connected again", || members.iter().try_for_each(connected));
+    assert_eq!(agreed(&members), before);
+}
+
+#[test]
+fn a_leader_that_steps_down_claims_nothing_without_a_connection() {
+    let mut servers = Servers::standalone();
+    let setup = Setup::of(&servers).option("--disconnect", "step-down");
+    let members = in_line(&setup, ["a", "b"]);
+    let before = agreed(&members);
+
+    servers.first().kill();
+    eventually("the leader notices", || cut_off(&members[0]));
+    assert_eq!(members[0].get("/is-leader").status, 503, "though its lease has not ended");
+    has_role(&members[0], "absent").expect("it left the line as well");
+    servers.first().start();
+
+    let after = agreed(&members);
+    assert_eq!((&*before.id, &*after.id), ("a", "b"));
+    assert!(after.token > before.token);
+}
