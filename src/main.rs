@@ -5,7 +5,6 @@ use bellwether::cli::{self, Command, Effective, LogFormat};
 use bellwether::clock::Clock;
 use bellwether::election::Member;
 use bellwether::{desk, http, zk};
-use std::future::IntoFuture;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -84,9 +83,8 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
     let settings = config.settings;
     let names = http::Names { election: config.election, prefix: settings.prefix.clone() };
     let (close, closed) = oneshot::channel::<()>();
-    let server = axum::serve(http::Door::new(listener), http::router(front, clock, names))
-        .with_graceful_shutdown(async { drop(closed.await) });
-    let server = tokio::spawn(server.into_future());
+    let router = http::router(front, clock, names);
+    let server = tokio::spawn(http::serve(listener, router, async { drop(closed.await) }));
 
     // A thread of its own: no reader, however slow or many, can slow the election.
     let (stop, stopping) = oneshot::channel();
@@ -117,7 +115,7 @@ async fn leave(
     stop: oneshot::Sender<()>,
     left: oneshot::Receiver<bool>,
     close: oneshot::Sender<()>,
-    server: tokio::task::JoinHandle<std::io::Result<()>>,
+    server: tokio::task::JoinHandle<()>,
 ) {
     let _gone_already = stop.send(());
     match tokio::time::timeout(TO_LEAVE, left).await {

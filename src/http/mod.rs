@@ -8,9 +8,9 @@
 //!
 //! Errors are `application/problem+json` (RFC 9457).
 
-mod door;
 mod members;
 mod problem;
+mod serve;
 mod standing;
 
 use crate::clock::Clock;
@@ -19,8 +19,8 @@ use axum::Router;
 use axum::http::{HeaderValue, Uri, header};
 use axum::response::Response;
 use axum::routing::get;
-pub use door::{Door, Visit};
 use problem::Problem;
+pub use serve::serve;
 
 /// What things are called in this election.
 #[derive(Clone)]

@@ -1,0 +1,70 @@
+//! Serves connections within limits, so that no visitor can take what the election or the next
+//! visitor needs.
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tracing::{debug, warn};
+
+/// More than anybody needs who asks from the same machine.
+const CONNECTIONS_MAX: usize = 1024;
+/// For the head of a request, and between two requests.
+const TO_ASK: Duration = Duration::from_secs(30);
+/// A longer head is answered 431.
+const HEAD_MAX: usize = 16 * 1024;
+
+/// Serves until `closing` ends, and then until what is under way has been answered.
+pub async fn serve(listener: TcpListener, router: Router, closing: impl Future<Output = ()>) {
+    let places = Arc::new(Semaphore::new(connections_max()));
+    let graceful = GracefulShutdown::new();
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(TO_ASK).max_buf_size(HEAD_MAX);
+    tokio::pin!(closing);
+    loop {
+        let (stream, place) = tokio::select! {
+            () = &mut closing => return graceful.shutdown().await,
+            // Who waits outside costs us nothing.
+            accepted = async {
+                let place = places.clone().acquire_owned().await;
+                (accept(&listener).await, place.expect("the semaphore is never closed"))
+            } => accepted,
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let visit = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            if let Err(error) = visit.await {
+                debug!(%error, "a visitor left");
+            }
+            drop(place);
+        });
+    }
+}
+
+/// At most half of the files that the process may open: the rest is the election's.
+fn connections_max() -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let half = files.and_then(|files| usize::try_from(files / 2).ok());
+    half.unwrap_or(CONNECTIONS_MAX).clamp(1, CONNECTIONS_MAX)
+}
+
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Answers are small and awaited: none shall wait for the next one.
+                let _slower_without = stream.set_nodelay(true);
+                return stream;
+            }
+            Err(error) => {
+                warn!("cannot take a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
