@@ -2,7 +2,7 @@
 
 use crate::election::Moment;
 use rustix::time::{ClockId, clock_gettime};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(());
@@ -20,6 +20,11 @@ impl Clock {
             since_boot.tv_sec.try_into().expect("boot was not before boot"),
             since_boot.tv_nsec.try_into().expect("less than a second"),
         ))
+    }
+
+    /// The calendar's time, for people to read. It may jump: nothing is decided by it.
+    pub fn date(&self) -> SystemTime {
+        SystemTime::now()
     }
 
     /// Sleeps until the moment, or for ever if there is none.

@@ -2,8 +2,9 @@
 //! what may be asked over it.
 
 use crate::election::{Announcement, Member, Moment, Profile, SessionId, Standing, Ticket};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// What the driver lays out. Judge it at a moment; never keep the verdict.
@@ -13,6 +14,23 @@ pub struct Report {
     pub link: Link,
     /// When the driver last turned.
     pub turned_at: Moment,
+    pub chronicle: Arc<Chronicle>,
+}
+
+/// The last changes of what this member told, the newest at the end.
+#[derive(Clone, Debug, Default)]
+pub struct Chronicle(VecDeque<Change>);
+
+/// From here on, this is what was told.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The standing's index since this change.
+    pub index: u64,
+    pub at: SystemTime,
+    pub leader: Option<Announcement>,
+    pub is_self: bool,
+    /// What brought the change about, in words.
+    pub cause: String,
 }
 
 /// How we stand with ZooKeeper. For people to read: nothing is decided by it.
@@ -38,6 +56,22 @@ pub struct Entry {
     pub names: Option<Announcement>,
 }
 
+impl Chronicle {
+    /// Enough for a hundred terms with a time between them when nobody led.
+    const LONGEST: usize = 200;
+
+    pub fn push(&mut self, change: Change) {
+        if self.0.len() == Self::LONGEST {
+            self.0.pop_front();
+        }
+        self.0.push_back(change);
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Change> {
+        self.0.iter()
+    }
+}
+
 /// The driver's side.
 pub struct Back {
     pub report: watch::Sender<Report>,
@@ -53,7 +87,12 @@ pub struct Front {
 
 /// Sets up a desk with what is known before anything has happened.
 pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
-    let report = Report { standing: member.standing(), link: Link::default(), turned_at: now };
+    let report = Report {
+        standing: member.standing(),
+        link: Link::default(),
+        turned_at: now,
+        chronicle: Arc::default(),
+    };
     let (report_in, report_out) = watch::channel(report);
     let (ask, asked) = mpsc::channel(64);
     let back = Back { report: report_in, requests: asked };

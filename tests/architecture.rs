@@ -41,7 +41,7 @@ const LIVES_IN: &[(&str, &str)] = &[
     ("clap", "cli"),
     ("env::var", "cli"),
     ("fs::read_to_string", "cli"),
-    ("SystemTime", "nowhere"),
+    ("SystemTime::now", "clock"),
     ("Instant::now", "nowhere"),
 ];
 

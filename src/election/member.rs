@@ -555,6 +555,11 @@ impl Standing {
         self.index + u64::from(lapsed)
     }
 
+    /// The same, as far as the driver has seen.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
     pub fn profile(&self) -> &Arc<Profile> {
         &self.profile
     }

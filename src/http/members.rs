@@ -30,7 +30,7 @@ struct Member {
 }
 
 pub(super) async fn members(State(sight): State<Sight>) -> Result<Json<Members>, Problem> {
-    let unread = |why: String| Problem::unavailable("the line cannot be read", why);
+    let unread = |why: String| Problem::unavailable("line-unread", "the line cannot be read", why);
     let (answer, answered) = oneshot::channel();
     let asked = sight.desk.requests.try_send(Request::Members(answer));
     asked.map_err(|_| unread("too many ask at once".into()))?;

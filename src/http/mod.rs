@@ -4,10 +4,18 @@
 //! - `GET /is-leader`, `GET /is-follower`: 200 if so, 503 if not.
 //! - `GET /status`: everything this member knows of itself.
 //! - `GET /members`: the line, in order.
-//! - `GET /livez`, `GET /readyz`: for the supervisor.
+//! - `GET /history`: who led when.
+//! - `GET /events`: the same as `/leader`, pushed at each change.
+//! - `GET /`, `GET /sse`: what clients of leader-elector and its successors expect.
+//! - `GET /primary`, `/replica`, `/read-only`, `/health`: what load balancers ask Patroni.
+//! - `GET /livez`, `GET /healthz`, `GET /readyz`: for the supervisor.
 //!
 //! Errors are `application/problem+json` (RFC 9457).
 
+mod elector;
+mod events;
+mod health;
+mod history;
 mod members;
 mod problem;
 mod serve;
@@ -15,12 +23,20 @@ mod standing;
 
 use crate::clock::Clock;
 use crate::desk::Front;
+use crate::election::Moment;
 use axum::Router;
-use axum::http::{HeaderValue, Uri, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, Uri, header};
+use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::get;
+use health::patroni;
 use problem::Problem;
 pub use serve::serve;
+use standing::{Verdict, yes_or_no};
+use std::sync::Arc;
+use std::time::SystemTime;
+use tokio::sync::Semaphore;
 
 /// What things are called in this election.
 #[derive(Clone)]
@@ -34,23 +50,80 @@ struct Sight {
     desk: Front,
     clock: Clock,
     names: Names,
-    started_at: crate::election::Moment,
+    started: Started,
+    /// Places for those who wait for news.
+    waiting: Arc<Semaphore>,
+}
+
+/// As many streams and blocking queries as may be open at once.
+const WAITING_MAX: usize = 1536;
+
+pub(crate) const INDEX: HeaderName = HeaderName::from_static("x-bellwether-index");
+
+/// This life of the process.
+#[derive(Clone, Copy)]
+struct Started {
+    at: Moment,
+    date: SystemTime,
+    /// Different in each life, for entity tags.
+    boot: u32,
+}
+
+impl Started {
+    /// The index that is told: no index of a later life is one of an earlier.
+    fn index(self, index: u64) -> u64 {
+        let since_epoch = self.date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        since_epoch.as_secs() * 1000 + index
+    }
+
+    fn tag(self, index: u64) -> String {
+        format!("\"{:08x}-{index}\"", self.boot)
+    }
 }
 
 pub fn router(desk: Front, clock: Clock, names: Names) -> Router {
-    let started_at = clock.now();
+    let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
+    let waiting = Arc::new(Semaphore::new(WAITING_MAX));
+    let sight = Sight { desk, clock, names, started, waiting };
+    // HAProxy's `option httpchk` asks with OPTIONS, and reads the status.
+    let primary = get(patroni::primary).options(patroni::primary);
+    let replica = get(patroni::replica).options(patroni::replica);
+    let read_only = get(patroni::read_only).options(patroni::read_only);
+    let health = get(patroni::health).options(patroni::health);
     Router::new()
+        .route("/", get(elector::elector))
+        .route("/sse", get(events::sse))
+        .route("/events", get(events::events))
+        .route("/history", get(history::history))
+        .route("/primary", primary)
+        .route("/replica", replica)
+        .route("/read-only", read_only)
+        .route("/health", health)
+        .route("/healthz", get(health::livez))
         .route("/leader", get(standing::leader))
         .route("/is-leader", get(standing::is_leader))
         .route("/is-follower", get(standing::is_follower))
         .route("/status", get(standing::status))
-        .route("/livez", get(standing::livez))
-        .route("/readyz", get(standing::readyz))
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
         .route("/members", get(members::members))
         .fallback(async |uri: Uri| Problem::not_found(uri.path()))
         .method_not_allowed_fallback(async |uri: Uri| Problem::wrong_method(uri.path()))
+        .layer(axum::middleware::from_fn_with_state(sight.clone(), indexed))
         .layer(axum::middleware::map_response(never_stored))
-        .with_state(Sight { desk, clock, names, started_at })
+        .with_state(sight)
+}
+
+/// The index from before the answer was made: who waits for news since then misses none.
+async fn indexed(State(sight): State<Sight>, request: Request, next: Next) -> Response {
+    let index = sight.index(&sight.judge());
+    let mut response = next.run(request).await;
+    response.headers_mut().entry(INDEX).or_insert(HeaderValue::from(index));
+    response
+}
+
+fn date(at: SystemTime) -> String {
+    humantime::format_rfc3339_millis(at).to_string()
 }
 
 /// Who leads is old news the moment it is written.

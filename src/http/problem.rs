@@ -7,41 +7,55 @@ use serde::Serialize;
 
 pub(super) struct Problem {
     status: StatusCode,
+    /// The last part of its `type`: what programs may tell problems apart by.
+    kind: &'static str,
     title: &'static str,
     detail: String,
 }
 
 #[derive(Serialize)]
 struct Body {
-    r#type: &'static str,
+    r#type: String,
     title: &'static str,
     status: u16,
     detail: String,
 }
 
 impl Problem {
-    pub(super) fn unavailable(title: &'static str, detail: impl Into<String>) -> Self {
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, title, detail: detail.into() }
+    pub(super) fn unavailable(
+        kind: &'static str,
+        title: &'static str,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, kind, title, detail: detail.into() }
+    }
+
+    pub(super) fn bad_request(detail: String) -> Self {
+        let (status, kind) = (StatusCode::BAD_REQUEST, "bad-request");
+        Self { status, kind, title: "this makes no sense", detail }
     }
 
     pub(super) fn not_found(path: &str) -> Self {
         let detail = format!(
             "there is nothing at {path}: ask /leader, /is-leader, /is-follower, /status, \
-             /members, /livez or /readyz"
+             /members, /history, /events, /livez or /readyz"
         );
-        Self { status: StatusCode::NOT_FOUND, title: "no such path", detail }
+        let (status, kind) = (StatusCode::NOT_FOUND, "no-such-path");
+        Self { status, kind, title: "no such path", detail }
     }
 
     pub(super) fn wrong_method(path: &str) -> Self {
         let detail = format!("{path} answers the methods named in the Allow header");
-        Self { status: StatusCode::METHOD_NOT_ALLOWED, title: "wrong method", detail }
+        let (status, kind) = (StatusCode::METHOD_NOT_ALLOWED, "wrong-method");
+        Self { status, kind, title: "wrong method", detail }
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { status, title, detail } = self;
-        let body = Body { r#type: "about:blank", title, status: status.as_u16(), detail };
+        let Self { status, kind, title, detail } = self;
+        let r#type = format!("urn:bellwether:problem:{kind}");
+        let body = Body { r#type, title, status: status.as_u16(), detail };
         let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();
         let json = HeaderValue::from_static("application/problem+json");

@@ -5,18 +5,19 @@ use super::problem::Problem;
 use crate::desk::Report;
 use crate::election::{Announcement, Moment, Role};
 use axum::Json;
-use axum::extract::State;
-use axum::http::StatusCode;
-use serde::Serialize;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 
-/// The driver turns every second; after this long it is stuck.
-const STUCK_AFTER: Duration = Duration::from_secs(30);
-
+/// What `/leader` and the events tell.
 #[derive(Serialize)]
-pub(super) struct LeaderBody {
-    leader: Leader,
+pub(super) struct Body {
+    leader: Option<Leader>,
     is_self: bool,
     valid_for_ms: Option<u64>,
     index: u64,
@@ -67,28 +68,63 @@ struct SessionBody {
     problem: Option<String>,
 }
 
-#[derive(Serialize)]
-pub(super) struct Health {
-    status: &'static str,
-    reason: String,
-}
-
 /// A report, judged at one moment.
 pub(super) struct Verdict {
     pub(super) report: Report,
     pub(super) role: Role,
-    now: Moment,
+    pub(super) now: Moment,
 }
 
-pub(super) async fn leader(State(sight): State<Sight>) -> Result<Json<LeaderBody>, Problem> {
-    let verdict = sight.judge();
-    let Some(leader) = verdict.leader() else { return Err(verdict.nobody_leads()) };
-    Ok(Json(LeaderBody {
-        leader: sight.leader_body(leader),
-        is_self: verdict.leads(),
-        valid_for_ms: verdict.valid_for_ms(),
-        index: verdict.index(),
-    }))
+/// `?index=N` waits until there is news since `N`, for as long as `wait` says.
+#[derive(Deserialize)]
+pub(super) struct Wait {
+    index: Option<u64>,
+    wait: Option<String>,
+}
+
+const WAIT_DEFAULT: Duration = Duration::from_secs(300);
+const WAIT_MAX: Duration = Duration::from_secs(600);
+
+pub(super) async fn leader(
+    State(sight): State<Sight>,
+    wait: Result<Query<Wait>, QueryRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let Query(wait) = wait.map_err(|error| {
+        Problem::bad_request(format!("{}: write ?index=NUMBER&wait=30s", error.body_text()))
+    })?;
+    let verdict = match wait.index {
+        Some(seen) => sight.news_since(seen, wait.length()?).await?,
+        None => sight.judge(),
+    };
+    let index = sight.index(&verdict);
+    let mut response = if verdict.leader().is_some() {
+        let tag = sight.started.tag(index);
+        let known = headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+        let is_known = known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag));
+        let mut response = if is_known {
+            StatusCode::NOT_MODIFIED.into_response()
+        } else {
+            Json(sight.body(&verdict)).into_response()
+        };
+        let tag = HeaderValue::from_str(&tag).expect("a tag is visible ASCII");
+        response.headers_mut().insert(header::ETAG, tag);
+        response
+    } else {
+        verdict.nobody_leads().into_response()
+    };
+    response.headers_mut().insert(super::INDEX, HeaderValue::from(index));
+    Ok(response)
+}
+
+impl Wait {
+    fn length(&self) -> Result<Duration, Problem> {
+        let Some(written) = &self.wait else { return Ok(WAIT_DEFAULT) };
+        let length = humantime::parse_duration(written).map_err(|error| {
+            Problem::bad_request(format!("wait={written:?} is no duration ({error}): write 30s"))
+        })?;
+        Ok(length.min(WAIT_MAX))
+    }
 }
 
 pub(super) async fn is_leader(State(sight): State<Sight>) -> (StatusCode, Json<Is>) {
@@ -98,7 +134,7 @@ pub(super) async fn is_leader(State(sight): State<Sight>) -> (StatusCode, Json<I
 
 pub(super) async fn is_follower(State(sight): State<Sight>) -> (StatusCode, Json<Is>) {
     let verdict = sight.judge();
-    (yes_or_no(matches!(verdict.role, Role::Follower { .. })), Json(verdict.is()))
+    (yes_or_no(verdict.follows()), Json(verdict.is()))
 }
 
 pub(super) async fn status(State(sight): State<Sight>) -> Json<Status> {
@@ -122,31 +158,10 @@ pub(super) async fn status(State(sight): State<Sight>) -> Json<Status> {
             connected: link.connected,
             problem: link.problem.clone(),
         },
-        index: verdict.index(),
+        index: sight.index(&verdict),
         version: env!("CARGO_PKG_VERSION"),
-        uptime_ms: millis(verdict.now.since(sight.started_at)),
+        uptime_ms: millis(verdict.now.since(sight.started.at)),
     })
-}
-
-/// Sound as long as the election's loop turns, whether or not ZooKeeper is there.
-pub(super) async fn livez(State(sight): State<Sight>) -> (StatusCode, Json<Health>) {
-    let verdict = sight.judge();
-    let idle = verdict.now.since(verdict.report.turned_at);
-    let stuck = idle > STUCK_AFTER;
-    let reason = if stuck {
-        format!("the election's loop has not turned for {idle:?}")
-    } else {
-        "the election's loop turns".into()
-    };
-    (yes_or_no(!stuck), Json(Health { status: if stuck { "fail" } else { "pass" }, reason }))
-}
-
-/// Ready to answer: this member stands in the line and knows a leader, itself or another.
-pub(super) async fn readyz(State(sight): State<Sight>) -> (StatusCode, Json<Health>) {
-    let verdict = sight.judge();
-    let ready = verdict.report.standing.ticket().is_some() && verdict.leader().is_some();
-    let reason = verdict.reason();
-    (yes_or_no(ready), Json(Health { status: if ready { "pass" } else { "fail" }, reason }))
 }
 
 impl Sight {
@@ -155,6 +170,60 @@ impl Sight {
         let report = self.desk.report.borrow().clone();
         let now = self.clock.now();
         Verdict { role: report.standing.at(now), report, now }
+    }
+
+    /// Waits until the index is another than this one: at once if it comes from another life of
+    /// this process. `None` if this one ends.
+    pub(super) async fn changed_since(&self, seen: u64) -> Option<Verdict> {
+        let mut reports = self.desk.report.clone();
+        loop {
+            reports.mark_unchanged();
+            let verdict = self.judge();
+            if self.index(&verdict) != seen {
+                return Some(verdict);
+            }
+            // The end of a lease is a change of which nobody else tells.
+            let lease_end = match &verdict.role {
+                Role::Leader { left, .. } => Some(verdict.now.after(*left)),
+                Role::Candidate | Role::Follower { .. } | Role::Absent => None,
+            };
+            tokio::select! {
+                changed = reports.changed() => changed.ok()?,
+                () = self.clock.sleep_until(lease_end) => {}
+            }
+        }
+    }
+
+    async fn news_since(&self, seen: u64, wait: Duration) -> Result<Verdict, Problem> {
+        let _place = self.place()?;
+        let news = tokio::time::timeout(wait, self.changed_since(seen)).await;
+        Ok(news.ok().flatten().unwrap_or_else(|| self.judge()))
+    }
+
+    /// A place among those who wait for news.
+    pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let place = self.waiting.clone().try_acquire_owned();
+        place.map_err(|_| Problem::unavailable("too-many-wait", "too many wait", "more streams and blocking queries are open than this member serves: close some, or poll"))
+    }
+
+    pub(super) fn index(&self, verdict: &Verdict) -> u64 {
+        self.started.index(verdict.report.standing.index_at(verdict.now))
+    }
+
+    pub(super) fn body(&self, verdict: &Verdict) -> Body {
+        let index = self.index(verdict);
+        self.body_of(verdict.leader(), verdict.leads(), verdict.valid_for_ms(), index)
+    }
+
+    pub(super) fn body_of(
+        &self,
+        leader: Option<&Announcement>,
+        is_self: bool,
+        valid_for_ms: Option<u64>,
+        index: u64,
+    ) -> Body {
+        let leader = leader.map(|leader| self.leader_body(leader));
+        Body { leader, is_self, valid_for_ms, index }
     }
 
     fn leader_body(&self, announcement: &Announcement) -> Leader {
@@ -178,8 +247,12 @@ impl Verdict {
         }
     }
 
-    fn leads(&self) -> bool {
+    pub(super) fn leads(&self) -> bool {
         matches!(self.role, Role::Leader { .. })
+    }
+
+    pub(super) fn follows(&self) -> bool {
+        matches!(self.role, Role::Follower { .. })
     }
 
     fn valid_for_ms(&self) -> Option<u64> {
@@ -189,11 +262,7 @@ impl Verdict {
         }
     }
 
-    fn index(&self) -> u64 {
-        self.report.standing.index_at(self.now)
-    }
-
-    fn role_name(&self) -> &'static str {
+    pub(super) fn role_name(&self) -> &'static str {
         match self.role {
             Role::Leader { .. } => "leader",
             Role::Candidate => "candidate",
@@ -202,7 +271,7 @@ impl Verdict {
         }
     }
 
-    fn is(&self) -> Is {
+    pub(super) fn is(&self) -> Is {
         let leader = self.leader();
         Is {
             is_leader: self.leads(),
@@ -230,11 +299,11 @@ impl Verdict {
     }
 
     fn nobody_leads(&self) -> Problem {
-        Problem::unavailable("no leader is known", self.reason())
+        Problem::unavailable("no-leader", "no leader is known", self.reason())
     }
 }
 
-fn yes_or_no(yes: bool) -> StatusCode {
+pub(super) fn yes_or_no(yes: bool) -> StatusCode {
     if yes { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 

@@ -4,8 +4,8 @@ use super::keeper::Leftover;
 use super::session::Session;
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::desk::{Back, Entry, Link, Report, Request};
-use crate::election::{Action, Event, Member, Moment};
+use crate::desk::{Back, Change, Chronicle, Entry, Link, Report, Request};
+use crate::election::{Action, Event, Member, Moment, Role, Standing};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -39,12 +39,14 @@ pub async fn run(
     let mut leftover: Leftover = None;
     let mut roll = Roll::default();
     let mut actions = member.start();
+    let mut chronicle = Arc::<Chronicle>::default();
     let mut stopping = false;
     loop {
         let report = || Report {
             standing: member.standing(),
             link: describe(&member, link.borrow().clone()),
             turned_at: clock.now(),
+            chronicle: chronicle.clone(),
         };
         desk.report.send_replace(report());
         for action in actions.drain(..) {
@@ -103,8 +105,12 @@ pub async fn run(
                 | Event::HeadRead { .. }
                 | Event::PredecessorRead { .. }
         );
-        let was_refused = member.standing().is_refused();
-        actions = member.step(clock.now(), event);
+        let before = member.standing();
+        let now = clock.now();
+        actions = member.step(now, event);
+        if let Some(change) = change(&before, &member.standing(), now, &clock, &told) {
+            Arc::make_mut(&mut chronicle).push(change);
+        }
         let wants: Vec<_> = actions.iter().map(Action::to_string).collect();
         let wants = wants.join(", ");
         if routine && wants.len() < 20 {
@@ -114,7 +120,7 @@ pub async fn run(
         } else {
             info!("{told}  ->  {wants}");
         }
-        if member.standing().is_refused() && !was_refused {
+        if member.standing().is_refused() && !before.is_refused() {
             error!("{REFUSED}");
         }
     }
@@ -123,6 +129,31 @@ pub async fn run(
 const REFUSED: &str = "the session timeout that the servers grant leaves no useful lease, so this \
     member will not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat or \
     zookeeper.tick_time";
+
+/// What is told from now on, if it is not what was told before.
+fn change(
+    before: &Standing,
+    after: &Standing,
+    now: Moment,
+    clock: &Clock,
+    cause: &str,
+) -> Option<Change> {
+    if before.index() == after.index() {
+        return None;
+    }
+    let (leader, is_self) = match after.at(now) {
+        Role::Leader { announcement, .. } => (Some(announcement), true),
+        Role::Follower { heard } => (heard, false),
+        Role::Candidate | Role::Absent => (None, false),
+    };
+    Some(Change {
+        index: after.index(),
+        at: clock.date(),
+        leader,
+        is_self,
+        cause: cause.to_owned(),
+    })
+}
 
 fn describe(member: &Member, link: Link) -> Link {
     if member.standing().is_refused() {

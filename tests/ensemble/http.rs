@@ -10,6 +10,7 @@ use crate::{
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -133,7 +134,7 @@ fn unknown_paths_and_wrong_methods_are_problems() {
     let servers = Servers::standalone();
     let [member] = in_line(&Setup::of(&servers), ["a"]);
 
-    for path in ["/", "/leaders", "/leader/x", "/favicon.ico"] {
+    for path in ["/leaders", "/leader/x", "/favicon.ico"] {
         problem(&member.get(path), 404);
     }
     for path in PATHS {
@@ -156,12 +157,19 @@ fn while_no_leader_is_known_the_answers_are_problems() {
     let member = Setup::of(&servers).start("a");
 
     problem(&member.get("/leader"), 503);
-    for path in ["/is-leader", "/is-follower", "/readyz"] {
+    for path in ["/is-leader", "/is-follower", "/primary", "/replica", "/read-only", "/health"] {
         let answer = member.get(path);
         assert_eq!(answer.status, 503, "{path}: {answer:?}");
         answer.json();
     }
-    assert_eq!(member.get("/livez").status, 200);
+    let unready = member.get("/readyz");
+    assert_eq!((unready.status, unready.header("retry-after")), (503, "1"));
+    assert!(unready.body.starts_with("[-]line failed: not in the line"), "{}", unready.body);
+    assert!(unready.body.ends_with("readyz check failed\n"), "{}", unready.body);
+    let (live, told) = (member.get("/livez"), member.get("/livez?verbose"));
+    assert_eq!((live.status, &*live.body), (200, "ok"));
+    assert_eq!(told.body, "[+]loop ok: the election's loop turns\nlivez check passed\n");
+    assert_eq!(ok(&member, "/")["name"], "", "never null: clients compare it with their name");
     let status = ok(&member, "/status");
     assert_eq!(status["role"], "absent");
     for unknown in ["znode", "sequence", "token", "predecessor", "leader", "valid_for_ms"] {
@@ -259,6 +267,136 @@ fn zookeeper_is_asked_for_the_line_at_most_once_a_second_however_many_ask() {
     let allowed = seconds * (3 + 10) + 3;
     assert!(allowed < ASKED, "too slow to tell: {seconds} s");
     assert!(after - before <= allowed, "{} requests in {seconds} s", after - before);
+}
+
+/// What clients of Kubernetes' leader-elector, nais/elector and k8s-elector parse.
+#[test]
+fn the_bodies_of_other_electors() {
+    let servers = Servers::standalone();
+    let [leader, follower] = in_line(&Setup::of(&servers), ["a", "b"]);
+    agreed([&leader, &follower]);
+
+    for (member, is_leader) in [(&leader, true), (&follower, false)] {
+        let told = ok(member, "/");
+        let fields = ["is_leader", "last_update", "leader", "name", "node", "timestamp"];
+        assert_eq!(keys(&told), fields);
+        assert_eq!((&told["name"], &told["leader"]), (&json!("a"), &json!("a")));
+        assert_eq!((&told["node"], &told["is_leader"]), (&json!(member.id), &json!(is_leader)));
+        for (path, so) in [
+            ("/primary", is_leader),
+            ("/replica", !is_leader),
+            ("/read-only", true),
+            ("/health", true),
+        ] {
+            for method in ["GET", "HEAD", "OPTIONS"] {
+                let status = member.request(method, path).status;
+                assert_eq!(status, if so { 200 } else { 503 }, "{method} {path} of {}", member.id);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_blocking_query_answers_when_there_is_news_and_not_before() {
+    let servers = Servers::standalone();
+    let [mut leader, follower] = in_line(&Setup::of(&servers), ["a", "b"]);
+    agreed([&leader, &follower]);
+
+    let now = follower.get("/leader");
+    let index = now.header("x-bellwether-index").to_owned();
+    assert_eq!(now.json()["index"].to_string(), index);
+    let start = Instant::now();
+    let same = follower.get(&format!("/leader?index={index}&wait=700ms"));
+    assert!(start.elapsed() >= Duration::from_millis(700), "it waits");
+    assert_eq!(same.json(), now.json());
+    let other_life = follower.get("/leader?index=7&wait=1m");
+    assert_eq!(other_life.json(), now.json(), "an index of another life is answered at once");
+
+    let news = thread::scope(|scope| {
+        let asking = scope.spawn(|| follower.get(&format!("/leader?index={index}&wait=20s")));
+        leader.signal("TERM");
+        leader.wait();
+        asking.join().expect("it is answered")
+    });
+    assert!(news.header("x-bellwether-index") > &*index, "{news:?}");
+    for wrong in ["?index=x", "?index=-1", "?index=1&wait=soon"] {
+        problem(&follower.get(&format!("/leader{wrong}")), 400);
+    }
+}
+
+#[test]
+fn an_answer_that_is_known_already_is_not_sent_again() {
+    let servers = Servers::standalone();
+    let [member] = in_line(&Setup::of(&servers), ["a"]);
+
+    let tag = member.get("/leader").header("etag").to_owned();
+    let known = member.get_with("/leader", ("if-none-match", &tag));
+    assert_eq!((known.status, &*known.body, known.header("etag")), (304, "", &*tag));
+    let unknown = member.get_with("/leader", ("if-none-match", "\"0-0\""));
+    assert_eq!(unknown.status, 200);
+}
+
+#[test]
+fn events_tell_the_state_and_then_each_change() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers);
+    let [mut first, second] = in_line(&setup, ["a", "b"]);
+    agreed([&first, &second]);
+    let mut of_leader = first.stream("/events");
+    let mut of_follower = second.stream("/events");
+    let mut unnamed = second.stream("/sse");
+    assert_eq!(of_leader.event().name, "state");
+    let state = of_follower.event();
+    assert_eq!((&*state.name, &state.data["leader"]["id"]), ("state", &json!("a")));
+    assert_eq!(state.id, state.data["index"].to_string());
+    assert_eq!(unnamed.event().data["name"], "a");
+
+    first.signal("TERM");
+    first.wait();
+
+    assert_eq!(of_leader.event().name, "lost-leadership");
+    assert!(of_leader.ended(), "a stream ends in order when its member leaves");
+    let mut became = of_follower.event();
+    if became.name == "leader-lost" {
+        became = of_follower.event();
+    }
+    assert_eq!((&*became.name, &became.data["is_self"]), ("became-leader", &json!(true)));
+    let mut told = unnamed.event();
+    if told.data["name"] == "" {
+        told = unnamed.event();
+    }
+    assert_eq!((&*told.name, &told.data["name"]), ("", &json!("b")));
+
+    // Whoever comes back is told what it missed, and then how it stands.
+    let mut again = second.stream_with("/events", ("last-event-id", &state.id));
+    let mut names: Vec<String> = vec![];
+    while names.last().is_none_or(|last| last != "state") {
+        names.push(again.event().name);
+    }
+    assert!(names.contains(&"became-leader".to_owned()), "{names:?}");
+
+    let terms = ok(&second, "/history")["terms"].clone();
+    let ids: Vec<_> = terms.as_array().expect("terms").iter().map(|term| &term["id"]).collect();
+    assert_eq!(ids, ["a", "b"]);
+    assert!(terms[0]["ended"].is_string() && terms[1]["to"].is_null(), "{terms}");
+}
+
+/// The end of a lease is told when it comes, not when ZooKeeper is back to say so.
+#[test]
+fn lost_leadership_is_told_at_the_end_of_the_lease() {
+    let mut servers = Servers::standalone();
+    let [member] = in_line(&Setup::of(&servers).short_sessions(), ["a"]);
+    agreed([&member]);
+    let mut events = member.stream("/events");
+    assert_eq!(events.event().name, "state");
+
+    servers.first().pause();
+    let start = Instant::now();
+    let lost = events.event();
+    let then = member.get("/is-leader").status;
+
+    assert_eq!((&*lost.name, then), ("lost-leadership", 503), "and the answers agree");
+    assert!(start.elapsed() < SHORT_SESSION, "{:?}", start.elapsed());
 }
 
 #[track_caller]

@@ -8,16 +8,15 @@ use crate::{
 };
 use serde_json::Value;
 use std::{
-    cell::OnceCell,
     env,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Lines},
     process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     thread,
     time::Duration,
 };
 use ureq::{
-    Agent,
+    Agent, BodyReader,
     http::{HeaderMap, Request},
 };
 
@@ -41,7 +40,7 @@ pub(crate) struct Member {
     host: Arc<Host>,
     process: Process,
     log: Arc<Mutex<String>>,
-    port: OnceCell<u16>,
+    port: OnceLock<u16>,
     agent: Agent,
 }
 
@@ -117,7 +116,7 @@ impl Setup {
             host: Arc::clone(host),
             process,
             log,
-            port: OnceCell::new(),
+            port: OnceLock::new(),
             agent: agent(),
         }
     }
@@ -142,6 +141,30 @@ impl Member {
             headers: response.headers().clone(),
             body: response.body_mut().read_to_string()?,
         })
+    }
+
+    pub(crate) fn get_with(&self, path: &str, header: (&str, &str)) -> Answer {
+        let uri = format!("http://127.0.0.1:{}{path}", self.port());
+        let request = Request::builder().uri(uri).header(header.0, header.1).body(());
+        let mut response = self.agent.run(request.expect("a request")).expect("an answer");
+        Answer {
+            status: response.status().as_u16(),
+            headers: response.headers().clone(),
+            body: response.body_mut().read_to_string().expect("a body of text"),
+        }
+    }
+
+    pub(crate) fn stream(&self, path: &str) -> Events {
+        self.stream_with(path, ("accept", "text/event-stream"))
+    }
+
+    pub(crate) fn stream_with(&self, path: &str, header: (&str, &str)) -> Events {
+        let uri = format!("http://127.0.0.1:{}{path}", self.port());
+        let request = Request::builder().uri(uri).header(header.0, header.1).body(());
+        let response = self.agent.run(request.expect("a request")).expect("an answer");
+        let (head, body) = response.into_parts();
+        assert_eq!(head.headers["content-type"], "text/event-stream");
+        Events { lines: BufReader::new(body.into_reader()).lines() }
     }
 
     pub(crate) fn status(&self) -> Value {
@@ -187,6 +210,41 @@ impl Member {
     /// Waits for the process to end, and tells how it ended and how long that took.
     pub(crate) fn wait(&mut self) -> (ExitStatus, Duration) {
         self.process.wait()
+    }
+}
+
+/// A stream of server-sent events, as an application reads it.
+pub(crate) struct Events {
+    lines: Lines<BufReader<BodyReader<'static>>>,
+}
+
+pub(crate) struct Event {
+    /// Empty if it has none.
+    pub(crate) name: String,
+    pub(crate) id: String,
+    pub(crate) data: Value,
+}
+
+impl Events {
+    /// The next event. Waits for no longer than any request.
+    pub(crate) fn event(&mut self) -> Event {
+        let mut event = Event { name: String::new(), id: String::new(), data: Value::Null };
+        loop {
+            let line = self.lines.next().expect("the stream goes on").expect("the stream is text");
+            match line.split_once(": ") {
+                Some(("event", name)) => event.name = name.to_owned(),
+                Some(("id", id)) => event.id = id.to_owned(),
+                Some(("data", data)) => {
+                    event.data = serde_json::from_str(data).expect("the data is JSON");
+                }
+                None if !event.data.is_null() => return event,
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    pub(crate) fn ended(&mut self) -> bool {
+        self.lines.all(|line| line.is_ok())
     }
 }
 

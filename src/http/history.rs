@@ -1,0 +1,59 @@
+//! Who led when, as far as this member has heard.
+
+use super::Sight;
+use crate::desk::{Change, Chronicle};
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+
+/// At most this many terms are told, the newest last.
+const TERMS: usize = 100;
+
+#[derive(Serialize)]
+pub(super) struct History {
+    terms: Vec<Term>,
+}
+
+#[derive(Serialize)]
+struct Term {
+    id: String,
+    token: u64,
+    is_self: bool,
+    /// When this member heard of it.
+    from: String,
+    to: Option<String>,
+    ended: Option<String>,
+}
+
+pub(super) async fn history(State(sight): State<Sight>) -> Json<History> {
+    let terms = terms(&sight.judge().report.chronicle);
+    let surplus = terms.len().saturating_sub(TERMS);
+    Json(History { terms: terms.into_iter().skip(surplus).collect() })
+}
+
+fn terms(chronicle: &Chronicle) -> Vec<Term> {
+    let mut terms: Vec<Term> = vec![];
+    let mut led_before = None;
+    for Change { at, leader, is_self, cause, .. } in chronicle.iter() {
+        let token = leader.as_ref().map(|leader| leader.ticket.token);
+        if token == led_before {
+            continue;
+        }
+        if let Some(last) = terms.last_mut().filter(|last| last.to.is_none()) {
+            last.to = Some(super::date(*at));
+            last.ended = Some(cause.clone());
+        }
+        if let Some(leader) = leader {
+            terms.push(Term {
+                id: leader.leader.id.to_string(),
+                token: leader.ticket.token.0,
+                is_self: *is_self,
+                from: super::date(*at),
+                to: None,
+                ended: None,
+            });
+        }
+        led_before = token;
+    }
+    terms
+}
