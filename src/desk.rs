@@ -42,9 +42,26 @@ pub struct Link {
     pub problem: Option<String>,
 }
 
+impl Link {
+    pub fn forget_session(&mut self) {
+        self.session = None;
+        self.connected = false;
+    }
+}
+
 /// What may be asked of the driver.
 pub enum Request {
     Members(oneshot::Sender<Result<Arc<[Entry]>, String>>),
+    /// Answered when it has been carried out.
+    Carry(Order, oneshot::Sender<()>),
+}
+
+/// What a member may be told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Resign,
+    Pause,
+    Unpause,
 }
 
 /// One member's znode, as it was read.

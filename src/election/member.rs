@@ -23,6 +23,8 @@ enum Phase {
     Away,
     /// The servers grant too short a session to lead in; we ask again later.
     Refused { until: Moment },
+    /// Out of the line until told otherwise.
+    Paused,
     /// A session, but no ticket.
     Arriving { session: Session },
     /// A ticket; whoever is ahead is not known yet.
@@ -126,7 +128,11 @@ impl Member {
             Beat::Sent(_) => None,
         };
         match &self.phase {
-            Phase::Away | Phase::Arriving { .. } | Phase::Looking { .. } | Phase::Gone => None,
+            Phase::Away
+            | Phase::Paused
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
+            | Phase::Gone => None,
             Phase::Refused { until } => Some(*until),
             Phase::Following { session, ticket, .. } | Phase::Claiming { session, ticket } => {
                 beat_due(session, ticket)
@@ -152,6 +158,7 @@ impl Member {
             }
             Phase::Away
             | Phase::Refused { .. }
+            | Phase::Paused
             | Phase::Arriving { .. }
             | Phase::Claiming { .. }
             | Phase::Gone => None,
@@ -179,6 +186,9 @@ impl Member {
             Event::HeadGone { head, sent_at } => self.miss_head(phase, head, sent_at, now),
             Event::Committed { sent_at } => self.lead(phase, sent_at, now),
             Event::Woke => self.wake(phase, now),
+            Event::Resign => Self::resign(phase),
+            Event::Pause => Self::pause(phase),
+            Event::Unpause => Self::unpause(phase),
             Event::Stop => (Phase::Gone, vec![Action::CloseSession]),
         }
     }
@@ -224,7 +234,7 @@ impl Member {
 
     fn lose_session(phase: Phase) -> Next {
         match phase {
-            Phase::Gone | Phase::Refused { .. } => stay(phase),
+            Phase::Gone | Phase::Paused | Phase::Refused { .. } => stay(phase),
             Phase::Away
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
@@ -258,6 +268,7 @@ impl Member {
             }
             Phase::Away
             | Phase::Refused { .. }
+            | Phase::Paused
             | Phase::Arriving { .. }
             | Phase::Claiming { .. }
             | Phase::Leading { .. }
@@ -345,6 +356,7 @@ impl Member {
             }
             phase @ (Phase::Away
             | Phase::Refused { .. }
+            | Phase::Paused
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Claiming { .. }
@@ -392,11 +404,33 @@ impl Member {
             }
             phase @ (Phase::Away
             | Phase::Refused { .. }
+            | Phase::Paused
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Following { .. }
             | Phase::Gone) => stay(phase),
         }
+    }
+
+    fn resign(phase: Phase) -> Next {
+        if matches!(phase, Phase::Leading { .. }) { give_up() } else { stay(phase) }
+    }
+
+    fn pause(phase: Phase) -> Next {
+        match phase {
+            Phase::Gone | Phase::Paused => stay(phase),
+            Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
+            | Phase::Following { .. }
+            | Phase::Claiming { .. }
+            | Phase::Leading { .. } => (Phase::Paused, vec![Action::CloseSession]),
+        }
+    }
+
+    fn unpause(phase: Phase) -> Next {
+        if phase == Phase::Paused { (Phase::Away, vec![Action::OpenSession]) } else { stay(phase) }
     }
 
     fn wake(&self, mut phase: Phase, now: Moment) -> Next {
@@ -432,6 +466,7 @@ impl Member {
             Phase::Claiming { .. } | Phase::Leading { .. } => Action::Renew { sent_at: now },
             Phase::Away
             | Phase::Refused { .. }
+            | Phase::Paused
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Gone => return stay(phase),
@@ -469,7 +504,7 @@ impl Phase {
             | Self::Following { session, .. }
             | Self::Claiming { session, .. }
             | Self::Leading { session, .. } => Some(session),
-            Self::Away | Self::Refused { .. } | Self::Gone => None,
+            Self::Away | Self::Refused { .. } | Self::Paused | Self::Gone => None,
         }
     }
 
@@ -479,7 +514,11 @@ impl Phase {
             | Self::Following { ticket, .. }
             | Self::Claiming { ticket, .. }
             | Self::Leading { ticket, .. } => Some(*ticket),
-            Self::Away | Self::Refused { .. } | Self::Arriving { .. } | Self::Gone => None,
+            Self::Away
+            | Self::Refused { .. }
+            | Self::Paused
+            | Self::Arriving { .. }
+            | Self::Gone => None,
         }
     }
 }
@@ -541,9 +580,11 @@ impl Standing {
             Phase::Looking { heard, .. } | Phase::Following { heard, .. } => {
                 Role::Follower { heard: heard.leader_besides(&self.profile) }
             }
-            Phase::Away | Phase::Refused { .. } | Phase::Arriving { .. } | Phase::Gone => {
-                Role::Absent
-            }
+            Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Paused
+            | Phase::Arriving { .. }
+            | Phase::Gone => Role::Absent,
         }
     }
 
@@ -573,6 +614,7 @@ impl Standing {
             Phase::Following { ahead, .. } => Some(ahead.predecessor),
             Phase::Away
             | Phase::Refused { .. }
+            | Phase::Paused
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Claiming { .. }
@@ -581,8 +623,18 @@ impl Standing {
         }
     }
 
+    /// Whether nobody stands ahead.
+    pub fn is_first(&self) -> bool {
+        matches!(self.phase, Phase::Claiming { .. } | Phase::Leading { .. })
+    }
+
     /// Whether the servers grant sessions too short to lead in.
     pub fn is_refused(&self) -> bool {
         matches!(self.phase, Phase::Refused { .. })
+    }
+
+    /// Whether this member was told to stay out of the line.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.phase, Phase::Paused)
     }
 }

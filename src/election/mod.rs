@@ -51,7 +51,13 @@ pub enum Event {
     Committed { sent_at: Moment },
     /// The moment asked for by [`Member::wake_at`] has come.
     Woke,
-    /// The operator wants this member out of the line.
+    /// The operator wants this leader to lead no more, and to stand at the tail.
+    Resign,
+    /// The operator wants this member out of the line until told otherwise.
+    Pause,
+    /// The operator wants it in the line again.
+    Unpause,
+    /// The operator wants this member out of the line, for good.
     Stop,
 }
 

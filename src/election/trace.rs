@@ -26,6 +26,9 @@ impl fmt::Display for Event {
             Self::HeadGone { head, .. } => write!(f, "the head, {head}, is gone"),
             Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),
             Self::Woke => f.write_str("woke"),
+            Self::Resign => f.write_str("told to resign"),
+            Self::Pause => f.write_str("told to pause"),
+            Self::Unpause => f.write_str("told to stand again"),
             Self::Stop => f.write_str("told to stop"),
         }
     }

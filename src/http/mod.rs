@@ -8,6 +8,7 @@
 //! - `GET /events`: the same as `/leader`, pushed at each change.
 //! - `GET /`, `GET /sse`: what clients of leader-elector and its successors expect.
 //! - `GET /primary`, `/replica`, `/read-only`, `/health`: what load balancers ask Patroni.
+//! - `POST /resign`, `/pause`, `/resume`, `/drain`: orders, with the header `X-Bellwether`.
 //! - `GET /livez`, `GET /healthz`, `GET /readyz`: for the supervisor.
 //!
 //! Errors are `application/problem+json` (RFC 9457).
@@ -17,6 +18,7 @@ mod events;
 mod health;
 mod history;
 mod members;
+mod orders;
 mod problem;
 mod serve;
 mod standing;
@@ -29,7 +31,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 use health::patroni;
 use problem::Problem;
 pub use serve::serve;
@@ -99,6 +101,10 @@ pub fn router(desk: Front, clock: Clock, names: Names) -> Router {
         .route("/replica", replica)
         .route("/read-only", read_only)
         .route("/health", health)
+        .route("/resign", post(orders::resign))
+        .route("/pause", post(orders::pause))
+        .route("/resume", post(orders::resume))
+        .route("/drain", post(orders::drain))
         .route("/healthz", get(health::livez))
         .route("/leader", get(standing::leader))
         .route("/is-leader", get(standing::is_leader))

@@ -35,6 +35,21 @@ impl Problem {
         Self { status, kind, title: "this makes no sense", detail }
     }
 
+    pub(super) fn conflict(
+        kind: &'static str,
+        title: &'static str,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self { status: StatusCode::CONFLICT, kind, title, detail: detail.into() }
+    }
+
+    pub(super) fn forbidden() -> Self {
+        let detail = "an order needs the header X-Bellwether, so that no web page can give one: \
+                      curl -X POST -H 'X-Bellwether: 1' ...";
+        let (status, kind) = (StatusCode::FORBIDDEN, "header-missing");
+        Self { status, kind, title: "an order without the header", detail: detail.into() }
+    }
+
     pub(super) fn not_found(path: &str) -> Self {
         let detail = format!(
             "there is nothing at {path}: ask /leader, /is-leader, /is-follower, /status, \

@@ -52,6 +52,8 @@ pub(super) struct Status {
     predecessor: Option<String>,
     leader: Option<Leader>,
     valid_for_ms: Option<u64>,
+    /// Whether it was told to stay out of the line.
+    paused: bool,
     session: SessionBody,
     index: u64,
     version: &'static str,
@@ -152,6 +154,7 @@ pub(super) async fn status(State(sight): State<Sight>) -> Json<Status> {
         predecessor: standing.predecessor().map(|predecessor| predecessor.name(prefix)),
         leader: verdict.leader().map(|leader| sight.leader_body(leader)),
         valid_for_ms: verdict.valid_for_ms(),
+        paused: standing.is_paused(),
         session: SessionBody {
             id: link.session.map(|(id, _)| id.to_string()),
             timeout_ms: link.session.map(|(_, timeout)| millis(timeout)),
@@ -291,6 +294,9 @@ impl Verdict {
             Role::Candidate => "first in the line, but no quorum has lately confirmed it".into(),
             Role::Follower { heard: Some(heard) } => format!("{} leads", heard.leader.id),
             Role::Follower { heard: None } => "in the line, but no leader is known yet".into(),
+            Role::Absent if self.report.standing.is_paused() => {
+                "not in the line: paused, until POST /resume".into()
+            }
             Role::Absent => match &self.report.link.problem {
                 Some(problem) => format!("not in the line: {problem}"),
                 None => "not in the line".into(),

@@ -4,7 +4,7 @@ use super::keeper::Leftover;
 use super::session::Session;
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::desk::{Back, Change, Chronicle, Entry, Link, Report, Request};
+use crate::desk::{Back, Change, Chronicle, Entry, Link, Order, Report, Request};
 use crate::election::{Action, Event, Member, Moment, Role, Standing};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,7 @@ pub async fn run(
     let mut roll = Roll::default();
     let mut actions = member.start();
     let mut chronicle = Arc::<Chronicle>::default();
+    let mut orders: Vec<oneshot::Sender<()>> = vec![];
     let mut stopping = false;
     loop {
         let report = || Report {
@@ -56,7 +57,7 @@ pub async fn run(
                         leftover = open.close().await;
                     }
                     roll.under_way = None;
-                    link_in.send_modify(|link| link.session = None);
+                    link_in.send_modify(Link::forget_session);
                 }
                 Action::OpenSession => {
                     // The one before has ended by itself if it is still here.
@@ -64,7 +65,7 @@ pub async fn run(
                         leftover = ended.close().await;
                     }
                     roll.under_way = None;
-                    link_in.send_modify(|link| link.session = None);
+                    link_in.send_modify(Link::forget_session);
                     let profile = member.standing().profile().clone();
                     let link = link_in.clone();
                     session = Some(Session::open(&settings, profile, clock, link, leftover.take()));
@@ -79,16 +80,28 @@ pub async fn run(
         if stopping {
             return leftover.is_none();
         }
+        for carried_out in orders.drain(..) {
+            let _nobody_waits = carried_out.send(());
+        }
         let event = tokio::select! {
             biased;
             _ = &mut stop, if !stopping => Event::Stop,
             event = heard(&mut session) => event,
             () = clock.sleep_until(member.wake_at()) => Event::Woke,
-            Some(request) = desk.requests.recv() => {
-                let Request::Members(answer) = request;
-                roll.ask(answer, &mut session, clock.now());
-                continue;
-            }
+            Some(request) = desk.requests.recv() => match request {
+                Request::Members(answer) => {
+                    roll.ask(answer, &mut session, clock.now());
+                    continue;
+                }
+                Request::Carry(order, answer) => {
+                    orders.push(answer);
+                    match order {
+                        Order::Resign => Event::Resign,
+                        Order::Pause => Event::Pause,
+                        Order::Unpause => Event::Unpause,
+                    }
+                }
+            },
             read = roll.read() => {
                 roll.answer(read, clock.now());
                 continue;

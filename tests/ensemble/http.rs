@@ -1,7 +1,7 @@
 //! What the application is told over HTTP, on every kind of member and at every moment.
 
 use crate::{
-    flock::{agreed, in_line, settled},
+    flock::{agreed, agreed_after, in_line, settled},
     member::{Answer, Member, SHORT_SESSION, Setup},
     observer::Observer,
     servers::{Servers, Settings},
@@ -44,6 +44,7 @@ fn every_endpoint_on_the_leader() {
             "id",
             "index",
             "leader",
+            "paused",
             "predecessor",
             "role",
             "sequence",
@@ -397,6 +398,49 @@ fn lost_leadership_is_told_at_the_end_of_the_lease() {
 
     assert_eq!((&*lost.name, then), ("lost-leadership", 503), "and the answers agree");
     assert!(start.elapsed() < SHORT_SESSION, "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_leader_that_resigns_goes_to_the_tail() {
+    let servers = Servers::standalone();
+    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let before = agreed([&first, &second]);
+
+    problem(&first.request("POST", "/resign"), 403);
+    problem(&second.post("/resign"), 409);
+    let resigned = first.post("/resign");
+
+    assert_eq!(resigned.status, 202, "{resigned:?}");
+    let place = resigned.json();
+    assert_eq!(place["predecessor"], "leader_0000000001", "{place}");
+    assert_eq!(place["znode"], "leader_0000000002", "{place}");
+    let after = agreed_after(&before, [&first, &second]);
+    assert_eq!(after.id, "b");
+    assert_eq!(agreed([&first, &second]), after);
+}
+
+#[test]
+fn a_paused_member_stays_out_of_the_line_until_it_is_told_to_resume() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let before = agreed([&first, &second]);
+
+    let paused = first.post("/pause");
+    assert_eq!((paused.status, &paused.json()["role"]), (200, &json!("absent")));
+    assert_eq!(observer.line("/election", "leader_").len(), 1, "gone when the answer comes");
+    agreed_after(&before, [&second]);
+    let status = first.status();
+    assert_eq!((&status["paused"], &status["role"]), (&json!(true), &json!("absent")));
+    assert!(first.get("/readyz").body.contains("paused"), "{:?}", first.get("/readyz"));
+    assert_eq!(first.get("/livez").status, 200);
+
+    assert_eq!(first.post("/resume").status, 202);
+    let after = agreed([&first, &second]);
+    assert_eq!((&*after.id, first.status()["paused"].as_bool()), ("b", Some(false)));
+
+    assert_eq!(second.post("/drain").status, 200);
+    assert_eq!(agreed_after(&after, [&first]).id, "a");
 }
 
 #[track_caller]

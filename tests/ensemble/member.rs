@@ -143,9 +143,19 @@ impl Member {
         })
     }
 
+    /// Gives an order.
+    pub(crate) fn post(&self, path: &str) -> Answer {
+        self.with_header("POST", path, ("x-bellwether", "1"))
+    }
+
     pub(crate) fn get_with(&self, path: &str, header: (&str, &str)) -> Answer {
+        self.with_header("GET", path, header)
+    }
+
+    fn with_header(&self, method: &str, path: &str, header: (&str, &str)) -> Answer {
         let uri = format!("http://127.0.0.1:{}{path}", self.port());
-        let request = Request::builder().uri(uri).header(header.0, header.1).body(());
+        let request =
+            Request::builder().method(method).uri(uri).header(header.0, header.1).body(());
         let mut response = self.agent.run(request.expect("a request")).expect("an answer");
         Answer {
             status: response.status().as_u16(),
