@@ -1,6 +1,9 @@
 //! The protocol told in examples: `tests/scenarios/*.txt`.
 //!
 //! If one fails, run with `REWRITE=1` and read the diff. Commit it only if you can say why.
+//!
+//! `play` goes on with the story of the case before it, unless it tells of what kind the world is;
+//! `anew` begins another story in the same kind of world.
 
 mod sim;
 
@@ -41,7 +44,11 @@ fn scenarios() {
         let mut rules = RULES;
         let mut world = World::new(&rules);
         file.run(|case| -> String {
-            assert_eq!(case.directive, "play", "no such directive");
+            match case.directive.as_str() {
+                "play" => {}
+                "anew" => world = World::new(&rules),
+                other => panic!("no such directive: {other}"),
+            }
             if !case.args.is_empty() {
                 rules = rules_of(&mut case.clone());
                 world = World::new(&rules);
@@ -84,14 +91,33 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
     world.tell(line.to_owned());
     let choice = match words[..] {
         [name, "joins"] => return world.join(String::leak(name.to_owned()), rules),
+        [name, "joins", "to", "step", "down"] => {
+            let policy = Policy { disconnect: Disconnect::StepDown, ..rules.policy };
+            let rules = Rules { policy, ..rules.clone() };
+            return world.join(String::leak(name.to_owned()), &rules);
+        }
+        // How they came there is told in `handover.txt`.
+        [ref names @ .., "stand", "in", "line"] => {
+            let story = world.trace.replace(vec![]);
+            for name in names {
+                world.join(String::leak((*name).to_owned()), rules);
+                world.settle(rules);
+            }
+            world.trace = story;
+            return;
+        }
+        [name, "gives", "its", "session", "up"] => return world.give_session_up(world.named(name)),
+        [name, "hears", "again:", ..] => {
+            let (_, said) = line.split_once("again: ").expect("what it hears");
+            return world.repeat(world.named(name), said);
+        }
+        ["the", "line"] => return world.tell_line(),
         ["settle"] => return world.settle(rules),
         ["standings"] => return world.tell_standings(),
-        [length, "pass"] => {
-            let end = world.now.after(span(length));
-            while world.now < end {
-                world.live(rules.tick, rules);
-            }
-            return;
+        [length, "pass"] => return pass(world, span(length), None, rules),
+        [length, "pass", "without", name] => {
+            let isolated = Some(world.named(name));
+            return pass(world, span(length), isolated, rules);
         }
         [length, "of", "silence"] => Choice::Tick(span(length)),
         [name, "is", "served"] => Choice::Serve(world.named(name)),
@@ -112,4 +138,11 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         _ => panic!("nobody knows how to play «{line}»"),
     };
     world.apply(choice, rules);
+}
+
+fn pass(world: &mut World, span: Duration, isolated: Option<usize>, rules: &Rules) {
+    let end = world.now.after(span);
+    while world.now < end {
+        world.live_without(isolated, rules.tick, rules);
+    }
 }

@@ -55,4 +55,23 @@ mod tests {
         assert_eq!(line.place_of(sequence(40)), behind);
         assert_eq!(line.place_of(sequence(4)), Place::Nowhere);
     }
+
+    /// As text, the first negative name would come before all others, and lead.
+    #[test]
+    fn t15_the_names_at_the_counters_end_keep_their_order_and_those_beyond_it_have_no_place() {
+        let names = [
+            "leader_-2147483647",
+            "leader_2147483647",
+            "leader_-2147483648",
+            "leader_2147483646",
+            "leader_0999999999",
+        ];
+        let line: Line =
+            names.iter().filter_map(|name| Sequence::of_name(name, "leader_")).collect();
+        let in_order = [999_999_999, 2_147_483_646, 2_147_483_647].map(sequence);
+        assert!(line.iter().eq(in_order), "{line}");
+        assert_eq!(line.place_of(in_order[0]), Place::First);
+        let behind = Place::Behind { predecessor: in_order[1], head: in_order[0] };
+        assert_eq!(line.place_of(in_order[2]), behind);
+    }
 }

@@ -79,6 +79,8 @@ pub struct World {
     pub led_backwards: bool,
     /// What members heard and wanted, in words; only where somebody reads it.
     pub trace: Option<Vec<String>>,
+    /// The events themselves, for whoever wants one heard again; as long as there is a trace.
+    heard: Vec<(usize, Event)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -200,6 +202,7 @@ impl World {
             misfortunes: 0,
             led_backwards: false,
             trace: None,
+            heard: vec![],
         };
         for name in ["a", "b", "c", "d", "e", "f", "g"].into_iter().take(rules.members) {
             world.join(name, rules);
@@ -400,6 +403,11 @@ impl World {
 
     /// A while in which everybody is well: timers fire, requests are answered.
     pub fn live(&mut self, span: Duration, rules: &Rules) {
+        self.live_without(None, span, rules);
+    }
+
+    /// The same, but for one whose network loses whatever it sends: its own timers do fire.
+    pub fn live_without(&mut self, isolated: Option<usize>, span: Duration, rules: &Rules) {
         self.apply(Choice::Tick(span), rules);
         for i in 0..self.members.len() {
             let due = self.members[i].core.wake_at().is_some_and(|at| at <= self.now);
@@ -407,13 +415,18 @@ impl World {
                 self.apply(Choice::Wake(i), rules);
             }
         }
-        self.settle(rules);
+        self.settle_without(isolated, rules);
     }
 
     /// Serves and delivers, member by member, until nothing is under way.
     pub fn settle(&mut self, rules: &Rules) {
+        self.settle_without(None, rules);
+    }
+
+    fn settle_without(&mut self, isolated: Option<usize>, rules: &Rules) {
         let idle = |m: &Process| m.crashed || m.requests.is_empty() && m.replies.is_empty();
-        while let Some(i) = self.members.iter().position(|m| !idle(m)) {
+        let busy = |(i, m): (usize, &Process)| Some(i) != isolated && !idle(m);
+        while let Some(i) = self.members.iter().enumerate().position(busy) {
             for _ in 0..self.members[i].requests.len() {
                 self.apply(Choice::ServeSlowly(i), rules);
             }
@@ -423,8 +436,30 @@ impl World {
         }
     }
 
+    /// The youngest of that name: the others were processes before it.
     pub fn named(&self, name: &str) -> usize {
-        self.members.iter().position(|m| m.name == name).expect("a member of that name")
+        self.members.iter().rposition(|m| m.name == name).expect("a member of that name")
+    }
+
+    /// A reply that comes twice, or late: the event that said just this reaches the member again.
+    pub fn repeat(&mut self, i: usize, said: &str) {
+        let mut heard = self.heard.iter().rev();
+        let event = heard.find(|(who, event)| *who == i && event.to_string() == said);
+        let (_, event) = event.expect("something that it has heard").clone();
+        self.step(i, event);
+    }
+
+    /// As the room `zk` does when no server was reached for as long as the session lasts. The
+    /// servers may keep it for longer.
+    pub fn give_session_up(&mut self, i: usize) {
+        self.members[i].forget_session();
+        self.step(i, Event::SessionLost);
+    }
+
+    pub fn tell_line(&mut self) {
+        for (sequence, Znode { owner, token, .. }) in self.server.tickets.clone() {
+            self.tell(format!("  {sequence} of session {owner}, token {token}"));
+        }
     }
 
     pub fn tell(&mut self, line: String) {
@@ -544,6 +579,9 @@ impl World {
 
     fn step(&mut self, i: usize, event: Event) {
         let said = self.trace.is_some().then(|| event.to_string());
+        if self.trace.is_some() {
+            self.heard.push((i, event.clone()));
+        }
         let actions = self.members[i].core.step(self.now, event);
         if let (Some(trace), Some(said)) = (&mut self.trace, said) {
             let wants: Vec<_> = actions.iter().map(Action::to_string).collect();
