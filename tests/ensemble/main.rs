@@ -12,6 +12,7 @@ mod http;
 mod leaving;
 mod partitions;
 mod places;
+mod races;
 mod soak;
 mod strangers;
 
@@ -24,6 +25,7 @@ mod member;
 mod network;
 mod observer;
 mod process;
+mod refuser;
 mod sampler;
 mod servers;
 mod stage;

@@ -30,6 +30,8 @@ pub(crate) struct Settings {
     pub(crate) tick: Duration,
     pub(crate) min_session_timeout: Duration,
     pub(crate) max_session_timeout: Duration,
+    /// How often a server looks for containers that nobody is in any more.
+    pub(crate) container_check: Duration,
 }
 
 impl Default for Settings {
@@ -39,6 +41,7 @@ impl Default for Settings {
             tick: TICK,
             min_session_timeout: 2 * TICK,
             max_session_timeout: Duration::from_secs(20),
+            container_check: Duration::from_secs(60),
         }
     }
 }
@@ -52,6 +55,7 @@ pub(crate) struct Server {
     host: Arc<Host>,
     port: u16,
     home: PathBuf,
+    container_check: Duration,
     process: Option<Process>,
 }
 
@@ -95,8 +99,13 @@ impl Servers {
                 fs::create_dir_all(directory.join("data")).expect("a directory for the data");
                 fs::write(directory.join("data/myid"), n.to_string()).expect("myid is written");
                 let [port, ..] = peers[n].ports;
-                let server =
-                    Server { host: Arc::clone(host), port, home: directory, process: None };
+                let server = Server {
+                    host: Arc::clone(host),
+                    port,
+                    home: directory,
+                    container_check: settings.container_check,
+                    process: None,
+                };
                 fs::write(server.file("zoo.cfg"), server.config(settings, &peers))
                     .expect("zoo.cfg is written");
                 server
@@ -192,6 +201,7 @@ impl Server {
             .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
             .arg(format!("-Dorg.slf4j.simpleLogger.logFile={}", log.display()))
             .arg("-Dzookeeper.admin.enableServer=false")
+            .arg(format!("-Dznode.container.checkIntervalMs={}", self.container_check.as_millis()))
             // A server that waits alone asks again soon, not after up to a minute.
             .arg("-Dzookeeper.fastleader.maxNotificationInterval=1000")
             .args(["-cp", CLASSPATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])

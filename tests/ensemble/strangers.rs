@@ -16,7 +16,7 @@ const HUGE: usize = 900_000;
 const BINARY: &[u8] = &[0x00, 0xff, 0xfe, b'{', 0x80, b'\n', 0x00];
 
 #[test]
-fn strangers_in_the_parent_are_no_members() {
+fn t18_strangers_in_the_parent_are_no_members() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     observer.make_path("/election");

@@ -445,8 +445,10 @@ impl World {
     pub fn repeat(&mut self, i: usize, said: &str) {
         let mut heard = self.heard.iter().rev();
         let event = heard.find(|(who, event)| *who == i && event.to_string() == said);
-        let (_, event) = event.expect("something that it has heard").clone();
-        self.step(i, event);
+        match event.cloned() {
+            Some((_, event)) => self.step(i, event),
+            None => self.tell("  which it never heard".into()),
+        }
     }
 
     /// As the room `zk` does when no server was reached for as long as the session lasts. The
