@@ -382,7 +382,7 @@ fn events_tell_the_state_and_then_each_change() {
     assert!(terms[0]["ended"].is_string() && terms[1]["to"].is_null(), "{terms}");
 }
 
-/// The end of a lease is told when it comes, not when ZooKeeper is back to say so.
+/// The end of a lease is told when it comes, not when ZooKeeper is back to say so. (T13)
 #[test]
 fn lost_leadership_is_told_at_the_end_of_the_lease() {
     let mut servers = Servers::standalone();
