@@ -5,6 +5,7 @@ use crate::{
     expire::expire,
     flock::{agreed, has_role, in_line, ready, settled},
     member::{LONG_SESSION, Member, Setup},
+    network::Network,
     observer::{Observer, Znode},
     refuser::Refuser,
     servers::{Servers, Settings},
@@ -53,6 +54,35 @@ fn t08_the_path_is_removed_while_a_member_is_away() {
 
     let (after, _) = settled(&members, &observer);
     assert!(after.token > before.token, "{after:?} after {before:?}");
+}
+
+/// On a slow network the create is still under way when the member is told to stop.
+#[test]
+fn t09_who_is_told_to_stop_while_its_create_is_under_way_leaves_no_znode() {
+    let mut network = Network::new(1, 1);
+    let mut servers = Servers::prepared_on(&network.servers, &Settings::default());
+    servers.start();
+    let observer = Observer::of(&servers);
+    observer.make_path("/election");
+    network.slow_down(Duration::from_millis(150), 0);
+
+    // A busy machine may stop it before it has sent anything.
+    for _ in 0..5 {
+        let mut member = Setup::of(&servers).start_on(&network.members[0], "a");
+        eventually("it draws a ticket", || match member.log() {
+            log if log.contains("draw a ticket") => Ok(()),
+            log => Err(log),
+        });
+        member.signal("TERM");
+        member.wait();
+        let parent = observer.znode("/election").expect("somebody made it");
+        assert_eq!(parent.stat.num_children, 0, "{}", member.log());
+        if parent.stat.cversion > 0 {
+            assert!(!member.log().contains("drew ticket"), "{}", member.log());
+            return;
+        }
+    }
+    panic!("no create reached the server");
 }
 
 /// Every error, once in answer to each kind of request.
