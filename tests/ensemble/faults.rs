@@ -9,7 +9,11 @@ use crate::{
     servers::{Servers, Settings},
     wait::{eventually, throughout},
 };
-use std::time::{Duration, Instant};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
 
 #[test]
 fn a_rolling_restart_of_all_three_servers() {
@@ -132,6 +136,37 @@ fn t23_a_leader_that_slept_through_its_session_wakes_as_no_leader() {
     assert_eq!(first.get("/is-leader").status, 503);
     assert_eq!(new.id, "b");
     assert!(new.token > old.token);
+    assert_eq!(agreed([&first, &second]), new);
+}
+
+#[test]
+fn t23_what_was_asked_of_a_leader_while_it_slept_is_answered_as_of_its_waking() {
+    let servers = Servers::standalone();
+    let [first, second] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let old = agreed([&first, &second]);
+
+    first.signal("STOP");
+    let asked: Vec<TcpStream> = ["/is-leader", "/leader", "/status"]
+        .into_iter()
+        .cycle()
+        .take(12)
+        .map(|path| {
+            let mut stream = TcpStream::connect(("127.0.0.1", first.port())).expect("it listens");
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                .expect("the kernel takes it");
+            stream
+        })
+        .collect();
+    let new = agreed_after(&old, [&second]);
+    first.signal("CONT");
+
+    for mut stream in asked {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        assert!(answer.starts_with("HTTP/1.1 "), "{answer:?}");
+        let claims = ["\"is_leader\":true", "\"is_self\":true", "\"role\":\"leader\""];
+        assert!(!claims.iter().any(|claim| answer.contains(claim)), "{answer}");
+    }
     assert_eq!(agreed([&first, &second]), new);
 }
 

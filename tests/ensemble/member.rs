@@ -30,7 +30,8 @@ pub(crate) const SHORT_SESSION: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct Setup {
     zookeeper: String,
-    program: String,
+    /// The program, behind those that are to run it.
+    command: Vec<String>,
     session_timeout: Duration,
     arguments: Vec<String>,
 }
@@ -60,7 +61,7 @@ impl Setup {
     pub(crate) fn at(connect_string: String) -> Self {
         Self {
             zookeeper: connect_string,
-            program: env!("CARGO_BIN_EXE_bellwether").to_owned(),
+            command: vec![env!("CARGO_BIN_EXE_bellwether").to_owned()],
             session_timeout: LONG_SESSION,
             arguments: Vec::new(),
         }
@@ -68,7 +69,13 @@ impl Setup {
 
     /// Another build of the binary than the one cargo made for this test.
     pub(crate) fn program(self, program: String) -> Self {
-        Self { program, ..self }
+        Self { command: vec![program], ..self }
+    }
+
+    /// By way of another program, which becomes this one in the end.
+    pub(crate) fn run_by(mut self, other: &[&str]) -> Self {
+        self.command.splice(0..0, other.iter().map(|&word| word.to_owned()));
+        self
     }
 
     pub(crate) fn short_sessions(self) -> Self {
@@ -86,8 +93,9 @@ impl Setup {
     }
 
     pub(crate) fn start_on(&self, host: &Arc<Host>, id: &str) -> Member {
-        let mut command = tied_to_this_thread(&self.program);
+        let mut command = tied_to_this_thread(&self.command[0]);
         command
+            .args(&self.command[1..])
             .args(["run", "--id", id, "--listen", "127.0.0.1:0", "--zookeeper", &self.zookeeper])
             .args(["--session-timeout", &format!("{}ms", self.session_timeout.as_millis())])
             .args(["--tick-time", &format!("{}ms", TICK.as_millis())])

@@ -103,6 +103,15 @@ impl Network {
         self.cut_one_way(others, ones);
     }
 
+    /// Takes a host off the switch: from now on it has no route to anywhere.
+    pub(crate) fn unplug(&self, host: &Host) {
+        host.inside(|| ip("link set eth0 down\n"));
+    }
+
+    pub(crate) fn plug_in(&self, host: &Host) {
+        host.inside(|| ip("link set eth0 up\n"));
+    }
+
     /// Whatever passes between servers and members takes so long each way, and a part of it is lost.
     pub(crate) fn slow_down(&mut self, each_way: Duration, lost_percent: u8) {
         nft(&format!(
