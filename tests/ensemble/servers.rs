@@ -147,6 +147,12 @@ impl Servers {
 }
 
 impl Server {
+    /// Makes it believe that all of this happened before its first start.
+    pub(crate) fn give_a_past(&self, log: &[u8]) {
+        fs::create_dir_all(self.file("data/version-2")).expect("a directory for the log");
+        fs::write(self.file("data/version-2/log.1"), log).expect("the log is written");
+    }
+
     /// Starts it, the first time or again on the same port and data, and returns when it serves.
     pub(crate) fn start(&mut self) {
         self.launch();
@@ -204,6 +210,8 @@ impl Server {
             .arg(format!("-Dznode.container.checkIntervalMs={}", self.container_check.as_millis()))
             // A server that waits alone asks again soon, not after up to a minute.
             .arg("-Dzookeeper.fastleader.maxNotificationInterval=1000")
+            // It may have been given a past, which is a log without a snapshot.
+            .arg("-Dzookeeper.snapshot.trust.empty=true")
             .args(["-cp", CLASSPATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
             .arg(self.file("zoo.cfg"))
             .stderr(Stdio::null());

@@ -1,0 +1,126 @@
+//! The end of ZooKeeper's sequence counter, which sticks at 2147483647: beyond it names repeat, or turn
+//! negative and sort before everybody's.
+
+use crate::{
+    flock::{agreed, has_role, in_line, settled},
+    member::{Member, Setup},
+    observer::Observer,
+    sampler::Sampler,
+    servers::{Servers, Settings},
+    wait::{eventually, throughout},
+};
+use serde_json::Value;
+use std::time::Duration;
+
+const END: i32 = i32::MAX;
+
+#[test]
+fn t15_who_meets_the_end_of_the_counter_does_not_lead_and_says_so() {
+    let mut servers = Servers::prepared(&Settings::default());
+    servers.first().give_a_past(&past("/election", END));
+    servers.start();
+    let observer = Observer::of(&servers);
+    let setup = Setup::of(&servers);
+    let [mut first] = in_line(&setup, ["a"]);
+    let (old, _) = settled([&first], &observer);
+    assert_eq!(old.znode, "leader_2147483647");
+    assert!(first.log().contains("the sequence counter nears its end"), "{}", first.log());
+    let sampler = Sampler::of([&first]);
+
+    // They come at once: those whose creates overlap get negative numbers, the others none.
+    servers.first().pause();
+    let others = ["b", "c", "d", "e"].map(|id| setup.start(id));
+    others.iter().for_each(|member| sampler.also(member));
+    servers.first().resume();
+    eventually("each of them says so", || others.iter().try_for_each(refused));
+    throughout("the first leads on, and nobody else", Duration::from_secs(1), || {
+        others.iter().try_for_each(refused)?;
+        let named = agreed([&first]);
+        if named == old { Ok(()) } else { Err(format!("{named:?}")) }
+    });
+    eventually("no negative number is left", || match observer.znode("/election") {
+        Some(parent) if parent.stat.num_children == 1 => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    sampler.saw_one_leader_at_a_time();
+
+    first.signal("TERM");
+    first.wait();
+    observer.delete("/election");
+
+    let (new, line) = settled(&others, &observer);
+    assert!(new.token > old.token, "{new:?} after {old:?}");
+    assert!(line.iter().all(|znode| znode.name.starts_with("leader_000000000")), "{line:?}");
+    for member in &others {
+        assert_eq!(member.status()["session"]["problem"], Value::Null, "all is well again");
+    }
+    sampler.saw_one_leader_at_a_time();
+}
+
+#[test]
+fn a_million_joins_before_the_end_nobody_is_warned_yet() {
+    let mut servers = Servers::prepared(&Settings::default());
+    servers.first().give_a_past(&past("/election", END - 1_000_000));
+    servers.start();
+    let observer = Observer::of(&servers);
+
+    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+
+    let (_, line) = settled([&first, &second], &observer);
+    let names = line.iter().map(|znode| &*znode.name);
+    assert!(names.eq(["leader_2146483647", "leader_2146483648"]), "{line:?}");
+    let warned = [&first, &second].map(|member| member.log().contains("nears its end"));
+    assert_eq!(warned, [false, true]);
+}
+
+fn refused(member: &Member) -> Result<(), String> {
+    has_role(member, "absent")?;
+    let status = member.status();
+    let problem = status["session"]["problem"].as_str().unwrap_or_default();
+    let told = "the sequence counter of /election is at its end";
+    let said = problem.contains(told) && member.log().contains(told);
+    if said { Ok(()) } else { Err(format!("{}: {status}", member.id)) }
+}
+
+/// A server's transaction log in which the next sequential znode below this path gets this number.
+///
+/// No client can set the counter, but a create in the log tells it: the parent takes on its number if that is
+/// larger than its own.
+fn past(parent: &str, counter: i32) -> Vec<u8> {
+    const CREATE: i32 = 1;
+    const DELETE: i32 = 2;
+    let text = |text: &str| {
+        let length = i32::try_from(text.len()).expect("a short text");
+        [&length.to_be_bytes(), text.as_bytes()].concat()
+    };
+    let anyone = [&[0, 0, 0, 1, 0, 0, 0, 31][..], &text("world"), &text("anyone")].concat();
+    let create = |path: &str, counter: i32| {
+        [&*text(path), &[0; 4], &anyone, &[0], &counter.to_be_bytes()].concat()
+    };
+    let seed = format!("{parent}/seed");
+    let entries =
+        [(CREATE, create(parent, 1)), (CREATE, create(&seed, counter)), (DELETE, text(&seed))];
+
+    // The format's name, its version and the database's number.
+    let mut log = [&b"ZKLG"[..], &2_i32.to_be_bytes(), &0_i64.to_be_bytes()].concat();
+    for (zxid, (kind, change)) in (1_i64..).zip(&entries) {
+        // By session 0 with its request 0, at the beginning of time.
+        let head = [&[0; 12][..], &zxid.to_be_bytes(), &[0; 8], &kind.to_be_bytes()].concat();
+        let entry = [&*head, change].concat();
+        log.extend(i64::from(adler32(&entry)).to_be_bytes());
+        log.extend(i32::try_from(entry.len()).expect("a short entry").to_be_bytes());
+        log.extend(entry);
+        log.push(b'B');
+    }
+    log.extend([0; 64]);
+    log
+}
+
+fn adler32(bytes: &[u8]) -> u32 {
+    let step = |(a, b): (u32, u32), byte: &u8| {
+        let a = (a + u32::from(*byte)) % 65_521;
+        (a, (a + b) % 65_521)
+    };
+    let (a, b) = bytes.iter().fold((1, 0), step);
+    b << 16 | a
+}
