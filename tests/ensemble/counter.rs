@@ -5,6 +5,7 @@ use crate::{
     flock::{agreed, has_role, in_line, settled},
     member::{Member, Setup},
     observer::Observer,
+    proxy::{Mode, Proxy},
     sampler::Sampler,
     servers::{Servers, Settings},
     wait::{eventually, throughout},
@@ -20,25 +21,27 @@ fn t15_who_meets_the_end_of_the_counter_does_not_lead_and_says_so() {
     servers.first().give_a_past(&past("/election", END));
     servers.start();
     let observer = Observer::of(&servers);
-    let setup = Setup::of(&servers);
-    let [mut first] = in_line(&setup, ["a"]);
+    let proxy = Proxy::before(servers.first());
+    let setup = Setup::at(proxy.address());
+
+    // One gets the last number; of the others' creates, those that overlap with its get negative numbers.
+    proxy.set(Mode::Gathers(3));
+    let mut members = Vec::from(["a", "b", "c", "d"].map(|id| setup.start(id)));
+    let sampler = Sampler::of(&members);
+    let leads = |member: &Member| has_role(member, "leader").is_ok();
+    let place =
+        eventually("one of them leads", || members.iter().position(leads).ok_or_else(String::new));
+    let mut first = members.remove(place);
+    eventually("the others say what is wrong", || members.iter().try_for_each(refused));
     let (old, _) = settled([&first], &observer);
     assert_eq!(old.znode, "leader_2147483647");
     assert!(first.log().contains("the sequence counter nears its end"), "{}", first.log());
-    let sampler = Sampler::of([&first]);
-
-    // They come at once: those whose creates overlap get negative numbers, the others none.
-    servers.first().pause();
-    let others = ["b", "c", "d", "e"].map(|id| setup.start(id));
-    others.iter().for_each(|member| sampler.also(member));
-    servers.first().resume();
-    eventually("each of them says so", || others.iter().try_for_each(refused));
-    throughout("the first leads on, and nobody else", Duration::from_secs(1), || {
-        others.iter().try_for_each(refused)?;
+    throughout("it leads on, and nobody else", Duration::from_secs(1), || {
+        members.iter().try_for_each(refused)?;
         let named = agreed([&first]);
         if named == old { Ok(()) } else { Err(format!("{named:?}")) }
     });
-    eventually("no negative number is left", || match observer.znode("/election") {
+    eventually("no other znode is left", || match observer.znode("/election") {
         Some(parent) if parent.stat.num_children == 1 => Ok(()),
         other => Err(format!("{other:?}")),
     });
@@ -48,10 +51,10 @@ fn t15_who_meets_the_end_of_the_counter_does_not_lead_and_says_so() {
     first.wait();
     observer.delete("/election");
 
-    let (new, line) = settled(&others, &observer);
+    let (new, line) = settled(&members, &observer);
     assert!(new.token > old.token, "{new:?} after {old:?}");
     assert!(line.iter().all(|znode| znode.name.starts_with("leader_000000000")), "{line:?}");
-    for member in &others {
+    for member in &members {
         assert_eq!(member.status()["session"]["problem"], Value::Null, "all is well again");
     }
     sampler.saw_one_leader_at_a_time();

@@ -7,7 +7,7 @@ use std::{
     io::{self, Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Condvar, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -25,6 +25,8 @@ pub(crate) enum Mode {
     Closed,
     /// The handshake is answered; what is asked then reaches nobody.
     GreetsOnly,
+    /// Whoever draws a ticket waits until so many more do, and then all go on at once.
+    Gathers(usize),
     /// Open until somebody draws a ticket: the connection is lost before the server has heard of it.
     /// Closed from then on.
     LosesTheCreate,
@@ -36,6 +38,7 @@ pub(crate) enum Mode {
 struct Shared {
     server: SocketAddrV4,
     mode: Mutex<Mode>,
+    mode_set: Condvar,
     open: Mutex<Vec<TcpStream>>,
     done: AtomicBool,
 }
@@ -60,6 +63,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             server: server.socket(),
             mode: Mutex::new(Mode::Open),
+            mode_set: Condvar::new(),
             open: Mutex::default(),
             done: AtomicBool::new(false),
         });
@@ -87,6 +91,7 @@ impl Proxy {
     /// For connections that are there, too.
     pub(crate) fn set(&self, mode: Mode) {
         *self.shared.mode() = mode;
+        self.shared.mode_set.notify_all();
     }
 
     /// Ends all connections.
@@ -139,6 +144,13 @@ impl Visit {
             Mode::Open => Judged::Pass,
             Mode::Closed => Judged::Cut,
             Mode::GreetsOnly => only_if(nth == 0),
+            Mode::Gathers(more) if nth > 0 && draws_a_ticket(frame) => {
+                *mode = more.checked_sub(1).map_or(Mode::Open, Mode::Gathers);
+                self.shared.mode_set.notify_all();
+                let gathers = |mode: &mut Mode| matches!(mode, Mode::Gathers(_));
+                drop(self.shared.mode_set.wait_while(mode, gathers));
+                Judged::Pass
+            }
             Mode::LosesTheCreate if nth > 0 && draws_a_ticket(frame) => {
                 *mode = Mode::Closed;
                 Judged::Cut
@@ -147,7 +159,9 @@ impl Visit {
                 *self.lost.lock().expect("nobody panics with it") = number(frame, 0);
                 Judged::Pass
             }
-            Mode::LosesTheCreate | Mode::LosesTheReplyToTheCreate => Judged::Pass,
+            Mode::Gathers(_) | Mode::LosesTheCreate | Mode::LosesTheReplyToTheCreate => {
+                Judged::Pass
+            }
         }
     }
 
@@ -161,7 +175,10 @@ impl Visit {
         match *mode {
             Mode::GreetsOnly => only_if(nth == 0),
             Mode::Closed => Judged::Cut,
-            Mode::Open | Mode::LosesTheCreate | Mode::LosesTheReplyToTheCreate => Judged::Pass,
+            Mode::Open
+            | Mode::Gathers(_)
+            | Mode::LosesTheCreate
+            | Mode::LosesTheReplyToTheCreate => Judged::Pass,
         }
     }
 }
