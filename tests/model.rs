@@ -45,6 +45,7 @@ const NO_FAULTS: Faults = Faults {
     cuts: false,
     delays: false,
     lost_reports: false,
+    stalls: false,
     stale_reads: false,
     evictions: false,
     razing: false,
@@ -55,6 +56,7 @@ const ALL_BUT_STRANGERS: Faults = Faults {
     cuts: true,
     delays: true,
     lost_reports: true,
+    stalls: false,
     stale_reads: true,
     evictions: false,
     razing: false,
@@ -80,9 +82,35 @@ const SMALL: Rules = Rules {
     settled: false,
 };
 
+/// Heartbeats come so close together that a lease lasts for three of a session's four seconds, and what is
+/// a second late tells.
+const ALONE: Rules = Rules {
+    members: 1,
+    policy: Policy {
+        margins: Margins { heartbeat: Duration::from_millis(250), half_tick: Duration::ZERO },
+        disconnect: Disconnect::Hold,
+    },
+    ..SMALL
+};
+
 #[test]
 fn two_members_from_the_start() {
     check(Rules { faults: ALL_BUT_STRANGERS, ..SMALL }).assert_properties();
+}
+
+/// Alone, and so late that its session may end before it hears an answer.
+#[test]
+fn one_member_that_is_very_late() {
+    let faults = Faults { cuts: true, delays: true, lost_reports: true, ..NO_FAULTS };
+    check(Rules { misfortunes_max: 5, faults, ..ALONE }).assert_properties();
+}
+
+/// The servers may take a session up again, and commit what is sent in it, when they have begun to end it.
+/// A leader is not deceived. (Whoever claims only then is: the rules keep to a leader, and to one session's time.)
+#[test]
+fn a_leader_that_comes_back_as_its_session_ends() {
+    let faults = Faults { cuts: true, delays: true, stalls: true, ..NO_FAULTS };
+    check(Rules { misfortunes_max: 5, faults, settled: true, ..ALONE }).assert_properties();
 }
 
 #[test]

@@ -30,6 +30,7 @@ const RULES: Rules = Rules {
         cuts: true,
         delays: false,
         lost_reports: false,
+        stalls: false,
         stale_reads: false,
         evictions: true,
         razing: true,

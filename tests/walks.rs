@@ -15,7 +15,7 @@ prop_compose! {
     fn faults()(
         [crashes, cuts, delays, lost_reports, stale_reads, evictions, razing] in any::<[bool; 7]>(),
     ) -> Faults {
-        Faults { crashes, cuts, delays, lost_reports, stale_reads, evictions, razing }
+        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, evictions, razing }
     }
 }
 
@@ -69,7 +69,7 @@ proptest! {
             let rank = |choice: &Choice| match choice {
                 Choice::Serve(_) | Choice::Deliver(_) | Choice::Wake(_) => 0,
                 Choice::ServeSlowly(_) | Choice::ServeStale(_) | Choice::Tick(_) => 1,
-                Choice::Miss(_) | Choice::Expire(_) => 1,
+                Choice::Miss(_) | Choice::Doom(_) | Choice::Expire(_) => 1,
                 Choice::Cut(_) | Choice::Crash(_) | Choice::Stop(_) => 2,
                 Choice::Evict(_) | Choice::Raze => 2,
             };

@@ -51,6 +51,8 @@ pub struct Faults {
     pub delays: bool,
     /// A follower's report of who is alive may be lost.
     pub lost_reports: bool,
+    /// The ensemble's leader may stall: it still answers in a session whose time was up before.
+    pub stalls: bool,
     /// A read may show a znode that was deleted a moment ago.
     pub stale_reads: bool,
     /// A stranger may delete znodes.
@@ -109,6 +111,8 @@ struct Session {
     /// Whether the next report leaves it out, and whether the last one did.
     missing: bool,
     missed: bool,
+    /// Its time was up: it is answered for this moment yet, and no sign of life saves it.
+    doomed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -175,6 +179,8 @@ pub enum Choice {
     Tick(Duration),
     /// The next report of who is alive leaves this session out.
     Miss(SessionId),
+    /// A session's time is up, and before it ends the server still takes what was sent in it.
+    Doom(SessionId),
     Expire(SessionId),
     Evict(Sequence),
     Raze,
@@ -261,8 +267,12 @@ impl World {
             }
         }
         for (&id, session) in &self.server.sessions {
-            if self.now >= expires_at(session, rules) {
+            let overdue = self.now >= expires_at(session, rules);
+            if overdue || session.doomed {
                 choices.push(Choice::Expire(id));
+            }
+            if faults.stalls && overdue && !session.doomed {
+                choices.push(Choice::Doom(id));
             }
             if faults.lost_reports && session.heard && !session.missed && !session.missing {
                 choices.push(Choice::Miss(id));
@@ -276,7 +286,8 @@ impl World {
         }
         let left = rules.misfortunes_max - self.misfortunes;
         choices.retain(|choice| choice.misfortunes() <= left);
-        if self.now.0 < rules.horizon && self.busy(rules) <= left {
+        let doomed = self.server.sessions.values().any(|session| session.doomed);
+        if self.now.0 < rules.horizon && self.busy(rules) <= left && !doomed {
             choices.push(Choice::Tick(rules.tick));
             if rules.exact
                 && let Some(next) = self.next_moment(rules)
@@ -327,6 +338,11 @@ impl World {
                     session.missing = true;
                 }
             }
+            Choice::Doom(session) => {
+                if let Some(session) = self.server.sessions.get_mut(&session) {
+                    session.doomed = true;
+                }
+            }
             Choice::Expire(session) => self.end_session(session, true),
             Choice::Evict(ticket) => self.evict(ticket, rules),
             Choice::Raze => {
@@ -374,6 +390,9 @@ impl World {
         let owners: BTreeSet<_> = self.server.tickets.values().map(|znode| znode.owner).collect();
         if owners.len() < self.server.tickets.len() {
             return Some("one session owns two znodes");
+        }
+        if self.members.iter().any(|m| m.renewals_under_way() > 1) {
+            return Some("a renewal is sent before the one before it is answered");
         }
         if self.is_quiet() && self.members.iter().any(|m| !m.gone() && m.core.wake_at().is_none()) {
             return Some("nothing is left to happen, and somebody is stuck");
@@ -656,6 +675,7 @@ impl World {
                 heard: false,
                 missing: false,
                 missed: false,
+                doomed: false,
             };
             self.server.sessions.insert(session, opened);
             let (timeout, sent_at) = (rules.timeout, request.sent_at);
@@ -827,7 +847,8 @@ impl Rules {
 impl Choice {
     fn misfortunes(self) -> u32 {
         match self {
-            Self::Cut(_) | Self::Crash(_) | Self::Miss(_) | Self::Evict(_) | Self::Raze => 1,
+            Self::Cut(_) | Self::Crash(_) | Self::Evict(_) | Self::Raze => 1,
+            Self::Miss(_) | Self::Doom(_) => 1,
             Self::Serve(_) | Self::ServeSlowly(_) | Self::ServeStale(_) | Self::Deliver(_) => 0,
             Self::Wake(_) | Self::Stop(_) | Self::Tick(_) | Self::Expire(_) => 0,
         }
@@ -871,6 +892,15 @@ impl Server {
 impl Process {
     fn gone(&self) -> bool {
         self.crashed || self.stopped
+    }
+
+    fn renewals_under_way(&self) -> usize {
+        let answered = self.replies.iter().filter_map(|reply| match reply {
+            Reply::To(request, ..) => Some(request),
+            Reply::Notice(_) | Reply::Changed(_) => None,
+        });
+        let renews = |request: &&Request| matches!(request.ask, Ask::Do(Action::Renew { .. }));
+        self.requests.iter().chain(answered).filter(renews).count()
     }
 
     fn forget_session(&mut self) {
