@@ -213,6 +213,13 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_that_is_cut_ends_as_if_the_term_had_always_been_so() {
+        let lease = Lease::granted(FencingToken(1), at(100), Term(ms(50)));
+        assert_eq!(lease.cut_to(Term(ms(30))).until(), at(130));
+        assert_eq!(lease.cut_to(Term(ms(80))).until(), at(150));
+    }
+
+    #[test]
     fn every_pace_leaves_the_answer_half_a_heartbeat() {
         let pace = |n| MARGINS.pace(Sequence::new(n).unwrap());
         let paces: std::collections::BTreeSet<_> = (0..100).map(pace).collect();
@@ -233,6 +240,8 @@ mod tests {
         assert!(steady(&[2000, 3000, 4000, 5000]));
         assert!(!steady(&[2000, 3000, 4000, 5001]), "another gap begins anew");
         assert!(!steady(&[2000, 1500, 1600]), "late answers to early signs prove nothing");
+        let resumed = Rhythm::begun(at(1000));
+        assert!(resumed.sign(at(500), at(2500), &MARGINS).is_steady(&MARGINS), "nor disprove");
     }
 
     #[test]
@@ -240,5 +249,16 @@ mod tests {
         let begun = Rhythm::begun(at(0));
         assert!(begun.sign(at(500), at(1000), &MARGINS).is_steady(&MARGINS));
         assert!(!begun.sign(at(500), at(1001), &MARGINS).is_steady(&MARGINS));
+    }
+
+    #[test]
+    fn after_a_gap_rhythm_begins_with_an_answer() {
+        let gap = Rhythm::begun(at(0)).sign(at(1500), at(2000), &MARGINS);
+        let steady = |signs: &[u64]| {
+            let sign = |r: Rhythm, &ms| r.sign(at(ms), at(ms), &MARGINS);
+            signs.iter().fold(gap, sign).is_steady(&MARGINS)
+        };
+        assert!(!steady(&[2500, 3500, 4500]));
+        assert!(steady(&[2500, 3500, 4500, 5000]));
     }
 }

@@ -638,3 +638,232 @@ impl Standing {
         matches!(self.phase, Phase::Paused)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Margins, MemberId};
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment(Duration::from_millis(ms))
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// The term is 6.89 s of a session of ten seconds, and 2.894 s of one of six.
+    fn member(disconnect: Disconnect) -> Member {
+        let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
+        Member::new(profile("me"), Policy { margins, disconnect })
+    }
+
+    fn profile(name: &str) -> Arc<Profile> {
+        let id = MemberId::new(name).unwrap();
+        Arc::new(Profile { id, address: None, labels: Default::default() })
+    }
+
+    fn ticket(number: i32) -> Ticket {
+        let token = FencingToken(number.unsigned_abs().into());
+        Ticket { sequence: Sequence::new(number).unwrap(), token }
+    }
+
+    fn opened(timeout: Duration) -> Event {
+        Event::SessionOpened { session: SessionId(1), timeout, sent_at: at(0) }
+    }
+
+    fn line(numbers: &[i32]) -> Event {
+        Event::LineRead(numbers.iter().map(|&n| ticket(n).sequence).collect())
+    }
+
+    fn gone(number: i32) -> Event {
+        Event::PredecessorGone(ticket(number).sequence)
+    }
+
+    /// A member with the last number of the line.
+    fn in_line(disconnect: Disconnect, numbers: &[i32]) -> Member {
+        let mut member = member(disconnect);
+        member.step(at(0), opened(seconds(10)));
+        member.step(at(0), Event::TicketDrawn(ticket(*numbers.last().unwrap())));
+        member.step(at(0), line(numbers));
+        member
+    }
+
+    fn leader(disconnect: Disconnect) -> Member {
+        let mut member = in_line(disconnect, &[1]);
+        member.step(at(0), Event::Committed { sent_at: at(0) });
+        member
+    }
+
+    /// Its predecessor says that the first in line leads.
+    fn follower(numbers: &[i32]) -> Member {
+        let mut member = in_line(Disconnect::Hold, numbers);
+        let predecessor = ticket(numbers[numbers.len() - 2]).sequence;
+        member.step(at(0), Event::PredecessorRead { predecessor, says: leads(numbers[0]) });
+        assert!(names(&member, numbers[0]));
+        member
+    }
+
+    fn leads(number: i32) -> Option<Announcement> {
+        Some(Announcement { leader: profile("first"), ticket: ticket(number) })
+    }
+
+    fn names(member: &Member, number: i32) -> bool {
+        member.standing().at(at(0)) == Role::Follower { heard: leads(number) }
+    }
+
+    fn names_nobody(member: &Member) -> bool {
+        member.standing().at(at(0)) == Role::Follower { heard: None }
+    }
+
+    /// When its lease ends.
+    fn leads_until(member: &Member, now: Moment) -> Moment {
+        let Role::Leader { left, .. } = member.standing().at(now) else { panic!("no leader") };
+        now.after(left)
+    }
+
+    #[test]
+    fn a_resumption_with_a_shorter_timeout_cuts_this_lease_and_every_later_one() {
+        let mut leader = leader(Disconnect::Hold);
+        assert_eq!(leads_until(&leader, at(500)), at(6_890));
+        let resumed = |timeout, sent_at| Event::SessionResumed { timeout, sent_at };
+        leader.step(at(500), resumed(seconds(6), at(500)));
+        assert_eq!(leads_until(&leader, at(500)), at(2_894));
+        leader.step(at(600), resumed(seconds(10), at(600)));
+        leader.step(at(1_000), Event::Committed { sent_at: at(1_000) });
+        assert_eq!(leads_until(&leader, at(1_000)), at(3_894));
+    }
+
+    #[test]
+    fn a_resumption_makes_up_for_a_gap() {
+        let late = |resumed: bool| {
+            let mut leader = leader(Disconnect::Hold);
+            if resumed {
+                let timeout = seconds(10);
+                leader.step(at(3_000), Event::SessionResumed { timeout, sent_at: at(3_000) });
+            }
+            leader.step(at(3_000), Event::Committed { sent_at: at(3_000) });
+            leads_until(&leader, at(3_000))
+        };
+        assert_eq!(late(false), at(6_890));
+        assert_eq!(late(true), at(9_890));
+    }
+
+    #[test]
+    fn a_session_too_short_to_lead_in_is_closed() {
+        let mut member = member(Disconnect::Hold);
+        assert_eq!(member.step(at(0), opened(seconds(1))), [Action::CloseSession]);
+        assert!(member.standing().is_refused());
+        assert_eq!(member.step(at(10_000), Event::Woke), [Action::OpenSession]);
+    }
+
+    #[test]
+    fn only_who_is_to_step_down_gives_up_when_it_is_cut_off() {
+        let cut = |disconnect| leader(disconnect).step(at(0), Event::Disconnected);
+        assert_eq!(cut(Disconnect::Hold), []);
+        assert_eq!(cut(Disconnect::StepDown), [Action::CloseSession, Action::OpenSession]);
+    }
+
+    #[test]
+    fn whoever_has_left_the_line_is_named_no_more() {
+        let mut second = follower(&[1, 2]);
+        second.step(at(0), gone(1));
+        assert!(names_nobody(&second), "its predecessor is gone");
+
+        let mut third = follower(&[1, 2, 3]);
+        third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
+        assert!(names_nobody(&third), "the head is gone");
+
+        let mut fourth = follower(&[1, 2, 3, 4]);
+        fourth.step(at(0), gone(3));
+        assert!(names(&fourth, 1), "another one is gone");
+        fourth.step(at(0), line(&[2, 4]));
+        assert!(names_nobody(&fourth), "the line begins behind the leader");
+    }
+
+    #[test]
+    fn only_the_predecessor_is_moved_up_for() {
+        assert_eq!(follower(&[1, 2, 3]).step(at(0), gone(1)), []);
+        assert_eq!(follower(&[1, 2, 3]).step(at(0), gone(2)), [Action::ReadLine]);
+    }
+
+    #[test]
+    fn a_claim_that_is_answered_too_late_to_lead_is_followed_by_a_renewal() {
+        let mut first = in_line(Disconnect::Hold, &[1]);
+        assert_eq!(first.step(at(7_000), Event::Committed { sent_at: at(0) }), []);
+        assert_eq!(first.standing().at(at(7_000)), Role::Candidate);
+        assert_eq!(first.step(at(7_000), Event::Woke), [Action::Renew { sent_at: at(7_000) }]);
+    }
+
+    #[test]
+    fn the_index_grows_with_what_is_told_and_with_nothing_else() {
+        let mut second = follower(&[1, 2]);
+        let index = second.standing().index_at(at(0));
+        second.step(at(500), Event::Woke);
+        assert_eq!(second.standing().index_at(at(0)), index);
+        second.step(at(500), gone(1));
+        assert_eq!(second.standing().index_at(at(0)), index + 1);
+
+        let leader = leader(Disconnect::Hold).standing();
+        assert_eq!(leader.index_at(at(6_889)) + 1, leader.index_at(at(6_890)));
+    }
+
+    #[test]
+    fn a_lost_session_is_asked_for_anew() {
+        assert_eq!(follower(&[1, 2]).step(at(0), Event::SessionLost), [Action::OpenSession]);
+        let lost = leader(Disconnect::Hold).step(at(0), Event::SessionLost);
+        assert_eq!(lost, [Action::OpenSession]);
+    }
+
+    #[test]
+    fn only_the_ticket_that_we_hold_can_be_lost() {
+        let lose = |lost| leader(Disconnect::Hold).step(at(0), Event::TicketLost(lost));
+        assert_eq!(lose(ticket(2)), []);
+        assert_eq!(lose(Ticket { token: FencingToken(2), ..ticket(1) }), []);
+        assert_eq!(lose(ticket(1)), [Action::DrawTicket]);
+    }
+
+    #[test]
+    fn whoever_is_not_in_the_line_draws_a_ticket() {
+        assert_eq!(follower(&[1, 2]).step(at(0), line(&[1, 3])), [Action::DrawTicket]);
+    }
+
+    #[test]
+    fn nobody_is_told_that_who_is_behind_leads_or_that_it_leads_itself() {
+        let hear = |leader: &str, number| {
+            let mut third = in_line(Disconnect::Hold, &[1, 2, 3]);
+            let says = Some(Announcement { leader: profile(leader), ticket: ticket(number) });
+            let predecessor = ticket(2).sequence;
+            third.step(at(0), Event::PredecessorRead { predecessor, says });
+            third
+        };
+        assert!(names(&hear("first", 1), 1));
+        assert!(names_nobody(&hear("first", 4)));
+        assert!(names_nobody(&hear("me", 1)), "an earlier life of ours");
+    }
+
+    #[test]
+    fn whoever_misses_the_head_reads_the_line() {
+        let mut third = in_line(Disconnect::Hold, &[1, 2, 3]);
+        third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
+        assert_eq!(third.step(at(500), Event::Woke), [Action::ReadLine]);
+    }
+
+    #[test]
+    fn an_older_write_proves_no_claim() {
+        let mut second = follower(&[1, 2]);
+        second.step(at(100), gone(1));
+        second.step(at(100), line(&[2]));
+        second.step(at(200), Event::Committed { sent_at: at(0) });
+        assert_eq!(second.standing().at(at(200)), Role::Candidate);
+        second.step(at(200), Event::Committed { sent_at: at(100) });
+        assert_eq!(leads_until(&second, at(200)), at(6_990));
+    }
+
+    #[test]
+    fn a_leader_without_an_answer_wakes_at_the_end_of_its_lease() {
+        let mut leader = leader(Disconnect::Hold);
+        leader.step(at(500), Event::Woke);
+        assert_eq!(leader.wake_at(), Some(at(6_890)));
+    }
+}
