@@ -123,7 +123,7 @@ fn a_session_expired_by_force_gets_back_in_line_with_a_new_and_larger_token() {
 }
 
 #[test]
-fn t23_a_leader_that_slept_through_its_session_wakes_as_no_leader() {
+fn a_leader_that_slept_through_its_session_wakes_as_no_leader() {
     let servers = Servers::standalone();
     let [first, second] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
     let old = agreed([&first, &second]);

@@ -1,0 +1,57 @@
+//! What is answered while the election itself does not run. Nothing else can show that: when a frozen
+//! process goes on, its election may be quicker than the first question.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use bellwether::clock::Clock;
+use bellwether::election::{
+    Disconnect, Event, FencingToken, Line, Margins, Member, MemberId, Moment, Policy, Profile,
+    Sequence, SessionId, Ticket,
+};
+use bellwether::{desk, http};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tower::ServiceExt;
+
+#[test]
+fn t23_a_leader_that_was_frozen_answers_by_the_time_it_is_not_by_the_time_it_was() {
+    let clock = Clock::system();
+    let boot = Moment(Duration::ZERO);
+    for path in ["/is-leader", "/leader"] {
+        assert_eq!(answer(path, clock.now(), clock), StatusCode::OK, "{path} within the lease");
+        assert_eq!(answer(path, boot, clock), StatusCode::SERVICE_UNAVAILABLE, "{path} after it");
+    }
+}
+
+/// What a member answers whose election has led at this moment and has not run since.
+fn answer(path: &str, frozen_at: Moment, clock: Clock) -> StatusCode {
+    let (_driver, front) = desk::set_up(&leading_at(frozen_at), frozen_at);
+    let names = http::Names { election: "/election".into(), prefix: "leader_".into() };
+    let router = http::router(front, clock, names);
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(router.oneshot(request)).unwrap().status()
+}
+
+fn leading_at(now: Moment) -> Member {
+    let id = MemberId::new("a").unwrap();
+    let profile = Profile { id, address: None, labels: BTreeMap::new() };
+    let second = Duration::from_secs(1);
+    let margins = Margins { heartbeat: second, half_tick: second };
+    let mut member =
+        Member::new(Arc::new(profile), Policy { margins, disconnect: Disconnect::Hold });
+    let sequence = Sequence::new(0).unwrap();
+    let (session, timeout) = (SessionId(1), 10 * second);
+    for event in [
+        Event::SessionOpened { session, timeout, sent_at: now },
+        Event::TicketDrawn(Ticket { sequence, token: FencingToken(1) }),
+        Event::LineRead(Line::from_iter([sequence])),
+        Event::Committed { sent_at: now },
+    ] {
+        member.step(now, event);
+    }
+    member
+}
