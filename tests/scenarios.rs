@@ -130,6 +130,7 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         [name, "crashes"] => Choice::Crash(world.named(name)),
         [name, "is", "told", "to", "stop"] => Choice::Stop(world.named(name)),
         ["session", number, "is", "missed"] => Choice::Miss(session(number)),
+        ["session", number, "is", "doomed"] => Choice::Doom(session(number)),
         ["session", number, "expires"] => Choice::Expire(session(number)),
         ["the", "path", "is", "deleted"] => Choice::Raze,
         [znode, "is", "deleted"] => {

@@ -126,6 +126,23 @@ impl Rhythm {
         Self { since: at, known: true, last: at }
     }
 
+    /// The session was resumed by a request sent and answered at these moments. If that was so late
+    /// that the servers may have been at work on its end, they learned nothing from it.
+    pub(super) fn resumed(
+        self,
+        sent_at: Moment,
+        answered_at: Moment,
+        term: Term,
+        margins: &Margins,
+    ) -> Self {
+        let in_time = self.is_steady(margins) && answered_at.since(self.last) < term.0;
+        if in_time {
+            Self::begun(sent_at)
+        } else {
+            Self { since: answered_at, known: false, last: sent_at }
+        }
+    }
+
     /// A sign of life was sent and answered at these moments.
     pub(super) fn sign(self, sent_at: Moment, answered_at: Moment, margins: &Margins) -> Self {
         if sent_at <= self.last {
@@ -242,6 +259,16 @@ mod tests {
         assert!(!steady(&[2000, 1500, 1600]), "late answers to early signs prove nothing");
         let resumed = Rhythm::begun(at(1000));
         assert!(resumed.sign(at(500), at(2500), &MARGINS).is_steady(&MARGINS), "nor disprove");
+    }
+
+    #[test]
+    fn a_session_resumed_late_has_to_show_its_rhythm_first() {
+        let term = Term(ms(3000));
+        let resumed = |r: Rhythm, ms| r.resumed(at(ms - 1), at(ms), term, &MARGINS);
+        assert!(resumed(Rhythm::begun(at(0)), 2999).is_steady(&MARGINS));
+        assert!(!resumed(Rhythm::begun(at(0)), 3000).is_steady(&MARGINS));
+        let unsteady = Rhythm::begun(at(0)).sign(at(1500), at(1500), &MARGINS);
+        assert!(!resumed(unsteady, 1600).is_steady(&MARGINS), "from when was its last sign known?");
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl Member {
         let Some(session) = phase.session_mut() else { return stay(phase) };
         let Some(term) = self.policy.margins.term(timeout) else { return self.refuse(now) };
         session.term = session.term.min(term);
-        session.rhythm = Rhythm::begun(sent_at);
+        session.rhythm = session.rhythm.resumed(sent_at, now, session.term, &self.policy.margins);
         if let Phase::Leading { lease, .. } = &mut phase {
             *lease = lease.cut_to(term);
         }

@@ -1,6 +1,6 @@
 //! Keeps one session alive over as many connections as it takes.
 
-use super::connection::{Connection, End, Failure, Wire, connect};
+use super::connection::{Connection, End, Failure, Wire, connect, is_verdict};
 use crate::clock::Clock;
 use crate::config::Zookeeper;
 use crate::desk::Link;
@@ -75,24 +75,8 @@ impl Keeper {
     async fn open(&self, mut leftover: Leftover) -> (SessionInfo, Connection) {
         let mut pause = Pause::new();
         loop {
-            if let Some(old) = &leftover {
-                match connect(&self.settings, Some(old.clone())).await {
-                    Ok(Connection { wire, ended, .. }) => {
-                        info!(session = %old.id(), "closing the session before");
-                        drop(wire);
-                        let _closed = timeout(self.patience(), ended).await;
-                        continue;
-                    }
-                    Err(Failure::Expired) => leftover = None,
-                    Err(Failure::Unreachable(why)) => {
-                        self.tell_problem(self.unreachable(&why));
-                        pause.wait().await;
-                        continue;
-                    }
-                }
-            }
             let sent_at = self.clock.now();
-            match connect(&self.settings, None).await {
+            match self.open_once(&mut leftover).await {
                 Ok(connection) => {
                     let session = connection.wire.client.session().clone();
                     self.tell_connected(&connection);
@@ -105,6 +89,32 @@ impl Keeper {
                 Err(Failure::Unreachable(why)) => self.tell_problem(self.unreachable(&why)),
             }
             pause.wait().await;
+        }
+    }
+
+    async fn open_once(&self, leftover: &mut Leftover) -> Result<Connection, Failure> {
+        let connection = connect(&self.settings, None).await?;
+        if leftover.is_some() {
+            // Every greeting keeps the old session alive. So it is asked for only when servers not
+            // only greet but answer; else it is left alone, and ends by itself.
+            match connection.wire.check("/").await {
+                Err(error) if !is_verdict(&error) => return Err(error.into()),
+                _ => {}
+            }
+        }
+        if let Some(old) = leftover.take() {
+            info!(session = %old.id(), "closing the session before");
+            if timeout(self.patience(), self.close(old)).await.is_err() {
+                warn!("the session before may live until the servers end it");
+            }
+        }
+        Ok(connection)
+    }
+
+    async fn close(&self, old: SessionInfo) {
+        if let Ok(Connection { wire, ended, .. }) = connect(&self.settings, Some(old)).await {
+            drop(wire);
+            let _ended_or_lost = ended.await;
         }
     }
 

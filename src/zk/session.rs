@@ -60,6 +60,8 @@ struct Note {
     version: i32,
 }
 
+struct NoNode;
+
 /// The znode is gone, or it is not ours.
 struct Lost;
 
@@ -250,27 +252,29 @@ impl Election {
         }
     }
 
-    /// Asks until the servers judge. A session that ends takes its askers along.
+    /// Asks until there is an answer, or until it is clear that there is no such znode. Any other
+    /// verdict proves nothing of the kind. A session that ends takes its askers along.
     async fn until_judged<T, F: Future<Output = Result<T, Error>>>(
         &self,
         ask: impl Fn(Wire) -> F,
-    ) -> Result<T, Error> {
+    ) -> Result<T, NoNode> {
         loop {
             match ask(self.wire().await).await {
-                Err(error) if !is_verdict(&error) => debug!(%error, "no answer"),
-                Err(error @ (Error::NoAuth | Error::QuotaExceeded)) => {
-                    self.complain(format!(
-                        "ZooKeeper refuses us at {}: {error}",
-                        self.settings.root
-                    ));
+                Ok(answer) => {
+                    self.content();
+                    return Ok(answer);
+                }
+                Err(Error::NoNode) => return Err(NoNode),
+                Err(error) if is_verdict(&error) => {
+                    let root = &self.settings.root;
+                    self.complain(format!("ZooKeeper refuses us at {root}: {error}"));
                     tokio::time::sleep(10 * PAUSE).await;
                 }
-                judged => {
-                    self.content();
-                    return judged;
+                Err(error) => {
+                    debug!(%error, "no answer");
+                    tokio::time::sleep(PAUSE).await;
                 }
             }
-            tokio::time::sleep(PAUSE).await;
         }
     }
 
@@ -400,14 +404,8 @@ impl Election {
     }
 
     async fn read_line(&self) {
-        let read = self.until_judged(async |wire| match self.sequences(&wire).await {
-            Err(Error::NoNode) => Ok(BTreeSet::new()),
-            read => read,
-        });
-        match read.await {
-            Ok(line) => self.tell(Event::LineRead(line.into_iter().collect())),
-            Err(error) => self.complain(format!("cannot read {}: {error}", self.settings.root)),
-        }
+        let read = self.until_judged(async |wire| self.sequences(&wire).await).await;
+        self.tell(Event::LineRead(read.unwrap_or_default().into_iter().collect()));
     }
 
     /// Tells when our znode is gone or another's, sooner than the next write would.

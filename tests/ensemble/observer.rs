@@ -5,7 +5,7 @@ use crate::{
     wait::{LIMIT, eventually},
 };
 use serde_json::Value;
-use std::{thread, time::Duration};
+use std::{sync::Mutex, thread, time::Duration};
 use tokio::{
     runtime::{Builder, Handle},
     sync::oneshot,
@@ -13,7 +13,8 @@ use tokio::{
 use zookeeper::{Acls, Client, CreateMode, Error, Stat};
 
 pub(crate) struct Observer {
-    client: Client,
+    connect_string: String,
+    client: Mutex<Client>,
     runtime: Handle,
     _until_dropped: oneshot::Sender<()>,
 }
@@ -36,16 +37,14 @@ impl Observer {
         let handle = runtime.handle().clone();
         let (until_dropped, dropped) = oneshot::channel::<()>();
         thread::spawn(move || runtime.block_on(dropped));
-        let client = eventually("the observer connects", || {
-            let connector = Client::connector().with_session_timeout(Duration::from_secs(20));
-            handle.block_on(connector.connect(connect_string)).map_err(|error| error.to_string())
-        });
-        Self { client, runtime: handle, _until_dropped: until_dropped }
+        let client = Mutex::new(connect(connect_string, &handle));
+        let connect_string = connect_string.to_owned();
+        Self { connect_string, client, runtime: handle, _until_dropped: until_dropped }
     }
 
     pub(crate) fn znode(&self, path: &str) -> Option<Znode> {
         let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-        self.read(async || match self.client.get_data(path).await {
+        self.read(async |client| match client.get_data(path).await {
             Ok((data, stat)) => Ok(Some(Znode { name: name.clone(), data, stat })),
             Err(Error::NoNode) => Ok(None),
             Err(error) => Err(error),
@@ -54,7 +53,7 @@ impl Observer {
 
     /// The members' znodes in order: ephemeral, named with the prefix and ten digits.
     pub(crate) fn line(&self, election: &str, prefix: &str) -> Vec<Znode> {
-        let mut names = self.read(async || match self.client.list_children(election).await {
+        let mut names = self.read(async |client| match client.list_children(election).await {
             Err(Error::NoNode) => Ok(Vec::new()),
             names => names,
         });
@@ -66,26 +65,26 @@ impl Observer {
 
     pub(crate) fn make_path(&self, path: &str) {
         let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
-        self.write(self.client.mkdir(path, &options));
+        self.write(self.client().mkdir(path, &options));
     }
 
     pub(crate) fn create(&self, path: &str, data: &[u8], mode: CreateMode) {
         let options = mode.with_acls(Acls::anyone_all());
-        self.write(self.client.create(path, data, &options));
+        self.write(self.client().create(path, data, &options));
     }
 
     pub(crate) fn set(&self, path: &str, data: &[u8]) {
-        self.write(self.client.set_data(path, data, None));
+        self.write(self.client().set_data(path, data, None));
     }
 
     /// Returns when there is no such znode, nor any below it.
     pub(crate) fn delete(&self, path: &str) {
-        let children = self.read(async || match self.client.list_children(path).await {
+        let children = self.read(async |client| match client.list_children(path).await {
             Err(Error::NoNode) => Ok(Vec::new()),
             names => names,
         });
         children.iter().for_each(|name| self.delete(&format!("{path}/{name}")));
-        let refused = self.read(async || match self.client.delete(path, None).await {
+        let refused = self.read(async |client| match client.delete(path, None).await {
             Ok(()) | Err(Error::NoNode) => Ok(false),
             Err(Error::NotEmpty) => Ok(true),
             Err(error) => Err(error),
@@ -96,10 +95,21 @@ impl Observer {
         }
     }
 
-    fn read<T>(&self, ask: impl AsyncFn() -> Result<T, Error>) -> T {
+    fn read<T>(&self, ask: impl AsyncFn(Client) -> Result<T, Error>) -> T {
         eventually("ZooKeeper answers the observer", || {
-            self.runtime.block_on(ask()).map_err(|error| error.to_string())
+            self.runtime.block_on(ask(self.client())).map_err(|error| {
+                // The faults of a long test may cost the observer its session as well.
+                if error == Error::SessionExpired {
+                    let anew = connect(&self.connect_string, &self.runtime);
+                    *self.client.lock().expect("nobody panics while holding it") = anew;
+                }
+                error.to_string()
+            })
         })
+    }
+
+    fn client(&self) -> Client {
+        self.client.lock().expect("nobody panics while holding it").clone()
     }
 
     fn write<T>(&self, request: impl Future<Output = Result<T, Error>>) {
@@ -108,6 +118,13 @@ impl Observer {
             .expect("ZooKeeper answers in time")
             .expect("ZooKeeper lets the observer write");
     }
+}
+
+fn connect(connect_string: &str, runtime: &Handle) -> Client {
+    eventually("the observer connects", || {
+        let connector = Client::connector().with_session_timeout(Duration::from_secs(20));
+        runtime.block_on(connector.connect(connect_string)).map_err(|error| error.to_string())
+    })
 }
 
 impl Znode {

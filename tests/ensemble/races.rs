@@ -93,7 +93,6 @@ fn t12_every_error_in_answer_to_every_request_leaves_the_member_in_the_line() {
 
 /// No server is known to give these answers where they are given here.
 #[test]
-#[ignore = "takes them all for the loss of its znode, and stands behind its old one for ever"]
 fn t12_an_error_that_does_not_fit_the_request_leaves_the_member_in_the_line() {
     all_stand_in_line_in_spite_of(&UNFITTING_ERRORS);
 }

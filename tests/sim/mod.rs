@@ -513,6 +513,7 @@ impl World {
             Choice::Stop(i) => format!("{} is told to stop", name(i)),
             Choice::Tick(span) => format!("{}ns of silence", span.as_nanos()),
             Choice::Miss(session) => format!("session {} is missed", session.0),
+            Choice::Doom(session) => format!("session {} is doomed", session.0),
             Choice::Expire(session) => format!("session {} expires", session.0),
             Choice::Evict(sequence) => format!("{sequence} is deleted"),
             Choice::Raze => "the path is deleted".into(),
