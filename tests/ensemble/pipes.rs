@@ -102,6 +102,22 @@ fn a_leader_whose_new_connections_are_greeted_and_then_ignored_does_not_go_on() 
     sampler.saw_one_leader_at_a_time();
 }
 
+/// Each greeting tells the servers that the session lives. With a session this long, a member that knocks
+/// for its old session now and then keeps it, and its znode at the head of the line, for ever.
+#[test]
+fn a_session_that_is_only_greeted_comes_to_its_end() {
+    let mut servers = Servers::standalone();
+    let proxy = Proxy::before(servers.first());
+    let [first] = in_line(&Setup::at(proxy.address()), ["a"]);
+    let [second] = in_line(&Setup::of(&servers), ["b"]);
+    let old = agreed([&first, &second]);
+
+    proxy.set(Mode::GreetsOnly);
+    proxy.cut();
+
+    assert_eq!(agreed_after(&old, [&second]).id, "b");
+}
+
 #[test]
 fn t04_a_znode_whose_session_expired_before_its_owner_heard_of_it_is_not_adopted() {
     let mut servers = Servers::standalone();
