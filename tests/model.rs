@@ -169,6 +169,7 @@ fn check(rules: Rules) -> impl Checker<Rules> {
     let checker = rules.clone().checker().threads(2).spawn_bfs().join();
     println!("{} states in {:?}", checker.unique_state_count(), start.elapsed());
     if let Some(path) = checker.discovery("sound") {
+        println!("BROKEN: {:?}", path.last_state().broken(&rules));
         println!("{}", World::scenario(&rules, &path.into_actions()));
     }
     checker

@@ -2,7 +2,7 @@
 
 use crate::{
     flock::{agreed, agreed_after, in_line, settled},
-    member::{Answer, Member, SHORT_SESSION, Setup},
+    member::{Answer, LONG_SESSION, Member, SHORT_SESSION, Setup},
     observer::Observer,
     servers::{Servers, Settings},
     wait::{eventually, throughout},
@@ -10,6 +10,9 @@ use crate::{
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
+    fs,
+    io::Write,
+    net::TcpStream,
     thread,
     time::{Duration, Instant},
 };
@@ -441,6 +444,43 @@ fn a_paused_member_stays_out_of_the_line_until_it_is_told_to_resume() {
 
     assert_eq!(second.post("/drain").status, 200);
     assert_eq!(agreed_after(&after, [&first]).id, "a");
+}
+
+/// Some read nothing, some vanish, and one reads: the election waits for none of them.
+#[test]
+fn t22_readers_that_stall_or_vanish_slow_nobody() {
+    let servers = Servers::standalone();
+    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    agreed([&first, &second]);
+    let files = || fs::read_dir(format!("/proc/{}/fd", second.process_id())).unwrap().count();
+    let before = files();
+
+    let open = |_| {
+        let mut stream = TcpStream::connect(("127.0.0.1", second.port())).unwrap();
+        stream.write_all(b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        stream
+    };
+    let stalled: Vec<TcpStream> = (0..200).map(open).collect();
+    let vanishing: Vec<TcpStream> = (0..200).map(open).collect();
+    eventually("all streams are open", || {
+        let more = files() - before;
+        if more >= 400 { Ok(()) } else { Err(more.to_string()) }
+    });
+    let mut reader = second.stream("/events");
+    assert_eq!(reader.event().name, "state");
+    drop(vanishing);
+
+    let start = Instant::now();
+    first.signal("TERM");
+    while reader.event().name != "became-leader" {}
+    assert!(start.elapsed() < LONG_SESSION / 2, "{:?}", start.elapsed());
+
+    drop(stalled);
+    drop(reader);
+    eventually("all that they held is free again", || {
+        let more = files().saturating_sub(before);
+        if more <= 4 { Ok(()) } else { Err(more.to_string()) }
+    });
 }
 
 #[track_caller]
