@@ -55,6 +55,8 @@ pub struct Faults {
     pub stalls: bool,
     /// A read may show a znode that was deleted a moment ago.
     pub stale_reads: bool,
+    /// An operator may give orders.
+    pub orders: bool,
     /// A stranger may delete znodes.
     pub evictions: bool,
     /// A stranger may delete the whole path; the numbers begin anew.
@@ -175,6 +177,9 @@ pub enum Choice {
     /// A member loses its connection and what was under way in it.
     Cut(usize),
     Crash(usize),
+    Resign(usize),
+    Pause(usize),
+    Unpause(usize),
     Stop(usize),
     Tick(Duration),
     /// The next report of who is alive leaves this session out.
@@ -262,6 +267,9 @@ impl World {
             if faults.cuts && member.session.is_some() {
                 choices.push(Choice::Cut(i));
             }
+            if faults.orders && !member.stopped {
+                choices.extend([Choice::Resign(i), Choice::Pause(i), Choice::Unpause(i)]);
+            }
             if faults.crashes {
                 choices.push(Choice::Crash(i));
             }
@@ -319,6 +327,9 @@ impl World {
                 self.members[i].requests.clear();
                 self.members[i].replies.clear();
             }
+            Choice::Resign(i) => self.step(i, Event::Resign),
+            Choice::Pause(i) => self.step(i, Event::Pause),
+            Choice::Unpause(i) => self.step(i, Event::Unpause),
             Choice::Stop(i) => {
                 self.members[i].stopped = true;
                 self.step(i, Event::Stop);
@@ -394,7 +405,7 @@ impl World {
         if self.members.iter().any(|m| m.renewals_under_way() > 1) {
             return Some("a renewal is sent before the one before it is answered");
         }
-        if self.is_quiet() && self.members.iter().any(|m| !m.gone() && m.core.wake_at().is_none()) {
+        if self.is_quiet() && self.members.iter().any(Process::is_stuck) {
             return Some("nothing is left to happen, and somebody is stuck");
         }
         None
@@ -402,6 +413,9 @@ impl World {
 
     /// Lets everybody be well for a while; then all must name the one who leads.
     pub fn heal(&mut self, rules: &Rules) -> Option<&'static str> {
+        let here = |m: &Process| !m.gone();
+        let here: Vec<_> = (0..self.members.len()).filter(|&i| here(&self.members[i])).collect();
+        here.into_iter().for_each(|i| self.apply(Choice::Unpause(i), rules));
         let healed_at = self.now.after(4 * rules.timeout);
         while self.now < healed_at {
             self.live(rules.policy.margins.heartbeat / 4, rules);
@@ -510,6 +524,9 @@ impl World {
             Choice::Wake(i) => format!("{} wakes", name(i)),
             Choice::Cut(i) => format!("{} is cut off", name(i)),
             Choice::Crash(i) => format!("{} crashes", name(i)),
+            Choice::Resign(i) => format!("{} is told to resign", name(i)),
+            Choice::Pause(i) => format!("{} is told to pause", name(i)),
+            Choice::Unpause(i) => format!("{} is told to stand again", name(i)),
             Choice::Stop(i) => format!("{} is told to stop", name(i)),
             Choice::Tick(span) => format!("{}ns of silence", span.as_nanos()),
             Choice::Miss(session) => format!("session {} is missed", session.0),
@@ -848,7 +865,13 @@ impl Rules {
 impl Choice {
     fn misfortunes(self) -> u32 {
         match self {
-            Self::Cut(_) | Self::Crash(_) | Self::Evict(_) | Self::Raze => 1,
+            Self::Cut(_)
+            | Self::Resign(_)
+            | Self::Pause(_)
+            | Self::Unpause(_)
+            | Self::Crash(_)
+            | Self::Evict(_)
+            | Self::Raze => 1,
             Self::Miss(_) | Self::Doom(_) => 1,
             Self::Serve(_) | Self::ServeSlowly(_) | Self::ServeStale(_) | Self::Deliver(_) => 0,
             Self::Wake(_) | Self::Stop(_) | Self::Tick(_) | Self::Expire(_) => 0,
@@ -902,6 +925,10 @@ impl Process {
         });
         let renews = |request: &&Request| matches!(request.ask, Ask::Do(Action::Renew { .. }));
         self.requests.iter().chain(answered).filter(renews).count()
+    }
+
+    fn is_stuck(&self) -> bool {
+        !self.gone() && !self.core.standing().is_paused() && self.core.wake_at().is_none()
     }
 
     fn forget_session(&mut self) {
