@@ -71,6 +71,9 @@ struct Options {
     /// Where to serve the application's API [default: 127.0.0.1:4040] [key: http.listen]
     #[arg(long, env = "BELLWETHER_LISTEN", value_name = "IP:PORT")]
     listen: Option<String>,
+    /// Where to serve probes, read-only, for a kubelet or a load balancer [default: none] [key: http.probe_listen]
+    #[arg(long, env = "BELLWETHER_PROBE_LISTEN", value_name = "IP:PORT")]
+    probe_listen: Option<String>,
     /// How to write the log, to stderr; its level is RUST_LOG or log.level [default: text] [key: log.format]
     #[arg(long, env = "BELLWETHER_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<String>,
@@ -199,6 +202,12 @@ fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> 
         file.http.listen,
         "127.0.0.1:4040",
     );
+    let probe_listen = layers.pick(
+        ("http.probe_listen", "probe_listen", "BELLWETHER_PROBE_LISTEN"),
+        options.probe_listen,
+        file.http.probe_listen,
+        "",
+    );
     let log_format = layers.pick(
         ("log.format", "log_format", "BELLWETHER_LOG_FORMAT"),
         options.log_format,
@@ -220,6 +229,7 @@ fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> 
         heartbeat: Some(heartbeat).filter(|heartbeat| heartbeat != A_TENTH),
         disconnect,
         listen,
+        probe_listen,
     };
     let config = Config::new(&written)?;
     Ok(Effective { config, log_format, log_level, origins: layers.origins })

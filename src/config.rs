@@ -52,6 +52,7 @@ pub struct LeaseKeys {
 #[serde(deny_unknown_fields, default)]
 pub struct HttpKeys {
     pub listen: Option<String>,
+    pub probe_listen: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -70,6 +71,7 @@ pub struct Config {
     pub profile: Profile,
     pub policy: Policy,
     pub listen: SocketAddr,
+    pub probe_listen: Option<SocketAddr>,
 }
 
 /// What the election needs of ZooKeeper.
@@ -103,6 +105,8 @@ pub struct Written {
     pub heartbeat: Option<String>,
     pub disconnect: String,
     pub listen: String,
+    /// Nothing written: no second listener.
+    pub probe_listen: String,
 }
 
 /// The largest data a member may have to write, its own and a leader's of the same size.
@@ -171,16 +175,20 @@ impl Config {
         let address = written.address.clone().filter(|address| !address.is_empty());
         let profile = Profile { id, address, labels: written.labels.clone() };
         check_size(&profile, &written.prefix)?;
-        let listen = written.listen.parse().map_err(|_| {
-            format!(
-                "http.listen {:?} is no address: write IP:PORT, such as 127.0.0.1:4040",
-                written.listen
-            )
-        })?;
+        let listen = address_of("http.listen", &written.listen, "127.0.0.1:4040")?;
+        let probe_listen = match &*written.probe_listen {
+            "" => None,
+            written => Some(address_of("http.probe_listen", written, "0.0.0.0:4041")?),
+        };
+        if probe_listen.is_some_and(|probe| probe == listen && probe.port() != 0) {
+            return Err(format!(
+                "http.probe_listen is http.listen, {listen}: give it a port of its own"
+            ));
+        }
         let root = format!("{chroot}{}", written.path);
         let zookeeper = Zookeeper { hosts, session_timeout };
         let settings = Settings { zookeeper, root, prefix: written.prefix.clone() };
-        Ok(Self { settings, election: written.path.clone(), profile, policy, listen })
+        Ok(Self { settings, election: written.path.clone(), profile, policy, listen, probe_listen })
     }
 }
 
@@ -231,6 +239,11 @@ fn servers(written: &str) -> Result<(String, &str), String> {
     };
     let hosts: Vec<_> = hosts.split(',').map(with_port).collect();
     Ok((hosts.join(","), chroot))
+}
+
+fn address_of(key: &str, written: &str, example: &str) -> Result<SocketAddr, String> {
+    let wrong = |_| format!("{key} {written:?} is no address: write IP:PORT, such as {example}");
+    written.parse().map_err(wrong)
 }
 
 /// The rules of ZooKeeper's own `PathUtils.validatePath`.
@@ -318,6 +331,7 @@ mod tests {
             heartbeat: None,
             disconnect: "hold".into(),
             listen: "127.0.0.1:4040".into(),
+            probe_listen: String::new(),
         }
     }
 
@@ -377,6 +391,8 @@ mod tests {
         assert!(error(|w| w.session_timeout = "0s".into()).contains("zookeeper.session_timeout"));
         assert!(error(|w| w.disconnect = "maybe".into()).contains("lease.disconnect"));
         assert!(error(|w| w.listen = "4040".into()).contains("http.listen"));
+        assert!(error(|w| w.probe_listen = "4041".into()).contains("http.probe_listen"));
+        assert!(error(|w| w.probe_listen = w.listen.clone()).contains("http.probe_listen"));
         assert!(error(|w| w.address = Some("x".repeat(600))).contains("1024"));
     }
 

@@ -6,9 +6,11 @@ use bellwether::clock::Clock;
 use bellwether::election::Member;
 use bellwether::{desk, http, zk};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -76,15 +78,25 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
     let (back, front) = desk::set_up(&member, clock.now());
     let mut signals = Signals::new()?;
 
-    let listener = tokio::net::TcpListener::bind(config.listen).await.with_context(|| {
-        format!("cannot serve at {} (http.listen): is it in use, or not ours?", config.listen)
-    })?;
+    let listener = bind("http.listen", config.listen).await?;
+    let prober = match config.probe_listen {
+        Some(address) => Some(bind("http.probe_listen", address).await?),
+        None => None,
+    };
     info!("listening on {}", listener.local_addr()?);
+    if !config.listen.ip().is_loopback() {
+        warn!("http.listen {} is no loopback: whoever reaches it can give orders", config.listen);
+    }
     let settings = config.settings;
     let names = http::Names { election: config.election, prefix: settings.prefix.clone() };
     let (close, closed) = oneshot::channel::<()>();
-    let router = http::router(front, clock, names);
-    let server = tokio::spawn(http::serve(listener, router, async { drop(closed.await) }));
+    let http::Routers { api, probes } = http::routers(front, clock, names);
+    if let Some(prober) = prober {
+        info!("probes answered on {}", prober.local_addr()?);
+        // It ends with the process: who probes a member that leaves is told so to the end.
+        tokio::spawn(http::serve(prober, probes, std::future::pending()));
+    }
+    let server = tokio::spawn(http::serve(listener, api, async { drop(closed.await) }));
 
     // A thread of its own: no reader, however slow or many, can slow the election.
     let (stop, stopping) = oneshot::channel();
@@ -108,6 +120,12 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    listener
+        .with_context(|| format!("cannot serve at {address} ({key}): is it in use, or not ours?"))
 }
 
 /// Gives up the claim, leaves the line, then stops serving; each step with its limit.

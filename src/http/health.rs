@@ -84,3 +84,41 @@ pub(super) mod patroni {
         (super::super::yes_or_no(is_so(&verdict)), axum::Json(verdict.is())).into_response()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::desk;
+    use crate::election::Moment;
+    use crate::election::{Disconnect, Margins, Member, MemberId, Policy, Profile};
+    use crate::http::{Names, routers};
+    use axum::body::Body;
+    use axum::http::Request;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use tower::util::ServiceExt;
+
+    #[tokio::test]
+    async fn a_loop_that_has_not_turned_for_half_a_minute_is_stuck() {
+        assert_eq!(livez(Duration::ZERO).await, StatusCode::OK);
+        assert_eq!(livez(Duration::from_secs(29)).await, StatusCode::OK);
+        assert_eq!(livez(Duration::from_secs(31)).await, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    /// What is answered when the loop turned so long ago.
+    async fn livez(ago: Duration) -> StatusCode {
+        let ms = Duration::from_millis;
+        let profile =
+            Profile { id: MemberId::new("a").unwrap(), address: None, labels: BTreeMap::new() };
+        let margins = Margins { heartbeat: ms(1000), half_tick: ms(1000) };
+        let policy = Policy { margins, disconnect: Disconnect::Hold };
+        let member = Member::new(Arc::new(profile), policy);
+        let clock = Clock::system();
+        let turned_at = clock.now().0.checked_sub(ago).expect("up for a minute");
+        let (_back, front) = desk::set_up(&member, Moment(turned_at));
+        let names = Names { election: "/election".into(), prefix: "leader_".into() };
+        let request = Request::get("/livez").body(Body::empty()).unwrap();
+        routers(front, clock, names).api.oneshot(request).await.unwrap().status()
+    }
+}

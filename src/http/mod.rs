@@ -83,7 +83,14 @@ impl Started {
     }
 }
 
-pub fn router(desk: Front, clock: Clock, names: Names) -> Router {
+pub struct Routers {
+    /// All of it, for the application.
+    pub api: Router,
+    /// What can do no harm, for whoever asks from elsewhere: there is nothing else behind it.
+    pub probes: Router,
+}
+
+pub fn routers(desk: Front, clock: Clock, names: Names) -> Routers {
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
     let waiting = Arc::new(Semaphore::new(WAITING_MAX));
     let sight = Sight { desk, clock, names, started, waiting };
@@ -92,32 +99,38 @@ pub fn router(desk: Front, clock: Clock, names: Names) -> Router {
     let replica = get(patroni::replica).options(patroni::replica);
     let read_only = get(patroni::read_only).options(patroni::read_only);
     let health = get(patroni::health).options(patroni::health);
-    Router::new()
+    let probes = Router::new()
+        .route("/leader", get(standing::leader))
+        .route("/is-leader", get(standing::is_leader))
+        .route("/is-follower", get(standing::is_follower))
+        .route("/primary", primary)
+        .route("/replica", replica)
+        .route("/livez", get(health::livez))
+        .route("/healthz", get(health::livez))
+        .route("/readyz", get(health::readyz));
+    let api = probes
+        .clone()
         .route("/", get(elector::elector))
         .route("/sse", get(events::sse))
         .route("/events", get(events::events))
         .route("/history", get(history::history))
-        .route("/primary", primary)
-        .route("/replica", replica)
+        .route("/status", get(standing::status))
+        .route("/members", get(members::members))
         .route("/read-only", read_only)
         .route("/health", health)
         .route("/resign", post(orders::resign))
         .route("/pause", post(orders::pause))
         .route("/resume", post(orders::resume))
-        .route("/drain", post(orders::drain))
-        .route("/healthz", get(health::livez))
-        .route("/leader", get(standing::leader))
-        .route("/is-leader", get(standing::is_leader))
-        .route("/is-follower", get(standing::is_follower))
-        .route("/status", get(standing::status))
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz))
-        .route("/members", get(members::members))
-        .fallback(async |uri: Uri| Problem::not_found(uri.path()))
-        .method_not_allowed_fallback(async |uri: Uri| Problem::wrong_method(uri.path()))
-        .layer(axum::middleware::from_fn_with_state(sight.clone(), indexed))
-        .layer(axum::middleware::map_response(never_stored))
-        .with_state(sight)
+        .route("/drain", post(orders::drain));
+    let furnished = |router: Router<Sight>| {
+        router
+            .fallback(async |uri: Uri| Problem::not_found(uri.path()))
+            .method_not_allowed_fallback(async |uri: Uri| Problem::wrong_method(uri.path()))
+            .layer(axum::middleware::from_fn_with_state(sight.clone(), indexed))
+            .layer(axum::middleware::map_response(never_stored))
+            .with_state(sight.clone())
+    };
+    Routers { api: furnished(api), probes: furnished(probes) }
 }
 
 /// The index from before the answer was made: who waits for news since then misses none.

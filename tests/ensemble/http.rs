@@ -2,7 +2,7 @@
 
 use crate::{
     flock::{agreed, agreed_after, in_line, settled},
-    member::{Answer, LONG_SESSION, Member, SHORT_SESSION, Setup},
+    member::{Answer, LONG_SESSION, Member, SHORT_SESSION, Setup, agent},
     observer::Observer,
     servers::{Servers, Settings},
     wait::{eventually, throughout},
@@ -16,6 +16,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use ureq::http::Request;
 
 const PATHS: [&str; 7] =
     ["/leader", "/is-leader", "/is-follower", "/status", "/members", "/livez", "/readyz"];
@@ -444,6 +445,36 @@ fn a_paused_member_stays_out_of_the_line_until_it_is_told_to_resume() {
 
     assert_eq!(second.post("/drain").status, 200);
     assert_eq!(agreed_after(&after, [&first]).id, "a");
+}
+
+/// Whoever asks from elsewhere can do no harm: there is nothing else behind that door.
+#[test]
+fn probes_have_a_listener_of_their_own() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
+    let [member] = in_line(&setup, ["a"]);
+    let log = member.log();
+    let port = log.split("probes answered on 127.0.0.1:").nth(1).expect("it says so");
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    let status = |method: &str, path: &str| {
+        let request = Request::builder().method(method).header("x-bellwether", "1");
+        let request = request.uri(format!("http://127.0.0.1:{port}{path}")).body(()).unwrap();
+        agent().run(request).expect("an answer").status().as_u16()
+    };
+
+    for path in ["/livez", "/healthz", "/readyz", "/is-leader", "/primary", "/leader"] {
+        assert_eq!(status("GET", path), 200, "{path}");
+    }
+    for path in ["/is-follower", "/replica"] {
+        assert_eq!(status("GET", path), 503, "{path}");
+    }
+    for path in ["/", "/status", "/members", "/events", "/history"] {
+        assert_eq!(status("GET", path), 404, "{path}");
+    }
+    for path in ["/resign", "/pause", "/resume", "/drain"] {
+        assert_eq!(status("POST", path), 404, "{path}");
+    }
+    assert_eq!(member.get("/is-leader").status, 200, "it has obeyed no order");
 }
 
 /// Some read nothing, some vanish, and one reads: the election waits for none of them.
