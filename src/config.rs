@@ -300,7 +300,8 @@ fn check_size(profile: &Profile, prefix: &str) -> Result<(), String> {
     let text = |text: &str| serde_json::to_string(text).map_or(0, |json| json.len());
     let labels: usize = profile.labels.iter().map(|(k, v)| text(k) + text(v) + 2).sum();
     let address = profile.address.as_deref().map_or(4, text);
-    let fixed = r#"{"id":,"address":,"labels":{},"leader":}"#.len();
+    let fixed = r#"{"id":,"address":,"labels":{},"leader":,"version":""}"#.len()
+        + env!("CARGO_PKG_VERSION").len();
     let own = fixed + text(profile.id.as_str()) + address + labels;
     let znode = text(prefix) + 10 + r#","znode":,"token":18446744073709551615"#.len();
     let all = 2 * own + znode;

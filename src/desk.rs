@@ -71,6 +71,8 @@ pub struct Entry {
     /// `None` if the znode does not say: a client of another make.
     pub profile: Option<Profile>,
     pub names: Option<Announcement>,
+    /// Of its program.
+    pub version: Option<String>,
 }
 
 impl Chronicle {

@@ -27,6 +27,9 @@ struct Member {
     labels: BTreeMap<String, String>,
     is_leader: bool,
     is_self: bool,
+    /// The id of the leader that this member names: so one sees the word travel down the line.
+    names: Option<String>,
+    version: Option<String>,
 }
 
 pub(super) async fn members(State(sight): State<Sight>) -> Result<Json<Members>, Problem> {
@@ -50,6 +53,8 @@ pub(super) async fn members(State(sight): State<Sight>) -> Result<Json<Members>,
         labels: entry.profile.as_ref().map(|p| p.labels.clone()).unwrap_or_default(),
         is_leader: leader == Some(entry.ticket.token),
         is_self: own == Some(entry.ticket.token),
+        names: entry.names.as_ref().map(|names| names.leader.id.to_string()),
+        version: entry.version.clone(),
     };
     Ok(Json(Members { members: entries.iter().map(member).collect() }))
 }

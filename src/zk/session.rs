@@ -557,11 +557,12 @@ impl Election {
                 continue;
             }
             let ticket = Ticket { sequence, token: FencingToken(stat.czxid.cast_unsigned()) };
-            let (profile, names) = match wire::decode(&data, &self.settings.prefix) {
-                Some(decoded) => (Some(decoded.profile), decoded.names),
-                None => (None, None),
-            };
-            entries.push(Entry { ticket, profile, names });
+            entries.push(match wire::decode(&data, &self.settings.prefix) {
+                Some(wire::Decoded { profile, names, version }) => {
+                    Entry { ticket, profile: Some(profile), names, version }
+                }
+                None => Entry { ticket, profile: None, names: None, version: None },
+            });
         }
         Ok(entries)
     }

@@ -16,6 +16,8 @@ struct Note {
     #[serde(default)]
     labels: BTreeMap<String, String>,
     leader: Option<LeaderNote>,
+    #[serde(default)]
+    version: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -31,6 +33,8 @@ struct LeaderNote {
 pub(super) struct Decoded {
     pub(super) profile: Profile,
     pub(super) names: Option<Announcement>,
+    /// Of the member's program.
+    pub(super) version: Option<String>,
 }
 
 pub(super) fn encode(profile: &Profile, names: Option<&Announcement>, prefix: &str) -> Vec<u8> {
@@ -46,6 +50,7 @@ pub(super) fn encode(profile: &Profile, names: Option<&Announcement>, prefix: &s
         address: profile.address.clone(),
         labels: profile.labels.clone(),
         leader,
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
     };
     serde_json::to_vec(&note).expect("a note has nothing that JSON lacks")
 }
@@ -66,7 +71,7 @@ pub(super) fn decode(data: &[u8], prefix: &str) -> Option<Decoded> {
             ticket: Ticket { sequence, token: FencingToken(leader.token) },
         })
     });
-    Some(Decoded { profile, names })
+    Some(Decoded { profile, names, version: note.version })
 }
 
 #[cfg(test)]
@@ -84,7 +89,8 @@ mod tests {
             Ticket { sequence: Sequence::new(3).unwrap(), token: FencingToken(0x1_0000_0003) };
         let names = Announcement { leader: Arc::new(profile("a")), ticket };
         let data = encode(&profile("b"), Some(&names), "leader_");
-        let text = r#"{"id":"b","address":"h:1","labels":{"zone":"a"},"leader":{"id":"a","address":"h:1","labels":{"zone":"a"},"znode":"leader_0000000003","token":4294967299}}"#;
+        let text = r#"{"id":"b","address":"h:1","labels":{"zone":"a"},"leader":{"id":"a","address":"h:1","labels":{"zone":"a"},"znode":"leader_0000000003","token":4294967299},"version":"VERSION"}"#;
+        let text = text.replace("VERSION", env!("CARGO_PKG_VERSION"));
         assert_eq!(String::from_utf8(data.clone()).unwrap(), text);
         let decoded = decode(&data, "leader_").unwrap();
         assert_eq!(decoded.profile, profile("b"));

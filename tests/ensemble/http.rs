@@ -208,7 +208,7 @@ fn address_and_labels_of_the_leader_reach_every_member() {
         assert_eq!(ok(member, "/leader")["leader"], card);
     }
     for znode in &line {
-        assert_eq!(keys(&znode.json()), ["address", "id", "labels", "leader"]);
+        assert_eq!(keys(&znode.json()), ["address", "id", "labels", "leader", "version"]);
         assert_eq!(znode.json()["leader"], card);
         assert!(znode.data.len() <= 1024, "{} bytes in {}", znode.data.len(), znode.name);
     }
@@ -234,6 +234,8 @@ fn the_line_in_order() {
                 "labels": labels,
                 "is_leader": sequence == 0,
                 "is_self": id == asked,
+                "names": "a",
+                "version": env!("CARGO_PKG_VERSION"),
             })
         };
         json!({"members": [
