@@ -52,8 +52,9 @@ impl Link {
 /// What may be asked of the driver.
 pub enum Request {
     Members(oneshot::Sender<Result<Arc<[Entry]>, String>>),
-    /// Answered when it has been carried out.
-    Carry(Order, oneshot::Sender<()>),
+    /// Answered when it has been carried out: whether ZooKeeper confirmed that the session, if it
+    /// had to end, has ended.
+    Carry(Order, oneshot::Sender<bool>),
 }
 
 /// What a member may be told to do.

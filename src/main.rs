@@ -94,9 +94,16 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
     if let Some(prober) = prober {
         info!("probes answered on {}", prober.local_addr()?);
         // It ends with the process: who probes a member that leaves is told so to the end.
-        tokio::spawn(http::serve(prober, probes, std::future::pending()));
+        tokio::spawn(http::serve(
+            prober,
+            probes,
+            http::Limits::for_probes(),
+            std::future::pending(),
+        ));
     }
-    let server = tokio::spawn(http::serve(listener, api, async { drop(closed.await) }));
+    let server = tokio::spawn(http::serve(listener, api, http::Limits::for_application(), async {
+        drop(closed.await)
+    }));
 
     // A thread of its own: no reader, however slow or many, can slow the election.
     let (stop, stopping) = oneshot::channel();

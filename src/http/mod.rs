@@ -34,7 +34,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use health::patroni;
 use problem::Problem;
-pub use serve::serve;
+pub use serve::{Limits, serve};
 use standing::{Verdict, yes_or_no};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -75,11 +75,12 @@ impl Started {
     /// The index that is told: no index of a later life is one of an earlier.
     fn index(self, index: u64) -> u64 {
         let since_epoch = self.date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        since_epoch.as_secs() * 1000 + index
+        u64::try_from(since_epoch.as_millis()).unwrap_or(0) + index
     }
 
     fn tag(self, index: u64) -> String {
-        format!("\"{:08x}-{index}\"", self.boot)
+        // Weak, since how long the lease holds yet is another figure each time.
+        format!("W/\"{:08x}-{index}\"", self.boot)
     }
 }
 
@@ -100,7 +101,6 @@ pub fn routers(desk: Front, clock: Clock, names: Names) -> Routers {
     let read_only = get(patroni::read_only).options(patroni::read_only);
     let health = get(patroni::health).options(patroni::health);
     let probes = Router::new()
-        .route("/leader", get(standing::leader))
         .route("/is-leader", get(standing::is_leader))
         .route("/is-follower", get(standing::is_follower))
         .route("/primary", primary)
@@ -110,6 +110,7 @@ pub fn routers(desk: Front, clock: Clock, names: Names) -> Routers {
         .route("/readyz", get(health::readyz));
     let api = probes
         .clone()
+        .route("/leader", get(standing::leader))
         .route("/", get(elector::elector))
         .route("/sse", get(events::sse))
         .route("/events", get(events::events))
@@ -122,6 +123,8 @@ pub fn routers(desk: Front, clock: Clock, names: Names) -> Routers {
         .route("/pause", post(orders::pause))
         .route("/resume", post(orders::resume))
         .route("/drain", post(orders::drain));
+    // Nobody may wait at that door: those who come after would be kept out.
+    let probes = probes.route("/leader", get(standing::leader_now));
     let furnished = |router: Router<Sight>| {
         router
             .fallback(async |uri: Uri| Problem::not_found(uri.path()))

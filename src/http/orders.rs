@@ -29,6 +29,7 @@ type Answer = Result<(StatusCode, Json<Done>), Problem>;
 
 /// Gives leadership up and goes to the tail of the line.
 pub(super) async fn resign(State(sight): State<Sight>, headers: HeaderMap) -> Answer {
+    allowed(&headers)?;
     let before = sight.judge();
     if !before.leads() {
         return Err(Problem::conflict("not-leader", "only a leader can resign", before.reason()));
@@ -64,10 +65,12 @@ pub(super) async fn drain(State(sight): State<Sight>, headers: HeaderMap) -> Ans
     Ok((StatusCode::OK, Json(sight.done("drained"))))
 }
 
+fn allowed(headers: &HeaderMap) -> Result<(), Problem> {
+    if headers.contains_key("x-bellwether") { Ok(()) } else { Err(Problem::forbidden()) }
+}
+
 async fn order(sight: &Sight, headers: &HeaderMap, order: Order) -> Result<(), Problem> {
-    if !headers.contains_key("x-bellwether") {
-        return Err(Problem::forbidden());
-    }
+    allowed(headers)?;
     let late = || {
         let why = "the order was taken but is not carried out yet: see /status";
         Problem::unavailable("order-pending", "not done yet", why)
@@ -77,7 +80,13 @@ async fn order(sight: &Sight, headers: &HeaderMap, order: Order) -> Result<(), P
     let full = "too many ask at once: try again";
     asked.map_err(|_| Problem::unavailable("too-many-ask", "not taken", full))?;
     match tokio::time::timeout(PATIENCE, when_done).await {
-        Ok(Ok(())) => Ok(()),
+        Ok(Ok(true)) => Ok(()),
+        Ok(Ok(false)) if order == Order::Pause => {
+            let why = "this member is out of the line for its part, but ZooKeeper did not confirm \
+                       it: its znode may stand until the session times out";
+            Err(Problem::unavailable("unconfirmed", "not confirmed", why))
+        }
+        Ok(Ok(false)) => Ok(()),
         Ok(Err(_)) | Err(_) => Err(late()),
     }
 }

@@ -12,19 +12,40 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
-/// More than anybody needs who asks from the same machine.
-const CONNECTIONS_MAX: usize = 1024;
-/// For the head of a request, and between two requests.
-const TO_ASK: Duration = Duration::from_secs(30);
+/// What the visitors of one listener may take.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    connections: usize,
+    /// For the head of a request, and between two requests.
+    to_ask: Duration,
+}
+
+impl Limits {
+    /// For the application: at most a third of the files that the process may open.
+    pub fn for_application() -> Self {
+        Self { connections: files(3).clamp(1, 1024), to_ask: Duration::from_secs(30) }
+    }
+
+    /// For probes, from wherever they come: few at a time, and each soon over.
+    pub fn for_probes() -> Self {
+        Self { connections: files(6).clamp(1, 64), to_ask: Duration::from_secs(5) }
+    }
+}
+
 /// A longer head is answered 431.
 const HEAD_MAX: usize = 16 * 1024;
 
 /// Serves until `closing` ends, and then until what is under way has been answered.
-pub async fn serve(listener: TcpListener, router: Router, closing: impl Future<Output = ()>) {
-    let places = Arc::new(Semaphore::new(connections_max()));
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    closing: impl Future<Output = ()>,
+) {
+    let places = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(TO_ASK).max_buf_size(HEAD_MAX);
+    http.timer(TokioTimer::new()).header_read_timeout(limits.to_ask).max_buf_size(HEAD_MAX);
     tokio::pin!(closing);
     loop {
         let (stream, place) = tokio::select! {
@@ -46,11 +67,11 @@ pub async fn serve(listener: TcpListener, router: Router, closing: impl Future<O
     }
 }
 
-/// At most half of the files that the process may open: the rest is the election's.
-fn connections_max() -> usize {
+/// One part in so many of the files that the process may open. What no listener takes is the
+/// election's.
+fn files(part: u64) -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let half = files.and_then(|files| usize::try_from(files / 2).ok());
-    half.unwrap_or(CONNECTIONS_MAX).clamp(1, CONNECTIONS_MAX)
+    files.map_or(usize::MAX, |files| usize::try_from(files / part).unwrap_or(usize::MAX))
 }
 
 async fn accept(listener: &TcpListener) -> TcpStream {

@@ -99,15 +99,27 @@ pub(super) async fn leader(
         Some(seen) => sight.news_since(seen, wait.length()?).await?,
         None => sight.judge(),
     };
-    let index = sight.index(&verdict);
+    Ok(told(&sight, &verdict, &headers))
+}
+
+/// The same, without waiting for news.
+pub(super) async fn leader_now(State(sight): State<Sight>, headers: HeaderMap) -> Response {
+    told(&sight, &sight.judge(), &headers)
+}
+
+fn told(sight: &Sight, verdict: &Verdict, headers: &HeaderMap) -> Response {
+    let index = sight.index(verdict);
     let mut response = if verdict.leader().is_some() {
         let tag = sight.started.tag(index);
-        let known = headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
-        let is_known = known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag));
+        let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+        let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
+            let known = known.to_str().unwrap_or_default();
+            known.split(',').any(|one| one.trim() == "*" || weak(one) == weak(&tag))
+        });
         let mut response = if is_known {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
-            Json(sight.body(&verdict)).into_response()
+            Json(sight.body(verdict)).into_response()
         };
         let tag = HeaderValue::from_str(&tag).expect("a tag is visible ASCII");
         response.headers_mut().insert(header::ETAG, tag);
@@ -116,7 +128,7 @@ pub(super) async fn leader(
         verdict.nobody_leads().into_response()
     };
     response.headers_mut().insert(super::INDEX, HeaderValue::from(index));
-    Ok(response)
+    response
 }
 
 impl Wait {

@@ -40,7 +40,7 @@ pub async fn run(
     let mut roll = Roll::default();
     let mut actions = member.start();
     let mut chronicle = Arc::<Chronicle>::default();
-    let mut orders: Vec<oneshot::Sender<()>> = vec![];
+    let mut orders: Vec<oneshot::Sender<bool>> = vec![];
     let mut stopping = false;
     loop {
         let report = || Report {
@@ -56,7 +56,7 @@ pub async fn run(
                     if let Some(open) = session.take() {
                         leftover = open.close().await;
                     }
-                    roll.under_way = None;
+                    roll.give_up();
                     link_in.send_modify(Link::forget_session);
                 }
                 Action::OpenSession => {
@@ -64,7 +64,7 @@ pub async fn run(
                     if let Some(ended) = session.take() {
                         leftover = ended.close().await;
                     }
-                    roll.under_way = None;
+                    roll.give_up();
                     link_in.send_modify(Link::forget_session);
                     let profile = member.standing().profile().clone();
                     let link = link_in.clone();
@@ -81,7 +81,7 @@ pub async fn run(
             return leftover.is_none();
         }
         for carried_out in orders.drain(..) {
-            let _nobody_waits = carried_out.send(());
+            let _nobody_waits = carried_out.send(leftover.is_none());
         }
         let event = tokio::select! {
             biased;
@@ -208,6 +208,13 @@ impl Roll {
         match reading.await {
             Ok(read) => read.map_err(|error| error.to_string()),
             Err(_) => Err("the session with ZooKeeper ended".into()),
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.under_way = None;
+        for waiting in self.waiting.drain(..) {
+            let _nobody_waits = waiting.send(Err("the session with ZooKeeper ended".into()));
         }
     }
 

@@ -29,6 +29,7 @@ pub(super) struct Session {
     /// The watch on our own znode, and the one on the predecessor's.
     own_watch: Option<AbortHandle>,
     predecessor_watch: Option<AbortHandle>,
+    reading: Option<AbortHandle>,
     writes: mpsc::UnboundedSender<Write>,
     events: mpsc::UnboundedReceiver<Event>,
     keeper: JoinHandle<Leftover>,
@@ -100,6 +101,7 @@ impl Session {
             requests,
             own_watch: None,
             predecessor_watch: None,
+            reading: None,
             writes,
             events,
             keeper,
@@ -129,7 +131,9 @@ impl Session {
                 return;
             }
             Action::ReadLine => {
-                self.requests.spawn(async move { line.read_line().await });
+                // Only the last reading is of use, and the one before may never be answered.
+                let reading = self.requests.spawn(async move { line.read_line().await });
+                self.reading.replace(reading).inspect(AbortHandle::abort);
                 return;
             }
             Action::WatchPredecessor(predecessor) => {

@@ -339,7 +339,7 @@ fn an_answer_that_is_known_already_is_not_sent_again() {
     let tag = member.get("/leader").header("etag").to_owned();
     let known = member.get_with("/leader", ("if-none-match", &tag));
     assert_eq!((known.status, &*known.body, known.header("etag")), (304, "", &*tag));
-    let unknown = member.get_with("/leader", ("if-none-match", "\"0-0\""));
+    let unknown = member.get_with("/leader", ("if-none-match", "W/\"0-0\""));
     assert_eq!(unknown.status, 200);
 }
 
