@@ -420,7 +420,11 @@ impl World {
         while self.now < healed_at {
             self.live(rules.policy.margins.heartbeat / 4, rules);
             let dead = self.server.sessions.iter();
-            let dead = dead.filter(|(_, s)| self.members[s.member].gone()).map(|(&id, _)| id);
+            // Nobody keeps a session alive that its member has left, confirmed or not.
+            let left =
+                |id: SessionId, member: &Process| member.gone() || member.session != Some(id);
+            let dead = dead.filter(|(id, s)| left(**id, &self.members[s.member]));
+            let dead = dead.map(|(&id, _)| id);
             let overdue = |id: &SessionId| {
                 self.now >= self.server.sessions[id].touched_at.after(rules.timeout)
             };
