@@ -173,7 +173,7 @@ impl Config {
             )
         })?;
         let address = written.address.clone().filter(|address| !address.is_empty());
-        let profile = Profile { id, address, labels: written.labels.clone() };
+        let profile = Profile { id, address, labels: written.labels.clone(), revision: 0 };
         check_size(&profile, &written.prefix)?;
         let listen = address_of("http.listen", &written.listen, "127.0.0.1:4040")?;
         let probe_listen = match &*written.probe_listen {

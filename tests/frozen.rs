@@ -38,7 +38,7 @@ fn answer(path: &str, frozen_at: Moment, clock: Clock) -> StatusCode {
 
 fn leading_at(now: Moment) -> Member {
     let id = MemberId::new("a").unwrap();
-    let profile = Profile { id, address: None, labels: BTreeMap::new() };
+    let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
     let second = Duration::from_secs(1);
     let margins = Margins { heartbeat: second, half_tick: second };
     let mut member =

@@ -13,9 +13,9 @@ const fn ms(ms: u64) -> Duration {
 
 prop_compose! {
     fn faults()(
-        [crashes, cuts, delays, lost_reports, stale_reads, orders, evictions, razing] in any::<[bool; 8]>(),
+        [crashes, cuts, delays, lost_reports, stale_reads, orders, moves, evictions, razing] in any::<[bool; 9]>(),
     ) -> Faults {
-        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, orders, evictions, razing }
+        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, evictions, razing }
     }
 }
 
@@ -71,7 +71,7 @@ proptest! {
                 Choice::ServeSlowly(_) | Choice::ServeStale(_) | Choice::Tick(_) => 1,
                 Choice::Miss(_) | Choice::Doom(_) | Choice::Expire(_) => 1,
                 Choice::Cut(_) | Choice::Crash(_) | Choice::Stop(_) => 2,
-                Choice::Resign(_) | Choice::Pause(_) | Choice::Unpause(_) => 2,
+                Choice::Resign(_) | Choice::Pause(_) | Choice::Unpause(_) | Choice::Describe(_) => 2,
                 Choice::Evict(_) | Choice::Raze => 2,
             };
             let wanted = match die % 64 { 0..40 => 0, 40..63 => 1, _ => 2 };

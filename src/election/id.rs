@@ -15,6 +15,9 @@ pub struct Profile {
     /// Where its application can be reached.
     pub address: Option<String>,
     pub labels: BTreeMap<String, String>,
+    /// How often address or labels have changed in this life of the member: of two tellings, the
+    /// larger is news.
+    pub revision: u64,
 }
 
 /// The number ZooKeeper appended to a znode's name. Order in it is order in the line.

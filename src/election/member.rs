@@ -5,6 +5,7 @@ use super::{
     Action, Announcement, Event, FencingToken, Lease, Line, Moment, Place, Profile, Sequence,
     SessionId, Term, Ticket,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ enum Phase {
     Refused { until: Moment },
     /// Out of the line until told otherwise.
     Paused,
-    /// A session, but no ticket.
-    Arriving { session: Session },
+    /// A session, but no ticket: what is being drawn will say this of us.
+    Arriving { session: Session, profile: Arc<Profile> },
     /// A ticket; whoever is ahead is not known yet.
     Looking { session: Session, ticket: Ticket, heard: Heard },
     /// Somebody is ahead.
@@ -165,7 +166,7 @@ impl Member {
         }
     }
 
-    fn transition(&self, phase: Phase, now: Moment, event: Event) -> Next {
+    fn transition(&mut self, phase: Phase, now: Moment, event: Event) -> Next {
         match event {
             Event::SessionOpened { session, timeout, sent_at } => {
                 self.arrive(phase, session, timeout, sent_at, now)
@@ -173,8 +174,8 @@ impl Member {
             Event::Disconnected => self.lose_connection(phase),
             Event::SessionResumed { timeout, sent_at } => self.resume(phase, timeout, sent_at, now),
             Event::SessionLost => Self::lose_session(phase),
-            Event::TicketDrawn(ticket) => Self::enter(phase, ticket),
-            Event::TicketLost(ticket) => Self::lose_ticket(phase, ticket),
+            Event::TicketDrawn(ticket) => self.enter(phase, ticket),
+            Event::TicketLost(ticket) => self.lose_ticket(phase, ticket),
             Event::LineRead(line) => self.take_place(phase, &line, now),
             Event::PredecessorRead { predecessor, says } => {
                 Self::hear_predecessor(phase, predecessor, says, now)
@@ -189,6 +190,7 @@ impl Member {
             Event::Resign => Self::resign(phase),
             Event::Pause => Self::pause(phase),
             Event::Unpause => Self::unpause(phase),
+            Event::Describe { address, labels } => self.describe(phase, address, labels),
             Event::Stop => (Phase::Gone, vec![Action::CloseSession]),
         }
     }
@@ -205,7 +207,7 @@ impl Member {
         let Some(term) = self.policy.margins.term(timeout) else { return self.refuse(now) };
         let session =
             Session { id, term, rhythm: Rhythm::begun(sent_at), beat: Beat::Answered(sent_at) };
-        (Phase::Arriving { session }, vec![Action::DrawTicket])
+        self.draw(session)
     }
 
     /// A resumed session is worth no more than the smallest timeout it ever had.
@@ -244,12 +246,22 @@ impl Member {
         }
     }
 
-    fn enter(phase: Phase, ticket: Ticket) -> Next {
-        let Phase::Arriving { session } = phase else { return stay(phase) };
-        (Phase::Looking { session, ticket, heard: Heard::Nothing }, vec![Action::ReadLine])
+    fn draw(&self, session: Session) -> Next {
+        let profile = self.profile.clone();
+        (Phase::Arriving { session, profile: profile.clone() }, vec![Action::DrawTicket(profile)])
     }
 
-    fn lose_ticket(mut phase: Phase, lost: Ticket) -> Next {
+    fn enter(&self, phase: Phase, ticket: Ticket) -> Next {
+        let Phase::Arriving { session, profile } = phase else { return stay(phase) };
+        let mut actions = vec![Action::ReadLine];
+        if profile != self.profile {
+            let profile = self.profile.clone();
+            actions.push(Action::Introduce { profile, says: None });
+        }
+        (Phase::Looking { session, ticket, heard: Heard::Nothing }, actions)
+    }
+
+    fn lose_ticket(&self, mut phase: Phase, lost: Ticket) -> Next {
         if phase.ticket() != Some(lost) {
             return stay(phase);
         }
@@ -257,7 +269,7 @@ impl Member {
         // What was under way concerned the old znode, and its answer is not waited for.
         let (Beat::Sent(at) | Beat::Answered(at)) = session.beat;
         session.beat = Beat::Answered(at);
-        (Phase::Arriving { session }, vec![Action::DrawTicket])
+        self.draw(session)
     }
 
     fn take_place(&self, phase: Phase, line: &Line, now: Moment) -> Next {
@@ -294,7 +306,7 @@ impl Member {
                 let ahead = Ahead { predecessor, head: Head::Stands(head) };
                 (Phase::Following { session, ticket, ahead, heard }, actions)
             }
-            Place::Nowhere => (Phase::Arriving { session }, vec![Action::DrawTicket]),
+            Place::Nowhere => self.draw(session),
         }
     }
 
@@ -327,7 +339,7 @@ impl Member {
         let is_news = |says: &Announcement| {
             says.ticket.sequence <= from
                 && ahead.head.may_be(says.ticket.sequence)
-                && heard.token().is_none_or(|token| says.ticket.token > token)
+                && heard.is_older_than(says)
         };
         match says.filter(is_news) {
             Some(announcement) => {
@@ -433,6 +445,37 @@ impl Member {
         if phase == Phase::Paused { (Phase::Away, vec![Action::OpenSession]) } else { stay(phase) }
     }
 
+    /// Tells the line what there is to tell of us now. It costs no place in it, and a leader leads
+    /// on with the same token.
+    fn describe(
+        &mut self,
+        phase: Phase,
+        address: Option<String>,
+        labels: BTreeMap<String, String>,
+    ) -> Next {
+        if self.profile.address == address && self.profile.labels == labels {
+            return stay(phase);
+        }
+        let (id, revision) = (self.profile.id.clone(), self.profile.revision + 1);
+        let profile = Arc::new(Profile { id, address, labels, revision });
+        self.profile = profile.clone();
+        let says = match &phase {
+            Phase::Claiming { ticket, .. } | Phase::Leading { ticket, .. } => {
+                Some(Announcement { leader: profile.clone(), ticket: *ticket })
+            }
+            Phase::Looking { heard, .. } | Phase::Following { heard, .. } => {
+                heard.leader().cloned()
+            }
+            // Whoever draws a ticket later, or is drawing one, says so then.
+            Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Paused
+            | Phase::Arriving { .. }
+            | Phase::Gone => return stay(phase),
+        };
+        (phase, vec![Action::Introduce { profile, says }])
+    }
+
     fn wake(&self, mut phase: Phase, now: Moment) -> Next {
         if let Phase::Refused { until } = phase {
             return if until <= now {
@@ -499,7 +542,7 @@ fn give_up() -> Next {
 impl Phase {
     fn session_mut(&mut self) -> Option<&mut Session> {
         match self {
-            Self::Arriving { session }
+            Self::Arriving { session, .. }
             | Self::Looking { session, .. }
             | Self::Following { session, .. }
             | Self::Claiming { session, .. }
@@ -534,23 +577,25 @@ impl Head {
 }
 
 impl Heard {
+    fn leader(&self) -> Option<&Announcement> {
+        match self {
+            Self::Leads(announcement) => Some(announcement),
+            Self::Nothing | Self::Left(_) => None,
+        }
+    }
+
     /// Whoever is not first in the line does not lead, whatever the line says: the news is of an
     /// earlier life of ours, whose znode or whose word is not yet gone. An application that only
     /// compares names must not take it for leave to lead.
     fn leader_besides(&self, ourselves: &Profile) -> Option<Announcement> {
-        match self {
-            Self::Leads(announcement) if announcement.leader.id != ourselves.id => {
-                Some(announcement.clone())
-            }
-            Self::Nothing | Self::Leads(_) | Self::Left(_) => None,
-        }
+        self.leader().filter(|announcement| announcement.leader.id != ourselves.id).cloned()
     }
 
-    fn token(&self) -> Option<FencingToken> {
+    fn is_older_than(&self, says: &Announcement) -> bool {
         match self {
-            Self::Nothing => None,
-            Self::Leads(announcement) => Some(announcement.ticket.token),
-            Self::Left(token) => Some(*token),
+            Self::Nothing => true,
+            Self::Leads(known) => known.edition() < says.edition(),
+            Self::Left(token) => *token < says.ticket.token,
         }
     }
 
@@ -660,7 +705,7 @@ mod tests {
 
     fn profile(name: &str) -> Arc<Profile> {
         let id = MemberId::new(name).unwrap();
-        Arc::new(Profile { id, address: None, labels: Default::default() })
+        Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision: 0 })
     }
 
     fn ticket(number: i32) -> Ticket {
@@ -820,12 +865,13 @@ mod tests {
         let lose = |lost| leader(Disconnect::Hold).step(at(0), Event::TicketLost(lost));
         assert_eq!(lose(ticket(2)), []);
         assert_eq!(lose(Ticket { token: FencingToken(2), ..ticket(1) }), []);
-        assert_eq!(lose(ticket(1)), [Action::DrawTicket]);
+        assert_eq!(lose(ticket(1)), [Action::DrawTicket(profile("me"))]);
     }
 
     #[test]
     fn whoever_is_not_in_the_line_draws_a_ticket() {
-        assert_eq!(follower(&[1, 2]).step(at(0), line(&[1, 3])), [Action::DrawTicket]);
+        let drawn = follower(&[1, 2]).step(at(0), line(&[1, 3]));
+        assert_eq!(drawn, [Action::DrawTicket(profile("me"))]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub use lease::{Disconnect, Lease, Margins, Moment, Policy, Term};
 pub use line::{Line, Place};
 pub use member::{Member, Role, Standing};
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ pub enum Event {
     Pause,
     /// The operator wants it in the line again.
     Unpause,
+    /// The application has another address or other labels now.
+    Describe { address: Option<String>, labels: BTreeMap<String, String> },
     /// The operator wants this member out of the line, for good.
     Stop,
 }
@@ -65,8 +68,9 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     OpenSession,
-    /// Create the ephemeral sequential znode, or find the one this session already owns.
-    DrawTicket,
+    /// Create the ephemeral sequential znode, saying this of ourselves, or find the one this
+    /// session already owns.
+    DrawTicket(Arc<Profile>),
     ReadLine,
     /// Read the predecessor's data and leave a watch on it.
     WatchPredecessor(Sequence),
@@ -79,6 +83,12 @@ pub enum Action {
     PassOn {
         announcement: Announcement,
         sent_at: Moment,
+    },
+    /// Write into our own znode what we say of ourselves now, and who leads, as it says already.
+    /// Nobody waits for that.
+    Introduce {
+        profile: Arc<Profile>,
+        says: Option<Announcement>,
     },
     /// Write into our own znode that we lead.
     Claim {
@@ -105,4 +115,11 @@ pub struct Ticket {
 pub struct Announcement {
     pub leader: Arc<Profile>,
     pub ticket: Ticket,
+}
+
+impl Announcement {
+    /// The larger is the newer: a later leader, or the same one with another address.
+    fn edition(&self) -> (FencingToken, u64) {
+        (self.ticket.token, self.leader.revision)
+    }
 }

@@ -29,6 +29,7 @@ impl fmt::Display for Event {
             Self::Resign => f.write_str("told to resign"),
             Self::Pause => f.write_str("told to pause"),
             Self::Unpause => f.write_str("told to stand again"),
+            Self::Describe { .. } => f.write_str("told another address or other labels"),
             Self::Stop => f.write_str("told to stop"),
         }
     }
@@ -38,11 +39,17 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OpenSession => f.write_str("open a session"),
-            Self::DrawTicket => f.write_str("draw a ticket"),
+            Self::DrawTicket(_) => f.write_str("draw a ticket"),
             Self::ReadLine => f.write_str("read the line"),
             Self::WatchPredecessor(predecessor) => write!(f, "watch {predecessor}"),
             Self::ReadHead { head, .. } => write!(f, "read the head, {head}"),
             Self::PassOn { announcement, .. } => write!(f, "pass on {announcement}"),
+            Self::Introduce { profile, says: Some(says) } => {
+                write!(f, "introduce ourselves, revision {}, saying {says}", profile.revision)
+            }
+            Self::Introduce { profile, says: None } => {
+                write!(f, "introduce ourselves, revision {}", profile.revision)
+            }
             Self::Claim { announcement, .. } => write!(f, "claim {announcement}"),
             Self::Renew { .. } => f.write_str("renew"),
             Self::CloseSession => f.write_str("close the session"),
@@ -52,7 +59,11 @@ impl fmt::Display for Action {
 
 impl fmt::Display for Announcement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "«{} leads, token {}»", self.leader.id, self.ticket.token)
+        write!(f, "«{} leads, token {}", self.leader.id, self.ticket.token)?;
+        if self.leader.revision > 0 {
+            write!(f, ", revision {}", self.leader.revision)?;
+        }
+        f.write_str("»")
     }
 }
 

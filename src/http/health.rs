@@ -109,8 +109,8 @@ mod tests {
     /// What is answered when the loop turned so long ago.
     async fn livez(ago: Duration) -> StatusCode {
         let ms = Duration::from_millis;
-        let profile =
-            Profile { id: MemberId::new("a").unwrap(), address: None, labels: BTreeMap::new() };
+        let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
+        let profile = Profile { id, address: None, labels, revision: 0 };
         let margins = Margins { heartbeat: ms(1000), half_tick: ms(1000) };
         let policy = Policy { margins, disconnect: Disconnect::Hold };
         let member = Member::new(Arc::new(profile), policy);

@@ -25,6 +25,8 @@ const AWAY: Duration = Duration::from_millis(500);
 
 pub(super) struct Session {
     line: Arc<Election>,
+    /// What our znode says of us, or will when it is drawn.
+    profile: Arc<Profile>,
     requests: JoinSet<()>,
     /// The watch on our own znode, and the one on the predecessor's.
     own_watch: Option<AbortHandle>,
@@ -39,7 +41,6 @@ pub(super) struct Session {
 /// What all requests of one session share.
 struct Election {
     settings: Settings,
-    profile: Arc<Profile>,
     wire: watch::Receiver<Option<Wire>>,
     events: mpsc::UnboundedSender<Event>,
     link: watch::Sender<Link>,
@@ -50,14 +51,14 @@ struct Election {
 enum Write {
     /// From here on, this znode is ours.
     Drawn(Ticket),
-    PassOn(Announcement, Moment),
-    Claim(Announcement, Moment),
+    /// Told when it is committed, if there is a moment to tell.
+    Put(Vec<u8>, Option<Moment>),
     Renew(Moment),
 }
 
 /// What we last wrote into our znode, and which version of its data that was.
 struct Note {
-    says: Announcement,
+    data: Vec<u8>,
     version: i32,
 }
 
@@ -87,7 +88,6 @@ impl Session {
         };
         let line = Arc::new(Election {
             settings: settings.clone(),
-            profile,
             wire,
             events: events_in,
             link,
@@ -98,6 +98,7 @@ impl Session {
         let keeper = tokio::spawn(keeper.keep(leftover, closing));
         Self {
             line,
+            profile,
             requests,
             own_watch: None,
             predecessor_watch: None,
@@ -113,7 +114,9 @@ impl Session {
         let line = self.line.clone();
         let write = match action {
             Action::OpenSession | Action::CloseSession => unreachable!("the driver's own affair"),
-            Action::DrawTicket => {
+            Action::DrawTicket(profile) => {
+                self.profile = profile;
+                let data = self.encode(None);
                 // What was watched for the ticket before is none of our business any more.
                 self.predecessor_watch.take().inspect(AbortHandle::abort);
                 let writes = self.writes.clone();
@@ -122,7 +125,7 @@ impl Session {
                     if was_lost {
                         tokio::time::sleep(AWAY.mul_f64(1.0 + fastrand::f64())).await;
                     }
-                    let ticket = line.draw_ticket().await;
+                    let ticket = line.draw_ticket(&data).await;
                     let _ends_with_us = writes.send(Write::Drawn(ticket));
                     line.tell(Event::TicketDrawn(ticket));
                     line.watch_own(ticket).await;
@@ -146,11 +149,23 @@ impl Session {
                 self.requests.spawn(async move { line.read_head(head, sent_at).await });
                 return;
             }
-            Action::PassOn { announcement, sent_at } => Write::PassOn(announcement, sent_at),
-            Action::Claim { announcement, sent_at } => Write::Claim(announcement, sent_at),
+            Action::PassOn { announcement, sent_at } => {
+                Write::Put(self.encode(Some(&announcement)), Some(sent_at))
+            }
+            Action::Introduce { profile, says } => {
+                self.profile = profile;
+                Write::Put(self.encode(says.as_ref()), None)
+            }
+            Action::Claim { announcement, sent_at } => {
+                Write::Put(self.encode(Some(&announcement)), Some(sent_at))
+            }
             Action::Renew { sent_at } => Write::Renew(sent_at),
         };
         let _ends_with_us = self.writes.send(write);
+    }
+
+    fn encode(&self, names: Option<&Announcement>) -> Vec<u8> {
+        wire::encode(&self.profile, names, &self.line.settings.prefix)
     }
 
     pub(super) fn read_members(&mut self, answer: oneshot::Sender<Result<Vec<Entry>, Error>>) {
@@ -198,9 +213,9 @@ async fn write_in_turn(line: Arc<Election>, mut wanted: mpsc::UnboundedReceiver<
                 continue;
             }
             (_, None) => continue,
-            (Write::PassOn(says, sent_at) | Write::Claim(says, sent_at), Some(ticket)) => {
-                let written = line.announce(ticket, &says).await;
-                last = written.as_ref().ok().map(|version| Note { says, version: *version });
+            (Write::Put(data, sent_at), Some(ticket)) => {
+                let written = line.put(ticket, &data).await;
+                last = written.as_ref().ok().map(|version| Note { data, version: *version });
                 (ticket, written.map(drop), sent_at)
             }
             (Write::Renew(sent_at), Some(ticket)) => {
@@ -209,14 +224,18 @@ async fn write_in_turn(line: Arc<Election>, mut wanted: mpsc::UnboundedReceiver<
                     && *version != note.version
                 {
                     warn!("somebody wrote into our znode: writing anew who leads");
-                    renewed = line.announce(ticket, &note.says).await;
+                    renewed = line.put(ticket, &note.data).await;
                     note.version = *renewed.as_ref().unwrap_or(&note.version);
                 }
-                (ticket, renewed.map(drop), sent_at)
+                (ticket, renewed.map(drop), Some(sent_at))
             }
         };
         match written {
-            Ok(()) => line.tell(Event::Committed { sent_at }),
+            Ok(()) => {
+                if let Some(sent_at) = sent_at {
+                    line.tell(Event::Committed { sent_at });
+                }
+            }
             Err(Lost) => {
                 ours = None;
                 line.tell(Event::TicketLost(ticket));
@@ -283,11 +302,10 @@ impl Election {
     }
 
     /// Never sends a second create without knowing what became of the first.
-    async fn draw_ticket(&self) -> Ticket {
+    async fn draw_ticket(&self, data: &[u8]) -> Ticket {
         self.impostors().clear();
         let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         let prefix = format!("{}/{}", self.settings.root, self.settings.prefix);
-        let data = wire::encode(&self.profile, None, &self.settings.prefix);
         let mut outcome_unknown = false;
         loop {
             let wire = self.wire().await;
@@ -305,7 +323,7 @@ impl Election {
                 }
                 continue;
             }
-            match wire.ask(wire.client.create(&prefix, &data, &mode)).await {
+            match wire.ask(wire.client.create(&prefix, data, &mode)).await {
                 Ok((stat, sequence)) => match drawn(&stat, sequence.into_i64()) {
                     Some(ticket) => {
                         self.content();
@@ -508,9 +526,8 @@ impl Election {
     }
 
     /// Returns the version of the data.
-    async fn announce(&self, ticket: Ticket, says: &Announcement) -> Result<i32, Lost> {
+    async fn put(&self, ticket: Ticket, data: &[u8]) -> Result<i32, Lost> {
         let path = self.path(ticket.sequence);
-        let data = wire::encode(&self.profile, Some(says), &self.settings.prefix);
         let again = AtomicBool::new(false);
         let written = self.until_judged(async |wire| {
             // While we had no connection, the path may have become another member's.
@@ -520,7 +537,7 @@ impl Election {
                     return Err(Error::NoNode);
                 }
             }
-            let stat = wire.ask(wire.client.set_data(&path, &data, None)).await?;
+            let stat = wire.ask(wire.client.set_data(&path, data, None)).await?;
             if is_ours(&stat, ticket, &wire) { Ok(stat.version) } else { Err(Error::NoNode) }
         });
         written.await.map_err(|_| Lost)

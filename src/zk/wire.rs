@@ -15,6 +15,8 @@ struct Note {
     address: Option<String>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    revision: u64,
     leader: Option<LeaderNote>,
     #[serde(default)]
     version: Option<String>,
@@ -26,8 +28,15 @@ struct LeaderNote {
     address: Option<String>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    revision: u64,
     znode: String,
     token: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(revision: &u64) -> bool {
+    *revision == 0
 }
 
 pub(super) struct Decoded {
@@ -42,6 +51,7 @@ pub(super) fn encode(profile: &Profile, names: Option<&Announcement>, prefix: &s
         id: leader.id.to_string(),
         address: leader.address.clone(),
         labels: leader.labels.clone(),
+        revision: leader.revision,
         znode: ticket.sequence.name(prefix),
         token: ticket.token.0,
     });
@@ -49,6 +59,7 @@ pub(super) fn encode(profile: &Profile, names: Option<&Announcement>, prefix: &s
         id: profile.id.to_string(),
         address: profile.address.clone(),
         labels: profile.labels.clone(),
+        revision: profile.revision,
         leader,
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
     };
@@ -61,13 +72,18 @@ pub(super) fn decode(data: &[u8], prefix: &str) -> Option<Decoded> {
         return None;
     }
     let note: Note = serde_json::from_slice(data).ok()?;
-    let profile =
-        Profile { id: MemberId::new(&note.id)?, address: note.address, labels: note.labels };
+    let profile = Profile {
+        id: MemberId::new(&note.id)?,
+        address: note.address,
+        labels: note.labels,
+        revision: note.revision,
+    };
     let names = note.leader.and_then(|leader| {
         let sequence = Sequence::of_name(&leader.znode, prefix)?;
         let id = MemberId::new(&leader.id)?;
+        let LeaderNote { address, labels, revision, .. } = leader;
         Some(Announcement {
-            leader: Arc::new(Profile { id, address: leader.address, labels: leader.labels }),
+            leader: Arc::new(Profile { id, address, labels, revision }),
             ticket: Ticket { sequence, token: FencingToken(leader.token) },
         })
     });
@@ -80,7 +96,8 @@ mod tests {
 
     fn profile(id: &str) -> Profile {
         let labels = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
-        Profile { id: MemberId::new(id).unwrap(), address: Some("h:1".into()), labels }
+        let (id, address) = (MemberId::new(id).unwrap(), Some("h:1".into()));
+        Profile { id, address, labels, revision: 0 }
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct Faults {
     pub stale_reads: bool,
     /// An operator may give orders.
     pub orders: bool,
+    /// Members may be told that their application has another address.
+    pub moves: bool,
     /// A stranger may delete znodes.
     pub evictions: bool,
     /// A stranger may delete the whole path; the numbers begin anew.
@@ -121,6 +123,7 @@ struct Session {
 struct Znode {
     owner: SessionId,
     token: FencingToken,
+    profile: Arc<Profile>,
     says: Option<Announcement>,
 }
 
@@ -180,6 +183,8 @@ pub enum Choice {
     Resign(usize),
     Pause(usize),
     Unpause(usize),
+    /// Its application has another address now.
+    Describe(usize),
     Stop(usize),
     Tick(Duration),
     /// The next report of who is alive leaves this session out.
@@ -226,7 +231,7 @@ impl World {
 
     pub fn join(&mut self, name: &'static str, rules: &Rules) {
         let id = MemberId::new(name).unwrap();
-        let profile = Profile { id, address: None, labels: BTreeMap::new() };
+        let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
         let core = Member::new(Arc::new(profile), rules.policy);
         let actions = core.start();
         let mut process = Process {
@@ -269,6 +274,9 @@ impl World {
             }
             if faults.orders && !member.stopped {
                 choices.extend([Choice::Resign(i), Choice::Pause(i), Choice::Unpause(i)]);
+            }
+            if faults.moves && !member.stopped {
+                choices.push(Choice::Describe(i));
             }
             if faults.crashes {
                 choices.push(Choice::Crash(i));
@@ -330,6 +338,11 @@ impl World {
             Choice::Resign(i) => self.step(i, Event::Resign),
             Choice::Pause(i) => self.step(i, Event::Pause),
             Choice::Unpause(i) => self.step(i, Event::Unpause),
+            Choice::Describe(i) => {
+                let moves = self.members[i].core.standing().profile().revision + 1;
+                let (address, labels) = (Some(format!("address {moves}")), BTreeMap::new());
+                self.step(i, Event::Describe { address, labels });
+            }
             Choice::Stop(i) => {
                 self.members[i].stopped = true;
                 self.step(i, Event::Stop);
@@ -435,7 +448,10 @@ impl World {
                 return Some(broken);
             }
         }
-        (!self.all_have_heard()).then_some("somebody does not know who leads")
+        if !self.all_are_described() {
+            return Some("a znode does not say what its member is told to say");
+        }
+        (!self.all_have_heard()).then_some("somebody does not know who leads, or where")
     }
 
     /// A while in which everybody is well: timers fire, requests are answered.
@@ -531,6 +547,7 @@ impl World {
             Choice::Resign(i) => format!("{} is told to resign", name(i)),
             Choice::Pause(i) => format!("{} is told to pause", name(i)),
             Choice::Unpause(i) => format!("{} is told to stand again", name(i)),
+            Choice::Describe(i) => format!("{} moves", name(i)),
             Choice::Stop(i) => format!("{} is told to stop", name(i)),
             Choice::Tick(span) => format!("{}ns of silence", span.as_nanos()),
             Choice::Miss(session) => format!("session {} is missed", session.0),
@@ -608,13 +625,22 @@ impl World {
             && self.server.sessions.values().all(|s| !self.members[s.member].crashed)
     }
 
+    fn all_are_described(&self) -> bool {
+        self.server.tickets.values().all(|znode| {
+            let owner = self.server.sessions.get(&znode.owner).map(|s| &self.members[s.member]);
+            owner.is_none_or(|m| m.gone() || *m.core.standing().profile() == znode.profile)
+        })
+    }
+
     fn all_have_heard(&self) -> bool {
-        let Some((first, _)) = self.server.tickets.first_key_value() else {
+        let Some((first, znode)) = self.server.tickets.first_key_value() else {
             return self.members.iter().all(Process::gone);
         };
         let here = |m: &&Process| !m.gone();
         self.members.iter().filter(here).all(|m| match m.core.standing().at(self.now) {
-            Role::Follower { heard } => heard.is_some_and(|h| h.ticket.sequence == *first),
+            Role::Follower { heard } => {
+                heard.is_some_and(|h| h.ticket.sequence == *first && h.leader == znode.profile)
+            },
             Role::Leader { .. } => true,
             Role::Candidate | Role::Absent => false,
         })
@@ -724,6 +750,10 @@ impl World {
                 self.end_session(session, false);
                 None
             }
+            Ask::Do(Action::Introduce { profile, says }) => {
+                let written = self.put(session, says.as_ref(), Some(profile));
+                (!written).then(|| self.ticket_lost(session))
+            }
             Ask::Do(action) => Some(self.judge(session, action, &request, rules, stale)),
         };
         if request.ask == Ask::Resume
@@ -747,11 +777,13 @@ impl World {
     ) -> Event {
         let server = &mut self.server;
         match action {
-            Action::OpenSession | Action::CloseSession => unreachable!("served elsewhere"),
-            Action::DrawTicket => {
+            Action::OpenSession | Action::CloseSession | Action::Introduce { .. } => {
+                unreachable!("served elsewhere")
+            }
+            Action::DrawTicket(profile) => {
                 let blind = rules.flaw == Some(Flaw::BlindCreate) && request.again;
                 let own = server.ticket_of(session).filter(|_| !blind);
-                let sequence = own.unwrap_or_else(|| server.create(session));
+                let sequence = own.unwrap_or_else(|| server.create(session, profile));
                 let token = server.tickets[&sequence].token;
                 Event::TicketDrawn(Ticket { sequence, token })
             }
@@ -771,14 +803,10 @@ impl World {
                 None => Event::HeadGone { head, sent_at },
             },
             Action::PassOn { announcement, sent_at } | Action::Claim { announcement, sent_at } => {
-                let (says, sent_at) = (Some(announcement.clone()), *sent_at);
-                match server.ticket_of(session) {
-                    Some(ticket) => {
-                        server.tickets.get_mut(&ticket).expect("just found").says = says;
-                        self.fire(ticket, &Reply::Changed(ticket));
-                        Event::Committed { sent_at }
-                    }
-                    None => self.ticket_lost(session),
+                if self.put(session, Some(announcement), None) {
+                    Event::Committed { sent_at: *sent_at }
+                } else {
+                    self.ticket_lost(session)
                 }
             }
             &Action::Renew { sent_at } => {
@@ -793,6 +821,21 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Writes into the znode of a session, if there is one.
+    fn put(
+        &mut self,
+        session: SessionId,
+        says: Option<&Announcement>,
+        profile: Option<&Arc<Profile>>,
+    ) -> bool {
+        let Some(ticket) = self.server.ticket_of(session) else { return false };
+        let znode = self.server.tickets.get_mut(&ticket).expect("just found");
+        znode.says = says.cloned();
+        znode.profile = profile.unwrap_or(&znode.profile).clone();
+        self.fire(ticket, &Reply::Changed(ticket));
+        true
     }
 
     fn ticket_lost(&self, session: SessionId) -> Event {
@@ -873,6 +916,7 @@ impl Choice {
             | Self::Resign(_)
             | Self::Pause(_)
             | Self::Unpause(_)
+            | Self::Describe(_)
             | Self::Crash(_)
             | Self::Evict(_)
             | Self::Raze => 1,
@@ -890,12 +934,12 @@ fn expires_at(session: &Session, rules: &Rules) -> Moment {
 }
 
 impl Server {
-    fn create(&mut self, owner: SessionId) -> Sequence {
+    fn create(&mut self, owner: SessionId, profile: &Arc<Profile>) -> Sequence {
         self.tickets_drawn += 1;
         self.writes += 1;
         let sequence = Sequence::new(self.tickets_drawn).unwrap();
         let token = FencingToken(self.writes);
-        self.tickets.insert(sequence, Znode { owner, token, says: None });
+        self.tickets.insert(sequence, Znode { owner, token, profile: profile.clone(), says: None });
         sequence
     }
 
@@ -949,7 +993,7 @@ impl Process {
             match action {
                 Action::CloseSession => self.forget_session(),
                 Action::WatchPredecessor(predecessor) => self.watching = Some(predecessor),
-                Action::DrawTicket => self.watching = None,
+                Action::DrawTicket(_) => self.watching = None,
                 _ => {}
             }
             let ask = Ask::Do(action);
