@@ -6,7 +6,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tracing_subscriber::filter::LevelFilter;
 
 /// Stands in line for leadership in ZooKeeper and tells your application, over HTTP, who leads.
@@ -69,11 +69,14 @@ struct Options {
     #[arg(long, env = "BELLWETHER_DISCONNECT", value_name = "POLICY")]
     disconnect: Option<String>,
     /// Where to serve the application's API [default: 127.0.0.1:4040] [key: http.listen]
-    #[arg(long, env = "BELLWETHER_LISTEN", value_name = "IP:PORT")]
+    #[arg(long, env = "BELLWETHER_LISTEN", value_name = "IP:PORT|unix:PATH")]
     listen: Option<String>,
     /// Where to serve probes, read-only, for a kubelet or a load balancer [default: none] [key: http.probe_listen]
     #[arg(long, env = "BELLWETHER_PROBE_LISTEN", value_name = "IP:PORT")]
     probe_listen: Option<String>,
+    /// A file with the token that an order has to show as Authorization: Bearer [default: none] [key: http.token_file]
+    #[arg(long, env = "BELLWETHER_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<String>,
     /// How to write the log, to stderr; its level is RUST_LOG or log.level [default: text] [key: log.format]
     #[arg(long, env = "BELLWETHER_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<String>,
@@ -208,6 +211,12 @@ fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> 
         file.http.probe_listen,
         "",
     );
+    let token_file = layers.pick(
+        ("http.token_file", "token_file", "BELLWETHER_TOKEN_FILE"),
+        options.token_file,
+        file.http.token_file,
+        "",
+    );
     let log_format = layers.pick(
         ("log.format", "log_format", "BELLWETHER_LOG_FORMAT"),
         options.log_format,
@@ -230,8 +239,10 @@ fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> 
         disconnect,
         listen,
         probe_listen,
+        token_file,
     };
     let config = Config::new(&written)?;
+    config.token_file.as_deref().map_or(Ok(()), has_a_token)?;
     Ok(Effective { config, log_format, log_level, origins: layers.origins })
 }
 
@@ -297,6 +308,20 @@ impl Layers<'_> {
         self.origins.push(("log.level", level.clone(), origin));
         Ok(level)
     }
+}
+
+/// Nobody could give an order else, and whoever configured a token would notice late.
+fn has_a_token(path: &Path) -> Result<(), String> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("http.token_file: cannot read {name}: {error}"))?;
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!(
+            "http.token_file: {name} holds no token: write one line of visible ASCII characters"
+        ));
+    }
+    Ok(())
 }
 
 fn label(written: &str) -> Result<(String, String), String> {

@@ -3,7 +3,9 @@
 use crate::election::{Disconnect, Margins, MemberId, Policy, Profile};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The configuration file. Every key may be left out; an unknown one is an error.
@@ -53,6 +55,7 @@ pub struct LeaseKeys {
 pub struct HttpKeys {
     pub listen: Option<String>,
     pub probe_listen: Option<String>,
+    pub token_file: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -70,8 +73,17 @@ pub struct Config {
     pub election: String,
     pub profile: Profile,
     pub policy: Policy,
-    pub listen: SocketAddr,
+    pub listen: Listen,
     pub probe_listen: Option<SocketAddr>,
+    /// Where the token is that an order has to show.
+    pub token_file: Option<PathBuf>,
+}
+
+/// Where the application's API is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
 }
 
 /// What the election needs of ZooKeeper.
@@ -107,12 +119,33 @@ pub struct Written {
     pub listen: String,
     /// Nothing written: no second listener.
     pub probe_listen: String,
+    /// Nothing written: an order needs no token.
+    pub token_file: String,
 }
 
 /// The largest data a member may have to write, its own and a leader's of the same size.
 const LARGEST_DATA: usize = 1024;
 
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(20);
+
+impl Listen {
+    /// Whether only this machine can reach it.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ip().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
 
 impl Config {
     /// Parses every value and checks their relations.
@@ -174,21 +207,27 @@ impl Config {
         })?;
         let address = written.address.clone().filter(|address| !address.is_empty());
         let profile = Profile { id, address, labels: written.labels.clone(), revision: 0 };
-        check_size(&profile, &written.prefix)?;
-        let listen = address_of("http.listen", &written.listen, "127.0.0.1:4040")?;
+        fits(&profile, &written.prefix)?;
+        let listen = listen(&written.listen)?;
         let probe_listen = match &*written.probe_listen {
             "" => None,
             written => Some(address_of("http.probe_listen", written, "0.0.0.0:4041")?),
         };
-        if probe_listen.is_some_and(|probe| probe == listen && probe.port() != 0) {
+        if let Some(probe) = probe_listen
+            && Listen::Tcp(probe) == listen
+            && probe.port() != 0
+        {
             return Err(format!(
-                "http.probe_listen is http.listen, {listen}: give it a port of its own"
+                "http.probe_listen is http.listen, {probe}: give it a port of its own"
             ));
         }
+        let token_file = Some(PathBuf::from(&written.token_file));
+        let token_file = token_file.filter(|path| !path.as_os_str().is_empty());
         let root = format!("{chroot}{}", written.path);
         let zookeeper = Zookeeper { hosts, session_timeout };
         let settings = Settings { zookeeper, root, prefix: written.prefix.clone() };
-        Ok(Self { settings, election: written.path.clone(), profile, policy, listen, probe_listen })
+        let election = written.path.clone();
+        Ok(Self { settings, election, profile, policy, listen, probe_listen, token_file })
     }
 }
 
@@ -239,6 +278,21 @@ fn servers(written: &str) -> Result<(String, &str), String> {
     };
     let hosts: Vec<_> = hosts.split(',').map(with_port).collect();
     Ok((hosts.join(","), chroot))
+}
+
+fn listen(written: &str) -> Result<Listen, String> {
+    let Some(path) = written.strip_prefix("unix:") else {
+        let example = "127.0.0.1:4040, or unix:/run/bellwether.sock";
+        return address_of("http.listen", written, example).map(Listen::Tcp);
+    };
+    // A longer one is no address of a socket, by the kernel's `sockaddr_un`.
+    if !path.starts_with('/') || path.ends_with('/') || path.len() > 107 || path.contains('\0') {
+        return Err(format!(
+            "http.listen {written:?} is no socket: write unix: and an absolute path of at most 107 \
+             bytes, such as unix:/run/bellwether.sock"
+        ));
+    }
+    Ok(Listen::Unix(path.into()))
 }
 
 fn address_of(key: &str, written: &str, example: &str) -> Result<SocketAddr, String> {
@@ -295,13 +349,19 @@ fn span(key: &str, written: &str) -> Result<Duration, String> {
     }
 }
 
-/// A follower writes its own profile and the leader's, which may be as large as its own.
-fn check_size(profile: &Profile, prefix: &str) -> Result<(), String> {
+/// Whether a znode holds all that a member may have to say: its own profile, and a leader's, which
+/// may be as large as its own.
+///
+/// # Errors
+/// One sentence that says what is too large and how to mend it.
+pub fn fits(profile: &Profile, prefix: &str) -> Result<(), String> {
     let text = |text: &str| serde_json::to_string(text).map_or(0, |json| json.len());
     let labels: usize = profile.labels.iter().map(|(k, v)| text(k) + text(v) + 2).sum();
     let address = profile.address.as_deref().map_or(4, text);
-    let fixed = r#"{"id":,"address":,"labels":{},"leader":,"version":""}"#.len()
-        + env!("CARGO_PKG_VERSION").len();
+    let fixed =
+        r#"{"id":,"address":,"labels":{},"revision":18446744073709551615,"leader":,"version":""}"#
+            .len()
+            + env!("CARGO_PKG_VERSION").len();
     let own = fixed + text(profile.id.as_str()) + address + labels;
     let znode = text(prefix) + 10 + r#","znode":,"token":18446744073709551615"#.len();
     let all = 2 * own + znode;
@@ -333,6 +393,7 @@ mod tests {
             disconnect: "hold".into(),
             listen: "127.0.0.1:4040".into(),
             probe_listen: String::new(),
+            token_file: String::new(),
         }
     }
 
@@ -391,7 +452,16 @@ mod tests {
         assert!(error(|w| w.tick_time = "soon".into()).contains("zookeeper.tick_time"));
         assert!(error(|w| w.session_timeout = "0s".into()).contains("zookeeper.session_timeout"));
         assert!(error(|w| w.disconnect = "maybe".into()).contains("lease.disconnect"));
-        assert!(error(|w| w.listen = "4040".into()).contains("http.listen"));
+        for listen in [
+            "4040",
+            "unix:",
+            "unix:run/x.sock",
+            "unix:/run/",
+            &format!("unix:/{}", "x".repeat(107)),
+        ] {
+            let error = error(|w| w.listen = listen.into());
+            assert!(error.contains("http.listen"), "{listen}: {error}");
+        }
         assert!(error(|w| w.probe_listen = "4041".into()).contains("http.probe_listen"));
         assert!(error(|w| w.probe_listen = w.listen.clone()).contains("http.probe_listen"));
         assert!(error(|w| w.address = Some("x".repeat(600))).contains("1024"));

@@ -2,7 +2,7 @@
 //! what may be asked over it.
 
 use crate::election::{Announcement, Member, Moment, Profile, SessionId, Standing, Ticket};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -58,11 +58,12 @@ pub enum Request {
 }
 
 /// What a member may be told to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     Resign,
     Pause,
     Unpause,
+    Describe { address: Option<String>, labels: BTreeMap<String, String> },
 }
 
 /// One member's znode, as it was read.

@@ -3,14 +3,17 @@
 use anyhow::Context;
 use bellwether::cli::{self, Command, Effective, LogFormat};
 use bellwether::clock::Clock;
+use bellwether::config::Listen;
 use bellwether::election::Member;
 use bellwether::{desk, http, zk};
+use std::fs::{self, Permissions};
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -76,21 +79,28 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
     let clock = Clock::system();
     let member = Member::new(Arc::new(config.profile), config.policy);
     let (back, front) = desk::set_up(&member, clock.now());
+    let gate = match config.token_file {
+        Some(file) => http::Gate::TokenIn(file.into()),
+        None => http::Gate::Header,
+    };
     let mut signals = Signals::new()?;
 
-    let listener = bind("http.listen", config.listen).await?;
+    let door = open(&config.listen).await?;
     let prober = match config.probe_listen {
         Some(address) => Some(bind("http.probe_listen", address).await?),
         None => None,
     };
-    info!("listening on {}", listener.local_addr()?);
-    if !config.listen.ip().is_loopback() {
-        warn!("http.listen {} is no loopback: whoever reaches it can give orders", config.listen);
+    if !config.listen.is_local() && matches!(gate, http::Gate::Header) {
+        warn!(
+            "http.listen {} is no loopback: whoever reaches it can give orders; set \
+             http.token_file, or let others in by http.probe_listen",
+            config.listen
+        );
     }
     let settings = config.settings;
     let names = http::Names { election: config.election, prefix: settings.prefix.clone() };
     let (close, closed) = oneshot::channel::<()>();
-    let http::Routers { api, probes } = http::routers(front, clock, names);
+    let http::Routers { api, probes } = http::routers(front, clock, names, gate);
     if let Some(prober) = prober {
         info!("probes answered on {}", prober.local_addr()?);
         // It ends with the process: who probes a member that leaves is told so to the end.
@@ -101,9 +111,18 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
             std::future::pending(),
         ));
     }
-    let server = tokio::spawn(http::serve(listener, api, http::Limits::for_application(), async {
-        drop(closed.await)
-    }));
+    let closing = async { drop(closed.await) };
+    let limits = http::Limits::for_application();
+    let server = match door {
+        Door::Tcp(listener) => {
+            info!("listening on {}", listener.local_addr()?);
+            tokio::spawn(http::serve(listener, api, limits, closing))
+        }
+        Door::Unix(listener) => {
+            info!("listening on {}", config.listen);
+            tokio::spawn(http::serve(listener, api, limits, closing))
+        }
+    };
 
     // A thread of its own: no reader, however slow or many, can slow the election.
     let (stop, stopping) = oneshot::channel();
@@ -121,10 +140,38 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
         _ = &mut left => anyhow::bail!("the election died, see the log; no claim survives it"),
     }
     tokio::select! {
-        () = leave(stop, left, close, server) => Ok(()),
+        () = leave(stop, left, close, server) => {}
         name = signals.next() => {
             warn!("{name} again: gone at once, what is left in ZooKeeper expires by itself");
-            Ok(())
+        }
+    }
+    if let Listen::Unix(path) = &config.listen {
+        let _gone_already = fs::remove_file(path);
+    }
+    Ok(())
+}
+
+enum Door {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+async fn open(listen: &Listen) -> anyhow::Result<Door> {
+    match listen {
+        Listen::Tcp(address) => Ok(Door::Tcp(bind("http.listen", *address).await?)),
+        Listen::Unix(path) => {
+            let cannot = || format!("cannot serve at {listen} (http.listen)");
+            // What a process left behind that was killed is in the way, and nobody answers there.
+            let in_use = UnixStream::connect(path).await.is_ok();
+            let is_socket =
+                fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+            if is_socket && !in_use {
+                fs::remove_file(path).with_context(cannot)?;
+            }
+            let listener = UnixListener::bind(path).with_context(cannot)?;
+            // Like a port of the loopback, it is for whoever is here. Its directory may say otherwise.
+            fs::set_permissions(path, Permissions::from_mode(0o666)).with_context(cannot)?;
+            Ok(Door::Unix(listener))
         }
     }
 }

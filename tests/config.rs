@@ -45,10 +45,13 @@ fn the_sample_file_has_every_default_and_changes_nothing() {
 #[test]
 fn what_is_commented_out_in_the_sample_parses_too() {
     let text = include_str!("../config/bellwether.toml");
-    let uncommented = text.replace("# id =", "id =").replace("# address =", "address =");
-    let uncommented =
-        uncommented.replace("# labels =", "labels =").replace("# heartbeat =", "heartbeat =");
-    assert_ne!(uncommented, text);
+    let token = file("secret\n");
+    let mut uncommented = text.replace("/etc/bellwether/token", token.path().to_str().unwrap());
+    for key in ["id", "address", "labels", "heartbeat", "probe_listen", "token_file"] {
+        let commented = format!("# {key} =");
+        assert!(text.contains(&commented), "{key}");
+        uncommented = uncommented.replace(&commented, &format!("{key} ="));
+    }
     let file = file(&uncommented);
     let (code, printed) = ran(bellwether(&["check-config", "--config"]).arg(file.path()));
     assert_eq!(code, 0, "{printed}");
@@ -83,6 +86,8 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
 fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
     let unknown = file("[zookeeper]\nserver = \"a:1\"\n");
     let unknown = unknown.path().to_str().unwrap();
+    let empty = file(" \n");
+    let empty = empty.path().to_str().unwrap();
     for (args, named) in [
         (vec!["--config", unknown], "server"),
         (vec!["--config", "/does/not/exist"], "/does/not/exist"),
@@ -93,6 +98,9 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--session-timeout", "fast"], "zookeeper.session_timeout"),
         (vec!["--label", "nonsense"], "KEY=VALUE"),
         (vec!["--log-format", "xml"], "log.format"),
+        (vec!["--token-file", empty], "http.token_file"),
+        (vec!["--token-file", "/does/not/exist"], "http.token_file"),
+        (vec!["--listen", "unix:here.sock"], "http.listen"),
         (vec!["--nonsense"], "--nonsense"),
     ] {
         for command in ["run", "check-config"] {

@@ -888,11 +888,37 @@ mod tests {
         assert!(names_nobody(&hear("me", 1)), "an earlier life of ours");
     }
 
+    /// Numbers begin anew when the path is created anew. Tokens never do.
+    #[test]
+    fn only_a_larger_token_than_that_of_who_has_left_is_news() {
+        let hear = |token| {
+            let mut third = follower(&[1, 2, 3]);
+            third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
+            let predecessor = ticket(2).sequence;
+            let ticket = Ticket { token: FencingToken(token), ..ticket(2) };
+            let says = Some(Announcement { leader: profile("first"), ticket });
+            third.step(at(0), Event::PredecessorRead { predecessor, says });
+            third
+        };
+        assert!(names_nobody(&hear(1)));
+        assert!(names(&hear(2), 2));
+    }
+
     #[test]
     fn whoever_misses_the_head_reads_the_line() {
         let mut third = in_line(Disconnect::Hold, &[1, 2, 3]);
         third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
         assert_eq!(third.step(at(500), Event::Woke), [Action::ReadLine]);
+    }
+
+    #[test]
+    fn what_changes_nothing_is_not_told() {
+        let mut leader = leader(Disconnect::Hold);
+        let mut tell = |address: Option<&str>| {
+            let (address, labels) = (address.map(str::to_owned), BTreeMap::new());
+            leader.step(at(0), Event::Describe { address, labels }).len()
+        };
+        assert_eq!([tell(None), tell(Some("h:1")), tell(Some("h:1")), tell(None)], [0, 1, 0, 1]);
     }
 
     #[test]

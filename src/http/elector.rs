@@ -4,10 +4,11 @@ use super::{Sight, Verdict};
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// `name` is what leader-elector's clients compare with their host's name: empty, never null, while
 /// no leader is known. The rest is what nais/elector and k8s-elector add.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Elector {
     name: String,
     is_leader: bool,
@@ -17,6 +18,8 @@ pub(super) struct Elector {
     last_update: String,
 }
 
+/// For clients of leader-elector, nais/elector and k8s-elector.
+#[utoipa::path(get, path = "/", responses((status = 200, body = Elector)))]
 pub(super) async fn elector(State(sight): State<Sight>) -> Json<Elector> {
     Json(body(&sight, &sight.judge()))
 }

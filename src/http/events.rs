@@ -3,7 +3,8 @@
 //! A stream holds nothing but the index of what it told last. Who does not read is told less, not
 //! later: the next event is of the state at the moment it is written.
 
-use super::standing::Body;
+use super::problem::Unavailable;
+use super::standing::{Body, RoleName};
 use super::{Sight, Verdict, elector};
 use crate::desk::Change;
 use axum::body::Body as Bytes;
@@ -25,25 +26,36 @@ const RETRY_MS: u64 = 1000;
 struct Event<'a> {
     #[serde(flatten)]
     body: Body,
-    role: &'static str,
+    role: RoleName,
     at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<&'a str>,
 }
 
-/// `GET /events`: the state, then an event for each change.
+/// The state, then an event for each change, as server-sent events.
+///
+/// `state` comes first; then `became-leader`, `lost-leadership`, `leader-changed` or `leader-lost`, each with the
+/// body of `/leader` and more. A comment comes every 15 s. `Last-Event-ID` brings what was missed.
+#[utoipa::path(get, path = "/events", params(
+    ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read"),
+), responses(
+    (status = 200, body = String, content_type = "text/event-stream"),
+    Unavailable,
+))]
 pub(super) async fn events(State(sight): State<Sight>, headers: HeaderMap) -> Response {
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let tell =
-        |sight: &Sight, verdict: &Verdict, was_leader: bool| named(sight, verdict, was_leader);
     let mut first = VecDeque::from([format!("retry: {RETRY_MS}\n\n")]);
     if let Some(seen) = seen {
         first.extend(missed(&sight, seen));
     }
-    stream(sight, first, Some("state"), tell)
+    stream(sight, first, Some("state"), named)
 }
 
-/// `GET /sse`, as nais/elector's clients know it: unnamed events, each with the body of `GET /`.
+/// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
+#[utoipa::path(get, path = "/sse", responses(
+    (status = 200, body = String, content_type = "text/event-stream"),
+    Unavailable,
+))]
 pub(super) async fn sse(State(sight): State<Sight>) -> Response {
     let tell = |sight: &Sight, verdict: &Verdict, _: bool| {
         format!("data: {}\n\n", json(&elector::body(sight, verdict)))
@@ -129,7 +141,7 @@ fn past(sight: &Sight, change: &Change, was_leader: bool) -> String {
     let index = sight.started.index(change.index);
     let told = Event {
         body: sight.body_of(change.leader.as_ref(), change.is_self, None, index),
-        role: if change.is_self { "leader" } else { "follower" },
+        role: if change.is_self { RoleName::Leader } else { RoleName::Follower },
         at: super::date(change.at),
         cause: Some(&change.cause),
     };

@@ -2,15 +2,20 @@
 
 use super::Sight;
 use super::Verdict;
+use super::standing::YesOrNo;
 use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::time::Duration;
+use utoipa::{IntoParams, IntoResponses};
 
 /// The driver turns every second; after this long it is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
+/// Whether the process is sound, with ZooKeeper or without: `ok`, or what failed.
+///
 /// Sound as long as the election's loop turns, whether or not ZooKeeper is there.
+#[utoipa::path(get, path = "/livez", params(Verbose), responses(Checks))]
 pub(super) async fn livez(State(sight): State<Sight>, RawQuery(query): RawQuery) -> Response {
     let verdict = sight.judge();
     let idle = verdict.now.since(verdict.report.turned_at);
@@ -23,7 +28,14 @@ pub(super) async fn livez(State(sight): State<Sight>, RawQuery(query): RawQuery)
     told("livez", &[("loop", turns, reason)], query.as_deref())
 }
 
+/// The same as `/livez`.
+#[utoipa::path(get, path = "/healthz", params(Verbose), responses(Checks))]
+pub(super) async fn healthz(sight: State<Sight>, query: RawQuery) -> Response {
+    livez(sight, query).await
+}
+
 /// Ready to answer: this member stands in the line and knows a leader, itself or another.
+#[utoipa::path(get, path = "/readyz", params(Verbose), responses(Checks))]
 pub(super) async fn readyz(State(sight): State<Sight>, RawQuery(query): RawQuery) -> Response {
     let verdict = sight.judge();
     let stands = verdict.report.standing.ticket().is_some();
@@ -31,6 +43,25 @@ pub(super) async fn readyz(State(sight): State<Sight>, RawQuery(query): RawQuery
     let checks =
         [("line", stands, place), ("leader", verdict.leader().is_some(), verdict.reason())];
     told("readyz", &checks, query.as_deref())
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+struct Verbose {
+    /// Whatever its value, tells every check.
+    #[expect(dead_code, reason = "read from the raw query: it may have no value")]
+    verbose: Option<String>,
+}
+
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "they are schemas")]
+enum Checks {
+    /// `ok`, or every check with its outcome.
+    #[response(status = 200, content_type = "text/plain; charset=utf-8")]
+    Passed(String),
+    /// Every check with its outcome.
+    #[response(status = 503, content_type = "text/plain; charset=utf-8")]
+    Failed(String),
 }
 
 /// The way of Kubernetes' own components: `ok`, or what failed; `?verbose` tells every check.
@@ -62,26 +93,28 @@ fn told(name: &str, checks: &[(&str, bool, String)], query: Option<&str>) -> Res
 pub(super) mod patroni {
     use super::*;
 
+    /// For a load balancer: is this the leader?
+    #[utoipa::path(method(get, head, options), path = "/primary", responses(YesOrNo))]
     pub(crate) async fn primary(State(sight): State<Sight>) -> Response {
-        answer(sight.judge(), Verdict::leads)
+        sight.judge().answer(Verdict::leads)
     }
 
+    /// For a load balancer: is this a follower?
+    #[utoipa::path(method(get, head, options), path = "/replica", responses(YesOrNo))]
     pub(crate) async fn replica(State(sight): State<Sight>) -> Response {
-        answer(sight.judge(), Verdict::follows)
+        sight.judge().answer(Verdict::follows)
     }
 
-    /// Leader or follower: whoever may serve reads.
+    /// For a load balancer: is this leader or follower, so that it may serve reads?
+    #[utoipa::path(method(get, head, options), path = "/read-only", responses(YesOrNo))]
     pub(crate) async fn read_only(State(sight): State<Sight>) -> Response {
-        answer(sight.judge(), |verdict| verdict.leads() || verdict.follows())
+        sight.judge().answer(|verdict| verdict.leads() || verdict.follows())
     }
 
-    /// In the line, whoever leads.
+    /// For a load balancer: does this stand in the line, whoever leads?
+    #[utoipa::path(method(get, head, options), path = "/health", responses(YesOrNo))]
     pub(crate) async fn health(State(sight): State<Sight>) -> Response {
-        answer(sight.judge(), |verdict| verdict.report.standing.ticket().is_some())
-    }
-
-    fn answer(verdict: Verdict, is_so: impl Fn(&Verdict) -> bool) -> Response {
-        (super::super::yes_or_no(is_so(&verdict)), axum::Json(verdict.is())).into_response()
+        sight.judge().answer(|verdict| verdict.report.standing.ticket().is_some())
     }
 }
 
@@ -90,9 +123,8 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::desk;
-    use crate::election::Moment;
-    use crate::election::{Disconnect, Margins, Member, MemberId, Policy, Profile};
-    use crate::http::{Names, routers};
+    use crate::election::{Disconnect, Margins, Member, MemberId, Moment, Policy, Profile};
+    use crate::http::{Gate, Names, routers};
     use axum::body::Body;
     use axum::http::Request;
     use std::collections::BTreeMap;
@@ -119,6 +151,6 @@ mod tests {
         let (_back, front) = desk::set_up(&member, Moment(turned_at));
         let names = Names { election: "/election".into(), prefix: "leader_".into() };
         let request = Request::get("/livez").body(Body::empty()).unwrap();
-        routers(front, clock, names).api.oneshot(request).await.unwrap().status()
+        routers(front, clock, names, Gate::Header).api.oneshot(request).await.unwrap().status()
     }
 }

@@ -5,16 +5,17 @@ use crate::desk::{Change, Chronicle};
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// At most this many terms are told, the newest last.
 const TERMS: usize = 100;
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct History {
     terms: Vec<Term>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Term {
     id: String,
     token: u64,
@@ -22,9 +23,12 @@ struct Term {
     /// When this member heard of it.
     from: String,
     to: Option<String>,
+    /// How it ended, in words.
     ended: Option<String>,
 }
 
+/// Who led when, as far as this member has heard: the last 100 terms, the newest last.
+#[utoipa::path(get, path = "/history", responses((status = 200, body = History)))]
 pub(super) async fn history(State(sight): State<Sight>) -> Json<History> {
     let terms = terms(&sight.judge().report.chronicle);
     let surplus = terms.len().saturating_sub(TERMS);

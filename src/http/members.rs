@@ -1,7 +1,7 @@
 //! The line, in order, as it was last read.
 
 use super::Sight;
-use super::problem::Problem;
+use super::problem::{Problem, Unavailable};
 use crate::desk::{Entry, Request};
 use axum::Json;
 use axum::extract::State;
@@ -9,15 +9,16 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use utoipa::ToSchema;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Members {
     members: Vec<Member>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Member {
     /// Null if the znode does not say: a client of another make.
     id: Option<String>,
@@ -32,6 +33,8 @@ struct Member {
     version: Option<String>,
 }
 
+/// The line, in order; read from ZooKeeper at most once a second.
+#[utoipa::path(get, path = "/members", responses((status = 200, body = Members), Unavailable))]
 pub(super) async fn members(State(sight): State<Sight>) -> Result<Json<Members>, Problem> {
     let unread = |why: String| Problem::unavailable("line-unread", "the line cannot be read", why);
     let (answer, answered) = oneshot::channel();

@@ -8,18 +8,25 @@
 //! - `GET /events`: the same as `/leader`, pushed at each change.
 //! - `GET /`, `GET /sse`: what clients of leader-elector and its successors expect.
 //! - `GET /primary`, `/replica`, `/read-only`, `/health`: what load balancers ask Patroni.
-//! - `POST /resign`, `/pause`, `/resume`, `/drain`: orders, with the header `X-Bellwether`.
+//! - `GET /member`, `PATCH /member`: what this member says of itself.
+//! - `POST /resign`, `/pause`, `/resume`, `/drain`: orders. These and the `PATCH` have to pass the [`Gate`].
 //! - `GET /livez`, `GET /healthz`, `GET /readyz`: for the supervisor.
+//! - `GET /openapi.json`: all this, for programs.
 //!
 //! Errors are `application/problem+json` (RFC 9457).
 
+#![expect(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
+
 mod elector;
 mod events;
+mod gate;
 mod health;
 mod history;
 mod members;
+mod openapi;
 mod orders;
 mod problem;
+mod profile;
 mod serve;
 mod standing;
 
@@ -27,18 +34,21 @@ use crate::clock::Clock;
 use crate::desk::Front;
 use crate::election::Moment;
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderName, HeaderValue, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::get;
+pub use gate::Gate;
 use health::patroni;
 use problem::Problem;
-pub use serve::{Limits, serve};
-use standing::{Verdict, yes_or_no};
+pub use serve::{Door, Limits, serve};
+use standing::Verdict;
 use std::sync::Arc;
 use std::time::SystemTime;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 /// What things are called in this election.
 #[derive(Clone)]
@@ -55,10 +65,15 @@ struct Sight {
     started: Started,
     /// Places for those who wait for news.
     waiting: Arc<Semaphore>,
+    gate: Gate,
+    /// Held by whoever changes what this member says of itself.
+    amending: Arc<Mutex<()>>,
 }
 
 /// As many streams and blocking queries as may be open at once.
 const WAITING_MAX: usize = 1536;
+/// What this member may have to say of itself is shorter than this.
+const BODY_MAX_BYTES: usize = 16 * 1024;
 
 pub(crate) const INDEX: HeaderName = HeaderName::from_static("x-bellwether-index");
 
@@ -91,44 +106,47 @@ pub struct Routers {
     pub probes: Router,
 }
 
-pub fn routers(desk: Front, clock: Clock, names: Names) -> Routers {
+pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate) -> Routers {
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
     let waiting = Arc::new(Semaphore::new(WAITING_MAX));
-    let sight = Sight { desk, clock, names, started, waiting };
-    // HAProxy's `option httpchk` asks with OPTIONS, and reads the status.
-    let primary = get(patroni::primary).options(patroni::primary);
-    let replica = get(patroni::replica).options(patroni::replica);
-    let read_only = get(patroni::read_only).options(patroni::read_only);
-    let health = get(patroni::health).options(patroni::health);
-    let probes = Router::new()
-        .route("/is-leader", get(standing::is_leader))
-        .route("/is-follower", get(standing::is_follower))
-        .route("/primary", primary)
-        .route("/replica", replica)
-        .route("/livez", get(health::livez))
-        .route("/healthz", get(health::livez))
-        .route("/readyz", get(health::readyz));
-    let api = probes
-        .clone()
-        .route("/leader", get(standing::leader))
-        .route("/", get(elector::elector))
-        .route("/sse", get(events::sse))
-        .route("/events", get(events::events))
-        .route("/history", get(history::history))
-        .route("/status", get(standing::status))
-        .route("/members", get(members::members))
-        .route("/read-only", read_only)
-        .route("/health", health)
-        .route("/resign", post(orders::resign))
-        .route("/pause", post(orders::pause))
-        .route("/resume", post(orders::resume))
-        .route("/drain", post(orders::drain));
+    let amending = Arc::default();
+    let sight = Sight { desk, clock, names, started, waiting, gate, amending };
+    let harmless = || {
+        OpenApiRouter::new()
+            .routes(routes!(standing::is_leader))
+            .routes(routes!(standing::is_follower))
+            // HAProxy's `option httpchk` asks with OPTIONS, and reads the status.
+            .routes(routes!(patroni::primary))
+            .routes(routes!(patroni::replica))
+            .routes(routes!(health::livez))
+            .routes(routes!(health::healthz))
+            .routes(routes!(health::readyz))
+    };
     // Nobody may wait at that door: those who come after would be kept out.
-    let probes = probes.route("/leader", get(standing::leader_now));
+    let (probes, _) = harmless().routes(routes!(standing::leader_now)).split_for_parts();
+    let (api, description) = OpenApiRouter::with_openapi(openapi::head())
+        .merge(harmless())
+        .routes(routes!(standing::leader))
+        .routes(routes!(elector::elector))
+        .routes(routes!(events::sse))
+        .routes(routes!(events::events))
+        .routes(routes!(history::history))
+        .routes(routes!(standing::status))
+        .routes(routes!(members::members))
+        .routes(routes!(profile::own, profile::amend))
+        .routes(routes!(patroni::read_only))
+        .routes(routes!(patroni::health))
+        .routes(routes!(orders::resign))
+        .routes(routes!(orders::pause))
+        .routes(routes!(orders::resume))
+        .routes(routes!(orders::drain))
+        .split_for_parts();
+    let api = api.route("/openapi.json", get(openapi::told(&description)));
     let furnished = |router: Router<Sight>| {
         router
             .fallback(async |uri: Uri| Problem::not_found(uri.path()))
             .method_not_allowed_fallback(async |uri: Uri| Problem::wrong_method(uri.path()))
+            .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
             .layer(axum::middleware::from_fn_with_state(sight.clone(), indexed))
             .layer(axum::middleware::map_response(never_stored))
             .with_state(sight.clone())

@@ -1,10 +1,9 @@
 //! What an operator or a `preStop` hook may tell this member to do.
-//!
-//! An order needs the header `X-Bellwether`, whatever it says: a page in a browser cannot send it
-//! across origins without asking first, and is never allowed to.
 
 use super::Sight;
-use super::problem::Problem;
+use super::gate::Refused;
+use super::problem::{self, Problem, Unavailable};
+use super::standing::RoleName;
 use crate::desk::{Order, Request};
 use axum::Json;
 use axum::extract::State;
@@ -12,14 +11,15 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use utoipa::ToSchema;
 
 /// For ZooKeeper to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Done {
     done: &'static str,
-    role: &'static str,
+    role: RoleName,
     /// Where this member stands now, or null if it does not, or not yet.
     znode: Option<String>,
     predecessor: Option<String>,
@@ -28,14 +28,20 @@ pub(super) struct Done {
 type Answer = Result<(StatusCode, Json<Done>), Problem>;
 
 /// Gives leadership up and goes to the tail of the line.
+#[utoipa::path(post, path = "/resign", security(("header" = []), ("token" = [])), responses(
+    (status = 202, description = "It leads no more; its new place, if it has one already", body = Done),
+    (status = 409, description = "It does not lead", body = problem::Body, content_type = "application/problem+json"),
+    Refused,
+    Unavailable,
+))]
 pub(super) async fn resign(State(sight): State<Sight>, headers: HeaderMap) -> Answer {
-    allowed(&headers)?;
+    sight.gate.let_in(&headers)?;
     let before = sight.judge();
     if !before.leads() {
         return Err(Problem::conflict("not-leader", "only a leader can resign", before.reason()));
     }
     let old = before.report.standing.ticket();
-    order(&sight, &headers, Order::Resign).await?;
+    sight.order(Order::Resign).await?;
     let mut reports = sight.desk.report.clone();
     let placed = reports.wait_for(|report| {
         let standing = &report.standing;
@@ -48,50 +54,63 @@ pub(super) async fn resign(State(sight): State<Sight>, headers: HeaderMap) -> An
 }
 
 /// Leaves the line, and stays out until told to resume.
+#[utoipa::path(post, path = "/pause", security(("header" = []), ("token" = [])), responses(
+    (status = 200, description = "It is out of the line", body = Done),
+    Refused,
+    Unavailable,
+))]
 pub(super) async fn pause(State(sight): State<Sight>, headers: HeaderMap) -> Answer {
-    order(&sight, &headers, Order::Pause).await?;
+    sight.gate.let_in(&headers)?;
+    sight.order(Order::Pause).await?;
     Ok((StatusCode::OK, Json(sight.done("paused"))))
 }
 
 /// Stands in the line again.
+#[utoipa::path(post, path = "/resume", security(("header" = []), ("token" = [])), responses(
+    (status = 202, description = "It will stand in the line", body = Done),
+    Refused,
+    Unavailable,
+))]
 pub(super) async fn resume(State(sight): State<Sight>, headers: HeaderMap) -> Answer {
-    order(&sight, &headers, Order::Unpause).await?;
+    sight.gate.let_in(&headers)?;
+    sight.order(Order::Unpause).await?;
     Ok((StatusCode::ACCEPTED, Json(sight.done("resumed"))))
 }
 
 /// For a `preStop` hook: out of the line, and handed over if it led, when the answer comes.
+#[utoipa::path(post, path = "/drain", security(("header" = []), ("token" = [])), responses(
+    (status = 200, description = "It is out of the line", body = Done),
+    Refused,
+    Unavailable,
+))]
 pub(super) async fn drain(State(sight): State<Sight>, headers: HeaderMap) -> Answer {
-    order(&sight, &headers, Order::Pause).await?;
+    sight.gate.let_in(&headers)?;
+    sight.order(Order::Pause).await?;
     Ok((StatusCode::OK, Json(sight.done("drained"))))
 }
 
-fn allowed(headers: &HeaderMap) -> Result<(), Problem> {
-    if headers.contains_key("x-bellwether") { Ok(()) } else { Err(Problem::forbidden()) }
-}
-
-async fn order(sight: &Sight, headers: &HeaderMap, order: Order) -> Result<(), Problem> {
-    allowed(headers)?;
-    let late = || {
-        let why = "the order was taken but is not carried out yet: see /status";
-        Problem::unavailable("order-pending", "not done yet", why)
-    };
-    let (done, when_done) = oneshot::channel();
-    let asked = sight.desk.requests.try_send(Request::Carry(order, done));
-    let full = "too many ask at once: try again";
-    asked.map_err(|_| Problem::unavailable("too-many-ask", "not taken", full))?;
-    match tokio::time::timeout(PATIENCE, when_done).await {
-        Ok(Ok(true)) => Ok(()),
-        Ok(Ok(false)) if order == Order::Pause => {
-            let why = "this member is out of the line for its part, but ZooKeeper did not confirm \
-                       it: its znode may stand until the session times out";
-            Err(Problem::unavailable("unconfirmed", "not confirmed", why))
-        }
-        Ok(Ok(false)) => Ok(()),
-        Ok(Err(_)) | Err(_) => Err(late()),
-    }
-}
-
 impl Sight {
+    /// Returns when it has been carried out.
+    pub(super) async fn order(&self, order: Order) -> Result<(), Problem> {
+        let leaves = order == Order::Pause;
+        let (done, when_done) = oneshot::channel();
+        let asked = self.desk.requests.try_send(Request::Carry(order, done));
+        let full = "too many ask at once: try again";
+        asked.map_err(|_| Problem::unavailable("too-many-ask", "not taken", full))?;
+        match tokio::time::timeout(PATIENCE, when_done).await {
+            Ok(Ok(confirmed)) if confirmed || !leaves => Ok(()),
+            Ok(Ok(_)) => {
+                let why = "this member is out of the line for its part, but ZooKeeper did not \
+                           confirm it: its znode may stand until the session times out";
+                Err(Problem::unavailable("unconfirmed", "not confirmed", why))
+            }
+            Ok(Err(_)) | Err(_) => {
+                let why = "the order was taken but is not carried out yet: see /status";
+                Err(Problem::unavailable("order-pending", "not done yet", why))
+            }
+        }
+    }
+
     fn done(&self, done: &'static str) -> Done {
         let verdict = self.judge();
         let standing = &verdict.report.standing;

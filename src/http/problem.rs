@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use utoipa::{IntoResponses, ToSchema};
 
 pub(super) struct Problem {
     status: StatusCode,
@@ -13,26 +14,44 @@ pub(super) struct Problem {
     detail: String,
 }
 
-#[derive(Serialize)]
-struct Body {
+/// What went wrong, and how to mend it (RFC 9457).
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(super) struct Body {
+    /// Tells problems apart, and stays the same: `urn:bellwether:problem:KIND`.
     r#type: String,
     title: &'static str,
     status: u16,
+    /// For people.
     detail: String,
 }
 
+/// The request makes no sense.
+#[derive(IntoResponses)]
+#[response(status = 400, content_type = "application/problem+json")]
+pub(super) struct BadRequest(#[expect(dead_code, reason = "it is the schema")] Body);
+
+/// Not now: `Retry-After` says when to ask again.
+#[derive(IntoResponses)]
+#[response(status = 503, content_type = "application/problem+json")]
+pub(super) struct Unavailable(#[expect(dead_code, reason = "it is the schema")] Body);
+
 impl Problem {
+    fn new(
+        status: StatusCode,
+        kind: &'static str,
+        title: &'static str,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self { status, kind, title, detail: detail.into() }
+    }
+
     pub(super) fn unavailable(
         kind: &'static str,
         title: &'static str,
         detail: impl Into<String>,
     ) -> Self {
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, kind, title, detail: detail.into() }
-    }
-
-    pub(super) fn bad_request(detail: String) -> Self {
-        let (status, kind) = (StatusCode::BAD_REQUEST, "bad-request");
-        Self { status, kind, title: "this makes no sense", detail }
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, title, detail)
     }
 
     pub(super) fn conflict(
@@ -40,29 +59,41 @@ impl Problem {
         title: &'static str,
         detail: impl Into<String>,
     ) -> Self {
-        Self { status: StatusCode::CONFLICT, kind, title, detail: detail.into() }
+        Self::new(StatusCode::CONFLICT, kind, title, detail)
     }
 
-    pub(super) fn forbidden() -> Self {
+    pub(super) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", "this makes no sense", detail)
+    }
+
+    /// What came with the request cannot be read as what it should be.
+    pub(super) fn bad_body(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self::new(status, "bad-body", "the body makes no sense", detail)
+    }
+
+    pub(super) fn header_missing() -> Self {
         let detail = "an order needs the header X-Bellwether, so that no web page can give one: \
                       curl -X POST -H 'X-Bellwether: 1' ...";
-        let (status, kind) = (StatusCode::FORBIDDEN, "header-missing");
-        Self { status, kind, title: "an order without the header", detail: detail.into() }
+        let title = "an order without the header";
+        Self::new(StatusCode::FORBIDDEN, "header-missing", title, detail)
+    }
+
+    pub(super) fn unauthorized(detail: impl Into<String>) -> Self {
+        let title = "an order without the right token";
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", title, detail)
     }
 
     pub(super) fn not_found(path: &str) -> Self {
         let detail = format!(
             "there is nothing at {path}: ask /leader, /is-leader, /is-follower, /status, \
-             /members, /history, /events, /livez or /readyz"
+             /members, /history, /events, /livez or /readyz; /openapi.json has them all"
         );
-        let (status, kind) = (StatusCode::NOT_FOUND, "no-such-path");
-        Self { status, kind, title: "no such path", detail }
+        Self::new(StatusCode::NOT_FOUND, "no-such-path", "no such path", detail)
     }
 
     pub(super) fn wrong_method(path: &str) -> Self {
         let detail = format!("{path} answers the methods named in the Allow header");
-        let (status, kind) = (StatusCode::METHOD_NOT_ALLOWED, "wrong-method");
-        Self { status, kind, title: "wrong method", detail }
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", "wrong method", detail)
     }
 }
 
@@ -77,6 +108,9 @@ impl IntoResponse for Problem {
         headers.insert(header::CONTENT_TYPE, json);
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }

@@ -6,9 +6,11 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
@@ -35,9 +37,35 @@ impl Limits {
 /// A longer head is answered 431.
 const HEAD_MAX: usize = 16 * 1024;
 
+/// Where visitors come in.
+pub trait Door {
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Door for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<TcpStream> {
+        let (stream, _) = Self::accept(self).await?;
+        // Answers are small and awaited: none shall wait for the next one.
+        let _slower_without = stream.set_nodelay(true);
+        Ok(stream)
+    }
+}
+
+impl Door for UnixListener {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<UnixStream> {
+        Ok(Self::accept(self).await?.0)
+    }
+}
+
 /// Serves until `closing` ends, and then until what is under way has been answered.
 pub async fn serve(
-    listener: TcpListener,
+    door: impl Door,
     router: Router,
     limits: Limits,
     closing: impl Future<Output = ()>,
@@ -53,7 +81,7 @@ pub async fn serve(
             // Who waits outside costs us nothing.
             accepted = async {
                 let place = places.clone().acquire_owned().await;
-                (accept(&listener).await, place.expect("the semaphore is never closed"))
+                (accept(&door).await, place.expect("the semaphore is never closed"))
             } => accepted,
         };
         let service = TowerToHyperService::new(router.clone());
@@ -74,14 +102,10 @@ fn files(part: u64) -> usize {
     files.map_or(usize::MAX, |files| usize::try_from(files / part).unwrap_or(usize::MAX))
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept<D: Door>(door: &D) -> D::Stream {
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                // Answers are small and awaited: none shall wait for the next one.
-                let _slower_without = stream.set_nodelay(true);
-                return stream;
-            }
+        match door.accept().await {
+            Ok(stream) => return stream,
             Err(error) => {
                 warn!("cannot take a connection: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;

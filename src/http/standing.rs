@@ -1,7 +1,7 @@
 //! Who leads and where this member stands. Others parse these bodies: a field is a promise.
 
 use super::Sight;
-use super::problem::Problem;
+use super::problem::{BadRequest, Problem, Unavailable};
 use crate::desk::Report;
 use crate::election::{Announcement, Moment, Role};
 use axum::Json;
@@ -13,38 +13,60 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
+use utoipa::{IntoParams, IntoResponses, ToSchema};
 
 /// What `/leader` and the events tell.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Told)]
 pub(super) struct Body {
+    /// Null while none is known.
     leader: Option<Leader>,
+    /// Whether that is this member.
     is_self: bool,
+    /// For how long its lease still holds, in milliseconds; only the leader knows.
     valid_for_ms: Option<u64>,
+    /// Grows at each change of what this member tells.
     index: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Leader {
     id: String,
+    /// Where its application can be reached.
     address: Option<String>,
     labels: BTreeMap<String, String>,
     znode: String,
+    /// The fencing token: it grows from one leader to the next.
     token: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Is {
     is_leader: bool,
-    role: &'static str,
+    role: RoleName,
     leader: Option<String>,
     token: Option<u64>,
+    /// For people.
     reason: String,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = Role)]
+pub(super) enum RoleName {
+    Leader,
+    /// First in the line, but no quorum has lately confirmed it.
+    Candidate,
+    Follower,
+    /// Not in the line.
+    Absent,
+}
+
+#[derive(Serialize, ToSchema)]
 pub(super) struct Status {
     id: String,
-    role: &'static str,
+    role: RoleName,
+    /// The election's path.
     election: String,
     znode: Option<String>,
     sequence: Option<i32>,
@@ -60,7 +82,8 @@ pub(super) struct Status {
     uptime_ms: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Session)]
 struct SessionBody {
     id: Option<String>,
     timeout_ms: Option<u64>,
@@ -78,15 +101,26 @@ pub(super) struct Verdict {
 }
 
 /// `?index=N` waits until there is news since `N`, for as long as `wait` says.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Wait {
+    /// Answer once the index is another than this one.
     index: Option<u64>,
+    /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`.
+    #[param(example = "30s")]
     wait: Option<String>,
 }
 
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 const WAIT_MAX: Duration = Duration::from_secs(600);
 
+/// Who leads, as far as this member may say.
+#[utoipa::path(get, path = "/leader", params(Wait), responses(
+    (status = 200, description = "Somebody leads", body = Body),
+    (status = 304, description = "It is what If-None-Match says"),
+    BadRequest,
+    Unavailable,
+))]
 pub(super) async fn leader(
     State(sight): State<Sight>,
     wait: Result<Query<Wait>, QueryRejection>,
@@ -103,6 +137,10 @@ pub(super) async fn leader(
 }
 
 /// The same, without waiting for news.
+#[utoipa::path(get, path = "/leader", responses(
+    (status = 200, description = "Somebody leads", body = Body),
+    Unavailable,
+))]
 pub(super) async fn leader_now(State(sight): State<Sight>, headers: HeaderMap) -> Response {
     told(&sight, &sight.judge(), &headers)
 }
@@ -141,16 +179,32 @@ impl Wait {
     }
 }
 
-pub(super) async fn is_leader(State(sight): State<Sight>) -> (StatusCode, Json<Is>) {
-    let verdict = sight.judge();
-    (yes_or_no(verdict.leads()), Json(verdict.is()))
+/// Whether this member leads at this very moment.
+#[utoipa::path(get, path = "/is-leader", responses(YesOrNo))]
+pub(super) async fn is_leader(State(sight): State<Sight>) -> Response {
+    sight.judge().answer(Verdict::leads)
 }
 
-pub(super) async fn is_follower(State(sight): State<Sight>) -> (StatusCode, Json<Is>) {
-    let verdict = sight.judge();
-    (yes_or_no(verdict.follows()), Json(verdict.is()))
+/// Whether this member stands in the line behind somebody.
+#[utoipa::path(get, path = "/is-follower", responses(YesOrNo))]
+pub(super) async fn is_follower(State(sight): State<Sight>) -> Response {
+    sight.judge().answer(Verdict::follows)
 }
 
+/// The answer is the status; the body says why.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "they are schemas")]
+pub(super) enum YesOrNo {
+    /// It is so.
+    #[response(status = 200)]
+    Yes(Is),
+    /// It is not so.
+    #[response(status = 503)]
+    No(Is),
+}
+
+/// Everything this member knows of itself.
+#[utoipa::path(get, path = "/status", responses((status = 200, body = Status)))]
 pub(super) async fn status(State(sight): State<Sight>) -> Json<Status> {
     let verdict = sight.judge();
     let Report { standing, link, .. } = &verdict.report;
@@ -277,24 +331,27 @@ impl Verdict {
         }
     }
 
-    pub(super) fn role_name(&self) -> &'static str {
+    pub(super) fn role_name(&self) -> RoleName {
         match self.role {
-            Role::Leader { .. } => "leader",
-            Role::Candidate => "candidate",
-            Role::Follower { .. } => "follower",
-            Role::Absent => "absent",
+            Role::Leader { .. } => RoleName::Leader,
+            Role::Candidate => RoleName::Candidate,
+            Role::Follower { .. } => RoleName::Follower,
+            Role::Absent => RoleName::Absent,
         }
     }
 
-    pub(super) fn is(&self) -> Is {
+    /// Yes or no, as the status.
+    pub(super) fn answer(&self, is_so: impl Fn(&Self) -> bool) -> Response {
+        let status = if is_so(self) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         let leader = self.leader();
-        Is {
+        let is = Is {
             is_leader: self.leads(),
             role: self.role_name(),
             leader: leader.map(|leader| leader.leader.id.to_string()),
             token: leader.map(|leader| leader.ticket.token.0),
             reason: self.reason(),
-        }
+        };
+        (status, Json(is)).into_response()
     }
 
     /// Why the answer is what it is, for whoever reads it at night.
@@ -319,10 +376,6 @@ impl Verdict {
     fn nobody_leads(&self) -> Problem {
         Problem::unavailable("no-leader", "no leader is known", self.reason())
     }
-}
-
-pub(super) fn yes_or_no(yes: bool) -> StatusCode {
-    if yes { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
 fn millis(span: Duration) -> u64 {

@@ -99,6 +99,7 @@ pub async fn run(
                         Order::Resign => Event::Resign,
                         Order::Pause => Event::Pause,
                         Order::Unpause => Event::Unpause,
+                        Order::Describe { address, labels } => Event::Describe { address, labels },
                     }
                 }
             },

@@ -1,8 +1,8 @@
 //! What the application is told over HTTP, on every kind of member and at every moment.
 
 use crate::{
-    flock::{agreed, agreed_after, in_line, settled},
-    member::{Answer, LONG_SESSION, Member, SHORT_SESSION, Setup, agent},
+    flock::{agreed, in_line, settled},
+    member::{Answer, LONG_SESSION, Member, SHORT_SESSION, Setup},
     observer::Observer,
     servers::{Servers, Settings},
     wait::{eventually, throughout},
@@ -16,7 +16,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use ureq::http::Request;
 
 const PATHS: [&str; 7] =
     ["/leader", "/is-leader", "/is-follower", "/status", "/members", "/livez", "/readyz"];
@@ -406,79 +405,6 @@ fn lost_leadership_is_told_at_the_end_of_the_lease() {
     assert!(start.elapsed() < SHORT_SESSION, "{:?}", start.elapsed());
 }
 
-#[test]
-fn a_leader_that_resigns_goes_to_the_tail() {
-    let servers = Servers::standalone();
-    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
-    let before = agreed([&first, &second]);
-
-    problem(&first.request("POST", "/resign"), 403);
-    problem(&second.post("/resign"), 409);
-    let resigned = first.post("/resign");
-
-    assert_eq!(resigned.status, 202, "{resigned:?}");
-    let place = resigned.json();
-    assert_eq!(place["predecessor"], "leader_0000000001", "{place}");
-    assert_eq!(place["znode"], "leader_0000000002", "{place}");
-    let after = agreed_after(&before, [&first, &second]);
-    assert_eq!(after.id, "b");
-    assert_eq!(agreed([&first, &second]), after);
-}
-
-#[test]
-fn a_paused_member_stays_out_of_the_line_until_it_is_told_to_resume() {
-    let servers = Servers::standalone();
-    let observer = Observer::of(&servers);
-    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
-    let before = agreed([&first, &second]);
-
-    let paused = first.post("/pause");
-    assert_eq!((paused.status, &paused.json()["role"]), (200, &json!("absent")));
-    assert_eq!(observer.line("/election", "leader_").len(), 1, "gone when the answer comes");
-    agreed_after(&before, [&second]);
-    let status = first.status();
-    assert_eq!((&status["paused"], &status["role"]), (&json!(true), &json!("absent")));
-    assert!(first.get("/readyz").body.contains("paused"), "{:?}", first.get("/readyz"));
-    assert_eq!(first.get("/livez").status, 200);
-
-    assert_eq!(first.post("/resume").status, 202);
-    let after = agreed([&first, &second]);
-    assert_eq!((&*after.id, first.status()["paused"].as_bool()), ("b", Some(false)));
-
-    assert_eq!(second.post("/drain").status, 200);
-    assert_eq!(agreed_after(&after, [&first]).id, "a");
-}
-
-/// Whoever asks from elsewhere can do no harm: there is nothing else behind that door.
-#[test]
-fn probes_have_a_listener_of_their_own() {
-    let servers = Servers::standalone();
-    let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
-    let [member] = in_line(&setup, ["a"]);
-    let log = member.log();
-    let port = log.split("probes answered on 127.0.0.1:").nth(1).expect("it says so");
-    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
-    let status = |method: &str, path: &str| {
-        let request = Request::builder().method(method).header("x-bellwether", "1");
-        let request = request.uri(format!("http://127.0.0.1:{port}{path}")).body(()).unwrap();
-        agent().run(request).expect("an answer").status().as_u16()
-    };
-
-    for path in ["/livez", "/healthz", "/readyz", "/is-leader", "/primary", "/leader"] {
-        assert_eq!(status("GET", path), 200, "{path}");
-    }
-    for path in ["/is-follower", "/replica"] {
-        assert_eq!(status("GET", path), 503, "{path}");
-    }
-    for path in ["/", "/status", "/members", "/events", "/history"] {
-        assert_eq!(status("GET", path), 404, "{path}");
-    }
-    for path in ["/resign", "/pause", "/resume", "/drain"] {
-        assert_eq!(status("POST", path), 404, "{path}");
-    }
-    assert_eq!(member.get("/is-leader").status, 200, "it has obeyed no order");
-}
-
 /// Some read nothing, some vanish, and one reads: the election waits for none of them.
 #[test]
 fn t22_readers_that_stall_or_vanish_slow_nobody() {
@@ -517,7 +443,7 @@ fn t22_readers_that_stall_or_vanish_slow_nobody() {
 }
 
 #[track_caller]
-fn ok(member: &Member, path: &str) -> Value {
+pub(crate) fn ok(member: &Member, path: &str) -> Value {
     let answer = member.get(path);
     assert_eq!(answer.status, 200, "{path} of {}: {answer:?}", member.id);
     assert!(answer.header("content-type").starts_with("application/json"), "{answer:?}");
@@ -526,7 +452,7 @@ fn ok(member: &Member, path: &str) -> Value {
 
 /// RFC 9457.
 #[track_caller]
-fn problem(answer: &Answer, status: u16) {
+pub(crate) fn problem(answer: &Answer, status: u16) {
     assert_eq!(answer.status, status, "{answer:?}");
     assert_eq!(answer.header("content-type"), "application/problem+json", "{answer:?}");
     assert_eq!(answer.json()["status"], status, "{answer:?}");

@@ -7,10 +7,12 @@
 
 // The tests, by theme.
 mod counter;
+mod doors;
 mod election;
 mod faults;
 mod http;
 mod leaving;
+mod orders;
 mod partitions;
 mod pipes;
 mod places;

@@ -33,6 +33,7 @@ pub(crate) struct Setup {
     /// The program, behind those that are to run it.
     command: Vec<String>,
     session_timeout: Duration,
+    listen: String,
     arguments: Vec<String>,
 }
 
@@ -63,6 +64,7 @@ impl Setup {
             zookeeper: connect_string,
             command: vec![env!("CARGO_BIN_EXE_bellwether").to_owned()],
             session_timeout: LONG_SESSION,
+            listen: "127.0.0.1:0".to_owned(),
             arguments: Vec::new(),
         }
     }
@@ -82,6 +84,10 @@ impl Setup {
         Self { session_timeout: SHORT_SESSION, ..self }
     }
 
+    pub(crate) fn listen(self, address: &str) -> Self {
+        Self { listen: address.to_owned(), ..self }
+    }
+
     pub(crate) fn option(mut self, flag: &str, value: &str) -> Self {
         self.arguments.extend([flag.to_owned(), value.to_owned()]);
         self
@@ -96,7 +102,7 @@ impl Setup {
         let mut command = tied_to_this_thread(&self.command[0]);
         command
             .args(&self.command[1..])
-            .args(["run", "--id", id, "--listen", "127.0.0.1:0", "--zookeeper", &self.zookeeper])
+            .args(["run", "--id", id, "--listen", &self.listen, "--zookeeper", &self.zookeeper])
             .args(["--session-timeout", &format!("{}ms", self.session_timeout.as_millis())])
             .args(["--tick-time", &format!("{}ms", TICK.as_millis())])
             .args(&self.arguments)
@@ -153,18 +159,27 @@ impl Member {
 
     /// Gives an order.
     pub(crate) fn post(&self, path: &str) -> Answer {
-        self.with_header("POST", path, ("x-bellwether", "1"))
+        self.send("POST", path, &[("x-bellwether", "1")], "")
     }
 
     pub(crate) fn get_with(&self, path: &str, header: (&str, &str)) -> Answer {
-        self.with_header("GET", path, header)
+        self.send("GET", path, &[header], "")
     }
 
-    fn with_header(&self, method: &str, path: &str, header: (&str, &str)) -> Answer {
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
         let uri = format!("http://127.0.0.1:{}{path}", self.port());
-        let request =
-            Request::builder().method(method).uri(uri).header(header.0, header.1).body(());
-        let mut response = self.agent.run(request.expect("a request")).expect("an answer");
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(body.to_owned()).expect("a request");
+        let mut response = self.agent.run(request).expect("an answer");
         Answer {
             status: response.status().as_u16(),
             headers: response.headers().clone(),

@@ -640,7 +640,7 @@ impl World {
         self.members.iter().filter(here).all(|m| match m.core.standing().at(self.now) {
             Role::Follower { heard } => {
                 heard.is_some_and(|h| h.ticket.sequence == *first && h.leader == znode.profile)
-            },
+            }
             Role::Leader { .. } => true,
             Role::Candidate | Role::Absent => false,
         })

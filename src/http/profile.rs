@@ -1,0 +1,139 @@
+//! What this member says of itself, and how its application changes that while it runs.
+
+use super::Sight;
+use super::gate::Refused;
+use super::problem::{self, Problem, Unavailable};
+use crate::config;
+use crate::desk::Order;
+use crate::election::Profile;
+use axum::Json;
+use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
+use axum::http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Own {
+    id: String,
+    address: Option<String>,
+    labels: BTreeMap<String, String>,
+    /// How often address or labels have changed since the process started.
+    revision: u64,
+}
+
+/// A JSON merge patch (RFC 7396): null takes away, what is left out stays.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Patch {
+    #[serde(default, deserialize_with = "written")]
+    #[schema(value_type = Option<String>, required = false)]
+    address: Option<Option<String>>,
+    #[serde(default, deserialize_with = "written")]
+    #[schema(value_type = Option<BTreeMap<String, Option<String>>>, required = false)]
+    labels: Option<Option<BTreeMap<String, Option<String>>>>,
+}
+
+/// Tells null, which takes away, from what is not written at all.
+fn written<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
+
+/// What this member says of itself.
+#[utoipa::path(get, path = "/member", responses((status = 200, body = Own)))]
+pub(super) async fn own(State(sight): State<Sight>) -> Json<Own> {
+    Json(sight.own())
+}
+
+/// Changes address and labels, without losing the place in the line.
+///
+/// If this member leads, the change travels down the line like the word of a new leader. A restart forgets it.
+#[utoipa::path(patch, path = "/member", security(("header" = []), ("token" = [])),
+    request_body(content(
+        (Patch = "application/json"),
+        (Patch = "application/merge-patch+json"),
+    )),
+    responses(
+        (status = 200, description = "What this member says from now on", body = Own),
+        (status = 400, description = "No JSON", body = problem::Body, content_type = "application/problem+json"),
+        (status = 413, description = "Too long", body = problem::Body, content_type = "application/problem+json"),
+        (status = 415, description = "Not said to be JSON", body = problem::Body, content_type = "application/problem+json"),
+        (status = 422, description = "No such patch, or too much to say", body = problem::Body, content_type = "application/problem+json"),
+        Refused,
+        Unavailable,
+    ),
+)]
+pub(super) async fn amend(
+    State(sight): State<Sight>,
+    headers: HeaderMap,
+    patch: Result<Json<Patch>, JsonRejection>,
+) -> Result<Json<Own>, Problem> {
+    sight.gate.let_in(&headers)?;
+    let Json(patch) =
+        patch.map_err(|error| Problem::bad_body(error.status(), error.body_text()))?;
+    // Each patch is of what the one before it made.
+    let _turn = sight.amending.lock().await;
+    let profile = patch.applied_to(sight.judge().report.standing.profile());
+    config::fits(&profile, &sight.names.prefix)
+        .map_err(|error| Problem::bad_body(StatusCode::UNPROCESSABLE_ENTITY, error))?;
+    let Profile { address, labels, .. } = profile;
+    sight.order(Order::Describe { address, labels }).await?;
+    Ok(Json(sight.own()))
+}
+
+impl Patch {
+    fn applied_to(self, profile: &Profile) -> Profile {
+        let Profile { id, address, labels, revision } = profile.clone();
+        let address = self.address.unwrap_or(address).filter(|address| !address.is_empty());
+        let labels = match self.labels {
+            None => labels,
+            Some(None) => BTreeMap::new(),
+            Some(Some(changes)) => {
+                let mut labels = labels;
+                for (key, value) in changes {
+                    match value {
+                        Some(value) => labels.insert(key, value),
+                        None => labels.remove(&key),
+                    };
+                }
+                labels
+            }
+        };
+        Profile { id, address, labels, revision }
+    }
+}
+
+impl Sight {
+    fn own(&self) -> Own {
+        let Profile { id, address, labels, revision } =
+            (**self.judge().report.standing.profile()).clone();
+        Own { id: id.to_string(), address, labels, revision }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::election::MemberId;
+
+    #[test]
+    fn null_takes_away_and_what_is_left_out_stays() {
+        let labels =
+            BTreeMap::from([("zone", "a"), ("disk", "ssd")].map(|(k, v)| (k.into(), v.into())));
+        let id = MemberId::new("a").unwrap();
+        let before = Profile { id, address: Some("h:1".into()), labels, revision: 3 };
+        let after = |patch: &str| {
+            let patch: Patch = serde_json::from_str(patch).unwrap();
+            let Profile { address, labels, .. } = patch.applied_to(&before);
+            let labels: Vec<_> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            (address.unwrap_or_default(), labels.join(","))
+        };
+        let told = |address: &str, labels: &str| (address.to_owned(), labels.to_owned());
+        assert_eq!(after("{}"), told("h:1", "disk=ssd,zone=a"));
+        assert_eq!(after(r#"{"address":"h:2"}"#), told("h:2", "disk=ssd,zone=a"));
+        assert_eq!(after(r#"{"address":null,"labels":null}"#), told("", ""));
+        assert_eq!(after(r#"{"labels":{"zone":"b","disk":null}}"#), told("h:1", "zone=b"));
+        assert!(serde_json::from_str::<Patch>(r#"{"id":"b"}"#).is_err(), "a name is for life");
+    }
+}

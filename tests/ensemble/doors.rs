@@ -1,0 +1,84 @@
+//! Where a member listens besides its port of the loopback.
+
+use crate::{
+    flock::in_line,
+    member::{Setup, agent},
+    servers::Servers,
+    wait::eventually,
+};
+use std::{
+    io::{self, Read, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+};
+use ureq::http::Request;
+
+/// Whoever asks from elsewhere can do no harm: there is nothing else behind that door.
+#[test]
+fn probes_have_a_listener_of_their_own() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
+    let [member] = in_line(&setup, ["a"]);
+    let log = member.log();
+    let port = log.split("probes answered on 127.0.0.1:").nth(1).expect("it says so");
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    let status = |method: &str, path: &str| {
+        let request = Request::builder().method(method).header("x-bellwether", "1");
+        let request = request.uri(format!("http://127.0.0.1:{port}{path}")).body(()).unwrap();
+        agent().run(request).expect("an answer").status().as_u16()
+    };
+
+    for path in ["/livez", "/healthz", "/readyz", "/is-leader", "/primary", "/leader"] {
+        assert_eq!(status("GET", path), 200, "{path}");
+    }
+    for path in ["/is-follower", "/replica"] {
+        assert_eq!(status("GET", path), 503, "{path}");
+    }
+    for path in ["/", "/status", "/members", "/events", "/history"] {
+        assert_eq!(status("GET", path), 404, "{path}");
+    }
+    for path in ["/resign", "/pause", "/resume", "/drain"] {
+        assert_eq!(status("POST", path), 404, "{path}");
+    }
+    assert_eq!(member.get("/is-leader").status, 200, "it has obeyed no order");
+}
+
+#[test]
+fn a_unix_socket_is_served_like_a_port() {
+    let servers = Servers::standalone();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bellwether.sock");
+    let setup = Setup::of(&servers).listen(&format!("unix:{}", path.display()));
+    let mut member = setup.start("a");
+    let leads = || {
+        eventually("the member leads", || match ask(&path, "/is-leader") {
+            Ok(answer) if answer.starts_with("HTTP/1.1 200") => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    };
+
+    leads();
+    let mut other = setup.start("b");
+    let (status, _) = other.wait();
+    let said = other.log();
+    assert_eq!(status.code(), Some(1), "another one is there already: {said}");
+    assert!(said.contains("http.listen") && said.contains("bellwether.sock"), "{said}");
+    leads();
+
+    // What is left of a process that was killed is not in the way of the next.
+    member.kill();
+    assert!(path.exists());
+    let mut member = setup.start("a");
+    leads();
+    member.signal("TERM");
+    member.wait();
+    assert!(!path.exists(), "it is gone with its member");
+}
+
+fn ask(socket: &Path, path: &str) -> io::Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
