@@ -19,7 +19,7 @@ pub(super) struct Elector {
 }
 
 /// For clients of leader-elector, nais/elector and k8s-elector.
-#[utoipa::path(get, path = "/", responses((status = 200, body = Elector)))]
+#[utoipa::path(get, path = "/", responses((status = 200, description = "Who leads", body = Elector)))]
 pub(super) async fn elector(State(sight): State<Sight>) -> Json<Elector> {
     Json(body(&sight, &sight.judge()))
 }

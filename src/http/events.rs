@@ -39,7 +39,7 @@ struct Event<'a> {
 #[utoipa::path(get, path = "/events", params(
     ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read"),
 ), responses(
-    (status = 200, body = String, content_type = "text/event-stream"),
+    (status = 200, description = "It goes on until somebody ends it", body = String, content_type = "text/event-stream"),
     Unavailable,
 ))]
 pub(super) async fn events(State(sight): State<Sight>, headers: HeaderMap) -> Response {
@@ -53,7 +53,7 @@ pub(super) async fn events(State(sight): State<Sight>, headers: HeaderMap) -> Re
 
 /// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
 #[utoipa::path(get, path = "/sse", responses(
-    (status = 200, body = String, content_type = "text/event-stream"),
+    (status = 200, description = "It goes on until somebody ends it", body = String, content_type = "text/event-stream"),
     Unavailable,
 ))]
 pub(super) async fn sse(State(sight): State<Sight>) -> Response {

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, header};
 use std::path::Path;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
-use utoipa::IntoResponses;
+use utoipa::{IntoParams, IntoResponses};
 
 /// What an order has to show.
 #[derive(Clone)]
@@ -17,6 +17,16 @@ pub enum Gate {
     Header,
     /// The token that is in this file at the moment of the order: it may be replaced at any time.
     TokenIn(Arc<Path>),
+}
+
+/// What an order shows where no token is configured.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it is a schema")]
+pub(super) struct Permit {
+    /// Whatever it says: needed where no token is configured.
+    #[param(rename = "X-Bellwether")]
+    header: Option<String>,
 }
 
 /// An order that is not let in.

@@ -28,7 +28,7 @@ struct Term {
 }
 
 /// Who led when, as far as this member has heard: the last 100 terms, the newest last.
-#[utoipa::path(get, path = "/history", responses((status = 200, body = History)))]
+#[utoipa::path(get, path = "/history", responses((status = 200, description = "The terms", body = History)))]
 pub(super) async fn history(State(sight): State<Sight>) -> Json<History> {
     let terms = terms(&sight.judge().report.chronicle);
     let surplus = terms.len().saturating_sub(TERMS);

@@ -34,7 +34,10 @@ struct Member {
 }
 
 /// The line, in order; read from ZooKeeper at most once a second.
-#[utoipa::path(get, path = "/members", responses((status = 200, body = Members), Unavailable))]
+#[utoipa::path(get, path = "/members", responses(
+    (status = 200, description = "The line", body = Members),
+    Unavailable,
+))]
 pub(super) async fn members(State(sight): State<Sight>) -> Result<Json<Members>, Problem> {
     let unread = |why: String| Problem::unavailable("line-unread", "the line cannot be read", why);
     let (answer, answered) = oneshot::channel();

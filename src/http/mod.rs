@@ -141,7 +141,8 @@ pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate) -> Routers {
         .routes(routes!(orders::resume))
         .routes(routes!(orders::drain))
         .split_for_parts();
-    let api = api.route("/openapi.json", get(openapi::told(&description)));
+    let document = openapi::written(description);
+    let api = api.route("/openapi.json", get(async move || openapi::told(document.clone())));
     let furnished = |router: Router<Sight>| {
         router
             .fallback(async |uri: Uri| Problem::not_found(uri.path()))

@@ -1,7 +1,7 @@
 //! What an operator or a `preStop` hook may tell this member to do.
 
 use super::Sight;
-use super::gate::Refused;
+use super::gate::{Permit, Refused};
 use super::problem::{self, Problem, Unavailable};
 use super::standing::RoleName;
 use crate::desk::{Order, Request};
@@ -28,7 +28,7 @@ pub(super) struct Done {
 type Answer = Result<(StatusCode, Json<Done>), Problem>;
 
 /// Gives leadership up and goes to the tail of the line.
-#[utoipa::path(post, path = "/resign", security(("header" = []), ("token" = [])), responses(
+#[utoipa::path(post, path = "/resign", params(Permit), security((), ("token" = [])), responses(
     (status = 202, description = "It leads no more; its new place, if it has one already", body = Done),
     (status = 409, description = "It does not lead", body = problem::Body, content_type = "application/problem+json"),
     Refused,
@@ -54,7 +54,7 @@ pub(super) async fn resign(State(sight): State<Sight>, headers: HeaderMap) -> An
 }
 
 /// Leaves the line, and stays out until told to resume.
-#[utoipa::path(post, path = "/pause", security(("header" = []), ("token" = [])), responses(
+#[utoipa::path(post, path = "/pause", params(Permit), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the line", body = Done),
     Refused,
     Unavailable,
@@ -66,7 +66,7 @@ pub(super) async fn pause(State(sight): State<Sight>, headers: HeaderMap) -> Ans
 }
 
 /// Stands in the line again.
-#[utoipa::path(post, path = "/resume", security(("header" = []), ("token" = [])), responses(
+#[utoipa::path(post, path = "/resume", params(Permit), security((), ("token" = [])), responses(
     (status = 202, description = "It will stand in the line", body = Done),
     Refused,
     Unavailable,
@@ -78,7 +78,7 @@ pub(super) async fn resume(State(sight): State<Sight>, headers: HeaderMap) -> An
 }
 
 /// For a `preStop` hook: out of the line, and handed over if it led, when the answer comes.
-#[utoipa::path(post, path = "/drain", security(("header" = []), ("token" = [])), responses(
+#[utoipa::path(post, path = "/drain", params(Permit), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the line", body = Done),
     Refused,
     Unavailable,

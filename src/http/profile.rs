@@ -1,7 +1,7 @@
 //! What this member says of itself, and how its application changes that while it runs.
 
 use super::Sight;
-use super::gate::Refused;
+use super::gate::{Permit, Refused};
 use super::problem::{self, Problem, Unavailable};
 use crate::config;
 use crate::desk::Order;
@@ -11,6 +11,7 @@ use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
@@ -41,7 +42,9 @@ fn written<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Op
 }
 
 /// What this member says of itself.
-#[utoipa::path(get, path = "/member", responses((status = 200, body = Own)))]
+#[utoipa::path(get, path = "/member", responses(
+    (status = 200, description = "As its znode says", body = Own),
+))]
 pub(super) async fn own(State(sight): State<Sight>) -> Json<Own> {
     Json(sight.own())
 }
@@ -49,7 +52,7 @@ pub(super) async fn own(State(sight): State<Sight>) -> Json<Own> {
 /// Changes address and labels, without losing the place in the line.
 ///
 /// If this member leads, the change travels down the line like the word of a new leader. A restart forgets it.
-#[utoipa::path(patch, path = "/member", security(("header" = []), ("token" = [])),
+#[utoipa::path(patch, path = "/member", params(Permit), security((), ("token" = [])),
     request_body(content(
         (Patch = "application/json"),
         (Patch = "application/merge-patch+json"),
@@ -67,16 +70,19 @@ pub(super) async fn own(State(sight): State<Sight>) -> Json<Own> {
 pub(super) async fn amend(
     State(sight): State<Sight>,
     headers: HeaderMap,
-    patch: Result<Json<Patch>, JsonRejection>,
+    patch: Result<Json<Map<String, Value>>, JsonRejection>,
 ) -> Result<Json<Own>, Problem> {
     sight.gate.let_in(&headers)?;
+    let unprocessable = |why| Problem::bad_body(StatusCode::UNPROCESSABLE_ENTITY, why);
     let Json(patch) =
         patch.map_err(|error| Problem::bad_body(error.status(), error.body_text()))?;
+    // An object and nothing else: serde would take an array for one.
+    let patch: Patch = serde_json::from_value(Value::Object(patch))
+        .map_err(|error| unprocessable(error.to_string()))?;
     // Each patch is of what the one before it made.
     let _turn = sight.amending.lock().await;
     let profile = patch.applied_to(sight.judge().report.standing.profile());
-    config::fits(&profile, &sight.names.prefix)
-        .map_err(|error| Problem::bad_body(StatusCode::UNPROCESSABLE_ENTITY, error))?;
+    config::fits(&profile, &sight.names.prefix).map_err(unprocessable)?;
     let Profile { address, labels, .. } = profile;
     sight.order(Order::Describe { address, labels }).await?;
     Ok(Json(sight.own()))

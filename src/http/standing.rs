@@ -105,9 +105,10 @@ pub(super) struct Verdict {
 #[into_params(parameter_in = Query)]
 pub(super) struct Wait {
     /// Answer once the index is another than this one.
+    #[param(maximum = 18446744073709551615u64)]
     index: Option<u64>,
     /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`.
-    #[param(example = "30s")]
+    #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
     wait: Option<String>,
 }
 
@@ -129,8 +130,9 @@ pub(super) async fn leader(
     let Query(wait) = wait.map_err(|error| {
         Problem::bad_request(format!("{}: write ?index=NUMBER&wait=30s", error.body_text()))
     })?;
+    let length = wait.length()?;
     let verdict = match wait.index {
-        Some(seen) => sight.news_since(seen, wait.length()?).await?,
+        Some(seen) => sight.news_since(seen, length).await?,
         None => sight.judge(),
     };
     Ok(told(&sight, &verdict, &headers))
@@ -204,7 +206,9 @@ pub(super) enum YesOrNo {
 }
 
 /// Everything this member knows of itself.
-#[utoipa::path(get, path = "/status", responses((status = 200, body = Status)))]
+#[utoipa::path(get, path = "/status", responses(
+    (status = 200, description = "At this moment", body = Status),
+))]
 pub(super) async fn status(State(sight): State<Sight>) -> Json<Status> {
     let verdict = sight.judge();
     let Report { standing, link, .. } = &verdict.report;

@@ -12,6 +12,7 @@ mod election;
 mod faults;
 mod http;
 mod leaving;
+mod openapi;
 mod orders;
 mod partitions;
 mod pipes;

@@ -128,6 +128,7 @@ fn what_is_no_patch_changes_nothing() {
     problem(&member.send("PATCH", "/member", &[("content-type", json)], "{}"), 403);
     problem(&send("text/plain", "{}"), 415);
     problem(&send(json, "{"), 400);
+    problem(&send(json, "[null, null]"), 422);
     problem(&send(json, r#"{"id": "b"}"#), 422);
     problem(&send(json, r#"{"labels": {"zone": 1}}"#), 422);
     let long = format!(r#"{{"address": "{}"}}"#, "x".repeat(600));

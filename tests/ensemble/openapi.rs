@@ -1,0 +1,64 @@
+//! The description of the API for programs, held against what a member answers.
+
+use crate::{
+    flock::in_line,
+    http::ok,
+    member::Setup,
+    process::{Process, tied_to_this_thread},
+    servers::Servers,
+    wait::within,
+};
+use std::{
+    fs::{self, File},
+    io::Write,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+/// Whatever is asked, also by whoever cannot read the description: no status, no type and no body but those that
+/// it names.
+#[test]
+fn every_answer_is_as_the_description_says() {
+    let servers = Servers::standalone();
+    let mut token = tempfile::NamedTempFile::new().unwrap();
+    token.write_all(b"secret").unwrap();
+    let setup = Setup::of(&servers).option("--token-file", token.path().to_str().unwrap());
+    let [member, _other] = in_line(&setup, ["a", "b"]);
+    assert_eq!(ok(&member, "/openapi.json")["info"]["version"], env!("CARGO_PKG_VERSION"));
+    let directory = tempfile::tempdir().unwrap();
+    let said = directory.path().join("said");
+
+    let url = format!("http://127.0.0.1:{}/openapi.json", member.port());
+    let mut asking = Process::start(
+        // 503 is an answer like another here, where it is described. A stream has no end to wait for.
+        tied_to_this_thread("st")
+            .args([
+                "run",
+                &url,
+                "--checks",
+                "all",
+                "--exclude-checks",
+                "not_a_server_error",
+                "--exclude-path-regex",
+                "^/(events|sse)$",
+            ])
+            .args([
+                "--header",
+                "Authorization: Bearer secret",
+                "--max-examples",
+                "20",
+                "--seed",
+                "1",
+            ])
+            .args(["--suppress-health-check", "all", "--warnings", "off", "--no-color"])
+            .current_dir(directory.path())
+            .stdout(Stdio::from(File::create(&said).unwrap()))
+            .stderr(Stdio::from(File::options().append(true).open(&said).unwrap())),
+    );
+    let ended = within(Duration::from_secs(300), || asking.ended().ok_or(String::new()));
+
+    let said = fs::read_to_string(&said).unwrap();
+    let well = ended.as_ref().is_ok_and(ExitStatus::success);
+    assert!(well, "schemathesis, which scripts/test installs: {ended:?}\n{said}");
+    assert_eq!(member.get("/livez").status, 200);
+}
