@@ -6,6 +6,7 @@ use bellwether::clock::Clock;
 use bellwether::config::Listen;
 use bellwether::election::Member;
 use bellwether::{desk, http, zk};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -41,10 +42,21 @@ fn main() -> ExitCode {
     if let Err(error) = start_log(&effective) {
         return fail(2, &error);
     }
+    open_more_files();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.expect("a runtime can be built").block_on(run(effective)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(1, &format!("{error:#}")),
+    }
+}
+
+/// As many as the administrator allows: the usual limit of 1024 is there for programs that use
+/// select(2), and would keep visitors waiting who could be served.
+fn open_more_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    if let Err(error) = raised {
+        warn!("serves fewer visitors, as it may open no more files: {error}");
     }
 }
 

@@ -6,12 +6,15 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 use tracing::{debug, warn};
 
 /// What the visitors of one listener may take.
@@ -20,26 +23,39 @@ pub struct Limits {
     connections: usize,
     /// For the head of a request, and between two requests.
     to_ask: Duration,
+    /// For taking any of what is told: who takes nothing for so long has gone, or is stuck.
+    to_take: Duration,
 }
 
 impl Limits {
     /// For the application: at most a third of the files that the process may open.
     pub fn for_application() -> Self {
-        Self { connections: files(3).clamp(1, 1024), to_ask: Duration::from_secs(30) }
+        Self {
+            connections: files(3).clamp(1, 2048),
+            to_ask: Duration::from_secs(30),
+            to_take: Duration::from_secs(300),
+        }
     }
 
     /// For probes, from wherever they come: few at a time, and each soon over.
     pub fn for_probes() -> Self {
-        Self { connections: files(6).clamp(1, 64), to_ask: Duration::from_secs(5) }
+        Self {
+            connections: files(6).clamp(1, 64),
+            to_ask: Duration::from_secs(5),
+            to_take: Duration::from_secs(5),
+        }
     }
 }
 
 /// A longer head is answered 431.
 const HEAD_MAX: usize = 16 * 1024;
+/// The kernel keeps at most about twice as much for a visitor who does not read, and not the
+/// megabytes that it would keep for one who might.
+const SEND_BUFFER: usize = 32 * 1024;
 
 /// Where visitors come in.
 pub trait Door {
-    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+    type Stream: AsyncRead + AsyncWrite + AsFd + Send + 'static;
 
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
@@ -84,8 +100,11 @@ pub async fn serve(
                 (accept(&door).await, place.expect("the semaphore is never closed"))
             } => accepted,
         };
+        let _larger_without = set_socket_send_buffer_size(&stream, SEND_BUFFER);
+        let mut visitor = TimeoutStream::new(stream);
+        visitor.set_write_timeout(Some(limits.to_take));
         let service = TowerToHyperService::new(router.clone());
-        let visit = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        let visit = graceful.watch(http.serve_connection(TokioIo::new(Box::pin(visitor)), service));
         tokio::spawn(async move {
             if let Err(error) = visit.await {
                 debug!(%error, "a visitor left");
@@ -111,5 +130,53 @@ async fn accept<D: Door>(door: &D) -> D::Stream {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use axum::routing::get;
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+    use std::time::Instant;
+    use tokio::sync::oneshot;
+
+    const TO_TAKE: Duration = Duration::from_secs(1);
+    /// Long enough for a busy machine.
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn who_takes_little_is_told_on_and_who_takes_nothing_is_let_go() {
+        let (told, mut end) = oneshot::channel::<()>();
+        let told = Arc::new(Mutex::new(Some(told)));
+        let endless = async move || {
+            let told = told.lock().expect("nobody panics while holding it").take();
+            Body::from_stream(futures_util::stream::repeat_with(move || {
+                let _until_dropped = &told;
+                Ok::<_, Infallible>("more ".repeat(1000))
+            }))
+        };
+        let door = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = door.local_addr().expect("it is bound");
+        let limits = Limits { connections: 1, to_ask: LIMIT, to_take: TO_TAKE };
+        let router = Router::new().route("/", get(endless));
+        let serving = tokio::spawn(serve(door, router, limits, std::future::pending()));
+        let visitor = TcpStream::connect(address).await.expect("it listens");
+        visitor.writable().await.expect("it is open");
+        visitor.try_write(b"GET / HTTP/1.1\r\nhost: it\r\n\r\n").expect("there is room");
+
+        let begun = Instant::now();
+        while begun.elapsed() < 3 * TO_TAKE {
+            tokio::time::sleep(TO_TAKE / 4).await;
+            // A window that was full is opened only when there is much room again.
+            while matches!(visitor.try_read(&mut [0; 64 * 1024]), Ok(1..)) {}
+        }
+        assert_eq!(end.try_recv(), Err(oneshot::error::TryRecvError::Empty), "it takes some");
+
+        let end = tokio::time::timeout(LIMIT, end).await;
+        assert!(end.expect("it is let go").is_err(), "by dropping what it was to be told");
+        serving.abort();
     }
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stderr, reason = "a failing test prints the logs of what it ran")]
 
 // The tests, by theme.
+mod clients;
 mod counter;
 mod doors;
 mod election;
@@ -30,6 +31,7 @@ mod member;
 mod network;
 mod observer;
 mod process;
+mod program;
 mod proxy;
 mod refuser;
 mod sampler;

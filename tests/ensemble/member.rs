@@ -218,12 +218,18 @@ impl Member {
 
     /// Where it serves, which it says in its log once it does.
     pub(crate) fn port(&self) -> u16 {
-        *self.port.get_or_init(|| {
-            eventually("the member listens", || {
-                let log = self.log();
-                let port = log.split("listening on 127.0.0.1:").nth(1).and_then(leading_number);
-                port.ok_or(log)
-            })
+        *self.port.get_or_init(|| self.logged_port("listening on 127.0.0.1:"))
+    }
+
+    /// Where it answers probes.
+    pub(crate) fn probe_port(&self) -> u16 {
+        self.logged_port("probes answered on 127.0.0.1:")
+    }
+
+    fn logged_port(&self, words: &str) -> u16 {
+        eventually("the member listens", || {
+            let log = self.log();
+            log.split(words).nth(1).and_then(leading_number).ok_or(log)
         })
     }
 

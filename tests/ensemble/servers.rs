@@ -287,7 +287,7 @@ impl Drop for Server {
 
 /// Ports below the range from which the kernel serves outgoing connections, so that a server which is
 /// down for a moment finds its port free when it comes back.
-fn free_ports<const N: usize>() -> [u16; N] {
+pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     let mut held: Vec<TcpListener> = Vec::new();
     while held.len() < N {
         let random = RandomState::new().hash_one(held.len()) % 20_000;

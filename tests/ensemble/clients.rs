@@ -1,0 +1,273 @@
+//! Applications of all kinds follow the leader: those of other electors, and the README's examples.
+
+use crate::{
+    flock::{Named, agreed, agreed_after, in_line},
+    member::{Setup, agent},
+    program::Program,
+    servers::{Servers, free_ports},
+    wait::eventually,
+};
+use serde_json::Value;
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+use tempfile::TempDir;
+
+const IDS: [&str; 3] = ["a", "b", "c"];
+
+/// Kubernetes' retired leader-elector came with an example which asks `GET /` at a fixed pace.
+#[test]
+fn a_node_program_that_polls_as_leader_electors_example_does() {
+    let servers = Servers::standalone();
+    let mut members = in_line(&Setup::of(&servers).short_sessions(), IDS);
+    let old = agreed(&members);
+    let mut programs = members.each_ref().map(|member| {
+        let url = format!("http://127.0.0.1:{}/", member.port());
+        let environment = [("ELECTOR_GET_URL", &*url), ("HOSTNAME", &*member.id)];
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ensemble/clients/elector.js");
+        Program::start(&member.id, ["node", script], &environment)
+    });
+    programs[0].says(0, |line| line == "I am the master");
+    programs[1].says(0, |line| line == "Master is a");
+    programs[2].says(0, |line| line == "Master is a");
+
+    members[0].kill();
+
+    programs[1].says(0, |line| line == "I am the master");
+    programs[2].says(0, |line| line == "Master is b");
+    programs[0].says(0, |line| line.starts_with("problem with request"));
+    assert!(programs.iter_mut().all(Program::runs));
+    agreed_after(&old, &members[1..]);
+}
+
+#[test]
+fn haproxy_sends_all_traffic_to_the_leaders_application() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers).short_sessions().option("--probe-listen", "127.0.0.1:0");
+    let mut members = in_line(&setup, IDS);
+    let old = agreed(&members);
+    let applications = IDS.map(Application::start);
+    let [front] = free_ports().map(|port| format!("127.0.0.1:{port}"));
+    let mut environment = vec![("FRONTEND".to_owned(), front.clone())];
+    for (member, application) in members.iter().zip(&applications) {
+        let name = member.id.to_uppercase();
+        let probe = member.probe_port().to_string();
+        environment.push((format!("{name}_APPLICATION"), application.address.clone()));
+        environment.push((format!("{name}_PROBE"), probe));
+    }
+    let environment: Vec<(&str, &str)> =
+        environment.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ensemble/clients/haproxy.cfg");
+    let mut haproxy = Program::start("haproxy", ["haproxy", "-db", "-f", config], &environment);
+
+    let all_to = |leader: usize| {
+        eventually("traffic goes to the leader's application", || {
+            // HAProxy needs a check of each to know them: until then, anybody may be asked.
+            let answers: Vec<_> = (0..6).map(|_| visit(&front)).collect();
+            let so = answers.iter().all(|answer| answer.as_deref() == Ok(IDS[leader]));
+            if so { Ok(()) } else { Err(format!("{answers:?}")) }
+        });
+        let before = applications.each_ref().map(Application::visits);
+        for _ in 0..100 {
+            assert_eq!(visit(&front).as_deref(), Ok(IDS[leader]));
+        }
+        let mut expected = before;
+        expected[leader] += 100;
+        assert_eq!(applications.each_ref().map(Application::visits), expected);
+    };
+    all_to(0);
+
+    members[0].kill();
+
+    // The application beside it goes on running, and gets nothing any more.
+    all_to(1);
+    assert_eq!(agreed_after(&old, &members[1..]).id, "b");
+    assert_eq!(members[1].post("/resign").status, 202);
+    all_to(2);
+    assert!(haproxy.runs());
+}
+
+#[test]
+fn curl_reads_the_events() {
+    let servers = Servers::standalone();
+    let mut members = in_line(&Setup::of(&servers).short_sessions(), IDS);
+    let old = agreed(&members);
+    let mut curls = members.each_ref().map(|member| {
+        let url = format!("http://127.0.0.1:{}/events", member.port());
+        Program::start(&member.id, ["curl", "-sSN", &url], &[])
+    });
+    let hears = |curl: &Program, from: usize, event: &str, leader: &str| {
+        let event = format!("event: {event}");
+        let at = curl.says(from, |line| line == event);
+        let from = curl.says(at, |line| line.starts_with("data: "));
+        let said = curl.said();
+        let data: Value = serde_json::from_str(&said[from - 1]["data: ".len()..]).expect("JSON");
+        assert_eq!(data["leader"]["id"], leader, "{said:?}");
+        from
+    };
+    let read = curls.each_ref().map(|curl| hears(curl, 0, "state", "a"));
+
+    members[0].kill();
+
+    let read_by_b = hears(&curls[1], read[1], "became-leader", "b");
+    let read_by_c = hears(&curls[2], read[2], "leader-changed", "b");
+    assert!(!curls[0].wait().success(), "its stream was cut short");
+
+    agreed_after(&old, &members[1..]);
+    members[1].signal("TERM");
+    curls[1].says(read_by_b, |line| line == "event: lost-leadership");
+    assert!(curls[1].wait().success(), "its stream has come to an end");
+    hears(&curls[2], read_by_c, "became-leader", "c");
+}
+
+#[test]
+fn the_readmes_shell_loop() {
+    follow(|home| {
+        let script = write(home, "example.bash", &example("bash"));
+        vec!["bash".to_owned(), script]
+    });
+}
+
+#[test]
+fn the_readmes_python() {
+    follow(|home| vec!["python3".to_owned(), write(home, "example.py", &example("python"))]);
+}
+
+#[test]
+fn the_readmes_node() {
+    follow(|home| vec!["node".to_owned(), write(home, "example.mjs", &example("js"))]);
+}
+
+#[test]
+fn the_readmes_go() {
+    follow(|home| {
+        let source = write(home, "example.go", &example("go"));
+        let program = home.join("example").display().to_string();
+        let compiled = Command::new("gccgo").args(["-Wall", "-o", &program, &source]).status();
+        assert!(compiled.is_ok_and(|status| status.success()), "gccgo compiles the example");
+        vec![program]
+    });
+}
+
+/// Runs the same example beside each of three members, and lets leadership go around.
+fn follow(prepare: impl FnOnce(&Path) -> Vec<String>) {
+    let home = TempDir::with_prefix("bellwether-client-").expect("a temporary directory");
+    let command = prepare(home.path());
+    let servers = Servers::standalone();
+    let mut members = in_line(&Setup::of(&servers).short_sessions(), IDS);
+    let mut programs = members.each_ref().map(|member| {
+        let url = format!("http://127.0.0.1:{}", member.port());
+        Program::start(&member.id, command.iter().map(|word| &**word), &[("BELLWETHER", &url)])
+    });
+
+    let first = agreed(&members);
+    works(&programs, 0, &first);
+
+    // Its member knows no leader meanwhile, and answers 503.
+    assert_eq!(members[0].post("/pause").status, 200);
+    let second = agreed_after(&first, &members[1..]);
+    works(&programs, 1, &second);
+    assert_eq!(members[0].post("/resume").status, 202);
+    agreed(&members);
+
+    members[1].kill();
+    let rest = [&members[0], &members[2]];
+    let third = agreed_after(&second, rest);
+    works(&programs, 2, &third);
+
+    // The first one's program has come through the time without an answer.
+    assert_eq!(members[2].post("/resign").status, 202);
+    let fourth = agreed_after(&third, rest);
+    works(&programs, 0, &fourth);
+    assert!(programs.iter_mut().all(Program::runs), "none gives up");
+    let tokens = [vec![&first, &fourth], vec![&second], vec![&third]];
+    for (program, terms) in programs.iter().zip(tokens) {
+        let mut said = program.said();
+        said.dedup();
+        let expected: Vec<String> = terms.into_iter().map(working).collect();
+        assert_eq!(said, expected, "worked in its own terms, with their tokens");
+    }
+}
+
+/// Waits until the leader's program works with the leader's token, and sees that no other works then.
+#[track_caller]
+fn works(programs: &[Program; 3], leader: usize, term: &Named) {
+    let is_it = |line: &str| line == working(term);
+    let at = programs[leader].says(0, is_it);
+    let before = programs.each_ref().map(|program| program.said().len());
+    // Two further pieces of work, and the others had the time for as much.
+    let at = programs[leader].says(at, is_it);
+    programs[leader].says(at, is_it);
+    let after = programs.each_ref().map(|program| program.said().len());
+    for other in (0..3).filter(|other| *other != leader) {
+        assert_eq!(before[other], after[other], "{} works beside the leader", IDS[other]);
+    }
+}
+
+fn working(term: &Named) -> String {
+    format!("working with token {}", term.token)
+}
+
+/// The README's example in this language, as it stands there.
+fn example(language: &str) -> String {
+    let readme = include_str!("../../README.md");
+    let (_, section) =
+        readme.split_once("## Using it from your application").expect("the README has examples");
+    let (_, code) = section.split_once(&format!("```{language}\n")).expect("one in the language");
+    code.split_once("```\n").expect("it ends").0.to_owned()
+}
+
+fn write(home: &Path, name: &str, text: &str) -> String {
+    let path = home.join(name);
+    fs::write(&path, text).expect("a file for the example");
+    path.display().to_string()
+}
+
+/// An application that tells every visitor beside which member it runs.
+struct Application {
+    address: String,
+    visits: Arc<AtomicUsize>,
+}
+
+impl Application {
+    fn start(id: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let visits = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&visits);
+        thread::spawn(move || {
+            for visitor in listener.incoming().map_while(Result::ok) {
+                // Who leaves before the answer is no visitor.
+                let answered = answer(&visitor, id).is_ok();
+                counted.fetch_add(usize::from(answered), Ordering::SeqCst);
+            }
+        });
+        Self { address, visits }
+    }
+
+    fn visits(&self) -> usize {
+        self.visits.load(Ordering::SeqCst)
+    }
+}
+
+fn answer(mut visitor: &TcpStream, id: &str) -> std::io::Result<()> {
+    let head = BufReader::new(visitor).lines().map_while(Result::ok);
+    head.take_while(|line| !line.is_empty()).for_each(drop);
+    let length = id.len();
+    write!(visitor, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{id}")
+}
+
+fn visit(front: &str) -> Result<String, String> {
+    let answer = agent().get(format!("http://{front}/")).call();
+    let mut answer = answer.map_err(|error| error.to_string())?;
+    answer.body_mut().read_to_string().map_err(|error| error.to_string())
+}
