@@ -6,6 +6,7 @@
 //! - `GET /members`: the line, in order.
 //! - `GET /history`: who led when.
 //! - `GET /events`: the same as `/leader`, pushed at each change.
+//! - `GET /`: a page for people, in a browser.
 //! - `GET /`, `GET /sse`: what clients of leader-elector and its successors expect.
 //! - `GET /primary`, `/replica`, `/read-only`, `/health`: what load balancers ask Patroni.
 //! - `POST /resign`, `/pause`, `/resume`, `/drain`: orders, with the header `X-Bellwether`.
@@ -19,6 +20,7 @@ mod health;
 mod history;
 mod members;
 mod orders;
+mod page;
 mod problem;
 mod serve;
 mod standing;
@@ -111,7 +113,7 @@ pub fn routers(desk: Front, clock: Clock, names: Names) -> Routers {
     let api = probes
         .clone()
         .route("/leader", get(standing::leader))
-        .route("/", get(elector::elector))
+        .route("/", get(page::page_or_elector))
         .route("/sse", get(events::sse))
         .route("/events", get(events::events))
         .route("/history", get(history::history))
