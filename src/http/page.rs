@@ -11,7 +11,7 @@ const PAGE: &str = include_str!("page.html");
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-UN20KNmnpjp6/BX8HVRqwxB+CGKGIJbqAQ34pcs5jNI='; ",
-    "script-src 'sha256-x+7yVtmzxHQQuEHFoT53BnNzc7pCo1dZv8zp+bALv0w='; ",
+    "script-src 'sha256-eem1M5T78dw4UWUxkrbJvrnQ+iF5zM7//+QAQPWc3bw='; ",
     "require-trusted-types-for 'script'; trusted-types 'none'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );

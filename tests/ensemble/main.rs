@@ -11,6 +11,7 @@ mod election;
 mod faults;
 mod http;
 mod leaving;
+mod page;
 mod partitions;
 mod pipes;
 mod places;
@@ -19,6 +20,7 @@ mod soak;
 mod strangers;
 
 // What they are made of.
+mod browser;
 mod catalogue;
 mod expire;
 mod flock;
