@@ -4,6 +4,7 @@ use crate::{
     member::agent,
     process::{Process, tied_to_this_thread},
 };
+use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Lines},
@@ -83,6 +84,13 @@ impl Browser {
     /// A command of Chromium's own protocol.
     pub(crate) fn command(&self, name: &str, parameters: Value) -> Value {
         self.ask("/goog/cdp/execute", &json!({"cmd": name, "params": parameters}))
+    }
+
+    /// As a PNG.
+    pub(crate) fn screenshot(&self) -> Vec<u8> {
+        let picture = self.command("Page.captureScreenshot", json!({"format": "png"}));
+        let data = picture["data"].as_str().expect("a picture");
+        BASE64_STANDARD.decode(data).expect("base64")
     }
 
     /// What the pages' consoles have said since this was last asked: violations of a policy among it.

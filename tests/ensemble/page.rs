@@ -10,6 +10,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{
+    fs,
     io::{Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
     thread,
@@ -236,6 +237,45 @@ fn what_others_write_stays_text_and_a_long_line_is_shown() {
     page.kept_to_itself();
 }
 
+/// Draws the README's picture: `cargo test --test ensemble picture -- --ignored`.
+#[test]
+#[ignore = "it writes into docs/"]
+fn the_picture_in_the_readme() {
+    let servers = Servers::standalone();
+    let setups = (0..5).map(|n: u8| {
+        let zone = format!("zone=eu-{}", n % 3 + 1);
+        Setup::of(&servers)
+            .option("--address", &format!("10.0.0.{}:8080", n + 7))
+            .option("--label", &zone)
+            .option("--label", "release=7.2")
+    });
+    let members: Vec<Member> = setups
+        .enumerate()
+        .map(|(n, setup)| {
+            let [member] = in_line(&setup, [&*format!("shop-{n}")]);
+            member
+        })
+        .collect();
+    agreed(&members);
+    let browser = Browser::start();
+    let size = json!({"width": 900, "height": 850, "deviceScaleFactor": 1, "mobile": false});
+    browser.command("Emulation.setDeviceMetricsOverride", size);
+    let page = Page::open(&browser, members[3].port());
+
+    for (leader, seconds) in members[..3].iter().zip([9, 4, 6]) {
+        thread::sleep(Duration::from_secs(seconds));
+        // One who does not hear, and whose session holds for a while yet.
+        if leader.id == "shop-2" {
+            members[0].signal("STOP");
+        }
+        assert_eq!(leader.post("/resign").status, 202);
+    }
+    page.says("#heard", "5 in the line; the word has reached 4");
+    page.says(".deaf .id", "shop-0");
+    thread::sleep(Duration::from_secs(3));
+    fs::write("docs/page.png", browser.screenshot()).expect("the tests run in the repository");
+}
+
 /// A browser's tab with the page of a member.
 struct Page<'a> {
     browser: &'a Browser,
@@ -268,7 +308,8 @@ impl<'a> Page<'a> {
     }
 
     fn texts(&self, selector: &str) -> Vec<Value> {
-        let script = "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)";
+        let script =
+            "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)";
         match self.browser.run(script, json!([selector])) {
             Value::Array(texts) => texts,
             other => panic!("{other}"),
