@@ -2,7 +2,7 @@
 
 use crate::{
     browser::Browser,
-    flock::{agreed, agreed_after, in_line},
+    flock::{Named, agreed, agreed_after, in_line},
     member::{Member, Setup},
     observer::Observer,
     servers::Servers,
@@ -54,18 +54,24 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
     page.says("#sign", "live");
     page.run(WATCH);
 
-    let mut late = vec![];
-    for _ in 0..3 {
+    let hand_over = |old: &Named| {
         let index = shown.status()["index"].clone();
+        let leading = members.iter().find(|member| member.id == old.id).expect("one of them");
         let (id, known_at) = thread::scope(|scope| {
-            let news = scope.spawn(|| next_leader(shown, &leader.id, index));
-            let leading = members.iter().find(|member| member.id == leader.id);
-            assert_eq!(leading.expect("one of them").post("/resign").status, 202);
+            let news = scope.spawn(|| next_leader(shown, &old.id, index));
+            assert_eq!(leading.post("/resign").status, 202);
             news.join().expect("it hears of the next")
         });
-        leader = agreed_after(&leader, &members);
-        assert_eq!(leader.id, id);
-        page.says("#who", &id);
+        let new = agreed_after(old, &members);
+        assert_eq!(new.id, id);
+        (new, known_at)
+    };
+    let mut late = vec![];
+    for _ in 0..3 {
+        let (new, known_at) = hand_over(&leader);
+        leader = new;
+        let id = &*leader.id;
+        page.says("#who", id);
         let [heard_at, shown_at] = ["heardAt", "shownAt"].map(|list| {
             eventually("it happened in the page", || {
                 let times = page.run(&format!("return {list}"));
@@ -94,6 +100,12 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
         if seen == terms { Ok(()) } else { Err(format!("{seen:?}")) }
     });
     page.kept_to_itself();
+
+    // It lives by the events: it hears of a leader even when nothing that it asks is answered.
+    page.run("window.fetch = () => new Promise(() => {})");
+    let (leader, _) = hand_over(&leader);
+    page.says("#who", &leader.id);
+    page.says("#alarm", "Connection to this member lost.");
 }
 
 #[test]
