@@ -10,8 +10,8 @@ const PAGE: &str = include_str!("page.html");
 /// Nothing from elsewhere, nothing inline but these two parts, and no text that becomes HTML.
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
-    "style-src 'sha256-dGuKocvFIwbOLaUJuAGLxH9ir71OSx9Xw9SirfFchD4='; ",
-    "script-src 'sha256-41QNU/DJTwi3hFbP2qHBoAmf5SYD2/nyKS+eEGyRa4g='; ",
+    "style-src 'sha256-ljVTpcEKGwnmR6XyFkFyFeRHU4mld+HCSLZHIMREDBI='; ",
+    "script-src 'sha256-dIaR5KjehlZ/qHIWbuO9Kp9JighgY2q0H2ipc/Yu1oQ='; ",
     "require-trusted-types-for 'script'; trusted-types 'none'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );

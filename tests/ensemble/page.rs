@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use std::{
     fs,
     io::{Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, SystemTime},
 };
@@ -113,7 +114,8 @@ fn the_page_says_when_it_has_lost_its_member() {
     let servers = Servers::standalone();
     let [mut member] = in_line(&Setup::of(&servers), ["a"]);
     let browser = Browser::start();
-    let page = Page::open(&browser, member.port());
+    let way = Way::to(&member, Duration::ZERO);
+    let page = Page::open(&browser, way.port);
     page.says("#who", "a");
     page.says("#claim", "leads. It is this member.");
     page.says("#sign", "live");
@@ -129,14 +131,21 @@ fn the_page_says_when_it_has_lost_its_member() {
         let age = age.as_str().expect("text");
         assert!(age.starts_with("What you see is ") && age.ends_with(" s old."), "{age}");
     };
+    let back = || {
+        page.says("#sign", "live");
+        page.says("#claim", "leads. It is this member.");
+        page.says("#alarm", "");
+    };
     member.signal("STOP");
     lost();
     member.signal("CONT");
-    page.says("#sign", "live");
-    page.says("#claim", "leads. It is this member.");
-    page.says("#alarm", "");
+    back();
+    // Even if all else is answered.
+    way.cut_streams();
+    lost();
+    way.let_streams_through();
+    back();
     assert_eq!(page.run("return mark"), "not reloaded");
-
     member.kill();
     lost();
 }
@@ -147,7 +156,8 @@ fn the_countdown_is_honest() {
     let mut servers = Servers::standalone();
     let [member] = in_line(&Setup::of(&servers), ["a"]);
     let browser = Browser::start();
-    let page = Page::open(&browser, slow_way_to(member.port(), Duration::from_millis(700)));
+    let way = Way::to(&member, Duration::from_millis(700));
+    let page = Page::open(&browser, way.port);
     let counting = "const [number, unit] = document.querySelector('#left').innerText.split(' ');
                     return unit === 's' ? [Math.round(number * 1000), Date.now()] : null";
     eventually("it counts", || match page.run(counting) {
@@ -367,30 +377,77 @@ fn millis(at: SystemTime) -> i64 {
     i64::try_from(since.as_millis()).expect("in our age")
 }
 
-/// A port where all is forwarded, and what comes back takes its time.
-fn slow_way_to(port: u16, delay: Duration) -> u16 {
-    let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let own_port = door.local_addr().expect("a bound address").port();
-    thread::spawn(move || {
-        for client in door.incoming().map_while(Result::ok) {
-            let server = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
-            let [client_too, server_too] =
-                [&client, &server].map(|end| end.try_clone().expect("a file"));
-            thread::spawn(move || forward(client_too, server_too, Duration::ZERO));
-            thread::spawn(move || forward(server, client, delay));
-        }
-    });
-    own_port
+/// A way to a member on which a test may stand.
+struct Way {
+    port: u16,
+    /// Of the streams of events: none goes through while there is no such list.
+    events: Arc<Mutex<Option<Vec<TcpStream>>>>,
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
+impl Way {
+    /// What comes back takes its time.
+    fn to(member: &Member, delay: Duration) -> Self {
+        let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = door.local_addr().expect("a bound address").port();
+        let events = Arc::new(Mutex::new(Some(vec![])));
+        let (list, target) = (Arc::clone(&events), member.port());
+        thread::spawn(move || {
+            for client in door.incoming().map_while(Result::ok) {
+                // The member may be gone: then so is the client.
+                let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)) else {
+                    continue;
+                };
+                let again = |end: &TcpStream| end.try_clone().expect("a file");
+                let (client_too, server_too) = (again(&client), again(&server));
+                let list = Arc::clone(&list);
+                thread::spawn(move || {
+                    forward(&client_too, &server_too, Duration::ZERO, |request| {
+                        let is_stream = request.starts_with(b"GET /events ");
+                        let mut list = list.lock().expect("nobody panics with it");
+                        match &mut *list {
+                            Some(streams) if is_stream => streams.push(again(&client_too)),
+                            Some(_) => {}
+                            None => return !is_stream,
+                        }
+                        true
+                    });
+                });
+                thread::spawn(move || forward(&server, &client, delay, |_| true));
+            }
+        });
+        Self { port, events }
+    }
+
+    /// Ends the streams of events and lets no other through. All else goes on.
+    fn cut_streams(&self) {
+        let streams = self.events.lock().expect("nobody panics with it").take();
+        for stream in streams.expect("they were not cut before") {
+            // It may have ended by itself.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn let_streams_through(&self) {
+        *self.events.lock().expect("nobody panics with it") = Some(vec![]);
+    }
+}
+
+/// Until either end is gone, or what is sent may not pass.
+fn forward(
+    mut from: &TcpStream,
+    mut to: &TcpStream,
+    delay: Duration,
+    mut may_pass: impl FnMut(&[u8]) -> bool,
+) {
     let mut chunk = [0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut chunk) {
         thread::sleep(delay);
-        if to.write_all(&chunk[..length]).is_err() {
-            return;
+        if !may_pass(&chunk[..length]) || to.write_all(&chunk[..length]).is_err() {
+            break;
         }
     }
-    // Whoever reads on learns that there is no more; it may be gone already.
-    let _ = to.shutdown(std::net::Shutdown::Both);
+    for end in [from, to] {
+        // It may have ended by itself.
+        let _ = end.shutdown(Shutdown::Both);
+    }
 }
