@@ -2,7 +2,6 @@
 
 use super::{Sight, Verdict};
 use axum::Json;
-use axum::extract::State;
 use serde::Serialize;
 
 /// `name` is what leader-elector's clients compare with their host's name: empty, never null, while
@@ -17,8 +16,8 @@ pub(super) struct Elector {
     last_update: String,
 }
 
-pub(super) async fn elector(State(sight): State<Sight>) -> Json<Elector> {
-    Json(body(&sight, &sight.judge()))
+pub(super) fn elector(sight: &Sight) -> Json<Elector> {
+    Json(body(sight, &sight.judge()))
 }
 
 pub(super) fn body(sight: &Sight, verdict: &Verdict) -> Elector {

@@ -16,13 +16,13 @@ const POLICY: &str = concat!(
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-pub(super) async fn page_or_elector(sight: State<Sight>, headers: HeaderMap) -> Response {
+pub(super) async fn page_or_elector(State(sight): State<Sight>, headers: HeaderMap) -> Response {
     let mut response = if asks_for_html(&headers) {
         page().into_response()
     } else {
-        elector::elector(sight).await.into_response()
+        elector::elector(&sight).into_response()
     };
-    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     response
 }
 
@@ -48,7 +48,7 @@ fn asks_for_html(headers: &HeaderMap) -> bool {
         let mut range = ranges.find(|range| {
             range.clone().next().is_some_and(|kind| kind.eq_ignore_ascii_case(wanted))
         })?;
-        let weight = range.find_map(|word| word.strip_prefix("q=").or(word.strip_prefix("Q=")));
+        let weight = range.find_map(|word| word.strip_prefix(['q', 'Q'])?.strip_prefix('='));
         Some(weight.map_or(1.0, |weight| weight.parse::<f32>().unwrap_or(0.0)))
     };
     let html = weight("text/html").unwrap_or(0.0);
