@@ -11,7 +11,7 @@ const PAGE: &str = include_str!("page.html");
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-ljVTpcEKGwnmR6XyFkFyFeRHU4mld+HCSLZHIMREDBI='; ",
-    "script-src 'sha256-dIaR5KjehlZ/qHIWbuO9Kp9JighgY2q0H2ipc/Yu1oQ='; ",
+    "script-src 'sha256-jMOL4+VoimP3PDJrwOG9ql+8GQ2NIX0P/xIXhCQuTXo='; ",
     "require-trusted-types-for 'script'; trusted-types 'none'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
