@@ -2,7 +2,6 @@
 
 use super::{Sight, Verdict};
 use axum::Json;
-use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -18,10 +17,8 @@ pub(super) struct Elector {
     last_update: String,
 }
 
-/// For clients of leader-elector, nais/elector and k8s-elector.
-#[utoipa::path(get, path = "/", responses((status = 200, description = "Who leads", body = Elector)))]
-pub(super) async fn elector(State(sight): State<Sight>) -> Json<Elector> {
-    Json(body(&sight, &sight.judge()))
+pub(super) fn elector(sight: &Sight) -> Json<Elector> {
+    Json(body(sight, &sight.judge()))
 }
 
 pub(super) fn body(sight: &Sight, verdict: &Verdict) -> Elector {

@@ -6,6 +6,7 @@
 //! - `GET /members`: the line, in order.
 //! - `GET /history`: who led when.
 //! - `GET /events`: the same as `/leader`, pushed at each change.
+//! - `GET /`: a page for people, in a browser.
 //! - `GET /`, `GET /sse`: what clients of leader-elector and its successors expect.
 //! - `GET /primary`, `/replica`, `/read-only`, `/health`: what load balancers ask Patroni.
 //! - `GET /member`, `PATCH /member`: what this member says of itself.
@@ -25,6 +26,7 @@ mod history;
 mod members;
 mod openapi;
 mod orders;
+mod page;
 mod problem;
 mod profile;
 mod serve;
@@ -127,7 +129,7 @@ pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate) -> Routers {
     let (api, description) = OpenApiRouter::with_openapi(openapi::head())
         .merge(harmless())
         .routes(routes!(standing::leader))
-        .routes(routes!(elector::elector))
+        .routes(routes!(page::page_or_elector))
         .routes(routes!(events::sse))
         .routes(routes!(events::events))
         .routes(routes!(history::history))

@@ -15,6 +15,7 @@ mod http;
 mod leaving;
 mod openapi;
 mod orders;
+mod page;
 mod partitions;
 mod pipes;
 mod places;
@@ -23,6 +24,7 @@ mod soak;
 mod strangers;
 
 // What they are made of.
+mod browser;
 mod catalogue;
 mod expire;
 mod flock;

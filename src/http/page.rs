@@ -1,0 +1,136 @@
+//! `GET /` is a page for people, and what it always was for everybody else.
+
+use super::{Sight, elector};
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{Html, IntoResponse, Response};
+
+const PAGE: &str = include_str!("page.html");
+
+/// Nothing from elsewhere, nothing inline but these two parts, and no text that becomes HTML.
+const POLICY: &str = concat!(
+    "default-src 'none'; connect-src 'self'; img-src data:; ",
+    "style-src 'sha256-ljVTpcEKGwnmR6XyFkFyFeRHU4mld+HCSLZHIMREDBI='; ",
+    "script-src 'sha256-jMOL4+VoimP3PDJrwOG9ql+8GQ2NIX0P/xIXhCQuTXo='; ",
+    "require-trusted-types-for 'script'; trusted-types 'none'; ",
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
+
+/// For browsers a page; for clients of leader-elector, nais/elector and k8s-elector what they know.
+#[utoipa::path(get, path = "/", responses(
+    (status = 200, description = "Who leads", content(
+        (elector::Elector = "application/json"),
+        (String = "text/html; charset=utf-8"),
+    )),
+))]
+pub(super) async fn page_or_elector(State(sight): State<Sight>, headers: HeaderMap) -> Response {
+    let mut response = if asks_for_html(&headers) {
+        page().into_response()
+    } else {
+        elector::elector(&sight).into_response()
+    };
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+fn page() -> impl IntoResponse {
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    (headers, Html(PAGE))
+}
+
+/// Programs that accept anything get what they always got, and so does who would rather have JSON.
+fn asks_for_html(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let accepted = accepted.collect::<Vec<_>>().join(",");
+    // Java's HttpURLConnection says this unless it is told otherwise.
+    if accepted.starts_with("text/html, image/gif, image/jpeg, *") {
+        return false;
+    }
+    let weight = |wanted: &str| {
+        let mut ranges = accepted.split(',').map(|range| range.split(';').map(str::trim));
+        let mut range = ranges.find(|range| {
+            range.clone().next().is_some_and(|kind| kind.eq_ignore_ascii_case(wanted))
+        })?;
+        let weight = range.find_map(|word| word.strip_prefix(['q', 'Q'])?.strip_prefix('='));
+        Some(weight.map_or(1.0, |weight| weight.parse::<f32>().unwrap_or(0.0)))
+    };
+    let html = weight("text/html").unwrap_or(0.0);
+    html > 0.0 && html > weight("application/json").unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::{Engine, prelude::BASE64_STANDARD};
+    use sha2::{Digest, Sha256};
+
+    #[test]
+    fn only_who_asks_for_html_gets_the_page() {
+        let gets_it = |accepted: &'static str| {
+            asks_for_html(&HeaderMap::from_iter([(
+                header::ACCEPT,
+                HeaderValue::from_static(accepted),
+            )]))
+        };
+        for browser in [
+            "text/html",
+            "Text/HTML;level=1",
+            "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+            "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,\
+             image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7",
+            "application/json;q=0.4, text/html;q=0.5",
+        ] {
+            assert!(gets_it(browser), "{browser}");
+        }
+        for program in [
+            "*/*",
+            "",
+            "text/*",
+            "application/json",
+            "application/json, text/plain, */*",
+            "application/json, text/html",
+            "text/html;q=0",
+            "text/html; q=0.2, application/json",
+            "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2",
+            "text/html, image/gif, image/jpeg, */*; q=0.2",
+        ] {
+            assert!(!gets_it(program), "{program}");
+        }
+        assert!(!asks_for_html(&HeaderMap::new()));
+        let two = ["application/xml", "text/html"].map(HeaderValue::from_static);
+        assert!(asks_for_html(&two.map(|value| (header::ACCEPT, value)).into_iter().collect()));
+    }
+
+    #[test]
+    fn the_policy_allows_the_page_its_own_style_and_script_and_no_other() {
+        for (directive, tag) in [("style-src", "style"), ("script-src", "script")] {
+            let hash = BASE64_STANDARD.encode(Sha256::digest(inline(tag)));
+            let allowed = format!("{directive} 'sha256-{hash}';");
+            assert!(POLICY.contains(&allowed), "in POLICY it has to say: {allowed}");
+        }
+    }
+
+    #[test]
+    fn the_page_is_small_and_brings_all_that_it_needs() {
+        assert!(PAGE.len() < 30_000, "{} bytes", PAGE.len());
+        for way_out in ["http:", "//", "@import", "url("] {
+            let own_words = PAGE.replace("http://www.w3.org/2000/svg", "").replace("// ", "");
+            assert!(!own_words.contains(way_out), "{way_out}");
+        }
+        for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+            assert!(!PAGE.contains(sink), "{sink}");
+        }
+    }
+
+    /// What stands between the only such pair of tags.
+    fn inline(tag: &str) -> &'static str {
+        let (_, rest) = PAGE.split_once(&format!("<{tag}>")).expect("it begins");
+        let (inside, rest) = rest.split_once(&format!("</{tag}>")).expect("it ends");
+        assert!(!rest.contains(&format!("<{tag}")), "a second <{tag}>");
+        inside
+    }
+}

@@ -1,0 +1,453 @@
+//! What people see of an election, in a real browser.
+
+use crate::{
+    browser::Browser,
+    flock::{Named, agreed, agreed_after, in_line},
+    member::{Member, Setup},
+    observer::Observer,
+    servers::Servers,
+    wait::eventually,
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, SystemTime},
+};
+use zookeeper::CreateMode;
+
+#[test]
+fn browsers_get_the_page_and_programs_what_they_always_got() {
+    let servers = Servers::standalone();
+    let [member] = in_line(&Setup::of(&servers), ["a"]);
+
+    let page = member.get_with("/", ("accept", "text/html,application/xhtml+xml,*/*;q=0.8"));
+    assert_eq!((page.status, page.header("vary")), (200, "Accept"));
+    assert_eq!(page.header("content-type"), "text/html; charset=utf-8");
+    assert!(page.header("content-security-policy").starts_with("default-src 'none'; "));
+    assert_eq!(page.header("x-content-type-options"), "nosniff");
+    assert_eq!(page.header("referrer-policy"), "no-referrer");
+    assert!(page.body.starts_with("<!doctype html>"), "{page:?}");
+    for program in ["*/*", "application/json"] {
+        let told = member.get_with("/", ("accept", program));
+        assert_eq!((told.header("vary"), &told.json()["name"]), ("Accept", &json!("a")));
+    }
+    assert_eq!(member.get("/").json()["name"], "a");
+}
+
+#[test]
+fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
+    const SOON: i64 = 1000;
+    let servers = Servers::standalone();
+    let members = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let mut leader = agreed(&members);
+    let browser = Browser::start();
+    let shown = &members[1];
+    let page = Page::open(&browser, shown.port());
+    page.says("#who", "a");
+    page.says("#claim", "leads, as this member has heard.");
+    page.says("#left-means", "Only the leader knows for how long its lease holds: ask it.");
+    page.says("#role", "follower");
+    page.says("#place", "2 of 3, watches leader_0000000000");
+    page.says("#sign", "live");
+    page.run(WATCH);
+
+    let hand_over = |old: &Named| {
+        let index = shown.status()["index"].clone();
+        let leading = members.iter().find(|member| member.id == old.id).expect("one of them");
+        let (id, known_at) = thread::scope(|scope| {
+            let news = scope.spawn(|| next_leader(shown, &old.id, index));
+            assert_eq!(leading.post("/resign").status, 202);
+            news.join().expect("it hears of the next")
+        });
+        let new = agreed_after(old, &members);
+        assert_eq!(new.id, id);
+        (new, known_at)
+    };
+    let mut late = vec![];
+    for _ in 0..3 {
+        let (new, known_at) = hand_over(&leader);
+        leader = new;
+        let id = &*leader.id;
+        page.says("#who", id);
+        let [heard_at, shown_at] = ["heardAt", "shownAt"].map(|list| {
+            eventually("it happened in the page", || {
+                let times = page.run(&format!("return {list}"));
+                let last = times.as_array().expect("a list").iter().rfind(|entry| entry[0] == id);
+                last.and_then(|entry| entry[1].as_i64()).ok_or_else(|| times.to_string())
+            })
+        });
+        // Both were heard by the same browser, however long it had to wait for the machine.
+        assert!(shown_at - heard_at <= SOON, "shown {} ms after the event", shown_at - heard_at);
+        late.push(shown_at - millis(known_at));
+    }
+    // What the machine is busy with may keep a browser waiting, but not each time.
+    assert!(late.iter().any(|ms| *ms <= SOON), "shown {late:?} ms after another client knew");
+    assert_eq!(page.run("return mark"), "not reloaded");
+
+    page.says("#heard", "3 in the line; the word has reached all");
+    let ids = |list: &Value, key: &str| -> Vec<Value> {
+        list[key].as_array().expect("a list").iter().map(|entry| entry["id"].clone()).collect()
+    };
+    let line = shown.get("/members").json();
+    assert_eq!(page.texts(".card .id"), ids(&line, "members"));
+    let mut terms = ids(&shown.get("/history").json(), "terms");
+    terms.reverse();
+    eventually("the terms are shown, the newest first", || {
+        let seen = page.texts(".term .id");
+        if seen == terms { Ok(()) } else { Err(format!("{seen:?}")) }
+    });
+    page.kept_to_itself();
+
+    // It lives by the events: it hears of a leader even when nothing that it asks is answered.
+    page.run("window.fetch = () => new Promise(() => {})");
+    let (leader, _) = hand_over(&leader);
+    page.says("#who", &leader.id);
+    page.says("#alarm", "Connection to this member lost.");
+}
+
+#[test]
+fn the_page_says_when_it_has_lost_its_member() {
+    let servers = Servers::standalone();
+    let [mut member] = in_line(&Setup::of(&servers), ["a"]);
+    let browser = Browser::start();
+    let way = Way::to(&member, Duration::ZERO);
+    let page = Page::open(&browser, way.port);
+    page.says("#who", "a");
+    page.says("#claim", "leads. It is this member.");
+    page.says("#sign", "live");
+    page.run(WATCH);
+
+    let lost = || {
+        page.says("#sign", "connection lost");
+        page.says("#alarm", "Connection to this member lost.");
+        page.says("#who", "a");
+        page.says("#claim", "led when this member was last heard.");
+        page.says("#left", "–");
+        let age = page.run("return document.querySelector('#age').innerText");
+        let age = age.as_str().expect("text");
+        assert!(age.starts_with("What you see is ") && age.ends_with(" s old."), "{age}");
+    };
+    let back = || {
+        page.says("#sign", "live");
+        page.says("#claim", "leads. It is this member.");
+        page.says("#alarm", "");
+    };
+    member.signal("STOP");
+    lost();
+    member.signal("CONT");
+    back();
+    // Even if all else is answered.
+    way.cut_streams();
+    lost();
+    way.let_streams_through();
+    back();
+    assert_eq!(page.run("return mark"), "not reloaded");
+    member.kill();
+    lost();
+}
+
+/// However slow the way, the page never tells of more than is left.
+#[test]
+fn the_countdown_is_honest() {
+    let mut servers = Servers::standalone();
+    let [member] = in_line(&Setup::of(&servers), ["a"]);
+    let browser = Browser::start();
+    let way = Way::to(&member, Duration::from_millis(700));
+    let page = Page::open(&browser, way.port);
+    let counting = "const [number, unit] = document.querySelector('#left').innerText.split(' ');
+                    return unit === 's' ? [Math.round(number * 1000), Date.now()] : null";
+    eventually("it counts", || match page.run(counting) {
+        Value::Null => Err("no number".to_owned()),
+        _ => Ok(()),
+    });
+
+    servers.first().pause();
+    eventually("the lease ends, and the page says so", || {
+        let claimed = page.run(counting);
+        let answer = member.get("/leader").json();
+        let now = millis(SystemTime::now());
+        // Of the time when it was judged, which was before now: the lease ends no later than this.
+        let end = now + answer["valid_for_ms"].as_i64().unwrap_or(0);
+        let Some(claimed) = claimed.as_array() else { return Ok(()) };
+        let [left, at] = [0, 1].map(|i| claimed[i].as_i64().expect("ms"));
+        assert!(at + left <= end, "{left} ms were shown when {} were left", end - at);
+        Err(format!("{left} ms left"))
+    });
+    page.says("#who", "nobody");
+    page.says("#claim", "is known to lead.");
+    servers.first().resume();
+    page.says("#who", "a");
+}
+
+#[test]
+fn what_others_write_stays_text_and_a_long_line_is_shown() {
+    const MANY: usize = 500;
+    let leader = "<img/src=x/onerror=document.title='owned'>";
+    let follower = "<script>document.title='owned'</script>";
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let setup = Setup::of(&servers)
+        .option("--label", "<b>zone=\"><script>document.title='owned'</script>")
+        .option("--label", "\u{202e}turned=line\nbreak");
+    let members = in_line(&setup, [leader, follower]);
+    agreed(&members);
+    let deaf = json!({
+        "id": "</li><iframe/src=//localhost>",
+        "address": "javascript:document.title='owned'",
+        "labels": {"__proto__": "<svg onload=document.title='owned'>"},
+        "leader": {"id": "<i>z</i>", "znode": "leader_0000000000", "token": 1},
+        "version": "<script>document.title='owned'</script>",
+    });
+    let wide = json!({"id": "W".repeat(253), "leader": null});
+    let stranger = json!({"id": ["<script>document.title='owned'</script>"]});
+    for data in [&deaf, &wide, &stranger] {
+        let mode = CreateMode::EphemeralSequential;
+        observer.create("/election/leader_", data.to_string().as_bytes(), mode);
+    }
+    let browser = Browser::start();
+    let page = Page::open(&browser, members[1].port());
+
+    page.says("#who", leader);
+    page.says("#id", follower);
+    page.says("#heard", "5 in the line; the word has reached 2");
+    let id = |data: &Value| data["id"].as_str().unwrap().to_owned();
+    let ids = [leader.to_owned(), follower.to_owned(), id(&deaf), id(&wide), "a stranger".into()];
+    assert_eq!(page.texts(".card .id"), ids.map(Value::from));
+    let named = format!("names {leader}");
+    let words = [
+        "names itself",
+        &named,
+        "has not heard yet, names <i>z</i>",
+        "has not heard yet",
+        "does not say whom it names",
+    ];
+    assert_eq!(page.texts(".card .word"), words.map(Value::from));
+    let chips = page.texts(".chips li");
+    for chip in [
+        "<b>zone=\"><script>document.title='owned'</script>",
+        "\u{202e}turned=line\nbreak",
+        "javascript:document.title='owned'",
+        "__proto__=<svg onload=document.title='owned'>",
+    ] {
+        assert!(chips.contains(&chip.into()), "{chip:?} in {chips:?}");
+    }
+    let made = "img, iframe, svg[onload], b b, i i, body script ~ script, [onload], [onerror]";
+    assert_eq!(page.texts(made), [Value::Null; 0]);
+    page.says("title", &format!("{follower} · Bellwether"));
+    let phone = json!({"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": true});
+    browser.command("Emulation.setDeviceMetricsOverride", phone);
+    assert_eq!(page.run("return document.documentElement.scrollWidth"), 360, "fits a phone");
+
+    for _ in 0..MANY {
+        observer.create("/election/leader_", b"{}", CreateMode::EphemeralSequential);
+    }
+    page.says("#heard", &format!("{} in the line; the word has reached 2", MANY + 5));
+    assert_eq!(page.texts(".card").len(), MANY + 5);
+    let touched = page.run(
+        "const seen = new MutationObserver(() => {});
+         seen.observe(document.querySelector('#members'), {
+             subtree: true, childList: true, attributes: true, characterData: true,
+         });
+         showLine();
+         return seen.takeRecords().length",
+    );
+    assert_eq!(touched, 0, "what has not changed is left alone");
+    page.kept_to_itself();
+}
+
+/// Draws the README's picture: `cargo test --test ensemble picture -- --ignored`.
+#[test]
+#[ignore = "it writes into docs/"]
+fn the_picture_in_the_readme() {
+    let servers = Servers::standalone();
+    let setups = (0..5).map(|n: u8| {
+        let zone = format!("zone=eu-{}", n % 3 + 1);
+        Setup::of(&servers)
+            .option("--address", &format!("10.0.0.{}:8080", n + 7))
+            .option("--label", &zone)
+            .option("--label", "release=7.2")
+    });
+    let members: Vec<Member> = setups
+        .enumerate()
+        .map(|(n, setup)| {
+            let [member] = in_line(&setup, [&*format!("shop-{n}")]);
+            member
+        })
+        .collect();
+    agreed(&members);
+    let browser = Browser::start();
+    let size = json!({"width": 900, "height": 850, "deviceScaleFactor": 1, "mobile": false});
+    browser.command("Emulation.setDeviceMetricsOverride", size);
+    let page = Page::open(&browser, members[3].port());
+
+    for (leader, seconds) in members[..3].iter().zip([9, 4, 6]) {
+        thread::sleep(Duration::from_secs(seconds));
+        // One who does not hear, and whose session holds for a while yet.
+        if leader.id == "shop-2" {
+            members[0].signal("STOP");
+        }
+        assert_eq!(leader.post("/resign").status, 202);
+    }
+    page.says("#heard", "5 in the line; the word has reached 4");
+    page.says(".deaf .id", "shop-0");
+    thread::sleep(Duration::from_secs(3));
+    fs::write("docs/page.png", browser.screenshot()).expect("the tests run in the repository");
+}
+
+/// A browser's tab with the page of a member.
+struct Page<'a> {
+    browser: &'a Browser,
+    url: String,
+}
+
+/// Notes when the page's leader changes, and when the same browser hears of it by a stream of the
+/// test's own.
+const WATCH: &str = "
+    window.mark = 'not reloaded';
+    window.shownAt = [];
+    window.heardAt = [];
+    const who = document.querySelector('#who');
+    new MutationObserver(() => shownAt.push([who.textContent, Date.now()]))
+        .observe(who, { childList: true, characterData: true, subtree: true });
+    window.own = new EventSource('events');
+    for (const name of ['became-leader', 'lost-leadership', 'leader-changed', 'leader-lost']) {
+        own.addEventListener(name, ({ data }) => heardAt.push([JSON.parse(data).leader?.id, Date.now()]));
+    }";
+
+impl<'a> Page<'a> {
+    fn open(browser: &'a Browser, port: u16) -> Self {
+        let url = format!("http://127.0.0.1:{port}/");
+        browser.open(&url);
+        Self { browser, url }
+    }
+
+    fn run(&self, script: &str) -> Value {
+        self.browser.run(script, json!([]))
+    }
+
+    fn texts(&self, selector: &str) -> Vec<Value> {
+        let script =
+            "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)";
+        match self.browser.run(script, json!([selector])) {
+            Value::Array(texts) => texts,
+            other => panic!("{other}"),
+        }
+    }
+
+    #[track_caller]
+    fn says(&self, selector: &str, text: &str) {
+        eventually(&format!("{selector} says {text:?}"), || {
+            let seen = self.texts(selector);
+            if seen == [text] { Ok(()) } else { Err(format!("{seen:?}")) }
+        });
+    }
+
+    /// It has asked nobody but its member, and its policy had nothing to forbid.
+    #[track_caller]
+    fn kept_to_itself(&self) {
+        assert_eq!(self.browser.console(), [""; 0]);
+        let known = ["", "events", "status", "members", "history"];
+        for url in self.browser.requests() {
+            let path = url.strip_prefix(&self.url);
+            let own = path.is_some_and(|path| known.contains(&path));
+            assert!(own || url.starts_with("data:"), "{url}");
+        }
+    }
+}
+
+/// Asks a member until it names another leader, and tells when that was.
+fn next_leader(member: &Member, old: &str, mut index: Value) -> (String, SystemTime) {
+    loop {
+        let answer = member.get(&format!("/leader?index={index}&wait=8s"));
+        let now = SystemTime::now();
+        index = answer.header("x-bellwether-index").parse().expect("a number");
+        match answer.json()["leader"]["id"].as_str() {
+            Some(id) if id != old => return (id.to_owned(), now),
+            Some(_) | None => {}
+        }
+    }
+}
+
+fn millis(at: SystemTime) -> i64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    i64::try_from(since.as_millis()).expect("in our age")
+}
+
+/// A way to a member on which a test may stand.
+struct Way {
+    port: u16,
+    /// Of the streams of events: none goes through while there is no such list.
+    events: Arc<Mutex<Option<Vec<TcpStream>>>>,
+}
+
+impl Way {
+    /// What comes back takes its time.
+    fn to(member: &Member, delay: Duration) -> Self {
+        let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = door.local_addr().expect("a bound address").port();
+        let events = Arc::new(Mutex::new(Some(vec![])));
+        let (list, target) = (Arc::clone(&events), member.port());
+        thread::spawn(move || {
+            for client in door.incoming().map_while(Result::ok) {
+                // The member may be gone: then so is the client.
+                let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)) else {
+                    continue;
+                };
+                let again = |end: &TcpStream| end.try_clone().expect("a file");
+                let (client_too, server_too) = (again(&client), again(&server));
+                let list = Arc::clone(&list);
+                thread::spawn(move || {
+                    forward(&client_too, &server_too, Duration::ZERO, |request| {
+                        let is_stream = request.starts_with(b"GET /events ");
+                        let mut list = list.lock().expect("nobody panics with it");
+                        match &mut *list {
+                            Some(streams) if is_stream => streams.push(again(&client_too)),
+                            Some(_) => {}
+                            None => return !is_stream,
+                        }
+                        true
+                    });
+                });
+                thread::spawn(move || forward(&server, &client, delay, |_| true));
+            }
+        });
+        Self { port, events }
+    }
+
+    /// Ends the streams of events and lets no other through. All else goes on.
+    fn cut_streams(&self) {
+        let streams = self.events.lock().expect("nobody panics with it").take();
+        for stream in streams.expect("they were not cut before") {
+            // It may have ended by itself.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn let_streams_through(&self) {
+        *self.events.lock().expect("nobody panics with it") = Some(vec![]);
+    }
+}
+
+/// Until either end is gone, or what is sent may not pass.
+fn forward(
+    mut from: &TcpStream,
+    mut to: &TcpStream,
+    delay: Duration,
+    mut may_pass: impl FnMut(&[u8]) -> bool,
+) {
+    let mut chunk = [0; 64 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut chunk) {
+        thread::sleep(delay);
+        if !may_pass(&chunk[..length]) || to.write_all(&chunk[..length]).is_err() {
+            break;
+        }
+    }
+    for end in [from, to] {
+        // It may have ended by itself.
+        let _ = end.shutdown(Shutdown::Both);
+    }
+}
