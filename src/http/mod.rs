@@ -175,3 +175,63 @@ async fn never_stored(mut response: Response) -> Response {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desk;
+    use crate::election::{Disconnect, Margins, Member, MemberId, Policy, Profile};
+    use axum::body::Body;
+    use axum::http::StatusCode;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+    use tower::util::ServiceExt;
+
+    #[tokio::test]
+    async fn a_loop_that_has_not_turned_for_half_a_minute_is_stuck() {
+        let livez = async |seconds: u64| {
+            let (router, _back) = api(Duration::from_secs(seconds));
+            ask(&router, "/livez").await.status()
+        };
+        assert_eq!(livez(0).await, StatusCode::OK);
+        assert_eq!(livez(29).await, StatusCode::OK);
+        assert_eq!(livez(31).await, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[tokio::test]
+    async fn one_more_than_may_wait_is_told_so_and_a_place_is_free_again_when_one_leaves() {
+        let (router, _back) = api(Duration::ZERO);
+        let mut streams = vec![];
+        for _ in 0..WAITING_MAX {
+            streams.push(ask(&router, "/events").await);
+        }
+        assert!(streams.iter().all(|stream| stream.status() == StatusCode::OK));
+        for path in ["/events", "/sse", "/leader?index=1"] {
+            let refused = ask(&router, path).await;
+            assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
+            assert_eq!(refused.headers()[header::RETRY_AFTER], "1", "{path}");
+        }
+        streams.pop();
+        assert_eq!(ask(&router, "/sse").await.status(), StatusCode::OK);
+    }
+
+    async fn ask(router: &Router, path: &str) -> Response {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        router.clone().oneshot(request).await.unwrap()
+    }
+
+    /// That of a member whose loop turned so long ago.
+    fn api(ago: Duration) -> (Router, desk::Back) {
+        let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
+        let profile = Profile { id, address: None, labels, revision: 0 };
+        let second = Duration::from_secs(1);
+        let margins = Margins { heartbeat: second, half_tick: second };
+        let policy = Policy { margins, disconnect: Disconnect::Hold };
+        let member = Member::new(Arc::new(profile), policy);
+        let clock = Clock::system();
+        let turned_at = clock.now().0.checked_sub(ago).expect("up for a minute");
+        let (back, front) = desk::set_up(&member, Moment(turned_at));
+        let names = Names { election: "/election".into(), prefix: "leader_".into() };
+        (routers(front, clock, names, Gate::Header).api, back)
+    }
+}

@@ -141,6 +141,7 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::Mutex;
     use std::time::Instant;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::oneshot;
 
     const TO_TAKE: Duration = Duration::from_secs(1);
@@ -177,6 +178,31 @@ mod tests {
 
         let end = tokio::time::timeout(LIMIT, end).await;
         assert!(end.expect("it is let go").is_err(), "by dropping what it was to be told");
+        serving.abort();
+    }
+
+    /// There is one place, so whoever comes next has to wait for the one before.
+    #[tokio::test]
+    async fn who_asks_nothing_or_never_ends_asking_holds_no_place() {
+        let door = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = door.local_addr().expect("it is bound");
+        let to_ask = Duration::from_millis(200);
+        let limits = Limits { connections: 1, to_ask, to_take: LIMIT };
+        let router = Router::new().route("/", get(async || "well"));
+        let serving = tokio::spawn(serve(door, router, limits, std::future::pending()));
+        let whole = "GET / HTTP/1.1\r\nhost: it\r\n\r\n";
+
+        let mut held = vec![];
+        for head in ["", "GET / HTTP/1.1\r\nho", whole, whole] {
+            let mut visitor = TcpStream::connect(address).await.expect("it listens");
+            visitor.write_all(head.as_bytes()).await.expect("it is open");
+            let mut told = String::new();
+            let ends = visitor.read_to_string(&mut told);
+            let ended = tokio::time::timeout(LIMIT, ends).await.expect("each is let go in turn");
+            ended.expect("with an end that is one");
+            assert_eq!(told.ends_with("\r\n\r\nwell"), head == whole, "{head:?}: {told:?}");
+            held.push(visitor);
+        }
         serving.abort();
     }
 }
