@@ -250,6 +250,7 @@ fn servers(written: &str) -> Result<(String, &str), String> {
     if !chroot.is_empty() {
         znode_path("zookeeper.servers", chroot)?;
     }
+    let mut with_ports = vec![];
     for host in hosts.split(',') {
         let (name, port) = match host.rsplit_once(':') {
             _ if host.ends_with(']') => (host, "2181"),
@@ -271,13 +272,9 @@ fn servers(written: &str) -> Result<(String, &str), String> {
         if !digits || !port.parse().is_ok_and(|port: u16| port > 0) {
             return wrong("has a port that is no number from 1 to 65535");
         }
+        with_ports.push(format!("{name}:{port}"));
     }
-    let with_port = |host: &str| match host.rsplit_once(':') {
-        Some((_, port)) if !port.ends_with(']') => host.to_owned(),
-        _ => format!("{host}:2181"),
-    };
-    let hosts: Vec<_> = hosts.split(',').map(with_port).collect();
-    Ok((hosts.join(","), chroot))
+    Ok((with_ports.join(","), chroot))
 }
 
 fn listen(written: &str) -> Result<Listen, String> {

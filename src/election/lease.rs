@@ -84,8 +84,8 @@ impl Margins {
     }
 
     /// When to give the next sign of life: early enough that its answer, even from far away, is
-    /// there within a `heartbeat` of the sign before; and at a pace of each ticket's own, so that a line that was woken at once does not go on
-    /// in step.
+    /// there within a `heartbeat` of the sign before; and at a pace of each ticket's own, so that a
+    /// line that was woken at once does not go on in step.
     pub(super) fn pace(&self, ticket: Sequence) -> Duration {
         if cfg!(bellwether_without_lease) {
             return WITHOUT_LEASE;

@@ -51,30 +51,21 @@ pub async fn run(
         };
         desk.report.send_replace(report());
         for action in actions.drain(..) {
-            match action {
-                Action::CloseSession => {
-                    if let Some(open) = session.take() {
-                        leftover = open.close().await;
-                    }
-                    roll.give_up();
-                    link_in.send_modify(Link::forget_session);
+            let opens = action == Action::OpenSession;
+            if opens || action == Action::CloseSession {
+                // Whoever opens another has lost the one before, if it is still here.
+                if let Some(before) = session.take() {
+                    leftover = before.close().await;
                 }
-                Action::OpenSession => {
-                    // The one before has ended by itself if it is still here.
-                    if let Some(ended) = session.take() {
-                        leftover = ended.close().await;
-                    }
-                    roll.give_up();
-                    link_in.send_modify(Link::forget_session);
-                    let profile = member.standing().profile().clone();
-                    let link = link_in.clone();
-                    session = Some(Session::open(&settings, profile, clock, link, leftover.take()));
-                }
-                action => {
-                    if let Some(session) = &mut session {
-                        session.perform(action);
-                    }
-                }
+                roll.give_up();
+                link_in.send_modify(Link::forget_session);
+            }
+            if opens {
+                let profile = member.standing().profile().clone();
+                let link = link_in.clone();
+                session = Some(Session::open(&settings, profile, clock, link, leftover.take()));
+            } else if let Some(session) = &mut session {
+                session.perform(action);
             }
         }
         if stopping {
@@ -85,7 +76,7 @@ pub async fn run(
         }
         let event = tokio::select! {
             biased;
-            _ = &mut stop, if !stopping => Event::Stop,
+            _ = &mut stop => Event::Stop,
             event = heard(&mut session) => event,
             () = clock.sleep_until(member.wake_at()) => Event::Woke,
             Some(request) = desk.requests.recv() => match request {
