@@ -5,9 +5,11 @@
 //! - [`election`]: the protocol. Pure: events in, actions out.
 //! - [`zk`]: does what the election wants done, and tells it what happened.
 //! - [`http`]: tells the application. Reads one watch channel and the clock; changes nothing.
+//! - [`systemd`]: tells the service manager.
 //! - [`desk`]: what passes between those who do and those who tell.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
+//! - [`reload`]: reads what the operator wrote again, while the member runs.
 //! - [`clock`]: the one place that knows what time it is.
 //!
 //! `main.rs` opens the doors between them. Who may import whom is written, and checked, in
@@ -19,4 +21,6 @@ pub mod config;
 pub mod desk;
 pub mod election;
 pub mod http;
+pub mod reload;
+pub mod systemd;
 pub mod zk;

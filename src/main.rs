@@ -5,7 +5,8 @@ use bellwether::cli::{self, Command, Effective, LogFormat};
 use bellwether::clock::Clock;
 use bellwether::config::Listen;
 use bellwether::election::Member;
-use bellwether::{desk, http, zk};
+use bellwether::reload::InForce;
+use bellwether::{desk, http, systemd, zk};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -21,6 +22,7 @@ use tracing::{info, warn};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, reload};
 
 /// Leaving the line may take this long; the rest of the two seconds is for the HTTP server.
 const TO_LEAVE: Duration = Duration::from_millis(1500);
@@ -39,12 +41,13 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    if let Err(error) = start_log(&effective) {
-        return fail(2, &error);
-    }
+    let level = match start_log(&effective) {
+        Ok(level) => level,
+        Err(error) => return fail(2, &error),
+    };
     open_more_files();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.expect("a runtime can be built").block_on(run(effective)) {
+    match runtime.expect("a runtime can be built").block_on(run(effective, level)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(1, &format!("{error:#}")),
     }
@@ -66,14 +69,11 @@ fn fail(code: u8, error: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn start_log(effective: &Effective) -> Result<(), String> {
-    let level = &effective.log_level;
-    let wanted: Targets =
-        level.parse().map_err(|error| format!("log.level {level:?} makes no sense: {error}"))?;
-    // The library says at its own pace what the keeper says once.
-    let quiet = wanted.default_level().unwrap_or(LevelFilter::OFF) <= LevelFilter::INFO;
-    let targets =
-        if quiet { wanted.with_target("zookeeper_client", LevelFilter::ERROR) } else { wanted };
+/// What sets another level while the log runs.
+type Level = reload::Handle<Targets, Registry>;
+
+fn start_log(effective: &Effective) -> Result<Level, String> {
+    let (targets, level) = reload::Layer::new(targets(&effective.log_level)?);
     let registry = tracing_subscriber::registry().with(targets);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match effective.log_format {
@@ -83,10 +83,19 @@ fn start_log(effective: &Effective) -> Result<(), String> {
         }
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
     }
-    Ok(())
+    Ok(level)
 }
 
-async fn run(effective: Effective) -> anyhow::Result<()> {
+fn targets(level: &str) -> Result<Targets, String> {
+    let wanted: Targets =
+        level.parse().map_err(|error| format!("log.level {level:?} makes no sense: {error}"))?;
+    // The library says at its own pace what the keeper says once.
+    let quiet = wanted.default_level().unwrap_or(LevelFilter::OFF) <= LevelFilter::INFO;
+    Ok(if quiet { wanted.with_target("zookeeper_client", LevelFilter::ERROR) } else { wanted })
+}
+
+async fn run(effective: Effective, level: Level) -> anyhow::Result<()> {
+    let mut in_force = InForce::of(&effective);
     let config = effective.config;
     let clock = Clock::system();
     let member = Member::new(Arc::new(config.profile), config.policy);
@@ -96,6 +105,7 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
         None => http::Gate::Header,
     };
     let mut signals = Signals::new()?;
+    let mut hangup = signal(SignalKind::hangup())?;
 
     let door = open(&config.listen).await?;
     let prober = match config.probe_listen {
@@ -112,7 +122,7 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
     let settings = config.settings;
     let names = http::Names { election: config.election, prefix: settings.prefix.clone() };
     let (close, closed) = oneshot::channel::<()>();
-    let http::Routers { api, probes } = http::routers(front, clock, names, gate);
+    let http::Routers { api, probes } = http::routers(front.clone(), clock, names, gate);
     if let Some(prober) = prober {
         info!("probes answered on {}", prober.local_addr()?);
         // It ends with the process: who probes a member that leaves is told so to the end.
@@ -136,6 +146,8 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
         }
     };
 
+    tokio::spawn(systemd::tell(front.clone(), clock));
+
     // A thread of its own: no reader, however slow or many, can slow the election.
     let (stop, stopping) = oneshot::channel();
     let (gone, left) = oneshot::channel::<bool>();
@@ -147,10 +159,21 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
     })?;
 
     let mut left = left;
-    tokio::select! {
-        name = signals.next() => info!("{name}: leaving"),
-        _ = &mut left => anyhow::bail!("the election died, see the log; no claim survives it"),
+    let set_level = |written: &str| {
+        let targets = targets(written)?;
+        level.reload(targets).map_err(|error| error.to_string())
+    };
+    loop {
+        tokio::select! {
+            name = signals.next() => {
+                info!("{name}: leaving");
+                break;
+            }
+            _ = hangup.recv() => in_force.reload(&front, set_level).await,
+            _ = &mut left => anyhow::bail!("the election died, see the log; no claim survives it"),
+        }
     }
+    systemd::leaving();
     tokio::select! {
         () = leave(stop, left, close, server) => {}
         name = signals.next() => {

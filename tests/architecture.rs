@@ -12,6 +12,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("cli", &["config"]),
     ("desk", &["election"]),
     ("zk", &["election", "clock", "config", "desk"]),
+    ("reload", &["election", "config", "cli", "desk"]),
+    ("systemd", &["election", "clock", "desk"]),
     // How much a member may say of itself is the configuration's rule, whoever makes it say more.
     ("http", &["election", "clock", "config", "desk"]),
 ];

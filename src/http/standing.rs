@@ -256,10 +256,7 @@ impl Sight {
                 return Some(verdict);
             }
             // The end of a lease is a change of which nobody else tells.
-            let lease_end = match &verdict.role {
-                Role::Leader { left, .. } => Some(verdict.now.after(*left)),
-                Role::Candidate | Role::Follower { .. } | Role::Absent => None,
-            };
+            let lease_end = verdict.report.standing.changes_at(verdict.now);
             tokio::select! {
                 changed = reports.changed() => changed.ok()?,
                 () = self.clock.sleep_until(lease_end) => {}

@@ -20,6 +20,7 @@ mod partitions;
 mod pipes;
 mod places;
 mod races;
+mod service;
 mod soak;
 mod strangers;
 

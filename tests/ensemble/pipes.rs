@@ -137,7 +137,8 @@ fn t04_a_znode_whose_session_expired_before_its_owner_heard_of_it_is_not_adopted
 /// A server that comes back lets all sessions live for their whole timeout, however long it was away.
 #[test]
 fn t04_a_session_given_up_but_still_alive_is_ended_before_the_next_one_draws_a_ticket() {
-    let (mut servers, observer, proxy, member) = draws(Mode::LosesTheReplyToTheCreate, SHORT_SESSION);
+    let (mut servers, observer, proxy, member) =
+        draws(Mode::LosesTheReplyToTheCreate, SHORT_SESSION);
     eventually("the znode is there, its owner cut off", || only_znode(&observer));
     servers.first().kill();
     eventually("the member gives its session up", || match member.status() {
