@@ -13,6 +13,7 @@ mod election;
 mod faults;
 mod http;
 mod leaving;
+mod load;
 mod openapi;
 mod orders;
 mod page;
