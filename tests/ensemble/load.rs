@@ -68,7 +68,7 @@ const SURROUNDINGS: [Visitors; 3] =
 #[test]
 #[ignore = "it takes minutes, and a machine that does nothing else: scripts/load runs it"]
 fn load() {
-    let rounds = parameter("BELLWETHER_LOAD_ROUNDS").unwrap_or(6);
+    let rounds = parameter("BELLWETHER_LOAD_ROUNDS").unwrap_or(12);
     let built = || env!("CARGO_BIN_EXE_bellwether").to_owned();
     let program = parameter("BELLWETHER_LOAD_PROGRAM").unwrap_or_else(built);
     open_more_files();
@@ -342,8 +342,9 @@ impl Crowd {
             if all { Ok(()) } else { Err(format!("{told}, {queries}, {files}; {}", member.log())) }
         });
         let url = format!("http://127.0.0.1:{port}/leader");
-        let wrk =
-            in_a_hurry.then(|| Program::start("wrk", ["wrk", "-t2", "-c64", "-d1h", &url], &[]));
+        // One thread of it asks faster than a member answers; a second only takes from both.
+        let hurrying = || Program::start("wrk", ["wrk", "-t1", "-c64", "-d1h", &url], &[]);
+        let wrk = in_a_hurry.then(hurrying);
         Self { wrk, tally, leave, gone }
     }
 
