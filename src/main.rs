@@ -125,7 +125,8 @@ async fn run(effective: Effective, level: Level) -> anyhow::Result<()> {
     let settings = config.settings;
     let names = http::Names { election: config.election, prefix: settings.prefix.clone() };
     let (close, closed) = oneshot::channel::<()>();
-    let http::Routers { api, probes } = http::routers(front.clone(), clock, names, gate);
+    let limits = http::Limits::for_application();
+    let http::Routers { api, probes } = http::routers(front.clone(), clock, names, gate, &limits);
     if let Some(prober) = prober {
         info!("probes answered on {}", prober.local_addr()?);
         // It ends with the process: who probes a member that leaves is told so to the end.
@@ -137,7 +138,6 @@ async fn run(effective: Effective, level: Level) -> anyhow::Result<()> {
         ));
     }
     let closing = async { drop(closed.await) };
-    let limits = http::Limits::for_application();
     let server = match door {
         Door::Tcp(listener) => {
             info!("listening on {}", listener.local_addr()?);

@@ -47,6 +47,16 @@ impl Limits {
     }
 }
 
+/// As many streams and blocking queries as may be open at once, at most.
+const WAITING_MAX: usize = 1536;
+
+impl Limits {
+    /// How many may wait for news: of four places one is left for those who do not wait.
+    pub(super) fn waiting(&self) -> usize {
+        (self.connections * 3 / 4).min(WAITING_MAX)
+    }
+}
+
 /// A longer head is answered 431.
 const HEAD_MAX: usize = 16 * 1024;
 /// The kernel keeps at most about twice as much for a visitor who does not read, and not the
