@@ -1,13 +1,13 @@
 //! The commands and their arguments, and where each value came from.
 
-use crate::config::{Config, File, Written};
+use crate::config::{self, Config, File, Written};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
-use tracing_subscriber::filter::LevelFilter;
+use std::path::PathBuf;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// Stands in line for leadership in ZooKeeper and tells your application, over HTTP, who leads.
 ///
@@ -217,6 +217,9 @@ fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> 
         file.http.token_file,
         "",
     );
+    if token_file.is_empty() && !matches!(layers.origins.last(), Some((_, _, Origin::Default))) {
+        return Err("http.token_file is empty: name a file, or leave it out".into());
+    }
     let log_format = layers.pick(
         ("log.format", "log_format", "BELLWETHER_LOG_FORMAT"),
         options.log_format,
@@ -242,7 +245,8 @@ fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> 
         token_file,
     };
     let config = Config::new(&written)?;
-    config.token_file.as_deref().map_or(Ok(()), has_a_token)?;
+    // Nobody could give an order else, and whoever configured a token would notice late.
+    config.token_file.as_deref().map_or(Ok(()), |file| config::token(file).map(drop))?;
     Ok(Effective { config, log_format, log_level, origins: layers.origins })
 }
 
@@ -305,23 +309,12 @@ impl Layers<'_> {
                 ));
             }
         }
+        if let Err(error) = level.parse::<Targets>() {
+            return Err(format!("{name} = {level:?} makes no sense: {error}"));
+        }
         self.origins.push(("log.level", level.clone(), origin));
         Ok(level)
     }
-}
-
-/// Nobody could give an order else, and whoever configured a token would notice late.
-fn has_a_token(path: &Path) -> Result<(), String> {
-    let name = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("http.token_file: cannot read {name}: {error}"))?;
-    let token = text.trim();
-    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(format!(
-            "http.token_file: {name} holds no token: write one line of visible ASCII characters"
-        ));
-    }
-    Ok(())
 }
 
 fn label(written: &str) -> Result<(String, String), String> {

@@ -4,8 +4,10 @@ use crate::election::{Disconnect, Margins, MemberId, Policy, Profile};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
+use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The configuration file. Every key may be left out; an unknown one is an error.
@@ -346,12 +348,45 @@ fn span(key: &str, written: &str) -> Result<Duration, String> {
     }
 }
 
-/// Whether a znode holds all that a member may have to say: its own profile, and a leader's, which
-/// may be as large as its own.
+/// The token that an order has to show, from its file.
 ///
 /// # Errors
-/// One sentence that says what is too large and how to mend it.
+/// One sentence that names the file, what is wrong with it, and how to mend it. It tells nothing of
+/// what is in the file.
+pub fn token(file: &Path) -> Result<Vec<u8>, String> {
+    let wrong = |why: &str| format!("http.token_file: {} {why}", file.display());
+    let cannot = |error: io::Error| wrong(&format!("cannot be read: {error}"));
+    // Whoever reads anything else may wait for ever.
+    let metadata = fs::metadata(file).map_err(cannot)?;
+    if !metadata.is_file() || metadata.len() > LONGEST_TOKEN {
+        return Err(wrong("is no small file"));
+    }
+    let text = fs::read(file).map_err(cannot)?;
+    let token = text.trim_ascii();
+    if token.is_empty() || !token.iter().all(u8::is_ascii_graphic) {
+        return Err(wrong("holds no token: write one line of visible ASCII characters"));
+    }
+    Ok(token.to_vec())
+}
+
+const LONGEST_TOKEN: u64 = 4096;
+
+/// Whether this can be told, and a znode holds all that a member may have to say: its own profile,
+/// and a leader's, which may be as large as its own.
+///
+/// # Errors
+/// One sentence that says what is wrong and how to mend it.
 pub fn fits(profile: &Profile, prefix: &str) -> Result<(), String> {
+    let unreadable = |c: char| c.is_control() || c.is_whitespace();
+    if let Some(address) = profile.address.as_ref().filter(|address| address.contains(unreadable)) {
+        return Err(format!(
+            "member.address {address:?} must not have spaces or control characters: write \
+             host:port, such as 10.0.0.7:8080"
+        ));
+    }
+    if profile.labels.contains_key("") {
+        return Err("member.labels has a label without a key: write zone = \"eu-1\"".into());
+    }
     let text = |text: &str| serde_json::to_string(text).map_or(0, |json| json.len());
     let labels: usize = profile.labels.iter().map(|(k, v)| text(k) + text(v) + 2).sum();
     let address = profile.address.as_deref().map_or(4, text);
@@ -368,7 +403,7 @@ pub fn fits(profile: &Profile, prefix: &str) -> Result<(), String> {
     Err(format!(
         "member.id, member.address and member.labels together are {all} bytes in a znode (told \
          once for the member and once for the leader), and at most {LARGEST_DATA} are allowed: \
-         shorten member.labels"
+         shorten them"
     ))
 }
 
@@ -462,6 +497,10 @@ mod tests {
         assert!(error(|w| w.probe_listen = "4041".into()).contains("http.probe_listen"));
         assert!(error(|w| w.probe_listen = w.listen.clone()).contains("http.probe_listen"));
         assert!(error(|w| w.address = Some("x".repeat(600))).contains("1024"));
+        assert!(error(|w| w.address = Some("a b:1".into())).contains("member.address"));
+        assert!(
+            error(|w| drop(w.labels.insert(String::new(), "x".into()))).contains("without a key")
+        );
     }
 
     #[test]

@@ -9,9 +9,10 @@ use bellwether::reload::InForce;
 use bellwether::{desk, http, systemd, zk};
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use std::fs::{self, Permissions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +51,11 @@ fn main() -> ExitCode {
     };
     open_more_files();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.expect("a runtime can be built").block_on(run(effective, level)) {
+    let runtime = runtime.expect("a runtime can be built");
+    let ended = runtime.block_on(run(effective, level));
+    // A file or a service manager that hangs does not keep us.
+    runtime.shutdown_background();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(1, &format!("{error:#}")),
     }
@@ -111,6 +116,10 @@ async fn run(effective: Effective, level: Level) -> anyhow::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
 
     let door = open(&config.listen).await?;
+    let socket = match &config.listen {
+        Listen::Unix(path) => file_at(path),
+        Listen::Tcp(_) => None,
+    };
     let prober = match config.probe_listen {
         Some(address) => Some(bind("http.probe_listen", address).await?),
         None => None,
@@ -179,14 +188,12 @@ async fn run(effective: Effective, level: Level) -> anyhow::Result<()> {
             _ = &mut left => anyhow::bail!("the election died, see the log; no claim survives it"),
         }
     }
-    systemd::leaving();
-    tokio::select! {
-        () = leave(stop, left, close, server) => {}
-        name = signals.next() => {
-            warn!("{name} again: gone at once, what is left in ZooKeeper expires by itself");
-        }
-    }
-    if let Listen::Unix(path) = &config.listen {
+    systemd::leaving().await;
+    // A second signal changes nothing: whoever starts us may pass one on that we got ourselves.
+    leave(stop, left, close, server).await;
+    if let (Listen::Unix(path), Some(ours)) = (&config.listen, socket)
+        && file_at(path) == Some(ours)
+    {
         let _gone_already = fs::remove_file(path);
     }
     Ok(())
@@ -202,19 +209,32 @@ async fn open(listen: &Listen) -> anyhow::Result<Door> {
         Listen::Tcp(address) => Ok(Door::Tcp(bind("http.listen", *address).await?)),
         Listen::Unix(path) => {
             let cannot = || format!("cannot serve at {listen} (http.listen)");
-            // What a process left behind that was killed is in the way, and nobody answers there.
-            let in_use = UnixStream::connect(path).await.is_ok();
-            let is_socket =
-                fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-            if is_socket && !in_use {
-                fs::remove_file(path).with_context(cannot)?;
+            match fs::symlink_metadata(path) {
+                Ok(found) if !found.file_type().is_socket() => {
+                    anyhow::bail!("{}: there is something else that is no socket", cannot());
+                }
+                // What a process left behind that was killed is in the way. Only where nobody
+                // listens is a connection refused.
+                Ok(_) => match UnixStream::connect(path).await {
+                    Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                        fs::remove_file(path).with_context(cannot)?;
+                    }
+                    Ok(_) | Err(_) => anyhow::bail!("{}: another process serves there", cannot()),
+                },
+                Err(_) => {}
             }
+            let cannot = || format!("{}: is its directory there, and ours to write in?", cannot());
             let listener = UnixListener::bind(path).with_context(cannot)?;
             // Like a port of the loopback, it is for whoever is here. Its directory may say otherwise.
             fs::set_permissions(path, Permissions::from_mode(0o666)).with_context(cannot)?;
             Ok(Door::Unix(listener))
         }
     }
+}
+
+/// Which file that is, whatever its name.
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {

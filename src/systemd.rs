@@ -5,27 +5,34 @@ use crate::clock::Clock;
 use crate::desk::{Front, Report};
 use crate::election::{Moment, Role};
 use sd_notify::NotifyState;
+use std::time::Duration;
 
 /// Says that the member serves, and then goes on telling for as long as it runs.
 pub async fn tell(desk: Front, clock: Clock) {
     let mut reports = desk.report;
     // The watchdog's patience must not be tried to its end.
     let feeding = sd_notify::watchdog_enabled().map(|patience| patience / 3);
-    say(&[NotifyState::Ready]);
+    say("READY=1").await;
+    let mut fed_at = None;
     let mut said = String::new();
     loop {
         let report = reports.borrow_and_update().clone();
         let now = clock.now();
         let status = status(&report, now);
         if status != said {
-            say(&[NotifyState::Status(&status)]);
+            say(&format!("STATUS={status}")).await;
             said = status;
         }
         // What is stuck is left to starve.
-        if feeding.is_some() && report.turns(now) {
-            say(&[NotifyState::Watchdog]);
+        let feeding_at = feeding.map(|pause| fed_at.map_or(now, |fed: Moment| fed.after(pause)));
+        if feeding_at.is_some_and(|due| due <= now) {
+            fed_at = Some(now);
+            if report.turns(now) {
+                say("WATCHDOG=1").await;
+            }
         }
-        let due = [feeding.map(|pause| now.after(pause)), report.standing.changes_at(now)];
+        let feeding_at = feeding.zip(fed_at).map(|(pause, fed)| fed.after(pause));
+        let due = [feeding_at, report.standing.changes_at(now)];
         tokio::select! {
             changed = reports.changed() => if changed.is_err() { return },
             () = clock.sleep_until(due.into_iter().flatten().min()) => {}
@@ -34,13 +41,17 @@ pub async fn tell(desk: Front, clock: Clock) {
 }
 
 /// Says that the member leaves.
-pub fn leaving() {
-    say(&[NotifyState::Stopping]);
+pub async fn leaving() {
+    // It must not keep us from leaving.
+    drop(tokio::time::timeout(Duration::from_millis(100), say("STOPPING=1")).await);
 }
 
-fn say(what: &[NotifyState<'_>]) {
-    // Whoever started us may have stopped listening.
-    let _nobody_hears = sd_notify::notify(what);
+/// On another thread: whoever started us may be slow to listen, and whom we serve must not wait.
+async fn say(what: &str) {
+    let what = what.to_owned();
+    let saying =
+        tokio::task::spawn_blocking(move || sd_notify::notify(&[NotifyState::Custom(&what)]));
+    let _nobody_hears = saying.await;
 }
 
 fn status(report: &Report, now: Moment) -> String {

@@ -86,6 +86,8 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
 fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
     let unknown = file("[zookeeper]\nserver = \"a:1\"\n");
     let unknown = unknown.path().to_str().unwrap();
+    let level = file("[log]\nlevel = \"bogus==\"\n");
+    let level = level.path().to_str().unwrap();
     let empty = file(" \n");
     let empty = empty.path().to_str().unwrap();
     for (args, named) in [
@@ -99,6 +101,9 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--label", "nonsense"], "KEY=VALUE"),
         (vec!["--log-format", "xml"], "log.format"),
         (vec!["--token-file", empty], "http.token_file"),
+        (vec!["--token-file", ""], "http.token_file"),
+        (vec!["--token-file", "/dev/zero"], "http.token_file"),
+        (vec!["--config", level], "log.level"),
         (vec!["--token-file", "/does/not/exist"], "http.token_file"),
         (vec!["--listen", "unix:here.sock"], "http.listen"),
         (vec!["--nonsense"], "--nonsense"),

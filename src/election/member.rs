@@ -644,9 +644,12 @@ impl Standing {
     /// Grows by one at each change of what is told. The end of a lease is such a change, whether
     /// or not the driver has woken to see it.
     pub fn index_at(&self, now: Moment) -> u64 {
-        let lapsed =
-            matches!(&self.phase, Phase::Leading { lease, .. } if lease.left(now).is_none());
-        self.index + u64::from(lapsed)
+        self.index + u64::from(self.has_lapsed(now))
+    }
+
+    /// Whether a lease ran out that nobody has given up yet.
+    pub fn has_lapsed(&self, now: Moment) -> bool {
+        matches!(&self.phase, Phase::Leading { lease, .. } if lease.left(now).is_none())
     }
 
     /// The same, as far as the driver has seen.

@@ -4,12 +4,21 @@
 //! a browser cannot send it across origins without asking first, and is never allowed to. With one,
 //! it needs that token, which no page has.
 
+use super::Sight;
 use super::problem::{self, Problem};
+use crate::config;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use subtle::ConstantTimeEq;
+use tracing::warn;
 use utoipa::{IntoParams, IntoResponses};
+
+/// For the token's file to be read.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What an order has to show.
 #[derive(Clone)]
@@ -36,35 +45,58 @@ pub(super) enum Refused {
     /// A token is configured, and the order does not show it.
     #[response(status = 401, content_type = "application/problem+json")]
     Unauthorized(problem::Body),
-    /// The header is missing.
+    /// The header is missing, or the order comes from a web page.
     #[response(status = 403, content_type = "application/problem+json")]
     Forbidden(problem::Body),
 }
 
-impl Gate {
-    pub(super) fn let_in(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        let file = match self {
-            Self::Header if headers.contains_key("x-bellwether") => return Ok(()),
-            Self::Header => return Err(Problem::header_missing()),
-            Self::TokenIn(file) => file,
-        };
-        let shown = headers.get(header::AUTHORIZATION).and_then(|shown| {
-            let (scheme, token) = shown.to_str().ok()?.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-        });
-        let Some(shown) = shown else {
-            return Err(Problem::unauthorized(
-                "an order needs the header Authorization: Bearer TOKEN",
-            ));
-        };
-        let Ok(token) = std::fs::read(&**file) else {
-            let detail = "the file that http.token_file names cannot be read any more";
-            return Err(Problem::unavailable("token-unreadable", "no order can be taken", detail));
-        };
-        let token = token.trim_ascii();
-        if token.is_empty() || !bool::from(token.ct_eq(shown.as_bytes())) {
-            return Err(Problem::unauthorized("the token is not the one in http.token_file"));
+/// Whoever has come this far may give orders. Before anything is read that comes behind the head.
+pub(super) struct Permitted;
+
+impl FromRequestParts<Sight> for Permitted {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, sight: &Sight) -> Result<Self, Problem> {
+        match &sight.gate {
+            Gate::Header => has_header(&parts.headers)?,
+            Gate::TokenIn(file) => has_token(&parts.headers, file).await?,
         }
-        Ok(())
+        Ok(Self)
     }
+}
+
+/// A page whose name was made to mean this machine may send any header: but not without saying
+/// where it comes from.
+fn has_header(headers: &HeaderMap) -> Result<(), Problem> {
+    if headers.contains_key(header::ORIGIN) {
+        return Err(Problem::from_a_page());
+    }
+    if headers.contains_key("x-bellwether") { Ok(()) } else { Err(Problem::header_missing()) }
+}
+
+async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem> {
+    let shown = headers.get(header::AUTHORIZATION).and_then(|shown| {
+        let (scheme, token) = shown.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+    });
+    let Some(shown) = shown else {
+        let needs = "an order needs the header Authorization: Bearer TOKEN, with the token that is \
+                     in the file which http.token_file names";
+        return Err(Problem::unauthorized(needs));
+    };
+    let file = file.clone();
+    // Whatever the file lies on may hang.
+    let reading = tokio::task::spawn_blocking(move || config::token(&file));
+    let read = match tokio::time::timeout(PATIENCE, reading).await {
+        Ok(read) => read.expect("it does not panic"),
+        Err(_) => Err(format!("http.token_file: not read within {PATIENCE:?}")),
+    };
+    let token = read.map_err(|error| {
+        warn!("no order can be taken: {error}");
+        Problem::unavailable("token-unreadable", "no order can be taken", error)
+    })?;
+    if !bool::from(token.ct_eq(shown.as_bytes())) {
+        return Err(Problem::unauthorized("the token is not the one in http.token_file"));
+    }
+    Ok(())
 }

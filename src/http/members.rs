@@ -39,7 +39,10 @@ struct Member {
     Unavailable,
 ))]
 pub(super) async fn members(State(sight): State<Sight>) -> Result<Json<Members>, Problem> {
-    let unread = |why: String| Problem::unavailable("line-unread", "the line cannot be read", why);
+    let unread = |why: String| {
+        let why = format!("{why}; /status says how this member stands with ZooKeeper");
+        Problem::unavailable("line-unread", "the line cannot be read", why)
+    };
     let (answer, answered) = oneshot::channel();
     let asked = sight.desk.requests.try_send(Request::Members(answer));
     asked.map_err(|_| unread("too many ask at once".into()))?;

@@ -106,6 +106,11 @@ pub struct Routers {
     pub probes: Router,
 }
 
+const API: &str = "ask /leader, /is-leader, /is-follower, /status, /members, /history, /events, /livez \
+                   or /readyz; /openapi.json has them all";
+const PROBES: &str = "these are the probes, which are /leader, /is-leader, /is-follower, /primary, \
+                      /replica, /livez, /healthz and /readyz; the rest is at http.listen";
+
 /// What is served to the application within these limits, and what to those who probe.
 pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Limits) -> Routers {
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
@@ -144,16 +149,16 @@ pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Lim
         .split_for_parts();
     let document = openapi::written(description);
     let api = api.route("/openapi.json", get(async move || openapi::told(document.clone())));
-    let furnished = |router: Router<Sight>| {
+    let furnished = |router: Router<Sight>, instead: &'static str| {
         router
-            .fallback(async |uri: Uri| Problem::not_found(uri.path()))
+            .fallback(async move |uri: Uri| Problem::not_found(uri.path(), instead))
             .method_not_allowed_fallback(async |uri: Uri| Problem::wrong_method(uri.path()))
             .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
             .layer(axum::middleware::from_fn_with_state(sight.clone(), indexed))
             .layer(axum::middleware::map_response(never_stored))
             .with_state(sight.clone())
     };
-    Routers { api: furnished(api), probes: furnished(probes) }
+    Routers { api: furnished(api, API), probes: furnished(probes, PROBES) }
 }
 
 /// The index from before the answer was made: who waits for news since then misses none.
@@ -182,8 +187,11 @@ mod tests {
     use crate::election::{Disconnect, Margins, Member, MemberId, Policy, Profile};
     use axum::body::Body;
     use axum::http::StatusCode;
+    use http_body_util::BodyExt;
     use std::collections::BTreeMap;
+    use std::convert::Infallible;
     use std::time::Duration;
+    use tokio::time::Instant;
     use tower::util::ServiceExt;
 
     #[tokio::test]
@@ -212,6 +220,36 @@ mod tests {
         }
         streams.pop();
         assert_eq!(ask(&router, "/sse").await.status(), StatusCode::OK);
+    }
+
+    /// A body that never ends is waited for by nobody: not at all for who may give no order.
+    #[tokio::test(start_paused = true)]
+    async fn who_never_sends_the_rest_is_answered_all_the_same() {
+        let (router, _back) = api(Duration::ZERO);
+        let amend = async |permit: &str| {
+            let endless =
+                Body::from_stream(futures_util::stream::pending::<Result<&str, Infallible>>());
+            let request = Request::patch("/member").header(permit, "1");
+            let request = request.header(header::CONTENT_TYPE, "application/json").body(endless);
+            let (asked, answer) = (Instant::now(), router.clone().oneshot(request.unwrap()).await);
+            (answer.unwrap().status(), asked.elapsed().as_secs())
+        };
+        assert_eq!(amend("x-nothing").await, (StatusCode::FORBIDDEN, 0));
+        assert_eq!(amend("x-bellwether").await, (StatusCode::REQUEST_TIMEOUT, 10));
+    }
+
+    /// What is not there could not be generated from.
+    #[tokio::test]
+    async fn all_that_the_description_names_is_in_it() {
+        let (router, _back) = api(Duration::ZERO);
+        let document = ask(&router, "/openapi.json").await.into_body().collect().await.unwrap();
+        let document: serde_json::Value = serde_json::from_slice(&document.to_bytes()).unwrap();
+        let written = document.to_string();
+        let mut named: Vec<_> = written.split("\"$ref\":\"#").skip(1).collect();
+        named.iter_mut().for_each(|name| *name = name.split('"').next().unwrap());
+        assert!(!named.is_empty());
+        let missing: Vec<_> = named.iter().filter(|at| document.pointer(at).is_none()).collect();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 
     async fn ask(router: &Router, path: &str) -> Response {

@@ -7,11 +7,14 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "Bellwether",
-    description = "Ask a sidecar who leads. Every reply has `X-Bellwether-Index`, which grows at each change of \
+#[openapi(
+    components(schemas(super::standing::Is)),
+    info(
+        title = "Bellwether",
+        description = "Ask a sidecar who leads. Every reply has `X-Bellwether-Index`, which grows at each change of \
                    what this member tells, and `Cache-Control: no-store`.",
-))]
+    )
+)]
 struct Head;
 
 /// What there is to say besides the handlers.

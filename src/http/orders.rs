@@ -1,13 +1,13 @@
 //! What an operator or a `preStop` hook may tell this member to do.
 
 use super::Sight;
-use super::gate::{Permit, Refused};
+use super::gate::{Permit, Permitted, Refused};
 use super::problem::{self, Problem, Unavailable};
 use super::standing::RoleName;
 use crate::desk::{Order, Request};
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use serde::Serialize;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -34,8 +34,7 @@ type Answer = Result<(StatusCode, Json<Done>), Problem>;
     Refused,
     Unavailable,
 ))]
-pub(super) async fn resign(State(sight): State<Sight>, headers: HeaderMap) -> Answer {
-    sight.gate.let_in(&headers)?;
+pub(super) async fn resign(State(sight): State<Sight>, _: Permitted) -> Answer {
     let before = sight.judge();
     if !before.leads() {
         return Err(Problem::conflict("not-leader", "only a leader can resign", before.reason()));
@@ -59,8 +58,7 @@ pub(super) async fn resign(State(sight): State<Sight>, headers: HeaderMap) -> An
     Refused,
     Unavailable,
 ))]
-pub(super) async fn pause(State(sight): State<Sight>, headers: HeaderMap) -> Answer {
-    sight.gate.let_in(&headers)?;
+pub(super) async fn pause(State(sight): State<Sight>, _: Permitted) -> Answer {
     sight.order(Order::Pause).await?;
     Ok((StatusCode::OK, Json(sight.done("paused"))))
 }
@@ -71,8 +69,7 @@ pub(super) async fn pause(State(sight): State<Sight>, headers: HeaderMap) -> Ans
     Refused,
     Unavailable,
 ))]
-pub(super) async fn resume(State(sight): State<Sight>, headers: HeaderMap) -> Answer {
-    sight.gate.let_in(&headers)?;
+pub(super) async fn resume(State(sight): State<Sight>, _: Permitted) -> Answer {
     sight.order(Order::Unpause).await?;
     Ok((StatusCode::ACCEPTED, Json(sight.done("resumed"))))
 }
@@ -83,8 +80,7 @@ pub(super) async fn resume(State(sight): State<Sight>, headers: HeaderMap) -> An
     Refused,
     Unavailable,
 ))]
-pub(super) async fn drain(State(sight): State<Sight>, headers: HeaderMap) -> Answer {
-    sight.gate.let_in(&headers)?;
+pub(super) async fn drain(State(sight): State<Sight>, _: Permitted) -> Answer {
     sight.order(Order::Pause).await?;
     Ok((StatusCode::OK, Json(sight.done("drained"))))
 }

@@ -80,9 +80,14 @@ impl Problem {
 
     pub(super) fn header_missing() -> Self {
         let detail = "an order needs the header X-Bellwether, so that no web page can give one: \
-                      curl -X POST -H 'X-Bellwether: 1' ...";
+                      add -H 'X-Bellwether: 1' to curl";
         let title = "an order without the header";
         Self::new(StatusCode::FORBIDDEN, "header-missing", title, detail)
+    }
+
+    pub(super) fn from_a_page() -> Self {
+        let detail = "the header Origin says that a web page gives this order, and none may";
+        Self::new(StatusCode::FORBIDDEN, "web-page", "an order from a web page", detail)
     }
 
     pub(super) fn unauthorized(detail: impl Into<String>) -> Self {
@@ -90,11 +95,8 @@ impl Problem {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", title, detail)
     }
 
-    pub(super) fn not_found(path: &str) -> Self {
-        let detail = format!(
-            "there is nothing at {path}: ask /leader, /is-leader, /is-follower, /status, \
-             /members, /history, /events, /livez or /readyz; /openapi.json has them all"
-        );
+    pub(super) fn not_found(path: &str, instead: &str) -> Self {
+        let detail = format!("there is nothing at {path}: {instead}");
         Self::new(StatusCode::NOT_FOUND, "no-such-path", "no such path", detail)
     }
 

@@ -1,19 +1,24 @@
 //! What this member says of itself, and how its application changes that while it runs.
 
 use super::Sight;
-use super::gate::{Permit, Refused};
+use super::gate::{Permit, Permitted, Refused};
 use super::problem::{self, Problem, Unavailable};
 use crate::config;
 use crate::desk::Order;
 use crate::election::Profile;
 use axum::Json;
-use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{FromRequest, Request, State};
+use axum::http::StatusCode;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use utoipa::ToSchema;
+
+/// For the whole of a patch to come.
+const TO_SEND: Duration = Duration::from_secs(10);
+
+const EXAMPLE: &str = r#"{"address": "host:port", "labels": {"changed": "value", "gone": null}}"#;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Own {
@@ -60,6 +65,7 @@ pub(super) async fn own(State(sight): State<Sight>) -> Json<Own> {
     responses(
         (status = 200, description = "What this member says from now on", body = Own),
         (status = 400, description = "No JSON", body = problem::Body, content_type = "application/problem+json"),
+        (status = 408, description = "Not sent in time", body = problem::Body, content_type = "application/problem+json"),
         (status = 413, description = "Too long", body = problem::Body, content_type = "application/problem+json"),
         (status = 415, description = "Not said to be JSON", body = problem::Body, content_type = "application/problem+json"),
         (status = 422, description = "No such patch, or too much to say", body = problem::Body, content_type = "application/problem+json"),
@@ -69,16 +75,19 @@ pub(super) async fn own(State(sight): State<Sight>) -> Json<Own> {
 )]
 pub(super) async fn amend(
     State(sight): State<Sight>,
-    headers: HeaderMap,
-    patch: Result<Json<Map<String, Value>>, JsonRejection>,
+    _: Permitted,
+    request: Request,
 ) -> Result<Json<Own>, Problem> {
-    sight.gate.let_in(&headers)?;
     let unprocessable = |why| Problem::bad_body(StatusCode::UNPROCESSABLE_ENTITY, why);
-    let Json(patch) =
-        patch.map_err(|error| Problem::bad_body(error.status(), error.body_text()))?;
+    let body = Json::<Map<String, Value>>::from_request(request, &());
+    let late = |_| Problem::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time");
+    let Json(patch) = tokio::time::timeout(TO_SEND, body)
+        .await
+        .map_err(late)?
+        .map_err(|error| Problem::bad_body(error.status(), error.body_text()))?;
     // An object and nothing else: serde would take an array for one.
     let patch: Patch = serde_json::from_value(Value::Object(patch))
-        .map_err(|error| unprocessable(error.to_string()))?;
+        .map_err(|error| unprocessable(format!("{error}: write {EXAMPLE}")))?;
     // Each patch is of what the one before it made.
     let _turn = sight.amending.lock().await;
     let profile = patch.applied_to(sight.judge().report.standing.profile());

@@ -9,7 +9,7 @@ use crate::election::{Action, Event, Member, Moment, Role, Standing};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
-use tracing::{debug, error, info};
+use tracing::{debug, error, info, warn};
 
 /// The line is read for people at most this often, however many ask.
 const ROLL_KEEPS: Duration = Duration::from_secs(1);
@@ -102,7 +102,9 @@ pub async fn run(
             () = tokio::time::sleep(TURN) => continue,
         };
         stopping = event == Event::Stop;
-        let told = event.to_string();
+        let (before, now) = (member.standing(), clock.now());
+        let lapsed = before.has_lapsed(now);
+        let told = if lapsed { format!("{LAPSED}; {event}") } else { event.to_string() };
         let routine = matches!(
             event,
             Event::Woke
@@ -110,8 +112,6 @@ pub async fn run(
                 | Event::HeadRead { .. }
                 | Event::PredecessorRead { .. }
         );
-        let before = member.standing();
-        let now = clock.now();
         actions = member.step(now, event);
         if let Some(change) = change(&before, &member.standing(), now, &clock, &told) {
             Arc::make_mut(&mut chronicle).push(change);
@@ -120,6 +120,8 @@ pub async fn run(
         let wants = wants.join(", ");
         if routine && wants.len() < 20 {
             debug!("{told}  ->  {wants}");
+        } else if lapsed {
+            warn!("{told}  ->  {wants}");
         } else if stopping {
             info!("{told}: leaving the line  ->  {wants}");
         } else {
@@ -130,6 +132,8 @@ pub async fn run(
         }
     }
 }
+
+const LAPSED: &str = "the lease ran out, as no answer of ZooKeeper's came in time";
 
 const REFUSED: &str = "the session timeout that the servers grant leaves no useful lease, so this \
     member will not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat or \

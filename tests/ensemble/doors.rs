@@ -7,8 +7,9 @@ use crate::{
     wait::eventually,
 };
 use std::{
+    fs,
     io::{self, Read, Write},
-    os::unix::net::UnixStream,
+    os::unix::net::{UnixDatagram, UnixStream},
     path::Path,
 };
 use ureq::http::Request;
@@ -73,6 +74,36 @@ fn a_unix_socket_is_served_like_a_port() {
     member.signal("TERM");
     member.wait();
     assert!(!path.exists(), "it is gone with its member");
+}
+
+/// Whatever else is there stays, and stays who it is.
+#[test]
+fn only_a_socket_where_nobody_listens_makes_room() {
+    let servers = Servers::standalone();
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let _datagrams = UnixDatagram::bind(at("datagrams")).unwrap();
+    fs::write(at("file"), "words").unwrap();
+    for (name, why) in
+        [("datagrams", "another process"), ("file", "no socket"), ("nowhere/x.sock", "directory")]
+    {
+        let setup = Setup::of(&servers).listen(&format!("unix:{}", at(name).display()));
+        let mut member = setup.start("a");
+        let (status, _) = member.wait();
+        assert_eq!(status.code(), Some(1), "{name}");
+        assert!(member.log().contains(why), "{name}: {}", member.log());
+    }
+    assert!(at("datagrams").exists() && at("file").exists());
+
+    // And what came there after us is not ours to take away.
+    let path = at("taken");
+    let mut first = Setup::of(&servers).listen(&format!("unix:{}", path.display())).start("a");
+    eventually("it serves", || ask(&path, "/livez").map_err(|error| error.to_string()));
+    fs::remove_file(&path).unwrap();
+    let _other = UnixDatagram::bind(&path).unwrap();
+    first.signal("TERM");
+    first.wait();
+    assert!(path.exists());
 }
 
 fn ask(socket: &Path, path: &str) -> io::Result<String> {

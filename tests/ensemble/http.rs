@@ -402,6 +402,11 @@ fn lost_leadership_is_told_at_the_end_of_the_lease() {
     let then = member.get("/is-leader").status;
 
     assert_eq!((&*lost.name, then), ("lost-leadership", 503), "and the answers agree");
+    eventually("the history says why", || {
+        let ended = ok(&member, "/history")["terms"][0]["ended"].clone();
+        let why = ended.as_str().unwrap_or_default().contains("the lease ran out");
+        if why { Ok(()) } else { Err(ended.to_string()) }
+    });
     assert!(start.elapsed() < SHORT_SESSION, "{:?}", start.elapsed());
 }
 

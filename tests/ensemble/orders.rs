@@ -25,6 +25,9 @@ fn a_leader_that_resigns_goes_to_the_tail() {
     let place = resigned.json();
     assert_eq!(place["predecessor"], "leader_0000000001", "{place}");
     assert_eq!(place["znode"], "leader_0000000002", "{place}");
+    // A page whose name was made to mean this machine may send the header, and says where it is from.
+    let from_a_page = [("x-bellwether", "1"), ("origin", "http://evil.example:4040")];
+    problem(&second.send("POST", "/resign", &from_a_page, ""), 403);
     let after = agreed_after(&before, [&first, &second]);
     assert_eq!(after.id, "b");
     assert_eq!(agreed([&first, &second]), after);
@@ -163,8 +166,11 @@ fn an_order_shows_the_token_of_the_moment() {
     fs::write(path, "second").unwrap();
     problem(&pause("Bearer first-secret"), 401);
     assert_eq!(pause("bearer second").status, 200);
+    fs::write(path, "").unwrap();
+    problem(&pause("Bearer second"), 503);
     fs::remove_file(path).unwrap();
     problem(&pause("Bearer second"), 503);
+    assert!(member.log().contains("http.token_file"), "who looks for the reason finds it");
     assert!(!member.log().contains("secret"), "a token is not for the log");
 }
 
