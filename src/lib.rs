@@ -8,6 +8,7 @@
 //! - [`desk`]: what passes between those who do and those who tell.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
+//! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints.
 //! - [`clock`]: the one place that knows what time it is.
 //!
 //! `main.rs` opens the doors between them. Who may import whom is written, and checked, in
@@ -19,4 +20,5 @@ pub mod config;
 pub mod desk;
 pub mod election;
 pub mod http;
+pub mod terminal;
 pub mod zk;

@@ -22,6 +22,7 @@ mod places;
 mod races;
 mod soak;
 mod strangers;
+mod terminal;
 
 // What they are made of.
 mod browser;
