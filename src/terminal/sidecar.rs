@@ -72,14 +72,17 @@ impl Sidecar {
             return wrong();
         };
         let bare = uri.path() == "/" && uri.query().is_none();
-        if !bare || authority.as_str().contains('@') || authority.host().is_empty() {
-            return wrong();
-        }
-        if authority.as_str().ends_with(':') || uri.port().is_some() && uri.port_u16().is_none() {
+        let host = authority.host();
+        // Neither a user nor half a port.
+        let whole = match uri.port_u16() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        };
+        if !bare || host.is_empty() || authority.as_str() != whole {
             return wrong();
         }
         let port = uri.port_u16().unwrap_or(80);
-        Ok(Self::new(Place::Tcp { host: authority.host().to_owned(), port }))
+        Ok(Self::new(Place::Tcp { host: host.to_owned(), port }))
     }
 
     /// The one that is served there, asked from the same machine.
