@@ -17,6 +17,16 @@ pub struct Report {
     pub chronicle: Arc<Chronicle>,
 }
 
+/// The driver turns every second; after this long it is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(30);
+
+impl Report {
+    /// Whether the driver's loop turns.
+    pub fn turns(&self, now: Moment) -> bool {
+        now.since(self.turned_at) <= STUCK_AFTER
+    }
+}
+
 /// The last changes of what this member told, the newest at the end.
 #[derive(Clone, Debug, Default)]
 pub struct Chronicle(VecDeque<Change>);

@@ -5,10 +5,12 @@
 //! - [`election`]: the protocol. Pure: events in, actions out.
 //! - [`zk`]: does what the election wants done, and tells it what happened.
 //! - [`http`]: tells the application. Reads one watch channel and the clock; changes nothing.
+//! - [`systemd`]: tells the service manager.
 //! - [`desk`]: what passes between those who do and those who tell.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
 //! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints.
+//! - [`reload`]: reads what the operator wrote again, while the member runs.
 //! - [`clock`]: the one place that knows what time it is.
 //!
 //! `main.rs` opens the doors between them. Who may import whom is written, and checked, in
@@ -20,5 +22,7 @@ pub mod config;
 pub mod desk;
 pub mod election;
 pub mod http;
+pub mod reload;
+pub mod systemd;
 pub mod terminal;
 pub mod zk;

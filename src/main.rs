@@ -5,8 +5,9 @@ use bellwether::cli::{self, Command, Effective, LogFormat};
 use bellwether::clock::Clock;
 use bellwether::config::Listen;
 use bellwether::election::Member;
-use bellwether::{desk, http, terminal, zk};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use bellwether::reload::InForce;
+use bellwether::{desk, http, systemd, terminal, zk};
+use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -21,10 +22,14 @@ use tracing::{info, warn};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, reload};
 
 /// Leaving the line may take this long; the rest of the two seconds is for the HTTP server.
 const TO_LEAVE: Duration = Duration::from_millis(1500);
 const TO_FINISH_ANSWERS: Duration = Duration::from_millis(200);
+
+/// Of a core that is wanted by others too, the readers' thread gets a third of an equal share.
+const READERS_NICE: i32 = 5;
 
 fn main() -> ExitCode {
     let command = match cli::read() {
@@ -44,12 +49,13 @@ fn main() -> ExitCode {
         }
         Command::Terminal(errand) => return run_errand(errand),
     };
-    if let Err(error) = start_log(&effective) {
-        return fail(2, &error);
-    }
+    let level = match start_log(&effective) {
+        Ok(level) => level,
+        Err(error) => return fail(2, &error),
+    };
     open_more_files();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.expect("a runtime can be built").block_on(run(effective)) {
+    match runtime.expect("a runtime can be built").block_on(run(effective, level)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(1, &format!("{error:#}")),
     }
@@ -84,14 +90,11 @@ fn fail(code: u8, error: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn start_log(effective: &Effective) -> Result<(), String> {
-    let level = &effective.log_level;
-    let wanted: Targets =
-        level.parse().map_err(|error| format!("log.level {level:?} makes no sense: {error}"))?;
-    // The library says at its own pace what the keeper says once.
-    let quiet = wanted.default_level().unwrap_or(LevelFilter::OFF) <= LevelFilter::INFO;
-    let targets =
-        if quiet { wanted.with_target("zookeeper_client", LevelFilter::ERROR) } else { wanted };
+/// What sets another level while the log runs.
+type Level = reload::Handle<Targets, Registry>;
+
+fn start_log(effective: &Effective) -> Result<Level, String> {
+    let (targets, level) = reload::Layer::new(targets(&effective.log_level)?);
     let registry = tracing_subscriber::registry().with(targets);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match effective.log_format {
@@ -101,10 +104,19 @@ fn start_log(effective: &Effective) -> Result<(), String> {
         }
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
     }
-    Ok(())
+    Ok(level)
 }
 
-async fn run(effective: Effective) -> anyhow::Result<()> {
+fn targets(level: &str) -> Result<Targets, String> {
+    let wanted: Targets =
+        level.parse().map_err(|error| format!("log.level {level:?} makes no sense: {error}"))?;
+    // The library says at its own pace what the keeper says once.
+    let quiet = wanted.default_level().unwrap_or(LevelFilter::OFF) <= LevelFilter::INFO;
+    Ok(if quiet { wanted.with_target("zookeeper_client", LevelFilter::ERROR) } else { wanted })
+}
+
+async fn run(effective: Effective, level: Level) -> anyhow::Result<()> {
+    let mut in_force = InForce::of(&effective);
     let config = effective.config;
     let clock = Clock::system();
     let member = Member::new(Arc::new(config.profile), config.policy);
@@ -114,6 +126,7 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
         None => http::Gate::Header,
     };
     let mut signals = Signals::new()?;
+    let mut hangup = signal(SignalKind::hangup())?;
 
     let door = open(&config.listen).await?;
     let prober = match config.probe_listen {
@@ -130,7 +143,8 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
     let settings = config.settings;
     let names = http::Names { election: config.election, prefix: settings.prefix.clone() };
     let (close, closed) = oneshot::channel::<()>();
-    let http::Routers { api, probes } = http::routers(front, clock, names, gate);
+    let limits = http::Limits::for_application();
+    let http::Routers { api, probes } = http::routers(front.clone(), clock, names, gate, &limits);
     if let Some(prober) = prober {
         info!("probes answered on {}", prober.local_addr()?);
         // It ends with the process: who probes a member that leaves is told so to the end.
@@ -142,7 +156,6 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
         ));
     }
     let closing = async { drop(closed.await) };
-    let limits = http::Limits::for_application();
     let server = match door {
         Door::Tcp(listener) => {
             info!("listening on {}", listener.local_addr()?);
@@ -154,6 +167,8 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
         }
     };
 
+    tokio::spawn(systemd::tell(front.clone(), clock));
+
     // A thread of its own: no reader, however slow or many, can slow the election.
     let (stop, stopping) = oneshot::channel();
     let (gone, left) = oneshot::channel::<bool>();
@@ -163,12 +178,26 @@ async fn run(effective: Effective) -> anyhow::Result<()> {
         let left = runtime.block_on(zk::run(member, settings, clock, back, stopping));
         let _nobody_waits = gone.send(left);
     })?;
+    // From here on, this thread only serves. What it is asked for waits until the election, and
+    // whatever else is as urgent, has had its turn.
+    let _as_urgent_without = setpriority_process(None, READERS_NICE);
 
     let mut left = left;
-    tokio::select! {
-        name = signals.next() => info!("{name}: leaving"),
-        _ = &mut left => anyhow::bail!("the election died, see the log; no claim survives it"),
+    let set_level = |written: &str| {
+        let targets = targets(written)?;
+        level.reload(targets).map_err(|error| error.to_string())
+    };
+    loop {
+        tokio::select! {
+            name = signals.next() => {
+                info!("{name}: leaving");
+                break;
+            }
+            _ = hangup.recv() => in_force.reload(&front, set_level).await,
+            _ = &mut left => anyhow::bail!("the election died, see the log; no claim survives it"),
+        }
     }
+    systemd::leaving();
     tokio::select! {
         () = leave(stop, left, close, server) => {}
         name = signals.next() => {

@@ -13,6 +13,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("cli", &["config", "terminal"]),
     ("desk", &["election"]),
     ("zk", &["election", "clock", "config", "desk"]),
+    ("reload", &["election", "config", "cli", "desk"]),
+    ("systemd", &["election", "clock", "desk"]),
     // How much a member may say of itself is the configuration's rule, whoever makes it say more.
     ("http", &["election", "clock", "config", "desk"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.

@@ -30,7 +30,9 @@ fn t23_a_leader_that_was_frozen_answers_by_the_time_it_is_not_by_the_time_it_was
 fn answer(path: &str, frozen_at: Moment, clock: Clock) -> StatusCode {
     let (_driver, front) = desk::set_up(&leading_at(frozen_at), frozen_at);
     let names = http::Names { election: "/election".into(), prefix: "leader_".into() };
-    let router = http::routers(front, clock, names, http::Gate::Header).api;
+    let router =
+        http::routers(front, clock, names, http::Gate::Header, &http::Limits::for_application())
+            .api;
     let request = Request::get(path).body(Body::empty()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(router.oneshot(request)).unwrap().status()

@@ -633,6 +633,14 @@ impl Standing {
         }
     }
 
+    /// When this becomes another role by itself, if ever: at the end of a lease.
+    pub fn changes_at(&self, now: Moment) -> Option<Moment> {
+        match self.at(now) {
+            Role::Leader { left, .. } => Some(now.after(left)),
+            Role::Candidate | Role::Follower { .. } | Role::Absent => None,
+        }
+    }
+
     /// Grows by one at each change of what is told. The end of a lease is such a change, whether
     /// or not the driver has woken to see it.
     pub fn index_at(&self, now: Moment) -> u64 {

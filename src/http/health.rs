@@ -6,11 +6,7 @@ use super::standing::YesOrNo;
 use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use std::time::Duration;
 use utoipa::{IntoParams, IntoResponses};
-
-/// The driver turns every second; after this long it is stuck.
-const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// Whether the process is sound, with ZooKeeper or without: `ok`, or what failed.
 ///
@@ -18,11 +14,11 @@ const STUCK_AFTER: Duration = Duration::from_secs(30);
 #[utoipa::path(get, path = "/livez", params(Verbose), responses(Checks))]
 pub(super) async fn livez(State(sight): State<Sight>, RawQuery(query): RawQuery) -> Response {
     let verdict = sight.judge();
-    let idle = verdict.now.since(verdict.report.turned_at);
-    let turns = idle <= STUCK_AFTER;
+    let turns = verdict.report.turns(verdict.now);
     let reason = if turns {
         "the election's loop turns".into()
     } else {
+        let idle = verdict.now.since(verdict.report.turned_at);
         format!("the election's loop has not turned for {idle:?}")
     };
     told("livez", &[("loop", turns, reason)], query.as_deref())

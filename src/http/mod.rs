@@ -72,8 +72,6 @@ struct Sight {
     amending: Arc<Mutex<()>>,
 }
 
-/// As many streams and blocking queries as may be open at once.
-const WAITING_MAX: usize = 1536;
 /// What this member may have to say of itself is shorter than this.
 const BODY_MAX_BYTES: usize = 16 * 1024;
 
@@ -108,9 +106,10 @@ pub struct Routers {
     pub probes: Router,
 }
 
-pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate) -> Routers {
+/// What is served to the application within these limits, and what to those who probe.
+pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Limits) -> Routers {
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
-    let waiting = Arc::new(Semaphore::new(WAITING_MAX));
+    let waiting = Arc::new(Semaphore::new(limits.waiting()));
     let amending = Arc::default();
     let sight = Sight { desk, clock, names, started, waiting, gate, amending };
     let harmless = || {
@@ -202,7 +201,7 @@ mod tests {
     async fn one_more_than_may_wait_is_told_so_and_a_place_is_free_again_when_one_leaves() {
         let (router, _back) = api(Duration::ZERO);
         let mut streams = vec![];
-        for _ in 0..WAITING_MAX {
+        for _ in 0..Limits::for_application().waiting() {
             streams.push(ask(&router, "/events").await);
         }
         assert!(streams.iter().all(|stream| stream.status() == StatusCode::OK));
@@ -232,6 +231,7 @@ mod tests {
         let turned_at = clock.now().0.checked_sub(ago).expect("up for a minute");
         let (back, front) = desk::set_up(&member, Moment(turned_at));
         let names = Names { election: "/election".into(), prefix: "leader_".into() };
-        (routers(front, clock, names, Gate::Header).api, back)
+        let limits = Limits::for_application();
+        (routers(front, clock, names, Gate::Header, &limits).api, back)
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct BadRequest(#[expect(dead_code, reason = "it is the schema")] B
 #[response(status = 503, content_type = "application/problem+json")]
 pub(super) struct Unavailable(#[expect(dead_code, reason = "it is the schema")] Body);
 
+const CROWDED: &str = "too-many-wait";
+
 impl Problem {
     fn new(
         status: StatusCode,
@@ -52,6 +54,11 @@ impl Problem {
         detail: impl Into<String>,
     ) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, title, detail)
+    }
+
+    /// Whoever hears this is shown out, or those who are turned away would fill the house.
+    pub(super) fn crowded(detail: &str) -> Self {
+        Self::unavailable(CROWDED, "too many wait", detail)
     }
 
     pub(super) fn conflict(
@@ -108,6 +115,9 @@ impl IntoResponse for Problem {
         headers.insert(header::CONTENT_TYPE, json);
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if kind == CROWDED {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

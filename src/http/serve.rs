@@ -47,6 +47,16 @@ impl Limits {
     }
 }
 
+/// As many streams and blocking queries as may be open at once, at most.
+const WAITING_MAX: usize = 1536;
+
+impl Limits {
+    /// How many may wait for news: of four places one is left for those who do not wait.
+    pub(super) fn waiting(&self) -> usize {
+        (self.connections * 3 / 4).min(WAITING_MAX)
+    }
+}
+
 /// A longer head is answered 431.
 const HEAD_MAX: usize = 16 * 1024;
 /// The kernel keeps at most about twice as much for a visitor who does not read, and not the
@@ -140,8 +150,10 @@ mod tests {
     use axum::routing::get;
     use std::convert::Infallible;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Instant;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpSocket;
     use tokio::sync::oneshot;
 
     const TO_TAKE: Duration = Duration::from_secs(1);
@@ -150,13 +162,17 @@ mod tests {
 
     #[tokio::test]
     async fn who_takes_little_is_told_on_and_who_takes_nothing_is_let_go() {
-        let (told, mut end) = oneshot::channel::<()>();
-        let told = Arc::new(Mutex::new(Some(told)));
+        let piece = "more ".repeat(1000);
+        let pieces = Arc::<AtomicUsize>::default();
+        let (until_dropped, mut dropped) = oneshot::channel::<()>();
+        let until_dropped = Arc::new(Mutex::new(Some(until_dropped)));
+        let (made, size) = (pieces.clone(), piece.len());
         let endless = async move || {
-            let told = told.lock().expect("nobody panics while holding it").take();
+            let held = until_dropped.lock().expect("nobody panics while holding it").take();
             Body::from_stream(futures_util::stream::repeat_with(move || {
-                let _until_dropped = &told;
-                Ok::<_, Infallible>("more ".repeat(1000))
+                let _held = &held;
+                made.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Infallible>(piece.clone())
             }))
         };
         let door = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -164,7 +180,9 @@ mod tests {
         let limits = Limits { connections: 1, to_ask: LIMIT, to_take: TO_TAKE };
         let router = Router::new().route("/", get(endless));
         let serving = tokio::spawn(serve(door, router, limits, std::future::pending()));
-        let visitor = TcpStream::connect(address).await.expect("it listens");
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(16 * 1024).expect("a size that is allowed");
+        let visitor = socket.connect(address).await.expect("it listens");
         visitor.writable().await.expect("it is open");
         visitor.try_write(b"GET / HTTP/1.1\r\nhost: it\r\n\r\n").expect("there is room");
 
@@ -174,10 +192,14 @@ mod tests {
             // A window that was full is opened only when there is much room again.
             while matches!(visitor.try_read(&mut [0; 64 * 1024]), Ok(1..)) {}
         }
-        assert_eq!(end.try_recv(), Err(oneshot::error::TryRecvError::Empty), "it takes some");
+        let still = Err(oneshot::error::TryRecvError::Empty);
+        assert_eq!(dropped.try_recv(), still, "it takes some");
 
-        let end = tokio::time::timeout(LIMIT, end).await;
+        let taken = pieces.load(Ordering::Relaxed);
+        let end = tokio::time::timeout(LIMIT, dropped).await;
         assert!(end.expect("it is let go").is_err(), "by dropping what it was to be told");
+        let kept = (pieces.load(Ordering::Relaxed) - taken) * size;
+        assert!(kept < 8 * SEND_BUFFER, "{kept} bytes were kept for it");
         serving.abort();
     }
 

@@ -256,10 +256,7 @@ impl Sight {
                 return Some(verdict);
             }
             // The end of a lease is a change of which nobody else tells.
-            let lease_end = match &verdict.role {
-                Role::Leader { left, .. } => Some(verdict.now.after(*left)),
-                Role::Candidate | Role::Follower { .. } | Role::Absent => None,
-            };
+            let lease_end = verdict.report.standing.changes_at(verdict.now);
             tokio::select! {
                 changed = reports.changed() => changed.ok()?,
                 () = self.clock.sleep_until(lease_end) => {}
@@ -276,7 +273,9 @@ impl Sight {
     /// A place among those who wait for news.
     pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let place = self.waiting.clone().try_acquire_owned();
-        place.map_err(|_| Problem::unavailable("too-many-wait", "too many wait", "more streams and blocking queries are open than this member serves: close some, or poll"))
+        let crowded = "more streams and blocking queries are open than this member serves: close \
+                       some, or poll";
+        place.map_err(|_| Problem::crowded(crowded))
     }
 
     pub(super) fn index(&self, verdict: &Verdict) -> u64 {

@@ -11,12 +11,8 @@ pub(super) const LONGEST: usize = 1024;
 /// The data of a member's znode.
 #[derive(Serialize, Deserialize)]
 struct Note {
-    id: String,
-    address: Option<String>,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    revision: u64,
+    #[serde(flatten)]
+    profile: ProfileNote,
     leader: Option<LeaderNote>,
     #[serde(default)]
     version: Option<String>,
@@ -24,14 +20,20 @@ struct Note {
 
 #[derive(Serialize, Deserialize)]
 struct LeaderNote {
+    #[serde(flatten)]
+    profile: ProfileNote,
+    znode: String,
+    token: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ProfileNote {
     id: String,
     address: Option<String>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "is_zero")]
     revision: u64,
-    znode: String,
-    token: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -48,21 +50,12 @@ pub(super) struct Decoded {
 
 pub(super) fn encode(profile: &Profile, names: Option<&Announcement>, prefix: &str) -> Vec<u8> {
     let leader = names.map(|Announcement { leader, ticket }| LeaderNote {
-        id: leader.id.to_string(),
-        address: leader.address.clone(),
-        labels: leader.labels.clone(),
-        revision: leader.revision,
+        profile: ProfileNote::of(leader),
         znode: ticket.sequence.name(prefix),
         token: ticket.token.0,
     });
-    let note = Note {
-        id: profile.id.to_string(),
-        address: profile.address.clone(),
-        labels: profile.labels.clone(),
-        revision: profile.revision,
-        leader,
-        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-    };
+    let version = Some(env!("CARGO_PKG_VERSION").to_owned());
+    let note = Note { profile: ProfileNote::of(profile), leader, version };
     serde_json::to_vec(&note).expect("a note has nothing that JSON lacks")
 }
 
@@ -71,23 +64,26 @@ pub(super) fn decode(data: &[u8], prefix: &str) -> Option<Decoded> {
     if data.len() > LONGEST {
         return None;
     }
-    let note: Note = serde_json::from_slice(data).ok()?;
-    let profile = Profile {
-        id: MemberId::new(&note.id)?,
-        address: note.address,
-        labels: note.labels,
-        revision: note.revision,
-    };
-    let names = note.leader.and_then(|leader| {
-        let sequence = Sequence::of_name(&leader.znode, prefix)?;
-        let id = MemberId::new(&leader.id)?;
-        let LeaderNote { address, labels, revision, .. } = leader;
-        Some(Announcement {
-            leader: Arc::new(Profile { id, address, labels, revision }),
-            ticket: Ticket { sequence, token: FencingToken(leader.token) },
-        })
+    let Note { profile, leader, version } = serde_json::from_slice(data).ok()?;
+    let names = leader.and_then(|LeaderNote { profile, znode, token }| {
+        let ticket =
+            Ticket { sequence: Sequence::of_name(&znode, prefix)?, token: FencingToken(token) };
+        Some(Announcement { leader: Arc::new(profile.read()?), ticket })
     });
-    Some(Decoded { profile, names, version: note.version })
+    Some(Decoded { profile: profile.read()?, names, version })
+}
+
+impl ProfileNote {
+    fn of(profile: &Profile) -> Self {
+        let Profile { id, address, labels, revision } = profile.clone();
+        Self { id: id.to_string(), address, labels, revision }
+    }
+
+    /// `None` if nobody can be so called.
+    fn read(self) -> Option<Profile> {
+        let Self { id, address, labels, revision } = self;
+        Some(Profile { id: MemberId::new(&id)?, address, labels, revision })
+    }
 }
 
 #[cfg(test)]
@@ -112,6 +108,8 @@ mod tests {
         let decoded = decode(&data, "leader_").unwrap();
         assert_eq!(decoded.profile, profile("b"));
         assert_eq!(decoded.names, Some(names));
+        let moved = Profile { revision: 2, ..profile("b") };
+        assert_eq!(decode(&encode(&moved, None, "leader_"), "leader_").unwrap().profile, moved);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::{
     flock::{Named, agreed, agreed_after, in_line},
-    member::{Setup, agent},
+    member::{SHORT_SESSION, Setup, agent},
     program::Program,
     servers::{Servers, free_ports},
     wait::eventually,
@@ -163,7 +163,9 @@ fn follow(prepare: impl FnOnce(&Path) -> Vec<String>) {
     let home = TempDir::with_prefix("bellwether-client-").expect("a temporary directory");
     let command = prepare(home.path());
     let servers = Servers::standalone();
-    let mut members = in_line(&Setup::of(&servers).short_sessions(), IDS);
+    // Three programs and their sidecars start at once here, which takes time of everybody's session.
+    let setup = Setup::of(&servers).sessions(2 * SHORT_SESSION);
+    let mut members = in_line(&setup, IDS);
     let mut programs = members.each_ref().map(|member| {
         let url = format!("http://127.0.0.1:{}", member.port());
         Program::start(&member.id, command.iter().map(|word| &**word), &[("BELLWETHER", &url)])

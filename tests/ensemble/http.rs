@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
     fs,
-    io::Write,
+    io::{Read, Write},
     net::TcpStream,
     thread,
     time::{Duration, Instant},
@@ -440,6 +440,30 @@ fn t22_readers_that_stall_or_vanish_slow_nobody() {
         let more = files().saturating_sub(before);
         if more <= 4 { Ok(()) } else { Err(more.to_string()) }
     });
+}
+
+/// Of 64 files a third are for visitors, and of these a quarter for those who do not wait.
+#[test]
+fn however_many_wait_for_news_whoever_asks_is_answered() {
+    let servers = Servers::standalone();
+    let [member] = in_line(&Setup::of(&servers).run_by(&["prlimit", "--nofile=64"]), ["a"]);
+    let open = |_| {
+        let mut stream = TcpStream::connect(("127.0.0.1", member.port())).unwrap();
+        stream.write_all(b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        stream
+    };
+    let streams: Vec<TcpStream> = (0..40).map(open).collect();
+
+    let mut told = streams.iter().map(|mut stream| {
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).expect("each is answered");
+        status
+    });
+
+    assert_eq!(told.by_ref().filter(|status| status.ends_with(b"200")).count(), 15);
+    for _ in 0..20 {
+        assert_eq!(member.get("/is-leader").status, 200);
+    }
 }
 
 #[track_caller]

@@ -81,7 +81,11 @@ impl Setup {
     }
 
     pub(crate) fn short_sessions(self) -> Self {
-        Self { session_timeout: SHORT_SESSION, ..self }
+        self.sessions(SHORT_SESSION)
+    }
+
+    pub(crate) fn sessions(self, session_timeout: Duration) -> Self {
+        Self { session_timeout, ..self }
     }
 
     pub(crate) fn listen(self, address: &str) -> Self {

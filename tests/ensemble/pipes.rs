@@ -120,12 +120,7 @@ fn a_session_that_is_only_greeted_comes_to_its_end() {
 
 #[test]
 fn t04_a_znode_whose_session_expired_before_its_owner_heard_of_it_is_not_adopted() {
-    let mut servers = Servers::standalone();
-    let observer = Observer::of(&servers);
-    observer.make_path("/election");
-    let proxy = Proxy::before(servers.first());
-    proxy.set(Mode::LosesTheReplyToTheCreate);
-    let member = Setup::at(proxy.address()).short_sessions().start("a");
+    let (_servers, observer, proxy, member) = draws(Mode::LosesTheReplyToTheCreate, SHORT_SESSION);
     let lost = eventually("the znode is there, its owner cut off", || only_znode(&observer));
     eventually("the znode is gone", || match observer.znode("/election") {
         Some(parent) if parent.stat.cversion == 2 => Ok(()),
@@ -142,12 +137,8 @@ fn t04_a_znode_whose_session_expired_before_its_owner_heard_of_it_is_not_adopted
 /// A server that comes back lets all sessions live for their whole timeout, however long it was away.
 #[test]
 fn t04_a_session_given_up_but_still_alive_is_ended_before_the_next_one_draws_a_ticket() {
-    let mut servers = Servers::standalone();
-    let observer = Observer::of(&servers);
-    observer.make_path("/election");
-    let proxy = Proxy::before(servers.first());
-    proxy.set(Mode::LosesTheReplyToTheCreate);
-    let member = Setup::at(proxy.address()).short_sessions().start("a");
+    let (mut servers, observer, proxy, member) =
+        draws(Mode::LosesTheReplyToTheCreate, SHORT_SESSION);
     eventually("the znode is there, its owner cut off", || only_znode(&observer));
     servers.first().kill();
     eventually("the member gives its session up", || match member.status() {
@@ -166,12 +157,7 @@ fn t04_a_session_given_up_but_still_alive_is_ended_before_the_next_one_draws_a_t
 
 #[test]
 fn t05_a_znode_whose_owner_did_not_hear_of_it_is_found_by_the_same_session() {
-    let mut servers = Servers::standalone();
-    let observer = Observer::of(&servers);
-    observer.make_path("/election");
-    let proxy = Proxy::before(servers.first());
-    proxy.set(Mode::LosesTheReplyToTheCreate);
-    let member = Setup::at(proxy.address()).start("a");
+    let (_servers, observer, proxy, member) = draws(Mode::LosesTheReplyToTheCreate, LONG_SESSION);
     let lost = eventually("the znode is there, its owner cut off", || match proxy.mode() {
         Mode::Closed => only_znode(&observer),
         other => Err(format!("{other:?}")),
@@ -186,12 +172,7 @@ fn t05_a_znode_whose_owner_did_not_hear_of_it_is_found_by_the_same_session() {
 
 #[test]
 fn a_create_that_was_lost_with_its_connection_comes_in_no_later_session() {
-    let mut servers = Servers::standalone();
-    let observer = Observer::of(&servers);
-    observer.make_path("/election");
-    let proxy = Proxy::before(servers.first());
-    proxy.set(Mode::LosesTheCreate);
-    let member = Setup::at(proxy.address()).short_sessions().start("a");
+    let (_servers, observer, proxy, member) = draws(Mode::LosesTheCreate, SHORT_SESSION);
     eventually("the create is lost, and the session given up", || {
         let status = member.status();
         let over = proxy.mode() == Mode::Closed && status["session"]["id"].is_null();
@@ -260,6 +241,17 @@ fn claimed_for_no_longer_than_its_lease(sampler: &Sampler, member: &Member, lost
     let last = stints.iter().rfind(|stint| stint.who == member.id).expect("it led");
     let claimed = last.until.saturating_duration_since(lost);
     assert!(claimed <= LEASE, "it claimed to lead for {claimed:?}");
+}
+
+/// A member that draws its first ticket behind a proxy of this mode.
+fn draws(mode: Mode, session: Duration) -> (Servers, Observer, Proxy, Member) {
+    let mut servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    observer.make_path("/election");
+    let proxy = Proxy::before(servers.first());
+    proxy.set(mode);
+    let member = Setup::at(proxy.address()).sessions(session).start("a");
+    (servers, observer, proxy, member)
 }
 
 /// Waits until the member leads by the only znode there is, which belongs to its session.

@@ -68,6 +68,10 @@ impl Program {
         self.process.ended().is_none()
     }
 
+    pub(crate) fn signal(&self, name: &str) {
+        self.process.signal(name);
+    }
+
     /// Waits until it ends by itself.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.process.wait().0

@@ -233,7 +233,8 @@ fn save(directory: &Path, report: &str, stage: &mut Stage) {
     eprintln!("the logs are in {}", directory.display());
 }
 
-fn parameter<T: FromStr>(name: &str) -> Option<T> {
+/// What the script that runs a long test says about it.
+pub(crate) fn parameter<T: FromStr>(name: &str) -> Option<T> {
     let given = env::var(name).ok()?;
     Some(given.parse().unwrap_or_else(|_| panic!("{name}: {given:?} makes no sense")))
 }
