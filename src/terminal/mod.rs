@@ -1,9 +1,8 @@
 //! For people at a terminal and for their scripts: asks a sidecar, and prints what it answers.
 //!
-//! - [`Sidecar`]: where it is, and how to ask it.
-//! - [`told`]: what its answers say.
-//! - [`views`]: how that is shown.
-//! - [`inspect`]: the one errand that asks ZooKeeper and no sidecar.
+//! - `sidecar`: where it is, and how to ask it.
+//! - `told`: what its answers say; `views`: how that is shown.
+//! - `inspect`: the one errand that asks ZooKeeper and no sidecar.
 
 mod inspect;
 mod probe;

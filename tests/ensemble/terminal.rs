@@ -500,8 +500,8 @@ fn read(path: &Path) -> String {
 }
 
 fn directory_with(text: &str) -> tempfile::TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("file"), text).unwrap();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    fs::write(directory.path().join("file"), text).expect("the file is written");
     directory
 }
 
