@@ -16,7 +16,7 @@ use tracing_subscriber::filter::LevelFilter;
 /// Stands in line for leadership in ZooKeeper and tells your application, over HTTP, who leads.
 ///
 /// Run it beside each replica. Each member creates an ephemeral sequential znode; the lowest
-/// number leads. Ask it with `curl localhost:4040/leader`.
+/// number leads. Ask it with `bellwether leader`, or over HTTP with `curl localhost:4040/leader`.
 #[derive(Parser)]
 #[command(version, about, disable_help_subcommand = true)]
 struct Cli {

@@ -174,7 +174,7 @@ impl<'a> Place<'a> {
             token: znode.token.0,
             created: humantime::format_rfc3339_millis(znode.created_at).to_string(),
             age_ms: age.as_millis().try_into().unwrap_or(u64::MAX),
-            id: says.map(|says| says.id().as_str()),
+            id: profile.map(|profile| profile.id.as_str()),
             address: profile.and_then(|profile| profile.address.as_deref()),
             labels: profile
                 .into_iter()

@@ -3,7 +3,7 @@
 use super::connection::{Wire, connect, is_verdict};
 use super::wire;
 use crate::config::Settings;
-use crate::election::{Announcement, FencingToken, MemberId, Profile, Sequence, SessionId};
+use crate::election::{Announcement, FencingToken, Profile, Sequence, SessionId};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
@@ -107,11 +107,5 @@ fn znode(name: String, stat: &Stat, sequence: Option<Sequence>, says: Option<Say
         created_at: SystemTime::UNIX_EPOCH + since_epoch,
         sequence,
         says,
-    }
-}
-
-impl Says {
-    pub fn id(&self) -> &MemberId {
-        &self.profile.id
     }
 }
