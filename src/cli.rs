@@ -1,6 +1,10 @@
 //! The commands and their arguments, and where each value came from.
 
+mod asking;
+mod papers;
+
 use crate::config::{self, Config, File, Written};
+use crate::terminal::Errand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -12,9 +16,9 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 /// Stands in line for leadership in ZooKeeper and tells your application, over HTTP, who leads.
 ///
 /// Run it beside each replica. Each member creates an ephemeral sequential znode; the lowest
-/// number leads. Ask it with `curl localhost:4040/leader`.
+/// number leads. Ask it with `bellwether leader`, or over HTTP with `curl localhost:4040/leader`.
 #[derive(Parser)]
-#[command(version, about, disable_help_subcommand = true, flatten_help = true)]
+#[command(version, about, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Subcommands,
@@ -30,7 +34,28 @@ enum Subcommands {
     ///
     /// Exits 0 if `run` would accept it, else 2.
     CheckConfig(Options),
+    #[command(flatten)]
+    Asking(asking::Asking),
+    #[command(flatten)]
+    Papers(papers::Papers),
 }
+
+/// How the help orders the commands. One that is named nowhere stands with the first.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Beside your application", &["run", "check-config"]),
+    ("Ask the sidecar", &["leader", "status", "members", "history", "watch", "wait", "probe"]),
+    ("Tell the sidecar", &["resign", "pause", "resume", "drain"]),
+    ("Look into ZooKeeper", &["inspect"]),
+    ("For packagers", &["completions", "man"]),
+];
+
+/// Of every command that asks or tells.
+const EXIT_CODES: &str = "\
+Exit codes of whoever asks or tells:
+  0  yes, or done
+  1  no: nobody leads, it is not so, it is refused, or not done in time
+  2  wrong usage or configuration
+  3  nobody answers, or nothing that makes sense";
 
 /// A flag beats the environment, which beats the file, which beats the default.
 #[derive(Args)]
@@ -86,6 +111,10 @@ struct Options {
 pub enum Command {
     Run(Effective),
     CheckConfig(Effective),
+    /// Ask somebody, and print the answer.
+    Terminal(Errand),
+    /// Print this.
+    Say(Vec<u8>),
 }
 
 /// The configuration that results from all that was written.
@@ -117,33 +146,61 @@ pub enum Origin {
 /// One sentence that says what is wrong with the configuration. Wrong usage of the command line
 /// itself ends the process with exit code 2, `--help` and `--version` with 0.
 pub fn read() -> Result<Command, String> {
-    let matches = Cli::command().get_matches();
+    let matches = command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let (_, given) = matches.subcommand().expect("clap demands a command");
     match cli.command {
         Subcommands::Run(options) => effective(options, given).map(Command::Run),
         Subcommands::CheckConfig(options) => effective(options, given).map(Command::CheckConfig),
+        Subcommands::Asking(asking) => asking::errand(asking, given).map(Command::Terminal),
+        Subcommands::Papers(papers) => papers::written(papers, command()).map(Command::Say),
     }
 }
 
-fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> {
-    // A variable that is set to nothing is not set.
-    let config = options.config.filter(|path| !path.as_os_str().is_empty());
-    let file = match &config {
-        Some(path) => {
-            let name = path.display();
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| format!("--config: cannot read {name}: {error}"))?;
-            toml::from_str(&text).map_err(|error| {
-                let start = error.span().map_or(0, |span| span.start);
-                let line =
-                    text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count();
-                format!("{name}, line {}: {}", line + 1, error.message().replace('\n', " "))
-            })?
+/// With its commands in groups, and the exit codes where they hold.
+fn command() -> clap::Command {
+    let mut command = Cli::command();
+    let styles = command.get_styles().clone();
+    let (header, literal) = (*styles.get_header(), *styles.get_literal());
+    let mut help = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
+    for (n, (heading, names)) in GROUPS.iter().enumerate() {
+        help += &format!("\n{header}{heading}:{header:#}\n");
+        for each in command.get_subcommands() {
+            let name = each.get_name();
+            let is_here = |(_, names): &(&str, &[&str])| names.contains(&name);
+            if names.contains(&name) || n == 0 && !GROUPS.iter().any(is_here) {
+                let about = each.get_about().map(ToString::to_string).unwrap_or_default();
+                help += &format!("  {literal}{name:<14}{literal:#}{about}\n");
+            }
         }
-        None => File::default(),
+    }
+    help += &format!("\n{header}Options:{header:#}\n{{options}}{{after-help}}");
+    for name in GROUPS[1..4].iter().flat_map(|(_, names)| *names) {
+        command = command.mut_subcommand(name, |asks| asks.after_help(EXIT_CODES));
+    }
+    command.help_template(help).after_help(EXIT_CODES)
+}
+
+/// What the file says, if one is named, and where it is.
+fn in_file(config: Option<PathBuf>) -> Result<(PathBuf, File), String> {
+    // A variable that is set to nothing is not set.
+    let Some(path) = config.filter(|path| !path.as_os_str().is_empty()) else {
+        return Ok((PathBuf::new(), File::default()));
     };
-    let mut layers = Layers { given, file: config.unwrap_or_default(), origins: vec![] };
+    let name = path.display();
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| format!("--config: cannot read {name}: {error}"))?;
+    let file = toml::from_str(&text).map_err(|error| {
+        let start = error.span().map_or(0, |span| span.start);
+        let line = text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count();
+        format!("{name}, line {}: {}", line + 1, error.message().replace('\n', " "))
+    })?;
+    Ok((path, file))
+}
+
+fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> {
+    let (place, file) = in_file(options.config)?;
+    let mut layers = Layers { given, file: place, origins: vec![] };
     let servers = layers.pick(
         ("zookeeper.servers", "zookeeper", "BELLWETHER_ZOOKEEPER"),
         options.zookeeper,

@@ -155,20 +155,7 @@ impl Config {
     /// # Errors
     /// One sentence that names the key, what is wrong with it, and how to mend it.
     pub fn new(written: &Written) -> Result<Self, String> {
-        let (hosts, chroot) = servers(&written.servers)?;
-        znode_path("election.path", &written.path)?;
-        if written.path == "/" {
-            return Err("election.path is \"/\", which holds all of ZooKeeper: give the election \
-                        a path of its own, such as \"/election\""
-                .into());
-        }
-        if !is_prefix(&written.prefix) {
-            return Err(format!(
-                "election.prefix {:?} cannot begin a znode's name: use visible characters \
-                 without \"/\", such as \"leader_\"",
-                written.prefix
-            ));
-        }
+        let (hosts, root) = place(&written.servers, &written.path, &written.prefix)?;
         let session_timeout = span("zookeeper.session_timeout", &written.session_timeout)?;
         let tick_time = span("zookeeper.tick_time", &written.tick_time)?;
         let heartbeat = match &written.heartbeat {
@@ -225,12 +212,46 @@ impl Config {
         }
         let token_file = Some(PathBuf::from(&written.token_file));
         let token_file = token_file.filter(|path| !path.as_os_str().is_empty());
-        let root = format!("{chroot}{}", written.path);
         let zookeeper = Zookeeper { hosts, session_timeout };
         let settings = Settings { zookeeper, root, prefix: written.prefix.clone() };
         let election = written.path.clone();
         Ok(Self { settings, election, profile, policy, listen, probe_listen, token_file })
     }
+}
+
+impl Settings {
+    /// For who only looks at an election.
+    ///
+    /// # Errors
+    /// One sentence that names the key, what is wrong with it, and how to mend it.
+    pub fn new(
+        servers: &str,
+        path: &str,
+        prefix: &str,
+        session_timeout: Duration,
+    ) -> Result<Self, String> {
+        let (hosts, root) = place(servers, path, prefix)?;
+        let zookeeper = Zookeeper { hosts, session_timeout };
+        Ok(Self { zookeeper, root, prefix: prefix.to_owned() })
+    }
+}
+
+/// The servers, and the full path of the election there.
+fn place(written: &str, path: &str, prefix: &str) -> Result<(String, String), String> {
+    let (hosts, chroot) = servers(written)?;
+    znode_path("election.path", path)?;
+    if path == "/" {
+        return Err("election.path is \"/\", which holds all of ZooKeeper: give the election a \
+                    path of its own, such as \"/election\""
+            .into());
+    }
+    if !is_prefix(prefix) {
+        return Err(format!(
+            "election.prefix {prefix:?} cannot begin a znode's name: use visible characters \
+             without \"/\", such as \"leader_\""
+        ));
+    }
+    Ok((hosts, format!("{chroot}{path}")))
 }
 
 /// Splits a connect string into its servers and its chroot.
@@ -279,7 +300,11 @@ fn servers(written: &str) -> Result<(String, &str), String> {
     Ok((with_ports.join(","), chroot))
 }
 
-fn listen(written: &str) -> Result<Listen, String> {
+/// Parses where an API is served.
+///
+/// # Errors
+/// One sentence that says what is wrong with it.
+pub fn listen(written: &str) -> Result<Listen, String> {
     let Some(path) = written.strip_prefix("unix:") else {
         let example = "127.0.0.1:4040, or unix:/run/bellwether.sock";
         return address_of("http.listen", written, example).map(Listen::Tcp);
@@ -336,7 +361,11 @@ fn is_prefix(prefix: &str) -> bool {
         && !prefix.chars().any(|c| is_refused(c) || c.is_whitespace())
 }
 
-fn span(key: &str, written: &str) -> Result<Duration, String> {
+/// Parses a length of time.
+///
+/// # Errors
+/// One sentence that names the key, what is wrong with it, and how to mend it.
+pub fn span(key: &str, written: &str) -> Result<Duration, String> {
     match humantime::parse_duration(written) {
         Ok(span) if (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span) => {
             Ok(span)

@@ -9,6 +9,7 @@
 //! - [`desk`]: what passes between those who do and those who tell.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
+//! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints.
 //! - [`reload`]: reads what the operator wrote again, while the member runs.
 //! - [`clock`]: the one place that knows what time it is.
 //!
@@ -23,4 +24,5 @@ pub mod election;
 pub mod http;
 pub mod reload;
 pub mod systemd;
+pub mod terminal;
 pub mod zk;

@@ -6,7 +6,7 @@ use bellwether::clock::Clock;
 use bellwether::config::Listen;
 use bellwether::election::Member;
 use bellwether::reload::InForce;
-use bellwether::{desk, http, systemd, zk};
+use bellwether::{desk, http, systemd, terminal, zk};
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write};
@@ -44,6 +44,11 @@ fn main() -> ExitCode {
             let _nobody_reads = write!(std::io::stdout(), "{effective}");
             return ExitCode::SUCCESS;
         }
+        Command::Say(text) => {
+            let _nobody_reads = std::io::stdout().write_all(&text);
+            return ExitCode::SUCCESS;
+        }
+        Command::Terminal(errand) => return run_errand(errand),
     };
     let level = match start_log(&effective) {
         Ok(level) => level,
@@ -58,6 +63,19 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(1, &format!("{error:#}")),
+    }
+}
+
+fn run_errand(errand: terminal::Errand) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime can be built");
+    let done = runtime.block_on(terminal::run(errand, Clock::system()));
+    // A name that is still looked up keeps nobody.
+    runtime.shutdown_background();
+    match done.map_err(terminal::Trouble::told) {
+        Err((code, Some(why))) => fail(code, &why),
+        Err((code, None)) => ExitCode::from(code),
+        Ok(()) => ExitCode::SUCCESS,
     }
 }
 

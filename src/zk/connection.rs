@@ -185,6 +185,15 @@ async fn resolve(hosts: &str, patience: Duration) -> Result<String, Failure> {
     Ok(addresses.join(","))
 }
 
+impl Failure {
+    pub(super) fn told(self) -> String {
+        match self {
+            Self::Expired => "the session has expired".into(),
+            Self::Unreachable(why) => why,
+        }
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {

@@ -7,11 +7,15 @@
 //!   session;
 //! - writes to our own znode are done in the order in which they were wanted;
 //! - no event of an earlier session is heard in a later one.
+//!
+//! [`survey()`] is for who only wants to look: it joins nothing and writes nothing.
 
 mod connection;
 mod driver;
 mod keeper;
 mod session;
+mod survey;
 mod wire;
 
 pub use driver::run;
+pub use survey::{Says, Znode, survey};

@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::config::Settings;
 use crate::desk::{Entry, Link};
 use crate::election::{
-    Action, Announcement, Event, FencingToken, Moment, Profile, Sequence, Ticket,
+    Action, Announcement, Event, FencingToken, Moment, Profile, Sequence, SessionId, Ticket,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -517,7 +517,7 @@ impl Election {
 
     /// A znode that belongs to no session outlives every member and would be waited for in vain.
     fn is_impostor(&self, sequence: Sequence, stat: &Stat) -> bool {
-        let impostor = matches!(stat.ephemeral_owner, 0 | i64::MIN);
+        let impostor = owner(stat).is_none();
         if impostor && self.impostors().insert(sequence) {
             let path = self.path(sequence);
             warn!("{path} is not ephemeral, so no member stands there; passed over. Delete it");
@@ -595,6 +595,14 @@ fn drawn(stat: &Stat, sequence: i64) -> Option<Ticket> {
         warn!("the sequence counter nears its end: re-create the election's path in time");
     }
     Some(Ticket { sequence, token: FencingToken(stat.czxid.cast_unsigned()) })
+}
+
+/// The session that a znode goes with; `None` if it belongs to none and outlives every member.
+pub(super) fn owner(stat: &Stat) -> Option<SessionId> {
+    match stat.ephemeral_owner {
+        0 | i64::MIN => None,
+        owner => Some(SessionId(owner)),
+    }
 }
 
 fn is_ours(stat: &Stat, ticket: Ticket, wire: &Wire) -> bool {

@@ -24,6 +24,7 @@ mod races;
 mod service;
 mod soak;
 mod strangers;
+mod terminal;
 
 // What they are made of.
 mod browser;

@@ -44,6 +44,16 @@ impl Program {
         self.said.lock().expect("nobody panics while holding it").clone()
     }
 
+    /// Waits until there is such a line on its standard error.
+    #[track_caller]
+    pub(crate) fn complains(&self, is_it: impl Fn(&str) -> bool) {
+        eventually(&format!("{} complains", self.name), || {
+            let complained = self.complained.lock().expect("nobody panics while holding it");
+            let found = complained.iter().any(|line| is_it(line));
+            if found { Ok(()) } else { Err(format!("{complained:?}")) }
+        });
+    }
+
     /// Waits until it has said such a line, from the given line on; returns the number of the next.
     #[track_caller]
     pub(crate) fn says(&self, from: usize, is_it: impl Fn(&str) -> bool) -> usize {

@@ -1,0 +1,258 @@
+//! The commands that ask: their arguments, and the errand that each of them is.
+
+use super::{Layers, in_file};
+use crate::config::{self, File, Settings};
+use crate::terminal::{Errand, Form, Probe, Question, Sidecar, Token, Whom};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{ArgMatches, Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+#[derive(Subcommand)]
+pub(super) enum Asking {
+    /// Print who leads.
+    ///
+    /// For how long its lease holds is told only by the leader's own sidecar.
+    Leader(View),
+    /// Print where this member stands: role, place, lease, session.
+    Status(View),
+    /// Print the line in order, and whom each member names as the leader.
+    Members(View),
+    /// Print who led when, as far as this member has heard.
+    History(View),
+    /// Print a line at each change, until told to stop.
+    ///
+    /// When the stream of events is lost it says so on stderr and tries again; what was missed is
+    /// told as far as the sidecar remembers it. It ends with an error only if the sidecar cannot
+    /// be reached in the first place.
+    Watch(View),
+    /// Wait until somebody leads, or this member does.
+    ///
+    /// It waits as well for a sidecar that is not there yet, or is restarted.
+    Wait(Waiting),
+    /// Answer yes or no with the exit code, for probes in an image without a shell.
+    ///
+    /// Prints nothing if it is a yes, else why on stderr.
+    Probe(Probing),
+    /// Have the leader go to the tail of the line.
+    Resign(Order),
+    /// Have this member leave the line until told to resume.
+    Pause(Order),
+    /// Have this member stand in the line again.
+    Resume(Order),
+    /// Have this member hand over and leave the line, for a preStop hook; the same as pause.
+    Drain(Order),
+    /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
+    ///
+    /// Prints the line, whom each member names, and what does not belong there. Exits 0 if the head
+    /// of the line is named by all, 1 if not. A lease cannot be seen from outside.
+    Inspect(Inspecting),
+}
+
+#[derive(Args)]
+pub(super) struct Address {
+    /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: where BELLWETHER_LISTEN says, else http://127.0.0.1:4040]
+    #[arg(long, env = "BELLWETHER_URL", value_name = "URL")]
+    url: Option<String>,
+}
+
+#[derive(Args)]
+pub(super) struct View {
+    #[command(flatten)]
+    address: Address,
+    #[command(flatten)]
+    form: Json,
+}
+
+#[derive(Args)]
+pub(super) struct Json {
+    /// Print JSON, as the sidecar answers it
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+pub(super) struct Order {
+    #[command(flatten)]
+    address: Address,
+    /// A file with the token that the sidecar wants to see, if it does [default: none]
+    #[arg(long, env = "BELLWETHER_TOKEN_FILE", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    form: Json,
+}
+
+#[derive(Args)]
+pub(super) struct Waiting {
+    #[command(flatten)]
+    address: Address,
+    /// Until any leader is known; this is the default
+    #[arg(long, conflicts_with = "itself")]
+    leader: bool,
+    /// Until this member leads
+    #[arg(long = "self")]
+    itself: bool,
+    /// For how long at most: 500ms, 10s, 2m [default: for ever]
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<String>,
+    #[command(flatten)]
+    form: Json,
+}
+
+#[derive(Args)]
+pub(super) struct Probing {
+    /// What to ask
+    probe: ProbeName,
+    #[command(flatten)]
+    address: Address,
+    /// Say why also if it is a yes
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ProbeName {
+    /// Does this member lead at this very moment?
+    IsLeader,
+    /// Does it stand in the line and know a leader?
+    Ready,
+    /// Is its process sound, with ZooKeeper or without?
+    Live,
+}
+
+/// A flag beats the environment, which beats the file, which beats the default.
+#[derive(Args)]
+pub(super) struct Inspecting {
+    /// A TOML file such as `run` reads [file: none]
+    #[arg(long, env = "BELLWETHER_CONFIG", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    config: Option<PathBuf>,
+    /// ZooKeeper's servers, host:port,host:port/chroot [default: 127.0.0.1:2181] [key: zookeeper.servers]
+    #[arg(long, env = "BELLWETHER_ZOOKEEPER", value_name = "SERVERS")]
+    zookeeper: Option<String>,
+    /// The group's path in ZooKeeper [default: /election] [key: election.path]
+    #[arg(long, env = "BELLWETHER_ELECTION", value_name = "PATH")]
+    election: Option<String>,
+    /// The start of the members' znodes' names [default: leader_] [key: election.prefix]
+    #[arg(long, env = "BELLWETHER_PREFIX", value_name = "PREFIX")]
+    prefix: Option<String>,
+    /// For how long at most to wait for ZooKeeper
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    timeout: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// # Errors
+/// One sentence that says what is wrong with the arguments, or with what they name.
+pub(super) fn errand(asking: Asking, given: &ArgMatches) -> Result<Errand, String> {
+    match asking {
+        Asking::Leader(view) => view.errand(Question::Leader),
+        Asking::Status(view) => view.errand(Question::Status),
+        Asking::Members(view) => view.errand(Question::Members),
+        Asking::History(view) => view.errand(Question::History),
+        Asking::Watch(view) => view.errand(Question::Watch),
+        Asking::Resign(order) => order.errand(Question::Resign),
+        Asking::Pause(order) => order.errand(Question::Pause),
+        Asking::Resume(order) => order.errand(Question::Resume),
+        Asking::Drain(order) => order.errand(Question::Drain),
+        Asking::Wait(waiting) => {
+            let whom = if waiting.itself { Whom::Itself } else { Whom::Anybody };
+            let at_most = waiting.timeout.map(|span| config::span("--timeout", &span));
+            let question = Question::Wait { whom, at_most: at_most.transpose()? };
+            Ok(Errand::Ask {
+                sidecar: waiting.address.sidecar()?,
+                question,
+                form: waiting.form.form(),
+            })
+        }
+        Asking::Probe(probing) => {
+            let probe = match probing.probe {
+                ProbeName::IsLeader => Probe::IsLeader,
+                ProbeName::Ready => Probe::Ready,
+                ProbeName::Live => Probe::Live,
+            };
+            let question = Question::Probe { probe, verbose: probing.verbose };
+            Ok(Errand::Ask { sidecar: probing.address.sidecar()?, question, form: Form::People })
+        }
+        Asking::Inspect(inspecting) => inspecting.errand(given),
+    }
+}
+
+impl View {
+    fn errand(self, question: Question) -> Result<Errand, String> {
+        Ok(Errand::Ask { sidecar: self.address.sidecar()?, question, form: self.form.form() })
+    }
+}
+
+impl Order {
+    fn errand(self, question: Question) -> Result<Errand, String> {
+        let file = self.token_file.filter(|file| !file.as_os_str().is_empty());
+        let token = match file {
+            None => None,
+            Some(file) => {
+                let name = file.display();
+                let text = std::fs::read_to_string(&file)
+                    .map_err(|error| format!("--token-file: cannot read {name}: {error}"))?;
+                let no_token = || {
+                    format!(
+                        "--token-file: {name} holds no token: write one line of visible ASCII \
+                         characters"
+                    )
+                };
+                Some(Token::new(&text).ok_or_else(no_token)?)
+            }
+        };
+        let sidecar = self.address.sidecar()?.shown(token);
+        Ok(Errand::Ask { sidecar, question, form: self.form.form() })
+    }
+}
+
+impl Address {
+    fn sidecar(self) -> Result<Sidecar, String> {
+        if let Some(url) = self.url.filter(|url| !url.is_empty()) {
+            return Sidecar::at(&url);
+        }
+        // A probe in the sidecar's own container shares its environment.
+        match std::env::var("BELLWETHER_LISTEN") {
+            Ok(listen) if !listen.is_empty() => {
+                Ok(Sidecar::that_listens(&config::listen(&listen)?))
+            }
+            _ => Sidecar::at("http://127.0.0.1:4040"),
+        }
+    }
+}
+
+impl Json {
+    fn form(&self) -> Form {
+        if self.json { Form::Scripts } else { Form::People }
+    }
+}
+
+impl Inspecting {
+    fn errand(self, given: &ArgMatches) -> Result<Errand, String> {
+        let (place, file): (PathBuf, File) = in_file(self.config)?;
+        let mut layers = Layers { given, file: place, origins: vec![] };
+        let servers = layers.pick(
+            ("zookeeper.servers", "zookeeper", "BELLWETHER_ZOOKEEPER"),
+            self.zookeeper,
+            file.zookeeper.servers,
+            "127.0.0.1:2181",
+        );
+        let path = layers.pick(
+            ("election.path", "election", "BELLWETHER_ELECTION"),
+            self.election,
+            file.election.path,
+            "/election",
+        );
+        let prefix = layers.pick(
+            ("election.prefix", "prefix", "BELLWETHER_PREFIX"),
+            self.prefix,
+            file.election.prefix,
+            "leader_",
+        );
+        let patience = config::span("--timeout", &self.timeout)?;
+        let settings = Settings::new(&servers, &path, &prefix, patience)?;
+        let form = Json { json: self.json }.form();
+        Ok(Errand::Inspect { settings, patience, form })
+    }
+}

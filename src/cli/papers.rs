@@ -1,0 +1,92 @@
+//! What packagers install beside the program: completions for shells, and manual pages.
+
+use clap::{Args, Command, Subcommand, ValueEnum};
+use clap_complete::{generate, shells};
+use clap_mangen::Man;
+use std::io;
+use std::path::PathBuf;
+
+#[derive(Subcommand)]
+pub(super) enum Papers {
+    /// Print the completions for a shell.
+    ///
+    /// For bash: `bellwether completions bash > /usr/share/bash-completion/completions/bellwether`.
+    Completions { shell: Shell },
+    /// Print the manual page, or write one for each command.
+    Man(Manual),
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+#[derive(Args)]
+pub(super) struct Manual {
+    /// Write bellwether.1, bellwether-run.1 and the others into this directory instead
+    #[arg(long, value_name = "DIRECTORY")]
+    to: Option<PathBuf>,
+}
+
+/// What to print.
+pub(super) fn written(papers: Papers, mut command: Command) -> Result<Vec<u8>, String> {
+    let mut text = vec![];
+    match papers {
+        Papers::Completions { shell } => {
+            let (command, name) = (&mut command, "bellwether");
+            match shell {
+                Shell::Bash => generate(shells::Bash, command, name, &mut text),
+                Shell::Zsh => generate(shells::Zsh, command, name, &mut text),
+                Shell::Fish => generate(shells::Fish, command, name, &mut text),
+            }
+        }
+        Papers::Man(Manual { to: None }) => {
+            page(command, &mut text).expect("memory takes all");
+        }
+        Papers::Man(Manual { to: Some(directory) }) => {
+            pages(command, &directory).map_err(|error| {
+                format!("--to: cannot write pages into {}: {error}", directory.display())
+            })?;
+        }
+    }
+    Ok(text)
+}
+
+fn pages(mut command: Command, directory: &std::path::Path) -> io::Result<()> {
+    // Gives each the name of its page.
+    command.build();
+    let each: Vec<_> = command.get_subcommands().cloned().collect();
+    for command in std::iter::once(command).chain(each) {
+        let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+        let mut text = vec![];
+        page(command, &mut text)?;
+        std::fs::write(directory.join(format!("{name}.1")), text)?;
+    }
+    Ok(())
+}
+
+fn page(command: Command, text: &mut Vec<u8>) -> io::Result<()> {
+    let codes = command.get_after_help().map(|codes| codes.to_string());
+    let has_version = command.get_version().is_some();
+    let has_commands = command.has_subcommands();
+    let man = Man::new(command.after_help("").after_long_help(""));
+    man.render_title(text)?;
+    man.render_name_section(text)?;
+    man.render_synopsis_section(text)?;
+    man.render_description_section(text)?;
+    man.render_options_section(text)?;
+    if has_commands {
+        man.render_subcommands_section(text)?;
+    }
+    if let Some(codes) = codes {
+        let lines: Vec<_> = codes.lines().skip(1).map(str::trim).collect();
+        text.extend(b".SH \"EXIT STATUS\"\n");
+        for line in lines {
+            let (code, meaning) = line.split_once(' ').unwrap_or((line, ""));
+            text.extend(format!(".TP\n{code}\n{}\n", meaning.trim()).bytes());
+        }
+    }
+    if has_version { man.render_version_section(text) } else { Ok(()) }
+}

@@ -1,0 +1,73 @@
+//! Yes or no as the exit code, for probes in an image without a shell.
+
+use super::sidecar::{Sidecar, TO_ANSWER};
+use super::text::visible;
+use super::told::Is;
+use super::{Trouble, print};
+use hyper::{Method, StatusCode};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    IsLeader,
+    Ready,
+    Live,
+}
+
+pub(super) async fn probe(sidecar: &Sidecar, probe: Probe, verbose: bool) -> Result<(), Trouble> {
+    let path = match probe {
+        Probe::IsLeader => "/is-leader",
+        Probe::Ready => "/readyz?verbose",
+        Probe::Live => "/livez?verbose",
+    };
+    let answer = sidecar.ask(Method::GET, path, TO_ANSWER).await?;
+    let passed = match answer.status() {
+        StatusCode::OK => true,
+        StatusCode::SERVICE_UNAVAILABLE => false,
+        other => return Err(answer.nonsense(&format!("it says {other}"))),
+    };
+    let why = match probe {
+        Probe::IsLeader => {
+            let is: Is = answer.parsed()?;
+            if is.is_leader != passed {
+                return Err(answer.nonsense("it contradicts itself"));
+            }
+            is.reason
+        }
+        Probe::Ready | Probe::Live => match checks(answer.text(), passed) {
+            Some(checks) => checks,
+            None => return Err(answer.nonsense("these are no checks")),
+        },
+    };
+    match passed {
+        true if verbose => print(&(visible(&why) + "\n")),
+        true => Ok(()),
+        false => Err(Trouble::No(visible(&why))),
+    }
+}
+
+/// Those that tell, in one line: all of them if all passed, else those that failed.
+fn checks(text: &str, passed: bool) -> Option<String> {
+    let mut lines: Vec<_> = text.lines().collect();
+    let last = lines.pop()?;
+    let sign = if passed { "[+]" } else { "[-]" };
+    let told: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix(sign)).collect();
+    let sound = last.ends_with(if passed { "check passed" } else { "check failed" });
+    (sound && !told.is_empty()).then(|| told.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_is_told_in_one_line() {
+        let text = "[+]line ok: in the line\n[-]leader failed: nobody\nreadyz check failed\n";
+        assert_eq!(checks(text, false).unwrap(), "leader failed: nobody");
+        assert_eq!(checks(text, true), None);
+        let text = "[+]line ok: in the line\n[+]leader ok: a leads\nreadyz check passed\n";
+        assert_eq!(checks(text, true).unwrap(), "line ok: in the line; leader ok: a leads");
+        for nonsense in ["", "ok", "check passed", "<html>"] {
+            assert_eq!(checks(nonsense, true), None);
+        }
+    }
+}

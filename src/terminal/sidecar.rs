@@ -1,0 +1,330 @@
+//! One sidecar, and how to ask it: HTTP over a port or a socket, with a limit to every wait.
+
+use super::Trouble;
+use super::text::visible;
+use super::told::Problem;
+use crate::config::Listen;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::http::uri::Scheme;
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+
+const TO_CONNECT: Duration = Duration::from_secs(2);
+pub(super) const TO_ANSWER: Duration = Duration::from_secs(10);
+/// An order is answered when it has been carried out, for which a sidecar itself has ten seconds.
+pub(super) const TO_OBEY: Duration = Duration::from_secs(15);
+/// A line of very many members is shorter.
+const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
+
+/// Where to ask, and what to show there.
+pub struct Sidecar {
+    place: Place,
+    token: Option<Token>,
+}
+
+enum Place {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+/// What an order has to show. It is never printed.
+pub struct Token(HeaderValue);
+
+pub(super) struct Answer {
+    asked: String,
+    status: StatusCode,
+    is_problem: bool,
+    index: Option<u64>,
+    text: String,
+}
+
+impl Sidecar {
+    /// Parses `http://HOST:PORT` or `unix:PATH`.
+    ///
+    /// # Errors
+    /// One sentence that says what is wrong with it.
+    pub fn at(url: &str) -> Result<Self, String> {
+        let wrong = || {
+            Err(format!(
+                "--url {url:?} is no sidecar's: write http://HOST:PORT, such as \
+                 http://127.0.0.1:4040, or unix:PATH, such as unix:/run/bellwether.sock"
+            ))
+        };
+        if let Some(path) = url.strip_prefix("unix:") {
+            return if path.starts_with('/') {
+                Ok(Self::new(Place::Unix(path.into())))
+            } else {
+                wrong()
+            };
+        }
+        let Ok(uri) = url.parse::<Uri>() else { return wrong() };
+        let (Some(authority), true) = (uri.authority(), uri.scheme() == Some(&Scheme::HTTP)) else {
+            return wrong();
+        };
+        let bare = uri.path() == "/" && uri.query().is_none();
+        let host = authority.host();
+        // Neither a user nor half a port.
+        let whole = match uri.port_u16() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        };
+        if !bare || host.is_empty() || authority.as_str() != whole {
+            return wrong();
+        }
+        let port = uri.port_u16().unwrap_or(80);
+        Ok(Self::new(Place::Tcp { host: host.to_owned(), port }))
+    }
+
+    /// The one that is served there, asked from the same machine.
+    pub fn that_listens(listen: &Listen) -> Self {
+        let address = match listen {
+            Listen::Tcp(address) => address,
+            Listen::Unix(path) => return Self::new(Place::Unix(path.clone())),
+        };
+        let ip = match address.ip() {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        let host = match ip {
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        };
+        Self::new(Place::Tcp { host, port: address.port() })
+    }
+
+    #[must_use]
+    pub fn shown(self, token: Option<Token>) -> Self {
+        Self { token, ..self }
+    }
+
+    fn new(place: Place) -> Self {
+        Self { place, token: None }
+    }
+
+    /// Asks, and reads the whole answer.
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        patience: Duration,
+    ) -> Result<Answer, Trouble> {
+        let asked = format!("{}{path}", self.name());
+        let read = async {
+            let response = self.send(method, path, None).await?;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, LONGEST_ANSWER).collect().await;
+            let body = body.map_err(|error| Trouble::unanswered(&asked, &error.to_string()))?;
+            let text = String::from_utf8(body.to_bytes().into());
+            let text = text.map_err(|_| Trouble::unanswered(&asked, "the answer is no text"))?;
+            let header = |name: &str| head.headers.get(name)?.to_str().ok();
+            Ok(Answer {
+                asked: asked.clone(),
+                status: head.status,
+                is_problem: header(CONTENT_TYPE.as_str()) == Some("application/problem+json"),
+                index: header("x-bellwether-index").and_then(|index| index.parse().ok()),
+                text,
+            })
+        };
+        let late = || Trouble::unanswered(&asked, &format!("no answer within {patience:?}"));
+        timeout(patience, read).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Asks, and leaves the answer's body to be read as it comes.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        last_event: Option<&str>,
+    ) -> Result<Response<Incoming>, Trouble> {
+        let cannot = |why: &str| Trouble::unanswered(&self.name(), why);
+        let connected = timeout(TO_CONNECT, self.connect()).await;
+        let stream = match connected {
+            Ok(stream) => stream.map_err(|error| cannot(&error.to_string()))?,
+            Err(_) => return Err(cannot(&format!("no connection within {TO_CONNECT:?}"))),
+        };
+        let cannot = |error: hyper::Error| cannot(&error.to_string());
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(cannot)?;
+        // It ends when the answer has been read or is dropped.
+        tokio::spawn(connection);
+        let mut request = Request::builder().method(&method).uri(path).header(HOST, self.host());
+        if method != Method::GET {
+            request = request.header("x-bellwether", "terminal");
+            if let Some(Token(token)) = &self.token {
+                request = request.header(AUTHORIZATION, token);
+            }
+        }
+        if let Some(id) = last_event {
+            request = request.header("last-event-id", id);
+        }
+        let request = request.body(Empty::<Bytes>::new()).expect("every part was checked before");
+        sender.send_request(request).await.map_err(cannot)
+    }
+
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        match &self.place {
+            Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+            Place::Tcp { host, port } => {
+                let bare = host.trim_start_matches('[').trim_end_matches(']');
+                let stream = match bare.parse::<IpAddr>() {
+                    Ok(ip) => TcpStream::connect(SocketAddr::new(ip, *port)).await?,
+                    Err(_) => TcpStream::connect((bare, *port)).await?,
+                };
+                Ok(Box::new(stream))
+            }
+        }
+    }
+
+    /// For people.
+    pub(super) fn name(&self) -> String {
+        match &self.place {
+            Place::Tcp { host, port } => format!("http://{host}:{port}"),
+            Place::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    fn host(&self) -> String {
+        match &self.place {
+            Place::Tcp { host, port } => format!("{host}:{port}"),
+            Place::Unix(_) => "localhost".into(),
+        }
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl Token {
+    /// `None` if it is not one line of visible ASCII characters.
+    pub fn new(written: &str) -> Option<Self> {
+        let token = written.trim();
+        let visible = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+        let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+        value.set_sensitive(true);
+        visible.then_some(Self(value))
+    }
+}
+
+impl Trouble {
+    fn unanswered(whom: &str, why: &str) -> Self {
+        Self::Unanswered(format!("{} gives no answer: {}", visible(whom), visible(why)))
+    }
+
+    pub(super) fn nonsense(whom: &str, why: &str) -> Self {
+        Self::Unanswered(format!(
+            "{} does not answer as a sidecar does: {}",
+            visible(whom),
+            visible(why)
+        ))
+    }
+}
+
+impl Answer {
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The index of what was told, also where nobody leads.
+    pub(super) fn index(&self) -> Option<u64> {
+        self.index
+    }
+
+    /// What it says, if it is a yes. A problem is a no, anything else makes no sense.
+    pub(super) fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, Trouble> {
+        if self.status.is_success() {
+            return self.parsed();
+        }
+        if !self.is_problem || !self.is_a_refusal() {
+            return Err(self.nonsense(&format!("it says {}", self.status)));
+        }
+        let Problem { r#type, title, detail } = self.parsed()?;
+        if !r#type.starts_with("urn:bellwether:problem:") {
+            return Err(self.nonsense(&format!("it says {title}")));
+        }
+        Err(Trouble::No(visible(&format!("{title}: {detail}"))))
+    }
+
+    /// The same of a body that is told with a no as well.
+    pub(super) fn parsed<T: serde::de::DeserializeOwned>(&self) -> Result<T, Trouble> {
+        serde_json::from_str(&self.text).map_err(|error| self.nonsense(&error.to_string()))
+    }
+
+    pub(super) fn nonsense(&self, why: &str) -> Trouble {
+        Trouble::nonsense(&self.asked, why)
+    }
+
+    /// Other errors say that there is no such thing to ask.
+    fn is_a_refusal(&self) -> bool {
+        matches!(
+            self.status,
+            StatusCode::UNAUTHORIZED
+                | StatusCode::FORBIDDEN
+                | StatusCode::CONFLICT
+                | StatusCode::SERVICE_UNAVAILABLE
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_port_or_a_socket() {
+        let name = |url| Sidecar::at(url).map(|sidecar| sidecar.name());
+        for url in ["http://127.0.0.1:4040", "http://[::1]:1", "http://app-0.app:80", "unix:/a b"] {
+            assert_eq!(name(url).unwrap(), url);
+        }
+        assert_eq!(name("http://h/").unwrap(), "http://h:80");
+        for url in [
+            "",
+            "127.0.0.1:4040",
+            "https://h:1",
+            "http://",
+            "http://h:x",
+            "http://h:",
+            "http://h:65536",
+            "http://h:1/leader",
+            "http://h:1/?a",
+            "http://me:secret@h:1",
+            "unix:",
+            "unix:run.sock",
+            "ftp://h",
+            "/leader",
+        ] {
+            assert!(name(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn who_listens_everywhere_is_asked_on_the_loopback() {
+        let name =
+            |listen: &str| Sidecar::that_listens(&Listen::Tcp(listen.parse().unwrap())).name();
+        assert_eq!(name("0.0.0.0:4040"), "http://127.0.0.1:4040");
+        assert_eq!(name("[::]:4040"), "http://[::1]:4040");
+        assert_eq!(name("10.0.0.7:1"), "http://10.0.0.7:1");
+    }
+
+    #[test]
+    fn a_token_is_one_visible_line() {
+        assert!(Token::new(" secret\n").is_some());
+        for wrong in ["", " \n", "a b", "a\nb", "ä"] {
+            assert!(Token::new(wrong).is_none(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What others wrote, made fit for a terminal: nothing of it is ever a command to one.
+
+use std::fmt::Write;
+
+/// Spells out whatever would move the cursor, change colours, turn the writing round or be unseen.
+pub(super) fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\'' => shown.push(c),
+            c => shown.extend(c.escape_debug()),
+        }
+    }
+    shown
+}
+
+/// The same JSON, without what JSON allows in a string and a terminal may obey.
+pub(super) fn harmless_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        // Below these, valid JSON has only spaces and line ends.
+        if c.is_ascii() && c != '\u{7f}' || c.escape_debug().len() == 1 {
+            shown.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(shown, "\\u{unit:04x}").expect("a string takes all");
+            }
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &str = "\u{1b}[31mred\u{7}\r\n\t\u{9b}2J\u{202e}gnp\u{7f}\u{0}";
+
+    #[test]
+    fn nothing_that_others_wrote_is_a_command() {
+        assert_eq!(
+            visible(HOSTILE),
+            "\\u{1b}[31mred\\u{7}\\r\\n\\t\\u{9b}2J\\u{202e}gnp\\u{7f}\\0"
+        );
+        assert_eq!(visible("a\\b"), "a\\\\b", "it can be told from what was spelled out");
+        assert_eq!(visible("it's \"Zürich\", 選挙"), "it's \"Zürich\", 選挙");
+    }
+
+    #[test]
+    fn json_stays_what_it_is() {
+        let value = serde_json::json!({"label": format!("{HOSTILE}ü選🐑\u{e0041}")});
+        let shown = harmless_json(&value.to_string());
+        assert!(!shown.chars().any(char::is_control), "{shown}");
+        assert!(!shown.contains('\u{202e}') && shown.contains("ü選🐑"), "{shown}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+    }
+}

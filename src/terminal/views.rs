@@ -1,0 +1,229 @@
+//! How a sidecar's answers look to people.
+
+use super::table::{Cell, pairs, table};
+use super::text::visible;
+use super::told::{Done, History, Leader, Member, Members, News, Status, Term, Told};
+use anstyle::{AnsiColor, Style};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub(super) const GOOD: Style = colour(AnsiColor::Green);
+pub(super) const ODD: Style = colour(AnsiColor::Yellow);
+pub(super) const BAD: Style = colour(AnsiColor::Red);
+pub(super) const PLAIN: Style = Style::new();
+
+const fn colour(colour: AnsiColor) -> Style {
+    Style::new().fg_color(Some(anstyle::Color::Ansi(colour)))
+}
+
+pub(super) fn leader(told: &Told) -> String {
+    let Some(leader) = &told.leader else { return "nobody leads\n".into() };
+    let mut rows = vec![
+        ("leader", Cell::new(&leader.id).style(GOOD)),
+        ("address", Cell::of(leader.address.as_deref())),
+        ("labels", Cell::new(&labels(&leader.labels))),
+        ("znode", Cell::new(&leader.znode)),
+        ("token", Cell::new(&leader.token.to_string())),
+    ];
+    rows.extend(lease(told.is_self, told.valid_for_ms));
+    pairs(rows)
+}
+
+pub(super) fn status(status: &Status) -> String {
+    let Status { id, role, election, session, .. } = status;
+    let leads = role == "leader";
+    let stands = if leads || role == "follower" { GOOD } else { ODD };
+    let mut rows = vec![
+        ("id", Cell::new(id)),
+        ("role", Cell::new(role).style(stands)),
+        ("election", Cell::new(election)),
+        ("znode", Cell::of(status.znode.as_deref())),
+        ("predecessor", Cell::of(status.predecessor.as_deref())),
+        ("leader", Cell::of(status.leader.as_ref().map(|leader| &*leader.id))),
+        ("token", Cell::new(&token(status.leader.as_ref()))),
+    ];
+    rows.extend(lease(leads, status.valid_for_ms));
+    if status.paused {
+        rows.push(("paused", Cell::new("yes, until `bellwether resume`").style(ODD)));
+    }
+    let timeout = session.timeout_ms.map(|ms| format!(", times out after {}", span(ms)));
+    let session_id = session.id.as_deref().unwrap_or("none");
+    rows.push(("session", Cell::new(&format!("{session_id}{}", timeout.unwrap_or_default()))));
+    rows.push(match session.connected {
+        true => ("connected", Cell::new("yes")),
+        false => ("connected", Cell::new("no").style(BAD)),
+    });
+    if let Some(problem) = &session.problem {
+        rows.push(("problem", Cell::new(problem).style(BAD)));
+    }
+    rows.push(("version", Cell::new(&status.version)));
+    rows.push(("up for", Cell::new(&span(status.uptime_ms / 1000 * 1000))));
+    pairs(rows)
+}
+
+pub(super) fn members(line: &Members) -> String {
+    let leader = line.members.iter().find(|member| member.is_leader);
+    let row = |member: &Member| {
+        let Member { is_leader, is_self, .. } = *member;
+        let style = if is_leader { GOOD } else { PLAIN };
+        let agrees = leader.is_some_and(|leader| member.names == leader.id);
+        [
+            Cell::of(member.id.as_deref()).style(style),
+            Cell::new(marks(is_leader, is_self)).style(style),
+            Cell::new(&member.znode),
+            Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
+            Cell::of(member.address.as_deref()),
+            Cell::of(member.version.as_deref()),
+            Cell::new(&labels(&member.labels)),
+        ]
+    };
+    let rows = line.members.iter().map(row).collect();
+    table(["ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "LABELS"], rows)
+}
+
+pub(super) fn history(history: &History) -> String {
+    let row = |term: &Term| {
+        let lasts = term.to.is_none();
+        [
+            Cell::new(&term.from),
+            Cell::new(term.to.as_deref().unwrap_or("now")),
+            Cell::new(&term.id).style(if lasts { GOOD } else { PLAIN }),
+            Cell::new(if term.is_self { "self" } else { "" }),
+            Cell::new(&term.token.to_string()),
+            Cell::of(term.ended.as_deref()),
+        ]
+    };
+    table(["FROM", "TO", "ID", "IS", "TOKEN", "ENDED"], history.terms.iter().map(row).collect())
+}
+
+/// One line for one event.
+pub(super) fn event(name: &str, news: &News) -> String {
+    let News { told, at, cause } = news;
+    let style = match name {
+        "became-leader" => GOOD,
+        "lost-leadership" | "leader-lost" => ODD,
+        _ => PLAIN,
+    };
+    let says = match &told.leader {
+        Some(leader) => sentence(leader, told.is_self),
+        None => "no leader is known".into(),
+    };
+    let cause = cause.as_ref().map(|cause| format!(": {}", visible(cause))).unwrap_or_default();
+    let (at, name) = (visible(at), visible(name));
+    format!("{at}  {style}{name:<15}{style:#}  {says}{cause}\n")
+}
+
+/// Who leads, in one sentence.
+pub(super) fn sentence(leader: &Leader, is_self: bool) -> String {
+    let at = leader.address.as_ref().map(|address| format!(" at {address}")).unwrap_or_default();
+    let own = if is_self { ", this member," } else { "" };
+    visible(&format!("{}{own} leads{at} with token {}", leader.id, leader.token))
+}
+
+pub(super) fn done(done: &Done) -> String {
+    let place = match (&done.znode, &done.predecessor) {
+        _ if done.done == "resumed" && done.znode.is_none() => "it joins the line".to_owned(),
+        (None, _) if done.done == "resigned" => "it has no new place in the line yet".to_owned(),
+        (None, _) => "it stays out of the line until `bellwether resume`".to_owned(),
+        (Some(znode), None) => format!("it is {} as {znode}", with_article(&done.role)),
+        (Some(znode), Some(predecessor)) => {
+            format!("it is {} as {znode}, behind {predecessor}", with_article(&done.role))
+        }
+    };
+    visible(&format!("this member has {}: {place}", done.done)) + "\n"
+}
+
+fn with_article(role: &str) -> String {
+    match role {
+        "leader" => "the leader".into(),
+        role => format!("a {role}"),
+    }
+}
+
+fn marks(is_leader: bool, is_self: bool) -> &'static str {
+    match (is_leader, is_self) {
+        (true, true) => "leader,self",
+        (true, false) => "leader",
+        (false, true) => "self",
+        (false, false) => "",
+    }
+}
+
+fn lease(is_self: bool, valid_for_ms: Option<u64>) -> Option<(&'static str, Cell)> {
+    // Only the leader knows its lease.
+    is_self.then(|| ("valid for", Cell::new(&valid_for_ms.map(span).unwrap_or_default())))
+}
+
+fn token(leader: Option<&Leader>) -> String {
+    leader.map(|leader| leader.token.to_string()).unwrap_or_default()
+}
+
+pub(super) fn labels(labels: &BTreeMap<String, String>) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+}
+
+fn span(ms: u64) -> String {
+    humantime::format_duration(Duration::from_millis(ms)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anstream::adapter::strip_str;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn the_leader_tells_its_lease_and_nobody_else_does() {
+        let told = |is_self, valid_for_ms: Value| {
+            shown(
+                leader,
+                &json!({
+                    "leader": {"id": "a", "address": null, "labels": {"k": "\u{1b}[5m"},
+                               "znode": "leader_0000000000", "token": 4},
+                    "is_self": is_self, "valid_for_ms": valid_for_ms, "index": 1, "new": 1,
+                }),
+            )
+        };
+        let text = "leader     a\n\
+                    address    -\n\
+                    labels     k=\\u{1b}[5m\n\
+                    znode      leader_0000000000\n\
+                    token      4\n\
+                    valid for  2s 623ms\n";
+        assert_eq!(told(true, json!(2623)), text);
+        assert!(!told(false, Value::Null).contains("valid for"));
+    }
+
+    #[test]
+    fn an_order_is_told_in_one_sentence() {
+        let told = |word: &str, role: &str, znode: Value, predecessor: Value| {
+            let body =
+                json!({"done": word, "role": role, "znode": znode, "predecessor": predecessor});
+            shown(done, &body)
+        };
+        let null = Value::Null;
+        for (told, expected) in [
+            (
+                told("resigned", "follower", json!("n_2"), json!("n_1")),
+                "resigned: it is a follower as n_2, behind n_1",
+            ),
+            (
+                told("resigned", "absent", null.clone(), null.clone()),
+                "resigned: it has no new place in the line yet",
+            ),
+            (
+                told("paused", "absent", null.clone(), null.clone()),
+                "paused: it stays out of the line until `bellwether resume`",
+            ),
+            (told("resumed", "absent", null.clone(), null.clone()), "resumed: it joins the line"),
+            (told("resumed", "leader", json!("n_1"), null), "resumed: it is the leader as n_1"),
+        ] {
+            assert_eq!(told, format!("this member has {expected}\n"));
+        }
+    }
+
+    fn shown<T: DeserializeOwned>(view: fn(&T) -> String, body: &Value) -> String {
+        strip_str(&view(&serde_json::from_value(body.clone()).unwrap())).to_string()
+    }
+}

@@ -1,0 +1,173 @@
+//! Follows the events of a sidecar, one line each, over as many streams as it takes.
+
+use super::sidecar::{Sidecar, TO_ANSWER};
+use super::told::News;
+use super::{Form, Trouble, print, print_json, remark, views};
+use crate::clock::Clock;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::{Method, StatusCode};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// A sidecar gives a sign of life every 15 s.
+const SILENCE: Duration = Duration::from_secs(45);
+const PAUSE: Duration = Duration::from_secs(1);
+/// No event is as long.
+const LONGEST_LINE: usize = 1024 * 1024;
+
+/// Ends only if nothing could be watched in the first place, or nobody reads any more.
+pub(super) async fn watch(sidecar: &Sidecar, clock: Clock, form: Form) -> Result<(), Trouble> {
+    let mut seen = None;
+    let mut stream = open(sidecar, None).await?;
+    loop {
+        let why = follow(&mut stream, &mut seen, form).await?;
+        tell_lost(sidecar, clock, &why);
+        let mut said = why;
+        stream = loop {
+            sleep(PAUSE).await;
+            match open(sidecar, seen.as_deref()).await {
+                Ok(stream) => break stream,
+                Err(trouble) => {
+                    let why = trouble.told().1.unwrap_or_default();
+                    if why != said {
+                        tell_lost(sidecar, clock, &why);
+                        said = why;
+                    }
+                }
+            }
+        };
+    }
+}
+
+fn tell_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
+    let at = humantime::format_rfc3339_millis(clock.date());
+    remark(&format!("{at}: the events of {} are lost, trying again: {why}", sidecar.name()));
+}
+
+async fn open(sidecar: &Sidecar, seen: Option<&str>) -> Result<Incoming, Trouble> {
+    let whom = format!("{}/events", sidecar.name());
+    let opened = timeout(TO_ANSWER, sidecar.send(Method::GET, "/events", seen)).await;
+    let nonsense = |why: &str| Trouble::nonsense(&whom, why);
+    let response = opened.unwrap_or_else(|_| Err(nonsense("no answer in time")))?;
+    let kind = response.headers().get(hyper::header::CONTENT_TYPE);
+    match response.status() {
+        StatusCode::OK if kind.is_some_and(|kind| kind == "text/event-stream") => {
+            Ok(response.into_body())
+        }
+        StatusCode::SERVICE_UNAVAILABLE => {
+            Err(Trouble::No(format!("{whom}: it serves no more streams at the moment")))
+        }
+        other => Err(nonsense(&format!("it says {other} and no events"))),
+    }
+}
+
+/// Returns why the stream ended.
+async fn follow(
+    stream: &mut Incoming,
+    seen: &mut Option<String>,
+    form: Form,
+) -> Result<String, Trouble> {
+    let mut reader = Reader::default();
+    loop {
+        let frame = match timeout(SILENCE, stream.frame()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(error))) => return Ok(error.to_string()),
+            Ok(None) => return Ok("the stream has ended".into()),
+            Err(_) => return Ok(format!("nothing came for {SILENCE:?}")),
+        };
+        let Some(bytes) = frame.data_ref() else { continue };
+        for Event { name, id, data } in reader.read(bytes) {
+            match (form, serde_json::from_str::<News>(&data)) {
+                (Form::Scripts, Ok(_)) => print_json(&named(&name, &data))?,
+                (Form::People, Ok(news)) => print(&views::event(&name, &news))?,
+                (Form::Scripts | Form::People, Err(error)) => {
+                    remark(&format!("an event makes no sense: {error}"));
+                }
+            }
+            *seen = id.or_else(|| seen.take());
+        }
+        if reader.line.len() > LONGEST_LINE {
+            return Ok("a line without an end came".into());
+        }
+    }
+}
+
+/// The event's data, with its name in it: a script reads lines and nothing between them.
+fn named(name: &str, data: &str) -> String {
+    let fields = data.trim_start().trim_start_matches('{');
+    format!("{{\"event\":{},{fields}", serde_json::Value::from(name))
+}
+
+/// Makes events of bytes, however they are cut.
+#[derive(Default)]
+struct Reader {
+    line: Vec<u8>,
+    event: Event,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Event {
+    name: String,
+    /// Only digits: it is sent back as it came.
+    id: Option<String>,
+    data: String,
+}
+
+impl Reader {
+    fn read(&mut self, bytes: &[u8]) -> Vec<Event> {
+        let mut events = vec![];
+        for byte in bytes {
+            if *byte != b'\n' {
+                self.line.push(*byte);
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            if line.is_empty() {
+                let event = std::mem::take(&mut self.event);
+                events.extend(Some(event).filter(|event| !event.data.is_empty()));
+                continue;
+            }
+            let line = String::from_utf8_lossy(&line);
+            match line.split_once(": ") {
+                Some(("event", name)) => self.event.name = name.to_owned(),
+                Some(("id", id)) if id.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    self.event.id = Some(id.to_owned());
+                }
+                Some(("data", data)) => self.event.data += data,
+                // A comment, or what another version says.
+                Some(_) | None => {}
+            }
+        }
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_reads_the_name_with_the_data() {
+        let line = named("state", " {\"is_self\":false}");
+        assert_eq!(line, r#"{"event":"state","is_self":false}"#);
+    }
+
+    #[test]
+    fn events_are_read_however_they_are_cut() {
+        let text = "retry: 1000\n\nevent: state\nid: 7\ndata: {\"ü\":1}\n\n: here\n\n\
+                    event: leader-lost\nid: x\ndata: {}\n\n";
+        let event = |name: &str, id: Option<&str>, data: &str| Event {
+            name: name.into(),
+            id: id.map(Into::into),
+            data: data.into(),
+        };
+        let expected = [event("state", Some("7"), "{\"ü\":1}"), event("leader-lost", None, "{}")];
+        for size in [1, 2, 3, 7, 1000] {
+            let mut reader = Reader::default();
+            let events: Vec<_> =
+                text.as_bytes().chunks(size).flat_map(|chunk| reader.read(chunk)).collect();
+            assert_eq!(events, expected, "{size}");
+        }
+    }
+}

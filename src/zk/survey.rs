@@ -1,0 +1,111 @@
+//! One look at an election from outside: nothing is joined, and nothing written.
+
+use super::connection::{Wire, connect, is_verdict};
+use super::wire;
+use crate::config::Settings;
+use crate::election::{Announcement, FencingToken, Profile, Sequence, SessionId};
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+use tokio::time::timeout;
+use zookeeper::{Error, Stat};
+
+/// For the servers to hear that our session is not needed any more.
+const TO_LEAVE: Duration = Duration::from_secs(1);
+
+/// A znode below the election's path.
+#[derive(Clone, Debug)]
+pub struct Znode {
+    pub name: String,
+    /// Whose znode it is; `None` if it belongs to no session, and so outlives every one.
+    pub session: Option<SessionId>,
+    pub token: FencingToken,
+    pub created_at: SystemTime,
+    /// `None` if its name is no member's.
+    pub sequence: Option<Sequence>,
+    /// `None` if its data is no member's.
+    pub says: Option<Says>,
+}
+
+/// What a member says of itself and of the leader.
+#[derive(Clone, Debug)]
+pub struct Says {
+    pub profile: Profile,
+    pub names: Option<Announcement>,
+    pub version: Option<String>,
+}
+
+/// Reads all there is below the election's path, the members first and in order. `None` if there is
+/// no such path.
+///
+/// # Errors
+/// Why ZooKeeper does not answer.
+pub async fn survey(settings: &Settings) -> Result<Option<Vec<Znode>>, String> {
+    let connection = connect(&settings.zookeeper, None).await.map_err(|failure| failure.told())?;
+    let read = read(&connection.wire, settings).await;
+    // The last client is dropped: the library closes the session, and tells.
+    drop(connection.wire);
+    let _left_to_expire = timeout(TO_LEAVE, connection.ended).await;
+    read.map_err(|error| error.to_string())
+}
+
+type Asked = Pin<Box<dyn Future<Output = Result<(Vec<u8>, Stat), Error>> + Send>>;
+
+async fn read(wire: &Wire, settings: &Settings) -> Result<Option<Vec<Znode>>, Error> {
+    let Settings { root, prefix, .. } = settings;
+    // What is read behind it is as new as what the servers' leader knew.
+    match wire.ask(wire.client.sync(root)).await {
+        Err(error) if !is_verdict(&error) => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let names = match wire.ask(wire.client.list_children(root)).await {
+        Err(Error::NoNode) => return Ok(None),
+        names => names?,
+    };
+    // All at once: each request leaves with the call.
+    let asked: Vec<(String, Option<Sequence>, Asked)> = names
+        .into_iter()
+        .map(|name| {
+            let path = format!("{root}/{name}");
+            let sequence = Sequence::of_name(&name, prefix);
+            let asked: Asked = match sequence {
+                Some(_) => Box::pin(wire.client.get_data(&path)),
+                // A stranger may have much to say, and nobody wants to hear it.
+                None => {
+                    let stat = wire.client.check_stat(&path);
+                    Box::pin(async { Ok((vec![], stat.await?.ok_or(Error::NoNode)?)) })
+                }
+            };
+            (name, sequence, asked)
+        })
+        .collect();
+    let mut znodes = vec![];
+    for (name, sequence, read) in asked {
+        let read = wire.ask(read).await;
+        let (data, stat) = match read {
+            // It has gone in the meantime.
+            Err(Error::NoNode) => continue,
+            read => read?,
+        };
+        let says = wire::decode(&data, prefix);
+        let says =
+            says.map(|wire::Decoded { profile, names, version }| Says { profile, names, version });
+        znodes.push(znode(name, &stat, sequence, says));
+    }
+    znodes.sort_by(|a, b| {
+        let place = |znode: &Znode| (znode.sequence.is_none(), znode.sequence);
+        place(a).cmp(&place(b)).then_with(|| a.name.cmp(&b.name))
+    });
+    Ok(Some(znodes))
+}
+
+fn znode(name: String, stat: &Stat, sequence: Option<Sequence>, says: Option<Says>) -> Znode {
+    let since_epoch = Duration::from_millis(stat.ctime.try_into().unwrap_or(0));
+    Znode {
+        name,
+        session: super::session::owner(stat),
+        token: FencingToken(stat.czxid.cast_unsigned()),
+        created_at: SystemTime::UNIX_EPOCH + since_epoch,
+        sequence,
+        says,
+    }
+}

@@ -1,0 +1,523 @@
+//! The commands for people and scripts, as they are typed.
+
+use crate::{
+    flock::{agreed, agreed_after, in_line, settled},
+    member::{Member, Setup},
+    observer::Observer,
+    program::Program,
+    servers::{Servers, free_ports},
+    wait::eventually,
+};
+use serde_json::{Value, json};
+use std::{
+    env, fs,
+    io::{Read, Write},
+    net::TcpListener,
+    path::Path,
+    process::Command,
+    thread,
+};
+use zookeeper::CreateMode;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bellwether");
+/// Red, a bell, a C1 control that clears the screen, and writing that runs backwards.
+const HOSTILE: &str = "\u{1b}[31mred\u{7}\u{9b}2J\u{202e}";
+const YES: i32 = 0;
+const NO: i32 = 1;
+const WRONG: i32 = 2;
+const NOBODY: i32 = 3;
+
+/// How a command ended, and what it said.
+#[derive(Debug)]
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+#[test]
+fn each_question_is_answered_for_people_and_for_scripts() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers).option("--address", "10.0.0.7:1");
+    let [first] = in_line(&setup.clone().option("--label", &format!("zone={HOSTILE}")), ["a"]);
+    let [second] = in_line(&setup, ["b"]);
+    let leader = agreed([&first, &second]);
+    let token = leader.token.to_string();
+
+    let told = yes(&ask(&first, &["leader"]));
+    for row in [["leader", "a"], ["address", "10.0.0.7:1"], ["token", &token]] {
+        assert!(told.lines().any(|line| line.split_whitespace().eq(row)), "{row:?} in {told}");
+    }
+    assert!(told.contains("valid for") && told.contains(r"zone=\u{1b}[31mred\u{7}"), "{told}");
+    assert!(!yes(&ask(&second, &["leader"])).contains("valid for"), "only the leader knows");
+
+    let told = yes(&ask(&second, &["status"]));
+    for row in [["id", "b"], ["role", "follower"], ["leader", "a"], ["connected", "yes"]] {
+        assert!(told.lines().any(|line| line.split_whitespace().eq(row)), "{row:?} in {told}");
+    }
+    let told = eventually("the word has come down the line", || {
+        let told = yes(&ask(&second, &["members"]));
+        let row = |n: usize| told.lines().nth(n).map(|line| columns(line, 4)).unwrap_or_default();
+        let expected = ["a leader leader_0000000000 a", "b self leader_0000000001 a"];
+        if [row(1), row(2)] == expected { Ok(told) } else { Err(told) }
+    });
+    assert_eq!(columns(&told, 4), "ID IS ZNODE NAMES");
+    let told = yes(&ask(&second, &["history"]));
+    let term: Vec<&str> = told.lines().nth(1).expect("a term").split_whitespace().collect();
+    assert_eq!(&term[1..], ["now", "a", "-", &token, "-"], "{told}");
+
+    for question in ["leader", "status", "members", "history"] {
+        let told = yes(&ask(&first, &[question, "--json"]));
+        let body: Value = serde_json::from_str(&told).expect("it is JSON");
+        assert_eq!(keys(&body), keys(&first.get(&format!("/{question}")).json()));
+        assert_eq!(told.lines().count(), 1);
+    }
+    let told = yes(&ask(&second, &["leader", "--json"]));
+    let body: Value = serde_json::from_str(&told).expect("it is JSON");
+    assert_eq!(body["leader"]["labels"]["zone"], HOSTILE, "the same, otherwise spelled");
+}
+
+#[test]
+fn a_no_is_not_the_same_as_no_answer() {
+    // No ZooKeeper is there, so nobody leads.
+    let member = Setup::at("127.0.0.1:1".to_owned()).start("a");
+    let said = no(&ask(&member, &["leader"]));
+    assert!(said.contains("no leader is known"), "{said}");
+    let said = ask(&member, &["leader", "--json"]);
+    let body: Value = serde_json::from_str(&said.out).expect("it is JSON");
+    assert_eq!((said.code, &body["status"]), (NO, &json!(503)));
+    no(&ask(&member, &["members"]));
+    no(&ask(&member, &["probe", "ready"]));
+    no(&ask(&member, &["probe", "is-leader"]));
+    let said = no(&ask(&member, &["wait", "--timeout", "2s"]));
+    assert!(said.contains("not within 2s: no leader is known"), "{said}");
+    yes(&ask(&member, &["probe", "live"]));
+    assert!(yes(&ask(&member, &["status"])).contains("problem"));
+
+    let closed = format!("http://127.0.0.1:{}", free_ports::<1>()[0]);
+    let stranger = stranger();
+    for question in [
+        &["leader"][..],
+        &["status"],
+        &["members"],
+        &["history"],
+        &["watch"],
+        &["resign"],
+        &["probe", "is-leader"],
+        &["probe", "ready"],
+        &["probe", "live"],
+    ] {
+        for url in [&*closed, &stranger, "unix:/does/not/exist"] {
+            let said = run(&[question, &["--url", url]].concat(), &[]);
+            assert_eq!((said.code, said.err.lines().count()), (NOBODY, 1), "{question:?} {said:?}");
+            assert_eq!(said.out, "");
+        }
+    }
+    let said = no(&run(&["wait", "--timeout", "2s", "--url", &closed], &[]));
+    assert!(said.contains("waiting") && said.contains("not within 2s"), "{said}");
+
+    for wrong in [
+        &["leader", "--url", "https://127.0.0.1:1"][..],
+        &["leader", "--nonsense"],
+        &["wait", "--timeout", "soon"],
+        &["wait", "--leader", "--self"],
+        &["probe", "nonsense"],
+        &["pause", "--token-file", "/does/not/exist"],
+        &["inspect", "--zookeeper", "a:b"],
+        &["inspect", "--election", "x"],
+    ] {
+        let said = run(wrong, &[]);
+        assert_eq!(said.code, WRONG, "{wrong:?}: {said:?}");
+    }
+}
+
+#[test]
+fn probes_say_nothing_but_why_not() {
+    let servers = Servers::standalone();
+    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    agreed([&first, &second]);
+    for probe in ["is-leader", "ready", "live"] {
+        assert_eq!(yes(&ask(&first, &["probe", probe])), "");
+        assert_eq!(yes(&ask(&first, &["probe", probe, "-v"])).lines().count(), 1, "{probe}");
+    }
+    let said = ask(&second, &["probe", "is-leader"]);
+    assert_eq!((said.code, &*said.out, &*said.err), (NO, "", "bellwether: a leads\n"));
+}
+
+/// A probe that runs in the sidecar's container knows its environment.
+#[test]
+fn a_sidecar_is_found_at_its_socket_and_by_its_own_environment() {
+    let servers = Servers::standalone();
+    let directory = tempfile::tempdir().unwrap();
+    let socket = format!("unix:{}", directory.path().join("bellwether.sock").display());
+    let _member = Setup::of(&servers).listen(&socket).start("a");
+    let waited = run(&["wait", "--self", "--url", &socket], &[]);
+    assert_eq!(waited.code, YES, "{waited:?}");
+    assert!(yes(&run(&["leader", "--url", &socket], &[])).contains("valid for"));
+    yes(&run(&["probe", "is-leader"], &[("BELLWETHER_URL", &socket)]));
+    yes(&run(&["probe", "is-leader"], &[("BELLWETHER_LISTEN", &socket)]));
+    let elsewhere = ("BELLWETHER_LISTEN", "127.0.0.1:1");
+    let said = run(&["probe", "live"], &[elsewhere]);
+    assert!(said.code == NOBODY && said.err.contains("127.0.0.1:1"), "{said:?}");
+    yes(&run(&["probe", "live"], &[elsewhere, ("BELLWETHER_URL", &socket)]));
+}
+
+#[test]
+fn orders_are_told_in_a_sentence() {
+    let servers = Servers::standalone();
+    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let before = agreed([&first, &second]);
+
+    let said = no(&ask(&second, &["resign"]));
+    assert!(said.contains("only a leader can resign"), "{said}");
+    let said = yes(&ask(&first, &["resign"]));
+    let place = "it is a follower as leader_0000000002, behind leader_0000000001";
+    assert_eq!(said, format!("this member has resigned: {place}\n"));
+    let after = agreed_after(&before, [&first, &second]);
+    let said = yes(&ask(&first, &["pause"]));
+    assert!(said.contains("paused: it stays out of the line"), "{said}");
+    assert!(yes(&ask(&first, &["status"])).contains("bellwether resume"));
+    assert!(yes(&ask(&first, &["resume"])).contains("has resumed: it "));
+    agreed([&first, &second]);
+    let said: Value = serde_json::from_str(&yes(&ask(&second, &["drain", "--json"]))).unwrap();
+    assert_eq!((&said["done"], &said["role"]), (&json!("drained"), &json!("absent")));
+    assert_eq!(agreed_after(&after, [&first]).id, "a");
+}
+
+#[test]
+fn a_token_is_shown_to_the_sidecar_and_to_nobody_else() {
+    let servers = Servers::standalone();
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (right, wrong) = (file("right", "a-secret\n"), file("wrong", "wrong-secret"));
+    let [member] = in_line(&Setup::of(&servers).option("--token-file", &right), ["a"]);
+
+    for arguments in [&["pause"][..], &["pause", "--token-file", &wrong]] {
+        let said = ask(&member, arguments);
+        assert!(said.err.contains("token"), "{said:?}");
+        assert!(no(&said).find("secret").is_none(), "{said:?}");
+    }
+    assert_eq!(member.status()["paused"], false);
+    yes(&ask(&member, &["pause", "--token-file", &right]));
+    assert_eq!(member.status()["paused"], true);
+    let url = url(&member);
+    yes(&run(&["resume"], &[("BELLWETHER_TOKEN_FILE", &right), ("BELLWETHER_URL", &url)]));
+}
+
+#[test]
+fn who_waits_hears_of_a_hand_over_and_outlives_the_sidecar() {
+    let servers = Servers::standalone();
+    let [port] = free_ports::<1>();
+    let (listen, url) = (format!("127.0.0.1:{port}"), format!("http://127.0.0.1:{port}"));
+    let waits = |name, whom| Program::start(name, [PROGRAM, "wait", whom, "--url", &url], &[]);
+    let [first] = in_line(&Setup::of(&servers), ["a"]);
+
+    // Nobody is there yet.
+    let mut anybody = waits("who waits for anybody", "--leader");
+    let itself = waits("who waits for this member", "--self");
+    for waiting in [&anybody, &itself] {
+        waiting.complains(|line| line.ends_with("waiting"));
+    }
+    let setup = Setup::of(&servers).short_sessions().listen(&listen);
+    let mut second = setup.start("b");
+    assert!(anybody.wait().success());
+    anybody.says(0, |line| line.starts_with("a leads with token "));
+    agreed([&first, &second]);
+
+    // It goes and comes back.
+    second.kill();
+    let second = setup.start("b");
+    agreed([&first, &second]);
+    let mut itself = itself;
+    assert!(itself.runs());
+    let said = no(&ask(&second, &["wait", "--self", "--timeout", "2s"]));
+    assert!(said.contains("not within 2s: a leads"), "{said}");
+
+    // Two of b's may stand in the line: that of its former life as well.
+    eventually("b leads", || {
+        first.post("/resign");
+        let is = second.get("/is-leader");
+        if is.status == 200 { Ok(()) } else { Err(is.body) }
+    });
+    assert!(itself.wait().success());
+    itself.says(0, |line| line.starts_with("b, this member, leads with token "));
+}
+
+#[test]
+fn who_watches_sees_each_change_and_outlives_the_sidecar() {
+    let servers = Servers::standalone();
+    let [port] = free_ports::<1>();
+    let setup = Setup::of(&servers).short_sessions().listen(&format!("127.0.0.1:{port}"));
+    let [first] = in_line(&Setup::of(&servers), ["a"]);
+    let [mut second] = in_line(&setup, ["b"]);
+    agreed([&first, &second]);
+    let url = url(&second);
+    let people = Program::start("who watches", [PROGRAM, "watch", "--url", &url], &[]);
+    let scripts = [PROGRAM, "watch", "--json", "--url", &url];
+    let scripts = Program::start("what watches", scripts, &[]);
+
+    let event = |name: &'static str, leader: &'static str| {
+        move |line: &str| {
+            let mut words = line.split_whitespace();
+            let at = words.next().is_some_and(|at| at.ends_with('Z') && at.contains('T'));
+            at && words.next() == Some(name) && words.next() == Some(leader)
+        }
+    };
+    let data = |name: &'static str, leader: &'static str| {
+        move |line: &str| {
+            let data: Value = serde_json::from_str(line).expect("each line is JSON");
+            data["event"] == name && data["leader"]["id"] == leader
+        }
+    };
+    let seen = people.says(0, event("state", "a"));
+    let read = scripts.says(0, data("state", "a"));
+    assert_eq!(first.post("/resign").status, 202);
+    let seen = people.says(seen, event("became-leader", "b,"));
+    let read = scripts.says(read, data("became-leader", "b"));
+
+    second.kill();
+    for watching in [&people, &scripts] {
+        watching.complains(|line| line.contains("the events of http") && line.contains("are lost"));
+    }
+    let second = setup.start("b");
+    // The first it knows may be that nobody leads.
+    people.says(seen, |line| event("state", "a")(line) || event("leader-changed", "a")(line));
+    scripts.says(read, |line| data("state", "a")(line) || data("leader-changed", "a")(line));
+    drop(second);
+}
+
+#[test]
+fn an_election_is_inspected_without_joining_it() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let zookeeper = servers.connect_string();
+    let inspect =
+        |more: &[&str]| run(&[&["inspect", "--zookeeper", &zookeeper][..], more].concat(), &[]);
+    let report = |more: &[&str]| -> (i32, Value) {
+        let said = inspect(&[&["--json"][..], more].concat());
+        let report = serde_json::from_str(&said.out);
+        (said.code, report.unwrap_or_else(|error| panic!("{error}: {said:?}")))
+    };
+    let said = inspect(&[]);
+    assert!(no(&said).contains("there is no such path"), "{said:?}");
+    assert!(observer.znode("/election").is_none(), "nothing was created");
+
+    let setup = Setup::of(&servers).option("--label", &format!("zone={HOSTILE}"));
+    let [first, second] = in_line(&setup, ["a", "b"]);
+    let (leader, line) = settled([&first, &second], &observer);
+    let children = || observer.znode("/election").expect("it stands").stat.cversion;
+    let before = children();
+    let (code, told) = report(&[]);
+    assert_eq!((code, &told["healthy"], &told["head"]), (YES, &json!(true), &json!("a")));
+    assert_eq!(told["verdict"], "a leads, named by all 2");
+    for (place, znode) in told["line"].as_array().expect("a line").iter().zip(&line) {
+        assert_eq!(place["znode"], znode.name);
+        assert_eq!(place["token"], znode.token());
+        assert_eq!(place["session"], format!("{:#x}", znode.stat.ephemeral_owner));
+        assert_eq!(place["names"], json!({"id": "a", "token": leader.token, "is": "head"}));
+        assert_eq!(place["labels"]["zone"], HOSTILE);
+        assert_eq!(place["version"], env!("CARGO_PKG_VERSION"));
+    }
+    assert_eq!(told["line"].as_array().map(Vec::len), Some(2));
+    let shown = yes(&inspect(&[]));
+    assert!(shown.contains(r"zone=\u{1b}[31mred") && shown.contains("a leads"), "{shown}");
+
+    // They are shown, and take nothing from anybody.
+    observer.create("/election/foo\u{202e}", b"{}", CreateMode::Persistent);
+    observer.create("/election/leader_0000000009", b"", CreateMode::Persistent);
+    let (code, told) = report(&[]);
+    assert_eq!((code, &told["strangers"]), (YES, &json!(["foo\u{202e}"])));
+    assert_eq!(told["impostors"], json!(["leader_0000000009"]));
+    let shown = yes(&inspect(&[]));
+    assert!(shown.contains(r"foo\u{202e}") && shown.contains("delete it"), "{shown}");
+
+    // These stand in the line, and have not heard or heard long ago.
+    let stale = r#"{"id":"old","leader":{"id":"x","znode":"leader_0000000000","token":1}}"#;
+    let sequential = CreateMode::EphemeralSequential;
+    observer.create("/election/leader_", stale.as_bytes(), sequential);
+    let behind =
+        json!({"id": "c", "leader": {"id": "b", "znode": line[1].name, "token": line[1].token()}});
+    observer.create("/election/leader_", behind.to_string().as_bytes(), sequential);
+    observer.create("/election/leader_", b"silence", sequential);
+    let (code, told) = report(&[]);
+    assert_eq!((code, &told["verdict"]), (NO, &json!("a leads, named by 2 of 5")));
+    assert_eq!(told["line"][2]["names"], json!({"id": "x", "token": 1, "is": "gone"}));
+    assert_eq!(told["line"][3]["names"]["is"], "behind");
+    assert_eq!((&told["line"][4]["id"], &told["line"][4]["names"]), (&Value::Null, &Value::Null));
+    let shown = inspect(&[]).out;
+    for words in ["x (gone)", "b (not the head)", "(a stranger)", "nobody"] {
+        assert!(shown.contains(words), "{words} in {shown}");
+    }
+    assert_eq!(children(), before + 5, "but for those that were put there, nothing has changed");
+
+    // The same names as for `run`.
+    let said = run(
+        &["inspect", "--zookeeper", &format!("{zookeeper}/election"), "--json"],
+        &[("BELLWETHER_ELECTION", "/nowhere")],
+    );
+    let told: Value = serde_json::from_str(&said.out).expect("a report");
+    assert_eq!((said.code, &told["path"]), (NO, &json!("/election/nowhere")));
+    let file = directory_with("[election]\nprefix = \"foo\"\n");
+    let (code, told) = report(&["--config", file.path().join("file").to_str().unwrap()]);
+    assert_eq!((code, &told["verdict"]), (NO, &json!("nobody stands in the line")));
+}
+
+#[test]
+fn without_zookeeper_nothing_can_be_inspected() {
+    let mut servers = Servers::standalone();
+    let zookeeper = servers.connect_string();
+    let inspect = || run(&["inspect", "--zookeeper", &zookeeper, "--timeout", "2s"], &[]);
+    servers.first().pause();
+    let frozen = inspect();
+    servers.first().resume();
+    servers.first().kill();
+    for said in [frozen, inspect()] {
+        assert_eq!((said.code, &*said.out), (NOBODY, ""), "{said:?}");
+        assert!(said.err.contains(&zookeeper), "{said:?}");
+        assert_eq!(said.err.lines().count(), 1, "{said:?}");
+    }
+}
+
+/// Shells and `man` themselves are not at hand everywhere: what they read is at least complete.
+#[test]
+fn completions_and_manual_pages_know_every_command() {
+    let commands = [
+        "run",
+        "check-config",
+        "leader",
+        "status",
+        "members",
+        "history",
+        "watch",
+        "wait",
+        "probe",
+        "resign",
+        "pause",
+        "resume",
+        "drain",
+        "inspect",
+        "completions",
+        "man",
+    ];
+    let help = yes(&run(&["--help"], &[]));
+    for shell in ["bash", "zsh", "fish"] {
+        let script = yes(&run(&["completions", shell], &[]));
+        for command in commands {
+            assert!(script.contains(command), "{command} for {shell}");
+        }
+    }
+    let page = yes(&run(&["man"], &[]));
+    assert!(page.contains(".SH \"EXIT STATUS\""), "{page}");
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(yes(&run(&["man", "--to", directory.path().to_str().unwrap()], &[])), "");
+    assert_eq!(read(&directory.path().join("bellwether.1")), page);
+    for command in commands {
+        let page = read(&directory.path().join(format!("bellwether-{command}.1")));
+        assert!(page.contains(".SH NAME"), "{page}");
+        let rows = help.lines().filter(|line| line.split_whitespace().next() == Some(command));
+        assert_eq!(rows.count(), 1, "{command} in {help}");
+    }
+    let script = yes(&run(&["completions", "bash"], &[]));
+    let syntax = Command::new("bash").args(["-n", "-c", &script]).status().expect("a shell");
+    assert!(syntax.success());
+}
+
+#[test]
+fn colours_are_for_terminals() {
+    let servers = Servers::standalone();
+    let [member] = in_line(&Setup::of(&servers), ["a"]);
+    let url = url(&member);
+    assert!(!yes(&ask(&member, &["members"])).contains('\u{1b}'), "this is a pipe");
+    // `script` runs it on a terminal of its own.
+    let on_a_terminal = |environment: &[(&str, &str)]| {
+        let mut command = Command::new("script");
+        let line = format!("{PROGRAM} members --url {url}");
+        command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR");
+        let output = command.envs(environment.iter().copied()).output();
+        String::from_utf8(output.expect("bsdutils (script) is installed").stdout).unwrap()
+    };
+    assert!(on_a_terminal(&[]).contains("\u{1b}[32ma\u{1b}[0m"), "{:?}", on_a_terminal(&[]));
+    assert!(!on_a_terminal(&[("NO_COLOR", "1")]).contains('\u{1b}'));
+}
+
+/// Asks this member.
+fn ask(member: &Member, arguments: &[&str]) -> Said {
+    run(&[arguments, &["--url", &url(member)]].concat(), &[])
+}
+
+fn url(member: &Member) -> String {
+    format!("http://127.0.0.1:{}", member.port())
+}
+
+fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Said {
+    let mut command = Command::new(PROGRAM);
+    for (name, _) in env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"BELLWETHER_") {
+            command.env_remove(name);
+        }
+    }
+    let output = command.args(arguments).envs(environment.iter().copied()).output();
+    let output = output.expect("the program runs");
+    let text = |bytes| String::from_utf8(bytes).expect("it prints text");
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    for said in [&out, &err] {
+        let odd = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!said.contains(odd) && !said.contains("panicked"), "{arguments:?}: {said:?}");
+    }
+    Said { code: output.status.code().expect("it exits by itself"), out, err }
+}
+
+/// What it said.
+#[track_caller]
+fn yes(said: &Said) -> String {
+    assert_eq!((said.code, &*said.err), (YES, ""), "{said:?}");
+    said.out.clone()
+}
+
+/// Why not.
+#[track_caller]
+fn no(said: &Said) -> String {
+    assert_eq!(said.code, NO, "{said:?}");
+    assert!(said.err.starts_with("bellwether: "), "{said:?}");
+    said.err.clone()
+}
+
+/// The first so many columns of a table's first line.
+fn columns(table: &str, count: usize) -> String {
+    let line = table.lines().next().unwrap_or_default();
+    line.split_whitespace().take(count).collect::<Vec<_>>().join(" ")
+}
+
+fn keys(value: &Value) -> Vec<&String> {
+    value.as_object().expect("an object").keys().collect()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn directory_with(text: &str) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    fs::write(directory.path().join("file"), text).expect("the file is written");
+    directory
+}
+
+/// Some other server, which answers everything with a page.
+fn stranger() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("a bound address"));
+    thread::spawn(move || {
+        for mut visitor in listener.incoming().map_while(Result::ok) {
+            let page = "<html>\u{1b}]0;mine\u{7}</html>";
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close";
+            let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{page}", page.len());
+            // Who does not read it is not answered.
+            let _ = visitor.read(&mut [0; 4096]).and_then(|_| visitor.write_all(answer.as_bytes()));
+        }
+    });
+    url
+}
