@@ -27,6 +27,8 @@ use tracing_subscriber::{Registry, reload};
 
 /// Leaving the line may take this long; the rest of the two seconds is for the HTTP server.
 const TO_LEAVE: Duration = Duration::from_millis(1500);
+/// Whatever signal comes next. A server that answers needs less.
+const TO_HAND_OVER: Duration = Duration::from_millis(250);
 const TO_FINISH_ANSWERS: Duration = Duration::from_millis(200);
 
 /// Of a core that is wanted by others too, the readers' thread gets a third of an equal share.
@@ -207,8 +209,18 @@ async fn run(effective: Effective, level: Level) -> anyhow::Result<()> {
         }
     }
     systemd::leaving().await;
-    // A second signal changes nothing: whoever starts us may pass one on that we got ourselves.
-    leave(stop, left, close, server).await;
+    // Whoever starts us may pass on a signal that we got ourselves, so a second one is heeded only
+    // when there was a moment to hand over.
+    let second = async {
+        tokio::time::sleep(TO_HAND_OVER).await;
+        signals.next().await
+    };
+    tokio::select! {
+        () = leave(stop, left, close, server) => {}
+        name = second => {
+            warn!("{name} again: gone at once, what is left in ZooKeeper expires by itself");
+        }
+    }
     if let (Listen::Unix(path), Some(ours)) = (&config.listen, socket)
         && file_at(path) == Some(ours)
     {
