@@ -9,6 +9,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -30,19 +31,63 @@ enum Subcommands {
     ///
     /// Exits 0 after a signal, 2 if the configuration is wrong, 1 if the address cannot be bound.
     Run(Options),
+    /// Run a command only while this member leads.
+    ///
+    /// The same as `run`; and when this member leads, it starts the command, with BELLWETHER_TOKEN,
+    /// BELLWETHER_ID and BELLWETHER_ELECTION in its environment. When leadership is going to be lost
+    /// or given up, the command's process group gets SIGTERM, and SIGKILL before anybody else can
+    /// lead. SIGTERM and SIGINT end the command first, then this member leaves; other signals are
+    /// passed on.
+    ///
+    /// Exits with the command's exit code, 128+n if signal n ended it, 127 if it is not found, 126 if
+    /// it cannot be run, 125 if something else fails; 0 after a signal while it did not run; 2 if the
+    /// configuration is wrong, 1 if the address cannot be bound.
+    Exec(ExecOptions),
     /// Print the effective configuration and where each value came from, or what is wrong.
     ///
     /// Exits 0 if `run` would accept it, else 2.
     CheckConfig(Options),
+    /// Between `exec` and its command.
+    #[command(hide = true)]
+    ExecGuard { command: Vec<OsString> },
+    /// Between the guard and the command.
+    #[command(hide = true)]
+    ExecCommand { guard: i32, files: String, command: Vec<OsString> },
     #[command(flatten)]
     Asking(asking::Asking),
     #[command(flatten)]
     Papers(papers::Papers),
 }
 
+#[derive(Args)]
+struct ExecOptions {
+    #[command(flatten)]
+    options: Options,
+    /// From SIGTERM to SIGKILL, when the command has to end [default: 2s] [key: exec.kill_after]
+    #[arg(long, env = "BELLWETHER_KILL_AFTER", value_name = "DURATION")]
+    kill_after: Option<String>,
+    /// What to do when the command has ended: leave (hand over, and exit with its code), stay (lead on
+    /// without it) or restart [default: leave] [key: exec.on_exit]
+    #[arg(long, env = "BELLWETHER_ON_EXIT", value_name = "WHAT")]
+    on_exit: Option<String>,
+    /// Leave when the command has ended with exit code 0, whatever --on-exit says
+    #[arg(long)]
+    once: bool,
+    /// The command and its arguments, behind --
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// What is only for a command.
+#[derive(Default)]
+struct Exec {
+    kill_after: Option<String>,
+    on_exit: Option<String>,
+}
+
 /// How the help orders the commands. One that is named nowhere stands with the first.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Beside your application", &["run", "check-config"]),
+    ("Beside your application", &["run", "exec", "check-config"]),
     ("Ask the sidecar", &["leader", "status", "members", "history", "watch", "wait", "probe"]),
     ("Tell the sidecar", &["resign", "pause", "resume", "drain"]),
     ("Look into ZooKeeper", &["inspect"]),
@@ -110,11 +155,26 @@ struct Options {
 /// What to do.
 pub enum Command {
     Run(Effective),
+    Exec {
+        effective: Effective,
+        once: bool,
+        command: Vec<OsString>,
+    },
     CheckConfig(Effective),
     /// Ask somebody, and print the answer.
     Terminal(Errand),
     /// Print this.
     Say(Vec<u8>),
+    /// Guard this command.
+    ExecGuard {
+        command: Vec<OsString>,
+    },
+    /// Become this command, if this is the guard, with this limit of open files.
+    ExecCommand {
+        guard: i32,
+        files: Option<u64>,
+        command: Vec<OsString>,
+    },
 }
 
 /// The configuration that results from all that was written.
@@ -150,8 +210,19 @@ pub fn read() -> Result<Command, String> {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let (_, given) = matches.subcommand().expect("clap demands a command");
     match cli.command {
-        Subcommands::Run(options) => effective(options, given).map(Command::Run),
-        Subcommands::CheckConfig(options) => effective(options, given).map(Command::CheckConfig),
+        Subcommands::Run(options) => effective(options, Exec::default(), given).map(Command::Run),
+        Subcommands::Exec(ExecOptions { options, kill_after, on_exit, once, command }) => {
+            let mut effective = effective(options, Exec { kill_after, on_exit }, given)?;
+            effective.config = effective.config.with_command()?;
+            Ok(Command::Exec { effective, once, command })
+        }
+        Subcommands::CheckConfig(options) => {
+            effective(options, Exec::default(), given).map(Command::CheckConfig)
+        }
+        Subcommands::ExecGuard { command } => Ok(Command::ExecGuard { command }),
+        Subcommands::ExecCommand { guard, files, command } => {
+            Ok(Command::ExecCommand { guard, files: files.parse().ok(), command })
+        }
         Subcommands::Asking(asking) => asking::errand(asking, given).map(Command::Terminal),
         Subcommands::Papers(papers) => papers::written(papers, command()).map(Command::Say),
     }
@@ -198,7 +269,7 @@ fn in_file(config: Option<PathBuf>) -> Result<(PathBuf, File), String> {
     Ok((path, file))
 }
 
-fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> {
+fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effective, String> {
     let (place, file) = in_file(options.config)?;
     let mut layers = Layers { given, file: place, origins: vec![] };
     let servers = layers.pick(
@@ -277,6 +348,18 @@ fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> 
     if token_file.is_empty() && !matches!(layers.origins.last(), Some((_, _, Origin::Default))) {
         return Err("http.token_file is empty: name a file, or leave it out".into());
     }
+    let kill_after = layers.pick(
+        ("exec.kill_after", "kill_after", "BELLWETHER_KILL_AFTER"),
+        exec.kill_after,
+        file.exec.kill_after,
+        "2s",
+    );
+    let on_exit = layers.pick(
+        ("exec.on_exit", "on_exit", "BELLWETHER_ON_EXIT"),
+        exec.on_exit,
+        file.exec.on_exit,
+        "leave",
+    );
     let log_format = layers.pick(
         ("log.format", "log_format", "BELLWETHER_LOG_FORMAT"),
         options.log_format,
@@ -300,6 +383,8 @@ fn effective(options: Options, given: &ArgMatches) -> Result<Effective, String> 
         listen,
         probe_listen,
         token_file,
+        kill_after,
+        on_exit,
     };
     let config = Config::new(&written)?;
     // Nobody could give an order else, and whoever configured a token would notice late.
@@ -323,7 +408,10 @@ impl Layers<'_> {
         in_file: Option<String>,
         default: &str,
     ) -> String {
-        let from_variable = self.given.value_source(arg) == Some(ValueSource::EnvVariable);
+        // Not every command takes every argument.
+        let is_known = self.given.try_contains_id(arg).is_ok();
+        let from_variable =
+            is_known && self.given.value_source(arg) == Some(ValueSource::EnvVariable);
         let given = given.filter(|value| !(from_variable && value.is_empty()));
         let (value, origin) = match (given, in_file) {
             (Some(value), _) if from_variable => (value, Origin::Environment(variable)),

@@ -1,8 +1,14 @@
 //! What time it is. Nothing else in this crate may ask the system.
 
 use crate::election::Moment;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime};
+use tokio::io::unix::AsyncFd;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(());
@@ -33,5 +39,54 @@ impl Clock {
             Some(moment) => tokio::time::sleep(moment.since(self.now())).await,
             None => std::future::pending().await,
         }
+    }
+}
+
+/// Wakes at a moment also if the machine was suspended before it, when a sleep goes on for as long
+/// as it had yet to go.
+pub struct Alarm(AsyncFd<OwnedFd>);
+
+impl Alarm {
+    /// # Errors
+    /// No more files may be opened.
+    pub fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
+        #[expect(deprecated, reason = "the other is unsafe, for types that are not an OwnedFd")]
+        let timer = AsyncFd::new(timer)?;
+        Ok(Self(timer))
+    }
+
+    pub async fn ring_at(&self, moment: Moment) {
+        // Zero would be never.
+        let moment = moment.0.max(Duration::from_nanos(1));
+        let once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let at = Timespec {
+            tv_sec: moment.as_secs().try_into().expect("a machine does not run for so long"),
+            tv_nsec: moment.subsec_nanos().into(),
+        };
+        let when = Itimerspec { it_interval: once, it_value: at };
+        timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &when).expect("a moment is valid");
+        if let Ok(mut ready) = self.0.readable().await {
+            ready.clear_ready();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_alarm_rings_at_its_moment_and_again_at_the_next() {
+        let (clock, alarm) = (Clock::system(), Alarm::new().unwrap());
+        for _ in 0..3 {
+            let moment = clock.now().after(Duration::from_millis(20));
+            while clock.now() < moment {
+                alarm.ring_at(moment).await;
+            }
+        }
+        let never = alarm.ring_at(clock.now().after(Duration::from_secs(3600)));
+        assert!(tokio::time::timeout(Duration::from_millis(50), never).await.is_err());
     }
 }

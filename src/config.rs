@@ -19,6 +19,7 @@ pub struct File {
     pub member: MemberKeys,
     pub lease: LeaseKeys,
     pub http: HttpKeys,
+    pub exec: ExecKeys,
     pub log: LogKeys,
 }
 
@@ -62,6 +63,13 @@ pub struct HttpKeys {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+pub struct ExecKeys {
+    pub kill_after: Option<String>,
+    pub on_exit: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct LogKeys {
     pub format: Option<String>,
     pub level: Option<String>,
@@ -79,7 +87,33 @@ pub struct Config {
     pub probe_listen: Option<SocketAddr>,
     /// Where the token is that an order has to show.
     pub token_file: Option<PathBuf>,
+    pub exec: Exec,
+    /// What has to be left of a lease besides a heartbeat.
+    pub reserve: Duration,
 }
+
+/// How a command is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Exec {
+    /// From telling it to end to killing it.
+    pub kill_after: Duration,
+    pub on_exit: OnExit,
+}
+
+/// What becomes of a member whose command has ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnExit {
+    /// It hands over and leaves with the command's exit code.
+    Leave,
+    /// It leads on without the command.
+    Stay,
+    /// The command is started again.
+    Restart,
+}
+
+/// Whoever was killed is surely dead after this: for the killer to be woken and the killed to be
+/// scheduled on a busy machine. An estimate: how long that takes was not measured.
+pub const TO_DIE: Duration = Duration::from_millis(250);
 
 /// Where the application's API is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +157,8 @@ pub struct Written {
     pub probe_listen: String,
     /// Nothing written: an order needs no token.
     pub token_file: String,
+    pub kill_after: String,
+    pub on_exit: String,
 }
 
 /// The largest data a member may have to write, its own and a leader's of the same size.
@@ -215,7 +251,70 @@ impl Config {
         let zookeeper = Zookeeper { hosts, session_timeout };
         let settings = Settings { zookeeper, root, prefix: written.prefix.clone() };
         let election = written.path.clone();
-        Ok(Self { settings, election, profile, policy, listen, probe_listen, token_file })
+        let exec = Exec::new(written)?;
+        let reserve = Duration::ZERO;
+        Ok(Self {
+            settings,
+            election,
+            profile,
+            policy,
+            listen,
+            probe_listen,
+            token_file,
+            exec,
+            reserve,
+        })
+    }
+
+    /// The same, for running a command: there has to be time to end it.
+    ///
+    /// # Errors
+    /// One sentence that names the keys, what is wrong with them, and how to mend it.
+    pub fn with_command(mut self) -> Result<Self, String> {
+        if self.policy.disconnect == Disconnect::StepDown {
+            return Err(
+                "lease.disconnect = \"step-down\" gives leadership up at once and leaves a \
+                        command no time to end: use \"hold\" with exec"
+                    .into(),
+            );
+        }
+        self.reserve = self.exec.kill_after + TO_DIE;
+        let margins = self.policy.margins;
+        let session_timeout = self.settings.zookeeper.session_timeout;
+        let room = margins
+            .term(session_timeout)
+            .map_or(Duration::ZERO, |term| term.0.saturating_sub(margins.heartbeat + TO_DIE));
+        // What is longer by this is longer by more than the drift of it.
+        let least = margins.least_session_timeout() + self.reserve + self.reserve / 100;
+        if self.exec.kill_after < room {
+            return Ok(self);
+        }
+        Err(format!(
+            "exec.kill_after = {:?} leaves no room to end a command before its lease with \
+             zookeeper.session_timeout = {session_timeout:?}, zookeeper.tick_time = {:?} and \
+             lease.heartbeat = {:?}: it must be less than {room:?}, or zookeeper.session_timeout \
+             at least {least:?}",
+            self.exec.kill_after,
+            2 * margins.half_tick,
+            margins.heartbeat,
+        ))
+    }
+}
+
+impl Exec {
+    fn new(written: &Written) -> Result<Self, String> {
+        let kill_after = span("exec.kill_after", &written.kill_after)?;
+        let on_exit = match &*written.on_exit {
+            "leave" => OnExit::Leave,
+            "stay" => OnExit::Stay,
+            "restart" => OnExit::Restart,
+            other => {
+                return Err(format!(
+                    "exec.on_exit {other:?} must be \"leave\", \"stay\" or \"restart\""
+                ));
+            }
+        };
+        Ok(Self { kill_after, on_exit })
     }
 }
 
@@ -455,6 +554,8 @@ mod tests {
             listen: "127.0.0.1:4040".into(),
             probe_listen: String::new(),
             token_file: String::new(),
+            kill_after: "2s".into(),
+            on_exit: "leave".into(),
         }
     }
 
@@ -513,6 +614,8 @@ mod tests {
         assert!(error(|w| w.tick_time = "soon".into()).contains("zookeeper.tick_time"));
         assert!(error(|w| w.session_timeout = "0s".into()).contains("zookeeper.session_timeout"));
         assert!(error(|w| w.disconnect = "maybe".into()).contains("lease.disconnect"));
+        assert!(error(|w| w.on_exit = "maybe".into()).contains("exec.on_exit"));
+        assert!(error(|w| w.kill_after = "soon".into()).contains("exec.kill_after"));
         for listen in [
             "4040",
             "unix:",
@@ -530,6 +633,28 @@ mod tests {
         assert!(
             error(|w| drop(w.labels.insert(String::new(), "x".into()))).contains("without a key")
         );
+    }
+
+    #[test]
+    fn a_command_is_run_only_where_there_is_time_to_end_it() {
+        let with_command = |kill_after: &str, session_timeout: &str| {
+            let (kill_after, session_timeout) = (kill_after.into(), session_timeout.into());
+            Config::new(&Written { kill_after, session_timeout, ..written() })?.with_command()
+        };
+        assert_eq!(with_command("2s", "10s").unwrap().reserve, Duration::from_millis(2250));
+        assert!(with_command("5639ms", "10s").is_ok());
+        let error = with_command("5640ms", "10s").expect_err("6.89 s - 1 s - 0.25 s");
+        let keys =
+            ["exec.kill_after", "session_timeout", "tick_time", "lease.heartbeat", "than 5.64s"];
+        assert!(keys.iter().all(|key| error.contains(key)), "{error}");
+        let least = error.split("at least ").nth(1).unwrap();
+        let heartbeat = Some("1s".to_owned());
+        let (kill_after, session_timeout) = ("5640ms".into(), least.to_owned());
+        let enough = Written { kill_after, session_timeout, heartbeat, ..written() };
+        assert!(Config::new(&enough).unwrap().with_command().is_ok(), "{least}");
+        let stepping_down = Written { disconnect: "step-down".into(), ..written() };
+        let error = Config::new(&stepping_down).unwrap().with_command().unwrap_err();
+        assert!(error.contains("lease.disconnect"), "{error}");
     }
 
     #[test]

@@ -114,6 +114,19 @@ pub struct Back {
 pub struct Front {
     pub report: watch::Receiver<Report>,
     pub requests: mpsc::Sender<Request>,
+    /// For how long to wait for an order to be carried out.
+    pub patience: Duration,
+}
+
+impl Front {
+    /// For ZooKeeper to answer.
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// The same desk, by way of somebody who passes requests on and may take so long about it.
+    pub fn by_way_of(&self, takes: Duration) -> (Self, mpsc::Receiver<Request>) {
+        let (requests, asked) = mpsc::channel(64);
+        (Self { report: self.report.clone(), requests, patience: self.patience + takes }, asked)
+    }
 }
 
 /// Sets up a desk with what is known before anything has happened.
@@ -127,5 +140,5 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
     let (report_in, report_out) = watch::channel(report);
     let (ask, asked) = mpsc::channel(64);
     let back = Back { report: report_in, requests: asked };
-    (back, Front { report: report_out, requests: ask })
+    (back, Front { report: report_out, requests: ask, patience: Front::PATIENCE })
 }

@@ -5,6 +5,7 @@
 //! - [`election`]: the protocol. Pure: events in, actions out.
 //! - [`zk`]: does what the election wants done, and tells it what happened.
 //! - [`http`]: tells the application. Reads one watch channel and the clock; changes nothing.
+//! - [`exec`]: runs a command only while this member leads. Reads the same channel and the clock.
 //! - [`systemd`]: tells the service manager.
 //! - [`desk`]: what passes between those who do and those who tell.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
@@ -21,6 +22,7 @@ pub mod clock;
 pub mod config;
 pub mod desk;
 pub mod election;
+pub mod exec;
 pub mod http;
 pub mod reload;
 pub mod systemd;

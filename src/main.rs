@@ -3,11 +3,13 @@
 use anyhow::Context;
 use bellwether::cli::{self, Command, Effective, LogFormat};
 use bellwether::clock::Clock;
-use bellwether::config::Listen;
+use bellwether::config::{Exec, Listen};
 use bellwether::election::Member;
+use bellwether::exec::{self, Plan};
 use bellwether::reload::InForce;
 use bellwether::{desk, http, systemd, terminal, zk};
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
@@ -19,7 +21,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -39,8 +41,19 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => return fail(2, &error),
     };
-    let effective = match command {
-        Command::Run(effective) => effective,
+    let (effective, task) = match command {
+        Command::Run(effective) => (effective, None),
+        Command::Exec { effective, once, command } => (effective, Some((once, command))),
+        Command::ExecGuard { command } => {
+            return match exec::guard(&command) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(FAILED, &format!("cannot guard the command: {error}")),
+            };
+        }
+        Command::ExecCommand { guard, files, command } => {
+            let (code, why) = exec::become_command(guard, files, &command);
+            return fail(code, &why);
+        }
         Command::CheckConfig(effective) => {
             // Whoever closes the pipe has read enough.
             let _nobody_reads = write!(std::io::stdout(), "{effective}");
@@ -56,14 +69,15 @@ fn main() -> ExitCode {
         Ok(level) => level,
         Err(error) => return fail(2, &error),
     };
-    open_more_files();
+    let files = open_more_files();
+    let plan = task.map(|(once, command)| plan(&effective, once, command, files));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime can be built");
-    let ended = runtime.block_on(run(effective, level));
+    let ended = runtime.block_on(run(effective, level, plan));
     // A file or a service manager that hangs does not keep us.
     runtime.shutdown_background();
     match ended {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => ExitCode::from(code),
         Err(error) => fail(1, &format!("{error:#}")),
     }
 }
@@ -81,14 +95,28 @@ fn run_errand(errand: terminal::Errand) -> ExitCode {
     }
 }
 
+/// As `env` and `timeout` say that they failed themselves, and not the command.
+const FAILED: u8 = 125;
+
+fn plan(effective: &Effective, once: bool, command: Vec<OsString>, files: Option<u64>) -> Plan {
+    let config = &effective.config;
+    let environment = vec![
+        ("BELLWETHER_ID", config.profile.id.to_string()),
+        ("BELLWETHER_ELECTION", config.election.clone()),
+    ];
+    let Exec { kill_after, on_exit } = config.exec;
+    Plan { command, kill_after, on_exit, once, files, environment }
+}
+
 /// As many as the administrator allows: the usual limit of 1024 is there for programs that use
-/// select(2), and would keep visitors waiting who could be served.
-fn open_more_files() {
+/// select(2), and would keep visitors waiting who could be served. Returns how many it was before.
+fn open_more_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     if let Err(error) = raised {
         warn!("serves fewer visitors, as it may open no more files: {error}");
     }
+    limit.current
 }
 
 #[expect(clippy::print_stderr, reason = "the log may not have started yet")]
@@ -122,12 +150,21 @@ fn targets(level: &str) -> Result<Targets, String> {
     Ok(if quiet { wanted.with_target("zookeeper_client", LevelFilter::ERROR) } else { wanted })
 }
 
-async fn run(effective: Effective, level: Level) -> anyhow::Result<()> {
+/// Returns the exit code.
+async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::Result<u8> {
     let mut in_force = InForce::of(&effective);
     let config = effective.config;
     let clock = Clock::system();
-    let member = Member::new(Arc::new(config.profile), config.policy);
+    let member = Member::new(Arc::new(config.profile), config.policy).reserving(config.reserve);
     let (back, front) = desk::set_up(&member, clock.now());
+    // Where a command is run, orders come by its supervisor, who lets them through when it is dead.
+    let (front, task) = match plan {
+        Some(plan) => {
+            let (first, orders) = front.by_way_of(config.reserve);
+            (first, Some((plan, front, orders)))
+        }
+        None => (front, None),
+    };
     let gate = match config.token_file {
         Some(file) => http::Gate::TokenIn(file.into()),
         None => http::Gate::Header,
@@ -189,25 +226,54 @@ async fn run(effective: Effective, level: Level) -> anyhow::Result<()> {
         let left = runtime.block_on(zk::run(member, settings, clock, back, stopping));
         let _nobody_waits = gone.send(left);
     })?;
+    let supervised = match task {
+        Some((plan, front, orders)) => {
+            // A thread of its own, as the election has, since the command's life hangs on it.
+            let (ended, end) = oneshot::channel();
+            std::thread::Builder::new().name("command".into()).spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let runtime = runtime.expect("a runtime can be built");
+                let _nobody_waits =
+                    ended.send(runtime.block_on(exec::supervise(plan, clock, front, orders)));
+            })?;
+            Some(end)
+        }
+        None => None,
+    };
     // From here on, this thread only serves. What it is asked for waits until the election, and
     // whatever else is as urgent, has had its turn.
     let _as_urgent_without = setpriority_process(None, READERS_NICE);
 
     let mut left = left;
-    let set_level = |written: &str| {
-        let targets = targets(written)?;
-        level.reload(targets).map_err(|error| error.to_string())
-    };
-    loop {
+    let died = "the election died, see the log; no claim survives it";
+    let code = if let Some(end) = supervised {
         tokio::select! {
-            name = signals.next() => {
-                info!("{name}: leaving");
-                break;
-            }
-            _ = hangup.recv() => in_force.reload(&front, set_level).await,
-            _ = &mut left => anyhow::bail!("the election died, see the log; no claim survives it"),
+            code = end => match code {
+                Ok(Ok(code)) => code,
+                Ok(Err(error)) => {
+                    error!("cannot run the command: {error}");
+                    FAILED
+                }
+                Err(_) => anyhow::bail!("the command's supervisor died, and the command with it"),
+            },
+            _ = &mut left => anyhow::bail!(died),
         }
-    }
+    } else {
+        let set_level = |written: &str| {
+            let targets = targets(written)?;
+            level.reload(targets).map_err(|error| error.to_string())
+        };
+        loop {
+            tokio::select! {
+                name = signals.next() => {
+                    info!("{name}: leaving");
+                    break 0;
+                }
+                _ = hangup.recv() => in_force.reload(&front, set_level).await,
+                _ = &mut left => anyhow::bail!(died),
+            }
+        }
+    };
     systemd::leaving().await;
     // Whoever starts us may pass on a signal that we got ourselves, so a second one is heeded only
     // when there was a moment to hand over.
@@ -226,7 +292,7 @@ async fn run(effective: Effective, level: Level) -> anyhow::Result<()> {
     {
         let _gone_already = fs::remove_file(path);
     }
-    Ok(())
+    Ok(code)
 }
 
 enum Door {

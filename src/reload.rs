@@ -25,8 +25,8 @@ impl InForce {
     pub async fn reload(&mut self, desk: &Front, set_level: impl Fn(&str) -> Result<(), String>) {
         let new = match cli::read() {
             Ok(Command::Run(new) | Command::CheckConfig(new)) => new,
-            // Who runs a member was started with neither.
-            Ok(Command::Terminal(_) | Command::Say(_)) => return,
+            // Whoever hears SIGHUP was started with none of the others.
+            Ok(_) => return,
             Err(error) => return error!("SIGHUP: {error}; all stays as it was"),
         };
         let changed = self.changed(&new);

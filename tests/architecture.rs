@@ -19,6 +19,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("http", &["election", "clock", "config", "desk"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     ("terminal", &["election", "clock", "config", "zk"]),
+    ("exec", &["election", "clock", "config", "desk"]),
 ];
 
 /// Words that have no place in the election: it does nothing, it decides.

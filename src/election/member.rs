@@ -13,6 +13,8 @@ use std::time::Duration;
 pub struct Member {
     profile: Arc<Profile>,
     policy: Policy,
+    /// What has to be left of a term, besides a heartbeat, for it to be of use.
+    reserve: Duration,
     phase: Phase,
     index: u64,
 }
@@ -105,7 +107,13 @@ type Next = (Phase, Vec<Action>);
 
 impl Member {
     pub fn new(profile: Arc<Profile>, policy: Policy) -> Self {
-        Self { profile, policy, phase: Phase::Away, index: 1 }
+        Self { profile, policy, reserve: Duration::ZERO, phase: Phase::Away, index: 1 }
+    }
+
+    /// It is to lead only in sessions whose term leaves so much time to end what is done under it.
+    #[must_use]
+    pub fn reserving(self, reserve: Duration) -> Self {
+        Self { reserve, ..self }
     }
 
     /// The first wish of a member.
@@ -204,7 +212,7 @@ impl Member {
         now: Moment,
     ) -> Next {
         let Phase::Away = phase else { return stay(phase) };
-        let Some(term) = self.policy.margins.term(timeout) else { return self.refuse(now) };
+        let Some(term) = self.term(timeout) else { return self.refuse(now) };
         let session =
             Session { id, term, rhythm: Rhythm::begun(sent_at), beat: Beat::Answered(sent_at) };
         self.draw(session)
@@ -213,13 +221,18 @@ impl Member {
     /// A resumed session is worth no more than the smallest timeout it ever had.
     fn resume(&self, mut phase: Phase, timeout: Duration, sent_at: Moment, now: Moment) -> Next {
         let Some(session) = phase.session_mut() else { return stay(phase) };
-        let Some(term) = self.policy.margins.term(timeout) else { return self.refuse(now) };
+        let Some(term) = self.term(timeout) else { return self.refuse(now) };
         session.term = session.term.min(term);
         session.rhythm = session.rhythm.resumed(sent_at, now, session.term, &self.policy.margins);
         if let Phase::Leading { lease, .. } = &mut phase {
             *lease = lease.cut_to(term);
         }
         stay(phase)
+    }
+
+    fn term(&self, timeout: Duration) -> Option<Term> {
+        let margins = &self.policy.margins;
+        margins.term(timeout).filter(|term| term.0 > margins.heartbeat + self.reserve)
     }
 
     fn refuse(&self, now: Moment) -> Next {
@@ -811,6 +824,17 @@ mod tests {
         assert_eq!(member.step(at(0), opened(seconds(1))), [Action::CloseSession]);
         assert!(member.standing().is_refused());
         assert_eq!(member.step(at(10_000), Event::Woke), [Action::OpenSession]);
+    }
+
+    #[test]
+    fn a_session_too_short_to_end_what_is_done_in_it_is_closed() {
+        let opened_by = |reserve_ms| {
+            let mut member = member(Disconnect::Hold).reserving(Duration::from_millis(reserve_ms));
+            member.step(at(0), opened(seconds(10)))
+        };
+        // The term is 6.89 s, the heartbeat 1 s.
+        assert_eq!(opened_by(5_889), [Action::DrawTicket(profile("me"))]);
+        assert_eq!(opened_by(5_890), [Action::CloseSession]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use utoipa::ToSchema;
 
-/// For ZooKeeper to answer.
+/// For a new place in the line.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Serialize, ToSchema)]
@@ -93,7 +93,7 @@ impl Sight {
         let asked = self.desk.requests.try_send(Request::Carry(order, done));
         let full = "too many ask at once: try again";
         asked.map_err(|_| Problem::unavailable("too-many-ask", "not taken", full))?;
-        match tokio::time::timeout(PATIENCE, when_done).await {
+        match tokio::time::timeout(self.desk.patience, when_done).await {
             Ok(Ok(confirmed)) if confirmed || !leaves => Ok(()),
             Ok(Ok(_)) => {
                 let why = "this member is out of the line for its part, but ZooKeeper did not \

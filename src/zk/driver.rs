@@ -136,8 +136,8 @@ pub async fn run(
 const LAPSED: &str = "the lease ran out, as no answer of ZooKeeper's came in time";
 
 const REFUSED: &str = "the session timeout that the servers grant leaves no useful lease, so this \
-    member will not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat or \
-    zookeeper.tick_time";
+    member will not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat, \
+    zookeeper.tick_time or, where a command is run, exec.kill_after";
 
 /// What is told from now on, if it is not what was told before.
 fn change(

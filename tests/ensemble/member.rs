@@ -35,6 +35,9 @@ pub(crate) struct Setup {
     session_timeout: Duration,
     listen: String,
     arguments: Vec<String>,
+    /// What `exec` is to run; without it, `run` is what is started.
+    task: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 pub(crate) struct Member {
@@ -66,6 +69,8 @@ impl Setup {
             session_timeout: LONG_SESSION,
             listen: "127.0.0.1:0".to_owned(),
             arguments: Vec::new(),
+            task: Vec::new(),
+            environment: Vec::new(),
         }
     }
 
@@ -97,6 +102,22 @@ impl Setup {
         self
     }
 
+    /// A flag without a value.
+    pub(crate) fn flag(mut self, flag: &str) -> Self {
+        self.arguments.push(flag.to_owned());
+        self
+    }
+
+    /// Runs this command while it leads.
+    pub(crate) fn executing(self, task: &[&str]) -> Self {
+        Self { task: task.iter().map(|&word| word.to_owned()).collect(), ..self }
+    }
+
+    pub(crate) fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Starts a member and does not wait for anything.
     pub(crate) fn start(&self, id: &str) -> Member {
         self.start_on(&Host::this(), id)
@@ -106,17 +127,22 @@ impl Setup {
         let mut command = tied_to_this_thread(&self.command[0]);
         command
             .args(&self.command[1..])
-            .args(["run", "--id", id, "--listen", &self.listen, "--zookeeper", &self.zookeeper])
+            .arg(if self.task.is_empty() { "run" } else { "exec" })
+            .args(["--id", id, "--listen", &self.listen, "--zookeeper", &self.zookeeper])
             .args(["--session-timeout", &format!("{}ms", self.session_timeout.as_millis())])
             .args(["--tick-time", &format!("{}ms", TICK.as_millis())])
             .args(&self.arguments)
             .stderr(Stdio::piped());
+        if !self.task.is_empty() {
+            command.arg("--").args(&self.task);
+        }
         for (name, _) in env::vars_os() {
             if name == "POD_NAME" || name.as_encoded_bytes().starts_with(b"BELLWETHER_") {
                 command.env_remove(name);
             }
         }
         command.env("RUST_LOG", "info,bellwether=debug");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
 
         let mut process = host.inside(|| Process::start(&mut command));
         let log = Arc::<Mutex<String>>::default();

@@ -1,0 +1,154 @@
+//! When the command has to be told to end, and when to be killed. Pure: the guard counts by it,
+//! and the supervisor behind the guard.
+
+use crate::election::Moment;
+use std::time::Duration;
+
+/// Between two looks at whether all that was killed is dead.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// Counts down to the end of a lease, which is put off at each renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Countdown {
+    /// For the command to end by itself once it was told to.
+    kill_after: Duration,
+    /// For whoever was killed to be dead.
+    margin: Duration,
+    /// When the lease ends.
+    until: Moment,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Runs,
+    Told { kill_at: Moment },
+    Killed { again_at: Moment },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blow {
+    /// Tell it to end.
+    Tell,
+    Kill,
+}
+
+impl Countdown {
+    pub(super) fn new(kill_after: Duration, margin: Duration, until: Moment) -> Self {
+        Self { kill_after, margin, until, stage: Stage::Runs }
+    }
+
+    /// The lease ends at this moment now. Whoever was told to end has to end all the same.
+    pub(super) fn renewed(self, until: Moment) -> Self {
+        Self { until, ..self }
+    }
+
+    /// It was told to end at this moment.
+    pub(super) fn told(self, now: Moment) -> Self {
+        let stage = match self.stage {
+            Stage::Runs => Stage::Told { kill_at: now.after(self.kill_after) },
+            stage @ (Stage::Told { .. } | Stage::Killed { .. }) => stage,
+        };
+        Self { stage, ..self }
+    }
+
+    /// It is to be killed without any delay.
+    pub(super) fn given_up(self, now: Moment) -> Self {
+        Self { stage: Stage::Told { kill_at: now }, ..self }
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        self.stage == Stage::Runs
+    }
+
+    /// What is due at this moment.
+    pub(super) fn at(self, now: Moment) -> (Self, Option<Blow>) {
+        if self.look_at() > now {
+            return (self, None);
+        }
+        match self.stage {
+            Stage::Runs if now < self.last_moment() => (self.told(now), Some(Blow::Tell)),
+            Stage::Runs | Stage::Told { .. } | Stage::Killed { .. } => {
+                let stage = Stage::Killed { again_at: now.after(AGAIN) };
+                (Self { stage, ..self }, Some(Blow::Kill))
+            }
+        }
+    }
+
+    /// When to ask again, at the latest.
+    pub(super) fn look_at(&self) -> Moment {
+        match self.stage {
+            Stage::Runs => before(self.last_moment(), self.kill_after),
+            Stage::Told { kill_at } => kill_at.min(self.last_moment()),
+            Stage::Killed { again_at } => again_at,
+        }
+    }
+
+    /// Killed later than this, it might outlive the lease.
+    fn last_moment(&self) -> Moment {
+        before(self.until, self.margin)
+    }
+}
+
+fn before(moment: Moment, span: Duration) -> Moment {
+    Moment(moment.0.saturating_sub(span))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment(Duration::from_millis(ms))
+    }
+
+    /// Of a lease that ends at 7 s: told at 4.75 s, killed at 6.75 s.
+    fn countdown() -> Countdown {
+        Countdown::new(ms(2000), ms(250), at(7000))
+    }
+
+    #[test]
+    fn who_is_not_renewed_is_told_and_then_killed_before_the_lease_ends() {
+        assert_eq!(countdown().look_at(), at(4750));
+        assert_eq!(countdown().at(at(4749)), (countdown(), None));
+        let (told, blow) = countdown().at(at(4750));
+        assert_eq!((blow, told.look_at()), (Some(Blow::Tell), at(6750)));
+        assert_eq!(told.at(at(6749)).1, None);
+        let (killed, blow) = told.at(at(6750));
+        assert_eq!((blow, killed.look_at()), (Some(Blow::Kill), at(6760)));
+        assert_eq!(killed.at(at(6760)).1, Some(Blow::Kill), "until all are dead");
+    }
+
+    #[test]
+    fn a_renewal_puts_the_end_off() {
+        assert_eq!(countdown().renewed(at(9000)).at(at(4750)).1, None);
+        assert_eq!(countdown().renewed(at(9000)).look_at(), at(6750));
+    }
+
+    #[test]
+    fn who_was_told_to_end_ends_whatever_is_renewed() {
+        let told = countdown().told(at(1000));
+        assert_eq!(told.look_at(), at(3000));
+        assert_eq!(told.renewed(at(9000)).at(at(3000)).1, Some(Blow::Kill));
+        assert_eq!(told.told(at(2000)).look_at(), at(3000), "once is enough");
+    }
+
+    #[test]
+    fn who_is_told_late_has_only_until_the_lease_ends() {
+        assert_eq!(countdown().told(at(6000)).look_at(), at(6750));
+        let (told, _) = countdown().at(at(6000));
+        assert_eq!(told.look_at(), at(6750));
+        assert_eq!(countdown().told(at(1000)).renewed(at(2000)).look_at(), at(1750), "a cut lease");
+    }
+
+    #[test]
+    fn who_wakes_too_late_kills_at_once() {
+        assert_eq!(countdown().at(at(6750)).1, Some(Blow::Kill));
+        assert_eq!(countdown().at(at(60_000)).1, Some(Blow::Kill));
+        assert_eq!(countdown().given_up(at(10)).at(at(10)).1, Some(Blow::Kill));
+    }
+}

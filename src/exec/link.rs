@@ -1,0 +1,225 @@
+//! What the supervisor and the guard say to each other, one packet for each word. Whoever is gone
+//! is heard to be gone.
+
+use crate::election::Moment;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, send, sendmsg, socketpair,
+};
+use rustix::process::{Pid, Signal};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream as BlockingStream;
+use std::time::Duration;
+use tokio::net::UnixStream;
+
+/// What a guard has to know before it starts the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Greeting {
+    pub(super) until: Moment,
+    pub(super) kill_after: Duration,
+    /// How many files the command may open.
+    pub(super) files: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ToGuard {
+    /// The lease ends then, unless it is renewed again.
+    Renewed(Moment),
+    /// Tell the command to end, with this signal.
+    End(Signal),
+    /// Pass this signal on.
+    Signal(Signal),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FromGuard {
+    /// The command's process, which leads a group of its own.
+    Started(Pid),
+    /// By itself, or because it was told to.
+    Ended { code: u8, by_itself: bool },
+    /// Nothing is left of it.
+    Gone,
+}
+
+pub(super) struct Link(UnixStream);
+
+type Packet = [u8; 9];
+
+impl Link {
+    /// One end for us, and one to be the guard's standard input.
+    pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
+        Ok((Self::over(ours)?, theirs))
+    }
+
+    pub(super) fn over(socket: OwnedFd) -> io::Result<Self> {
+        let stream = BlockingStream::from(socket);
+        stream.set_nonblocking(true)?;
+        Ok(Self(UnixStream::from_std(stream)?))
+    }
+
+    /// Greets the guard, and gives it what the command is to read from.
+    pub(super) fn greet(&self, greeting: Greeting, stdin: BorrowedFd<'_>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut fds = SendAncillaryBuffer::new(&mut space);
+        let stdin = [stdin];
+        assert!(fds.push(SendAncillaryMessage::ScmRights(&stdin)), "there is space for one");
+        let numbers = [
+            nanos(greeting.until.0),
+            nanos(greeting.kill_after),
+            greeting.files.unwrap_or(u64::MAX),
+        ];
+        let bytes = numbers.map(u64::to_le_bytes).concat();
+        sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut fds, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Fails also if the other does not listen any more.
+    pub(super) fn tell_guard(&self, word: ToGuard) -> io::Result<()> {
+        self.send(match word {
+            ToGuard::Renewed(until) => packet(b'r', nanos(until.0)),
+            ToGuard::End(signal) => packet(b'e', number(signal)),
+            ToGuard::Signal(signal) => packet(b's', number(signal)),
+        })
+    }
+
+    pub(super) fn tell_supervisor(&self, word: FromGuard) -> io::Result<()> {
+        self.send(match word {
+            FromGuard::Started(pid) => packet(b'p', pid.as_raw_pid().unsigned_abs().into()),
+            FromGuard::Ended { code, by_itself: true } => packet(b'x', code.into()),
+            FromGuard::Ended { code, by_itself: false } => packet(b't', code.into()),
+            FromGuard::Gone => packet(b'g', 0),
+        })
+    }
+
+    /// What the supervisor says, or `None` once it is gone.
+    pub(super) async fn heard_from_supervisor(&self) -> Option<ToGuard> {
+        let (tag, number) = self.receive().await?;
+        let signal = || Signal::from_named_raw(i32::try_from(number).ok()?);
+        match tag {
+            b'r' => Some(ToGuard::Renewed(Moment(Duration::from_nanos(number)))),
+            b'e' => signal().map(ToGuard::End),
+            b's' => signal().map(ToGuard::Signal),
+            _ => None,
+        }
+    }
+
+    /// What the guard says, or `None` once it is gone.
+    pub(super) async fn heard_from_guard(&self) -> Option<FromGuard> {
+        let (tag, number) = self.receive().await?;
+        let code = || u8::try_from(number).ok();
+        match tag {
+            b'p' => Pid::from_raw(i32::try_from(number).ok()?).map(FromGuard::Started),
+            b'x' => code().map(|code| FromGuard::Ended { code, by_itself: true }),
+            b't' => code().map(|code| FromGuard::Ended { code, by_itself: false }),
+            b'g' => Some(FromGuard::Gone),
+            _ => None,
+        }
+    }
+
+    fn send(&self, packet: Packet) -> io::Result<()> {
+        send(&self.0, &packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+        Ok(())
+    }
+
+    async fn receive(&self) -> Option<(u8, u64)> {
+        let mut packet = Packet::default();
+        loop {
+            self.0.readable().await.ok()?;
+            match self.0.try_read(&mut packet) {
+                Ok(9) => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Ok(_) | Err(_) => return None,
+            }
+        }
+        let (tag, number) = packet.split_first()?;
+        Some((*tag, u64::from_le_bytes(number.try_into().ok()?)))
+    }
+}
+
+/// Waits for the greeting, over a socket that is not a [`Link`] yet.
+pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(Greeting, OwnedFd)> {
+    let mut bytes = [0; 24];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut fds = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let into = &mut [IoSliceMut::new(&mut bytes)];
+        match recvmsg(socket, into, &mut fds, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            received => break received?,
+        }
+    };
+    let stdin = fds.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    let stdin = stdin.filter(|_| received.bytes == bytes.len()).ok_or(ErrorKind::UnexpectedEof)?;
+    let number = |nth: usize| {
+        let mut number = [0; 8];
+        number.copy_from_slice(&bytes[nth * 8..][..8]);
+        u64::from_le_bytes(number)
+    };
+    let greeting = Greeting {
+        until: Moment(Duration::from_nanos(number(0))),
+        kill_after: Duration::from_nanos(number(1)),
+        files: Some(number(2)).filter(|files| *files != u64::MAX),
+    };
+    Ok((greeting, stdin))
+}
+
+fn packet(tag: u8, number: u64) -> Packet {
+    let mut packet = [tag; 9];
+    packet[1..].copy_from_slice(&number.to_le_bytes());
+    packet
+}
+
+fn number(signal: Signal) -> u64 {
+    signal.as_raw().unsigned_abs().into()
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).expect("a machine does not run for 584 years")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_said_is_heard_and_whoever_is_gone_is_heard_to_be_gone() {
+        let (supervisor, socket) = Link::pair().unwrap();
+        let greeting = Greeting {
+            until: Moment(Duration::new(1, 5)),
+            kill_after: Duration::from_secs(2),
+            files: None,
+        };
+        supervisor.greet(greeting, io::stdin().as_fd()).unwrap();
+        assert_eq!(greeted(&socket).unwrap().0, greeting);
+
+        let guard = Link::over(socket).unwrap();
+        for word in [
+            ToGuard::Renewed(Moment(Duration::from_millis(7))),
+            ToGuard::End(Signal::INT),
+            ToGuard::Signal(Signal::HUP),
+        ] {
+            supervisor.tell_guard(word).unwrap();
+            assert_eq!(guard.heard_from_supervisor().await, Some(word));
+        }
+        let words = [
+            FromGuard::Started(Pid::INIT),
+            FromGuard::Ended { code: 143, by_itself: true },
+            FromGuard::Ended { code: 0, by_itself: false },
+            FromGuard::Gone,
+        ];
+        words.into_iter().for_each(|word| guard.tell_supervisor(word).unwrap());
+        drop(guard);
+        for word in words {
+            assert_eq!(supervisor.heard_from_guard().await, Some(word));
+        }
+        assert_eq!(supervisor.heard_from_guard().await, None);
+    }
+}

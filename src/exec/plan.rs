@@ -1,0 +1,158 @@
+//! When to start the command, and when to have it ended. Pure.
+
+use crate::config::OnExit;
+use crate::election::{FencingToken, Moment, Role};
+use std::time::Duration;
+
+/// How it stands with the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It does not run. It may not before this moment, nor again in the term that is spent.
+    Idle { not_before: Moment, spent: Option<FencingToken> },
+    /// It runs under the lease with this token.
+    Runs(FencingToken),
+    /// The same, but it was told to end.
+    Ends(FencingToken),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Start it; the lease ends then, unless it is renewed.
+    Start(FencingToken, Moment),
+    /// The lease under which it runs ends then.
+    Renew(Moment),
+    /// It is no longer covered: have it ended.
+    End,
+    Nothing,
+}
+
+/// What is to be done at this moment, and when to ask again although nothing has happened.
+///
+/// `room` is what has to be left of a lease to end a command under it.
+pub(super) fn decide(
+    stage: Stage,
+    role: &Role,
+    now: Moment,
+    room: Duration,
+) -> (Step, Option<Moment>) {
+    let lease = match role {
+        Role::Leader { announcement, left } => Some((announcement.ticket.token, *left)),
+        Role::Candidate | Role::Follower { .. } | Role::Absent => None,
+    };
+    match (stage, lease) {
+        (Stage::Idle { not_before, spent }, Some((token, left)))
+            if left > room && spent != Some(token) =>
+        {
+            if now < not_before {
+                (Step::Nothing, Some(not_before))
+            } else {
+                (Step::Start(token, now.after(left)), None)
+            }
+        }
+        (Stage::Runs(under) | Stage::Ends(under), Some((token, left))) if under == token => {
+            (Step::Renew(now.after(left)), None)
+        }
+        (Stage::Runs(_), _) => (Step::End, None),
+        (Stage::Idle { .. } | Stage::Ends(_), _) => (Step::Nothing, None),
+    }
+}
+
+/// What becomes of a member whose command has ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// It leaves with the command's exit code.
+    Leave,
+    /// It leads on without the command.
+    Stay,
+    /// The command is started again.
+    Restart,
+}
+
+pub(super) fn after(code: u8, on_exit: OnExit, once: bool) -> After {
+    match on_exit {
+        _ if once && code == 0 => After::Leave,
+        OnExit::Leave => After::Leave,
+        OnExit::Stay => After::Stay,
+        OnExit::Restart => After::Restart,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::election::{Announcement, MemberId, Profile, Sequence, Ticket};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    const ROOM: Duration = Duration::from_millis(2250);
+
+    fn at(ms: u64) -> Moment {
+        Moment(Duration::from_millis(ms))
+    }
+
+    fn leads(token: u64, left_ms: u64) -> Role {
+        let id = MemberId::new("me").unwrap();
+        let leader = Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision: 0 });
+        let ticket = Ticket { sequence: Sequence::new(1).unwrap(), token: FencingToken(token) };
+        let announcement = Announcement { leader, ticket };
+        Role::Leader { announcement, left: Duration::from_millis(left_ms) }
+    }
+
+    fn idle(not_before_ms: u64, spent: Option<u64>) -> Stage {
+        Stage::Idle { not_before: at(not_before_ms), spent: spent.map(FencingToken) }
+    }
+
+    fn step(stage: Stage, role: &Role) -> Step {
+        decide(stage, role, at(100), ROOM).0
+    }
+
+    #[test]
+    fn only_a_leader_with_room_to_end_it_starts_it() {
+        let start = Step::Start(FencingToken(7), at(6100));
+        assert_eq!(step(idle(0, None), &leads(7, 6000)), start);
+        assert_eq!(step(idle(0, None), &leads(7, 2250)), Step::Nothing);
+        for role in [Role::Candidate, Role::Follower { heard: None }, Role::Absent] {
+            assert_eq!(step(idle(0, None), &role), Step::Nothing);
+        }
+    }
+
+    #[test]
+    fn a_term_that_is_spent_is_over_a_later_one_is_not() {
+        assert_eq!(step(idle(0, Some(7)), &leads(7, 6000)), Step::Nothing);
+        assert_eq!(step(idle(0, Some(7)), &leads(8, 6000)), Step::Start(FencingToken(8), at(6100)));
+    }
+
+    #[test]
+    fn a_restart_waits_for_its_moment() {
+        let early = decide(idle(1000, None), &leads(7, 6000), at(100), ROOM);
+        assert_eq!(early, (Step::Nothing, Some(at(1000))));
+        let due = decide(idle(1000, None), &leads(7, 6000), at(1000), ROOM);
+        assert_eq!(due.0, Step::Start(FencingToken(7), at(7000)));
+    }
+
+    #[test]
+    fn each_renewal_is_passed_on_also_to_who_is_ending() {
+        let token = FencingToken(7);
+        assert_eq!(step(Stage::Runs(token), &leads(7, 50)), Step::Renew(at(150)));
+        assert_eq!(step(Stage::Ends(token), &leads(7, 6000)), Step::Renew(at(6100)));
+    }
+
+    #[test]
+    fn what_runs_under_no_lease_or_under_another_is_ended() {
+        let token = FencingToken(7);
+        assert_eq!(step(Stage::Runs(token), &leads(8, 6000)), Step::End);
+        for role in [Role::Candidate, Role::Follower { heard: None }, Role::Absent] {
+            assert_eq!(step(Stage::Runs(token), &role), Step::End);
+            assert_eq!(step(Stage::Ends(token), &role), Step::Nothing, "once is enough");
+        }
+    }
+
+    #[test]
+    fn once_counts_only_what_went_well() {
+        assert_eq!(after(0, OnExit::Restart, true), After::Leave);
+        assert_eq!(after(1, OnExit::Restart, true), After::Restart);
+        assert_eq!(after(0, OnExit::Restart, false), After::Restart);
+        assert_eq!(after(1, OnExit::Leave, false), After::Leave);
+        assert_eq!(after(0, OnExit::Stay, false), After::Stay);
+    }
+}

@@ -1,0 +1,417 @@
+//! Commands that run only while their member leads: never two at once, and none beyond its lease.
+//!
+//! "Stubborn" is a command that ignores SIGTERM.
+
+use crate::{
+    catalogue::{Fault, suffer},
+    flock::{agreed, agreed_after, has_role, in_line, leader_of},
+    member::Setup,
+    observer::Observer,
+    process::tied_to_this_thread,
+    servers::{Servers, Settings},
+    stage::Stage,
+    task::Diary,
+    wait::{eventually, throughout},
+};
+use std::{
+    fs,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+const STUBBORN: &str = "trap '' TERM";
+
+#[test]
+fn never_two_at_once_while_the_leader_is_cut_off() {
+    one_at_a_time_in_spite_of(&[
+        Fault::LeaderCutOff,
+        Fault::LeaderCutOffWithItsFollowerServer,
+        Fault::LeaderCutOffWithTheHeadServer,
+    ]);
+}
+
+#[test]
+fn never_two_at_once_while_packets_are_lost() {
+    one_at_a_time_in_spite_of(&[
+        Fault::NothingFromTheLeaderToTheServers,
+        Fault::NothingFromTheServersToTheLeader,
+        Fault::NothingFromTheLeadersServerToTheHeadServer,
+        Fault::SlowAndLossy,
+    ]);
+}
+
+#[test]
+fn never_two_at_once_while_servers_stop_die_and_restart() {
+    one_at_a_time_in_spite_of(&[
+        Fault::LeadersServerStopped,
+        Fault::HeadServerStoppedThenDeafThenContinued,
+        Fault::AllServersKilled,
+        Fault::LeadersServerRestarted,
+    ]);
+}
+
+#[test]
+fn never_two_at_once_while_the_leader_is_killed_frozen_and_terminated() {
+    one_at_a_time_in_spite_of(&[
+        Fault::LeaderKilled,
+        Fault::LeaderStoppedForHalfASession,
+        Fault::LeaderStoppedForASession,
+        Fault::LeaderStoppedForThreeSessions,
+        Fault::LeaderTerminated,
+    ]);
+}
+
+/// No lease covers that: two may run for as long as the first may take to end. All goes on afterwards.
+#[test]
+fn a_strangers_force_costs_no_more_than_the_time_to_end() {
+    let diary = Diary::new();
+    let mut stage = Stage::set(3, |setup| diary.kept_by(setup, STUBBORN));
+    for fault in [Fault::LeadersZnodeDeleted, Fault::ElectionDeleted, Fault::LeadersSessionExpired]
+    {
+        let before = diary.runs().len();
+        suffer(&mut stage, &[fault], Duration::ZERO).result.expect("all is well afterwards");
+        diary.next_run(before);
+        let runs = diary.runs();
+        for pair in runs.windows(2) {
+            let beside = pair[0].last - pair[1].first;
+            // A machine that is busy is given twice the 750 ms.
+            assert!(beside < 1.5, "{fault}: {pair:?}");
+        }
+    }
+}
+
+/// Of each fault that the lease is to cover, with commands that have to be killed.
+#[track_caller]
+fn one_at_a_time_in_spite_of(faults: &[Fault]) {
+    let diary = Diary::new();
+    let mut stage = Stage::set(3, |setup| diary.kept_by(setup, STUBBORN));
+    diary.next_run(0);
+    for fault in faults {
+        let before = diary.runs().len();
+        let outcome = suffer(&mut stage, &[*fault], Duration::ZERO);
+        outcome.result.unwrap_or_else(|complaint| panic!("{fault}: {complaint}"));
+        eventually("a command runs again", || {
+            if diary.is_held() { Ok(()) } else { Err(format!("{:?}", diary.runs().last())) }
+        });
+        diary.shows_one_at_a_time();
+        for (who, gap) in &diary.gaps()[before - 1..] {
+            eprintln!("{fault}: {who}, {gap:.2?} without a command");
+        }
+    }
+}
+
+/// The lease's end is what the member itself says, and the command's what the kernel says.
+#[test]
+fn a_stubborn_command_is_dead_before_the_lease_of_a_member_without_zookeeper_ends() {
+    let mut servers = Servers::standalone();
+    let diary = Diary::new();
+    let [member] = in_line(&diary.kept_by(Setup::of(&servers).short_sessions(), STUBBORN), ["a"]);
+    diary.next_run(0);
+    let lock = diary.path("lock");
+    let end = thread::spawn(move || Diary::wait_for_the_end(&lock));
+
+    servers.first().pause();
+    let mut lease_end = None;
+    eventually("it leads no more", || {
+        let asked = Instant::now();
+        let answer = leader_of(&member);
+        match answer["valid_for_ms"].as_u64().filter(|_| answer["is_self"] == true) {
+            Some(left) => {
+                // Never later than it is, since the answer was written later than asked for.
+                lease_end = Some(asked + Duration::from_millis(left));
+                Err(answer.to_string())
+            }
+            None => Ok(()),
+        }
+    });
+
+    let (end, lease_end) = (end.join().unwrap().unwrap(), lease_end.expect("it led"));
+    assert!(end < lease_end, "{:?} too late", end - lease_end);
+    eprintln!("dead {:?} before the lease ended", lease_end - end);
+    assert!(member.log().contains("not renewed in time"), "{}", member.log());
+}
+
+#[test]
+fn a_frozen_sidecar_does_not_keep_its_command_alive() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let setup = diary.kept_by(Setup::of(&servers).short_sessions(), STUBBORN);
+    let members = in_line(&setup, ["a", "b"]);
+    let first = diary.next_run(0);
+
+    members[0].signal("STOP");
+    let second = diary.next_run(1);
+    assert_eq!((&*first.who, &*second.who), ("a", "b"));
+    members[0].signal("CONT");
+    agreed(&members);
+    diary.shows_one_at_a_time();
+    eprintln!("frozen: {:?}", diary.gaps());
+}
+
+/// It takes along what left the command's group, too.
+#[test]
+fn a_sidecar_that_is_killed_takes_the_command_and_all_its_offspring_along() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let offspring =
+        format!("{STUBBORN}; exec 9>>\"$DIARY/lock\"; setsid sleep 600 & (sleep 600 &)");
+    let [mut member] = in_line(&diary.kept_by(Setup::of(&servers), &offspring), ["a"]);
+    diary.next_run(0);
+    assert!(diary.is_held());
+
+    member.kill();
+    eventually("nothing of it is left", || {
+        if diary.is_held() { Err("it lives".to_owned()) } else { Ok(()) }
+    });
+}
+
+#[test]
+fn a_guard_that_is_killed_takes_the_command_along_and_it_is_started_anew() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let setup = diary.kept_by(Setup::of(&servers), STUBBORN).option("--on-exit", "restart");
+    let [_member] = in_line(&setup, ["a"]);
+    let first = diary.next_run(0);
+
+    kill(parent_of(first.pid), "KILL");
+    let second = diary.next_run(1);
+    assert_eq!(first.token, second.token);
+    diary.shows_one_at_a_time();
+}
+
+/// Whoever watches is itself watched.
+#[test]
+fn a_guard_that_is_frozen_is_not_waited_for() {
+    let mut servers = Servers::standalone();
+    let diary = Diary::new();
+    let setup = diary.kept_by(Setup::of(&servers).short_sessions(), STUBBORN);
+    let [member] = in_line(&setup.option("--on-exit", "stay"), ["a"]);
+    let first = diary.next_run(0);
+
+    kill(parent_of(first.pid), "STOP");
+    servers.first().pause();
+    eventually("the command is dead", || if diary.is_held() { Err(member.log()) } else { Ok(()) });
+}
+
+#[test]
+fn who_resigns_is_out_of_the_line_only_when_its_command_is_dead() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let members = in_line(&diary.kept_by(Setup::of(&servers), STUBBORN), ["a", "b"]);
+    diary.next_run(0);
+
+    assert_eq!(members[0].post("/resign").status, 202);
+    let runs = (diary.next_run(0), diary.next_run(1));
+    assert_eq!((&*runs.0.who, &*runs.1.who), ("a", "b"));
+    assert_eq!(members[1].post("/drain").status, 200);
+    assert_eq!(diary.next_run(2).who, "a");
+    diary.shows_one_at_a_time();
+    eprintln!("resigned, drained: {:?}", diary.gaps());
+}
+
+#[test]
+fn a_stubborn_command_is_dead_before_the_next_starts_when_its_member_is_terminated() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let mut members = in_line(&diary.kept_by(Setup::of(&servers), STUBBORN), ["a", "b"]);
+    diary.next_run(0);
+    let before = agreed(&members);
+
+    members[0].signal("TERM");
+    let (status, _) = members[0].wait();
+    assert_eq!(status.code(), Some(128 + 9), "{status}");
+    assert_eq!(agreed_after(&before, [&members[1]]).id, "b");
+    assert_eq!(diary.next_run(1).who, "b");
+    diary.shows_one_at_a_time();
+    eprintln!("terminated: {:?}", diary.gaps());
+}
+
+#[test]
+fn a_command_that_takes_its_leave_in_time_does_so() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let bye = r#"trap 'echo bye >> "$DIARY/said"; exit 7' TERM INT"#;
+    for signal in ["TERM", "INT"] {
+        let [mut member] = in_line(&diary.kept_by(Setup::of(&servers), bye), ["a"]);
+        eventually("it runs", || if diary.is_held() { Ok(()) } else { Err(member.log()) });
+        member.signal(signal);
+        assert_eq!(member.wait().0.code(), Some(7), "{signal}: {}", member.log());
+    }
+    assert_eq!(diary.text("said"), "bye\nbye\n");
+}
+
+#[test]
+fn a_follower_that_is_terminated_leaves_at_once_with_0() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let [_leader, mut follower] = in_line(&diary.kept_by(Setup::of(&servers), ""), ["a", "b"]);
+    follower.signal("TERM");
+    assert_eq!(follower.wait().0.code(), Some(0));
+}
+
+#[test]
+fn other_signals_reach_the_command() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let traps =
+        r#"for s in HUP QUIT USR1 USR2 WINCH; do trap "echo $s >> \"\$DIARY/said\"" $s; done"#;
+    let [member] = in_line(&diary.kept_by(Setup::of(&servers), traps), ["a"]);
+    diary.next_run(0);
+    for signal in ["HUP", "QUIT", "USR1", "USR2", "WINCH"] {
+        member.signal(signal);
+        eventually("the command hears it", || {
+            let said = diary.text("said");
+            if said.ends_with(&format!("{signal}\n")) { Ok(()) } else { Err(said) }
+        });
+    }
+    assert_eq!(diary.runs().len(), 1, "and it runs on");
+}
+
+/// 128+n as a shell says it, 126 and 127 as `env` does.
+#[test]
+fn it_exits_as_its_command_does() {
+    let servers = Servers::standalone();
+    for (command, code) in [
+        (&["true"][..], 0),
+        (&["sh", "-c", "exit 3"], 3),
+        (&["sh", "-c", "kill -15 $$"], 143),
+        (&["/does/not/exist"], 127),
+        (&["/etc/passwd"], 126),
+    ] {
+        let mut member = Setup::of(&servers).executing(command).start("a");
+        assert_eq!(member.wait().0.code(), Some(code), "{command:?}: {}", member.log());
+        assert!(member.log().contains("left the line"), "{command:?}");
+    }
+}
+
+#[test]
+fn the_next_in_line_runs_it_when_it_has_ended_here() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let diary = Diary::new();
+    let until_told = "until [ -e \"$DIARY/enough\" ]; do sleep 0.02; done; exit 5";
+    let script = format!("echo $BELLWETHER_ID $BELLWETHER_ELECTION >> $DIARY/said; {until_told}");
+    let setup = diary.kept_by(Setup::of(&servers), &script);
+    let [mut first, mut second] = in_line(&setup, ["a", "b"]);
+    eventually("the first runs it", || said(&diary, "a /election\n"));
+    fs::write(diary.path("enough"), "").unwrap();
+    assert_eq!(first.wait().0.code(), Some(5));
+    assert_eq!(second.wait().0.code(), Some(5));
+    assert_eq!(diary.text("said"), "a /election\nb /election\n");
+    assert!(observer.line("/election", "leader_").is_empty());
+}
+
+#[test]
+fn who_stays_leads_on_without_its_command() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let setup = diary.kept_by(Setup::of(&servers), "echo run >> \"$DIARY/said\"; exit 5");
+    let [member] = in_line(&setup.option("--on-exit", "stay"), ["a"]);
+    eventually("it has run", || said(&diary, "run\n"));
+    throughout("it leads, and runs nothing", Duration::from_secs(2), || {
+        has_role(&member, "leader")?;
+        said(&diary, "run\n")
+    });
+    // The next term is another matter.
+    assert_eq!(member.post("/resign").status, 202);
+    eventually("it runs in the next term", || said(&diary, "run\nrun\n"));
+}
+
+#[test]
+fn what_is_restarted_until_it_succeeds_once_is_started_no_more() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let thrice = "echo run >> \"$DIARY/said\"; [ $(wc -l < \"$DIARY/said\") -eq 3 ]; exit";
+    let setup = diary.kept_by(Setup::of(&servers), thrice).option("--on-exit", "restart");
+    let mut member = setup.flag("--once").start("a");
+    assert_eq!(member.wait().0.code(), Some(0), "{}", member.log());
+    assert_eq!(diary.text("said"), "run\nrun\nrun\n");
+}
+
+/// A command that ended under a lease in doubt is started again when the lease holds after all.
+#[test]
+fn a_doubt_that_passes_costs_a_restart() {
+    let mut servers = Servers::standalone();
+    let diary = Diary::new();
+    let [member] = in_line(&diary.kept_by(Setup::of(&servers), ""), ["a"]);
+    let first = diary.next_run(0);
+    servers.first().pause();
+    eventually("its command is told to end", || {
+        if diary.is_held() { Err(member.log()) } else { Ok(()) }
+    });
+    servers.first().resume();
+    let second = diary.next_run(1);
+    diary.shows_one_at_a_time();
+    eprintln!("token {} then {}", first.token, second.token);
+}
+
+#[test]
+fn a_session_too_short_to_end_a_command_in_is_not_led_in() {
+    let max_session_timeout = Duration::from_secs(2);
+    let mut servers = Servers::prepared(&Settings { max_session_timeout, ..Settings::default() });
+    servers.start();
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("it-ran");
+    let setup = Setup::of(&servers).executing(&["touch", trace.to_str().unwrap()]);
+    let member = setup.option("--heartbeat", "300ms").option("--kill-after", "4s").start("a");
+    let problem = eventually("it says why", || {
+        let status = member.status();
+        let problem = status["session"]["problem"].as_str().map(str::to_owned);
+        problem.filter(|it| it.contains("exec.kill_after")).ok_or_else(|| status.to_string())
+    });
+    assert!(problem.contains("will not lead"), "{problem}");
+    assert!(!trace.exists());
+}
+
+/// As the first process of a container, and its grandchildren's heir.
+#[test]
+fn nobody_is_left_a_zombie_under_process_1() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let orphans = "for i in 1 2 3 4 5; do (setsid sleep 0.05 & ) ; done";
+    let script =
+        format!("{orphans}; sleep 1; ps -A -o stat=,args= | grep -c ^Z > \"$DIARY/said\"; exit 9");
+    let setup = diary.kept_by(Setup::of(&servers), &script);
+    let unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--"];
+    let mut member = setup.run_by(&unshare).start("a");
+    assert_eq!(member.wait().0.code(), Some(9), "{}", member.log());
+    assert_eq!(diary.text("said"), "0\n");
+}
+
+#[test]
+fn the_command_reads_and_writes_where_we_do_and_opens_as_many_files_as_it_could_without_us() {
+    let servers = Servers::standalone();
+    let mut command = tied_to_this_thread("prlimit");
+    command
+        .args(["--nofile=512:1024", "--", env!("CARGO_BIN_EXE_bellwether"), "exec", "--id", "a"])
+        .args(["--listen", "127.0.0.1:0", "--zookeeper", &servers.connect_string(), "--"])
+        .args(["sh", "-c", "cat; ulimit -Sn; ulimit -Hn; nice; grep SigIgn /proc/self/status"])
+        .stdin(Stdio::from(fs::File::open("/proc/sys/kernel/ostype").unwrap()))
+        .stdout(Stdio::piped());
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let nice = Command::new("nice").output().expect("coreutils are installed").stdout;
+    let [start @ .., ignored] = &said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert_eq!(start, ["Linux", "512", "1024", String::from_utf8(nice).unwrap().trim()]);
+    // What is beyond the 31 signals of old may be whoever's who started this test.
+    let ignored = ignored.strip_prefix("SigIgn:\t").expect("the kernel's words");
+    assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & 0x7fff_ffff, 0, "{said}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+fn said(diary: &Diary, all: &str) -> Result<(), String> {
+    let said = diary.text("said");
+    if said == all { Ok(()) } else { Err(said) }
+}
+
+fn parent_of(pid: i32) -> i32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
+    parent.expect("it has a parent").parse().expect("a number")
+}
+
+fn kill(pid: i32, signal: &str) {
+    let sent = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "SIG{signal} to {pid}");
+}

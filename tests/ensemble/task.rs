@@ -1,0 +1,119 @@
+//! A command that `exec` runs in tests: it notes down that it lives, and holds a lock for as long as anything
+//! of it does, so that two at once are found out even where nobody looks.
+
+use crate::{member::Setup, wait::eventually};
+use rustix::fs::{FlockOperation, flock};
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+pub(crate) struct Diary {
+    home: TempDir,
+}
+
+/// One run of the command, as it noted it down. Seconds since boot, to a hundredth.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) who: String,
+    pub(crate) token: u64,
+    pub(crate) pid: i32,
+    pub(crate) first: f64,
+    pub(crate) last: f64,
+}
+
+/// Started twice at once, the second one says so. What it starts itself inherits the lock.
+const LIVE: &str = r#"
+    exec 9>>"$DIARY/lock"
+    flock -n 9 || echo "$BELLWETHER_ID $BELLWETHER_TOKEN $$" >> "$DIARY/overlaps"
+    while :; do
+        read up idle < /proc/uptime
+        echo "$BELLWETHER_ID $BELLWETHER_TOKEN $$ $up" >> "$DIARY/lives"
+        sleep 0.02
+    done
+"#;
+
+impl Diary {
+    pub(crate) fn new() -> Self {
+        Self { home: TempDir::new().expect("a directory for a diary") }
+    }
+
+    /// Has members run a command that keeps the diary, and does this first.
+    pub(crate) fn kept_by(&self, setup: Setup, first: &str) -> Setup {
+        let home = self.home.path().to_str().expect("a path of text");
+        setup.option("--kill-after", "500ms").environment("DIARY", home).executing(&[
+            "sh",
+            "-c",
+            &format!("{first}\n{LIVE}"),
+        ])
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// In the order in which they began.
+    pub(crate) fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = vec![];
+        for line in self.text("lives").lines() {
+            let mut words = line.split(' ');
+            let mut word = || words.next().expect("four words");
+            let (who, token) = (word().to_owned(), word().parse().expect("a token"));
+            let pid = word().parse().expect("a process");
+            let at = word().parse().expect("seconds");
+            match runs.iter_mut().find(|run| (run.pid, run.token) == (pid, token)) {
+                Some(run) => run.last = at,
+                None => runs.push(Run { who, token, pid, first: at, last: at }),
+            }
+        }
+        runs.sort_by(|a, b| a.first.total_cmp(&b.first));
+        runs
+    }
+
+    /// The run that is under way, other than those.
+    #[track_caller]
+    pub(crate) fn next_run(&self, seen: usize) -> Run {
+        eventually("the command runs", || {
+            let runs = self.runs();
+            runs.get(seen).cloned().ok_or_else(|| format!("{runs:?}"))
+        })
+    }
+
+    /// Whether anything of the command is alive.
+    pub(crate) fn is_held(&self) -> bool {
+        let Ok(file) = File::open(self.path("lock")) else { return false };
+        flock(&file, FlockOperation::NonBlockingLockShared).is_err()
+    }
+
+    /// Blocks until nothing of the command that runs now is alive any more, and returns when that was.
+    pub(crate) fn wait_for_the_end(lock: &Path) -> io::Result<Instant> {
+        flock(&File::open(lock)?, FlockOperation::LockShared)?;
+        Ok(Instant::now())
+    }
+
+    /// What the kernel and the diary say of two at once.
+    #[track_caller]
+    pub(crate) fn shows_one_at_a_time(&self) {
+        assert_eq!(self.text("overlaps"), "", "two ran at once: {:?}", self.runs());
+        for pair in self.runs().windows(2) {
+            assert!(pair[0].last <= pair[1].first, "{pair:?}");
+            assert!(pair[0].token <= pair[1].token, "{pair:?}");
+        }
+    }
+
+    /// From the last sign of life of each run to the first of the next.
+    pub(crate) fn gaps(&self) -> Vec<(String, Duration)> {
+        let gap = |pair: &[Run]| {
+            let length = (pair[1].first - pair[0].last).max(0.0);
+            (format!("{} to {}", pair[0].who, pair[1].who), Duration::from_secs_f64(length))
+        };
+        self.runs().windows(2).map(gap).collect()
+    }
+}
