@@ -249,7 +249,11 @@ async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::
     let code = if let Some(end) = supervised {
         tokio::select! {
             code = end => match code {
-                Ok(Ok(code)) => code,
+                Ok(Ok(code)) => {
+                    // Those that the supervisor heard are not heard again.
+                    signals = Signals::new()?;
+                    code
+                }
                 Ok(Err(error)) => {
                     error!("cannot run the command: {error}");
                     FAILED
