@@ -78,6 +78,37 @@ const LONG_ENOUGH: Duration = SHORT_SESSION.saturating_mul(6);
 const ASIDE: Duration = Duration::from_millis(700);
 
 impl Fault {
+    pub(crate) const CUTS: &[Self] = &[
+        Self::LeaderCutOff,
+        Self::LeaderCutOffWithItsFollowerServer,
+        Self::LeaderCutOffWithTheHeadServer,
+    ];
+
+    pub(crate) const LOSSES: &[Self] = &[
+        Self::NothingFromTheLeaderToTheServers,
+        Self::NothingFromTheServersToTheLeader,
+        Self::NothingFromTheLeadersServerToTheHeadServer,
+        Self::SlowAndLossy,
+    ];
+
+    pub(crate) const OF_SERVERS: &[Self] = &[
+        Self::LeadersServerStopped,
+        Self::HeadServerStoppedThenDeafThenContinued,
+        Self::AllServersKilled,
+        Self::LeadersServerRestarted,
+    ];
+
+    pub(crate) const OF_THE_LEADER: &[Self] = &[
+        Self::LeaderKilled,
+        Self::LeaderStoppedForHalfASession,
+        Self::LeaderStoppedForASession,
+        Self::LeaderStoppedForThreeSessions,
+        Self::LeaderTerminated,
+    ];
+
+    pub(crate) const BY_STRANGERS: &[Self] =
+        &[Self::LeadersZnodeDeleted, Self::ElectionDeleted, Self::LeadersSessionExpired];
+
     pub(crate) const ALL: [Self; 19] = [
         Self::LeaderCutOff,
         Self::LeaderCutOffWithItsFollowerServer,

@@ -24,42 +24,22 @@ const STUBBORN: &str = "trap '' TERM";
 
 #[test]
 fn never_two_at_once_while_the_leader_is_cut_off() {
-    one_at_a_time_in_spite_of(&[
-        Fault::LeaderCutOff,
-        Fault::LeaderCutOffWithItsFollowerServer,
-        Fault::LeaderCutOffWithTheHeadServer,
-    ]);
+    one_at_a_time_in_spite_of(Fault::CUTS);
 }
 
 #[test]
 fn never_two_at_once_while_packets_are_lost() {
-    one_at_a_time_in_spite_of(&[
-        Fault::NothingFromTheLeaderToTheServers,
-        Fault::NothingFromTheServersToTheLeader,
-        Fault::NothingFromTheLeadersServerToTheHeadServer,
-        Fault::SlowAndLossy,
-    ]);
+    one_at_a_time_in_spite_of(Fault::LOSSES);
 }
 
 #[test]
 fn never_two_at_once_while_servers_stop_die_and_restart() {
-    one_at_a_time_in_spite_of(&[
-        Fault::LeadersServerStopped,
-        Fault::HeadServerStoppedThenDeafThenContinued,
-        Fault::AllServersKilled,
-        Fault::LeadersServerRestarted,
-    ]);
+    one_at_a_time_in_spite_of(Fault::OF_SERVERS);
 }
 
 #[test]
 fn never_two_at_once_while_the_leader_is_killed_frozen_and_terminated() {
-    one_at_a_time_in_spite_of(&[
-        Fault::LeaderKilled,
-        Fault::LeaderStoppedForHalfASession,
-        Fault::LeaderStoppedForASession,
-        Fault::LeaderStoppedForThreeSessions,
-        Fault::LeaderTerminated,
-    ]);
+    one_at_a_time_in_spite_of(Fault::OF_THE_LEADER);
 }
 
 /// No lease covers that: two may run for as long as the first may take to end. All goes on afterwards.
@@ -67,10 +47,9 @@ fn never_two_at_once_while_the_leader_is_killed_frozen_and_terminated() {
 fn a_strangers_force_costs_no_more_than_the_time_to_end() {
     let diary = Diary::new();
     let mut stage = Stage::set(3, |setup| diary.kept_by(setup, STUBBORN));
-    for fault in [Fault::LeadersZnodeDeleted, Fault::ElectionDeleted, Fault::LeadersSessionExpired]
-    {
+    for fault in Fault::BY_STRANGERS {
         let before = diary.runs().len();
-        suffer(&mut stage, &[fault], Duration::ZERO).result.expect("all is well afterwards");
+        suffer(&mut stage, &[*fault], Duration::ZERO).result.expect("all is well afterwards");
         diary.next_run(before);
         let runs = diary.runs();
         for pair in runs.windows(2) {

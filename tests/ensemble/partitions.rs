@@ -12,51 +12,27 @@ use std::time::Duration;
 
 #[test]
 fn the_leader_is_cut_off_alone_or_with_a_server() {
-    all_goes_well_in_spite_of(&[
-        Fault::LeaderCutOff,
-        Fault::LeaderCutOffWithItsFollowerServer,
-        Fault::LeaderCutOffWithTheHeadServer,
-    ]);
+    all_goes_well_in_spite_of(Fault::CUTS);
 }
 
 #[test]
 fn packets_are_lost_one_way_or_now_and_then() {
-    all_goes_well_in_spite_of(&[
-        Fault::NothingFromTheLeaderToTheServers,
-        Fault::NothingFromTheServersToTheLeader,
-        Fault::NothingFromTheLeadersServerToTheHeadServer,
-        Fault::SlowAndLossy,
-    ]);
+    all_goes_well_in_spite_of(Fault::LOSSES);
 }
 
 #[test]
 fn servers_are_stopped_killed_and_restarted() {
-    all_goes_well_in_spite_of(&[
-        Fault::LeadersServerStopped,
-        Fault::HeadServerStoppedThenDeafThenContinued,
-        Fault::AllServersKilled,
-        Fault::LeadersServerRestarted,
-    ]);
+    all_goes_well_in_spite_of(Fault::OF_SERVERS);
 }
 
 #[test]
 fn the_leader_is_killed_stopped_and_terminated() {
-    all_goes_well_in_spite_of(&[
-        Fault::LeaderKilled,
-        Fault::LeaderStoppedForHalfASession,
-        Fault::LeaderStoppedForASession,
-        Fault::LeaderStoppedForThreeSessions,
-        Fault::LeaderTerminated,
-    ]);
+    all_goes_well_in_spite_of(Fault::OF_THE_LEADER);
 }
 
 #[test]
 fn strangers_use_force() {
-    all_goes_well_in_spite_of(&[
-        Fault::LeadersZnodeDeleted,
-        Fault::ElectionDeleted,
-        Fault::LeadersSessionExpired,
-    ]);
+    all_goes_well_in_spite_of(Fault::BY_STRANGERS);
 }
 
 #[track_caller]

@@ -611,10 +611,7 @@ impl World {
     fn next_moment(&self, rules: &Rules) -> Option<Moment> {
         let here = || self.members.iter().filter(|m| !m.crashed);
         let timers = here().filter_map(|m| m.core.wake_at());
-        let ends = here().filter_map(|m| match m.core.standing().at(self.now) {
-            Role::Leader { left, .. } => Some(self.now.after(left)),
-            Role::Candidate | Role::Follower { .. } | Role::Absent => None,
-        });
+        let ends = here().filter_map(|m| m.core.standing().changes_at(self.now));
         let expiries = self.server.sessions.values().map(|session| expires_at(session, rules));
         timers.chain(ends).chain(expiries).filter(|at| *at > self.now).min()
     }
