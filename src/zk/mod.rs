@@ -18,4 +18,5 @@ mod survey;
 mod wire;
 
 pub use driver::run;
-pub use survey::{Says, Znode, survey};
+pub use survey::{Znode, survey};
+pub use wire::Says;

@@ -579,7 +579,7 @@ impl Election {
             }
             let ticket = Ticket { sequence, token: FencingToken(stat.czxid.cast_unsigned()) };
             entries.push(match wire::decode(&data, &self.settings.prefix) {
-                Some(wire::Decoded { profile, names, version }) => {
+                Some(wire::Says { profile, names, version }) => {
                     Entry { ticket, profile: Some(profile), names, version }
                 }
                 None => Entry { ticket, profile: None, names: None, version: None },

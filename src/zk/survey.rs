@@ -1,9 +1,9 @@
 //! One look at an election from outside: nothing is joined, and nothing written.
 
 use super::connection::{Wire, connect, is_verdict};
-use super::wire;
+use super::wire::{self, Says};
 use crate::config::Settings;
-use crate::election::{Announcement, FencingToken, Profile, Sequence, SessionId};
+use crate::election::{FencingToken, Sequence, SessionId};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
@@ -24,14 +24,6 @@ pub struct Znode {
     pub sequence: Option<Sequence>,
     /// `None` if its data is no member's.
     pub says: Option<Says>,
-}
-
-/// What a member says of itself and of the leader.
-#[derive(Clone, Debug)]
-pub struct Says {
-    pub profile: Profile,
-    pub names: Option<Announcement>,
-    pub version: Option<String>,
 }
 
 /// Reads all there is below the election's path, the members first and in order. `None` if there is
@@ -87,8 +79,6 @@ async fn read(wire: &Wire, settings: &Settings) -> Result<Option<Vec<Znode>>, Er
             read => read?,
         };
         let says = wire::decode(&data, prefix);
-        let says =
-            says.map(|wire::Decoded { profile, names, version }| Says { profile, names, version });
         znodes.push(znode(name, &stat, sequence, says));
     }
     znodes.sort_by(|a, b| {

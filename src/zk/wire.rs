@@ -41,11 +41,13 @@ fn is_zero(revision: &u64) -> bool {
     *revision == 0
 }
 
-pub(super) struct Decoded {
-    pub(super) profile: Profile,
-    pub(super) names: Option<Announcement>,
+/// What a member says of itself and of the leader.
+#[derive(Clone, Debug)]
+pub struct Says {
+    pub profile: Profile,
+    pub names: Option<Announcement>,
     /// Of the member's program.
-    pub(super) version: Option<String>,
+    pub version: Option<String>,
 }
 
 pub(super) fn encode(profile: &Profile, names: Option<&Announcement>, prefix: &str) -> Vec<u8> {
@@ -60,7 +62,7 @@ pub(super) fn encode(profile: &Profile, names: Option<&Announcement>, prefix: &s
 }
 
 /// Whatever is no note of a member says nothing: others may write what they like.
-pub(super) fn decode(data: &[u8], prefix: &str) -> Option<Decoded> {
+pub(super) fn decode(data: &[u8], prefix: &str) -> Option<Says> {
     if data.len() > LONGEST {
         return None;
     }
@@ -70,7 +72,7 @@ pub(super) fn decode(data: &[u8], prefix: &str) -> Option<Decoded> {
             Ticket { sequence: Sequence::of_name(&znode, prefix)?, token: FencingToken(token) };
         Some(Announcement { leader: Arc::new(profile.read()?), ticket })
     });
-    Some(Decoded { profile: profile.read()?, names, version })
+    Some(Says { profile: profile.read()?, names, version })
 }
 
 impl ProfileNote {
