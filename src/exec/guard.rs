@@ -140,8 +140,7 @@ impl Flock {
             .stdin(Stdio::from(stdin))
             .process_group(0)
             .spawn()?;
-        let leader = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        Ok(Self { leader: leader.expect("a process has a number"), leader_is_dead: false })
+        Ok(Self { leader: Pid::from_child(&child), leader_is_dead: false })
     }
 
     /// Tells it to end, also if it is stopped.

@@ -162,8 +162,7 @@ impl Shop {
             .spawn()?;
         let (kill_after, files) = (self.plan.kill_after, self.plan.files);
         link.greet(Greeting { until, kill_after, files }, io::stdin().as_fd())?;
-        let guard = i32::try_from(guard.id()).ok().and_then(Pid::from_raw);
-        let guard = guard.expect("a process has a number");
+        let guard = Pid::from_child(&guard);
         let countdown = Countdown::new(kill_after, TO_DIE / 2, until);
         info!(token = token.0, "this member leads: starting the command");
         let then = Stage::Idle { not_before: self.clock.now(), spent: None };

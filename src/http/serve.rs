@@ -45,17 +45,15 @@ impl Limits {
             to_take: Duration::from_secs(5),
         }
     }
-}
 
-/// As many streams and blocking queries as may be open at once, at most.
-const WAITING_MAX: usize = 1536;
-
-impl Limits {
     /// How many may wait for news: of four places one is left for those who do not wait.
     pub(super) fn waiting(&self) -> usize {
         (self.connections * 3 / 4).min(WAITING_MAX)
     }
 }
+
+/// As many streams and blocking queries as may be open at once, at most.
+const WAITING_MAX: usize = 1536;
 
 /// A longer head is answered 431.
 const HEAD_MAX: usize = 16 * 1024;
