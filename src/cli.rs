@@ -102,9 +102,9 @@ Exit codes of whoever asks or tells:
   2  wrong usage or configuration
   3  nobody answers, or nothing that makes sense";
 
-/// A flag beats the environment, which beats the file, which beats the default.
+/// Which election, and where what is not said here is written.
 #[derive(Args)]
-struct Options {
+struct Place {
     /// A TOML file; config/bellwether.toml documents every key [file: none]
     #[arg(long, env = "BELLWETHER_CONFIG", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     config: Option<PathBuf>,
@@ -117,6 +117,13 @@ struct Options {
     /// The start of the members' znodes' names [default: leader_] [key: election.prefix]
     #[arg(long, env = "BELLWETHER_PREFIX", value_name = "PREFIX")]
     prefix: Option<String>,
+}
+
+/// A flag beats the environment, which beats the file, which beats the default.
+#[derive(Args)]
+struct Options {
+    #[command(flatten)]
+    place: Place,
     /// This member's name [default: $POD_NAME, else the host's name] [key: member.id]
     #[arg(long, env = "BELLWETHER_ID", value_name = "NAME")]
     id: Option<String>,
@@ -270,14 +277,9 @@ fn in_file(config: Option<PathBuf>) -> Result<(PathBuf, File), String> {
 }
 
 fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effective, String> {
-    let (place, file) = in_file(options.config)?;
+    let (place, file) = in_file(options.place.config)?;
     let mut layers = Layers { given, file: place, origins: vec![] };
-    let servers = layers.pick(
-        ("zookeeper.servers", "zookeeper", "BELLWETHER_ZOOKEEPER"),
-        options.zookeeper,
-        file.zookeeper.servers,
-        "127.0.0.1:2181",
-    );
+    let servers = layers.servers(options.place.zookeeper, file.zookeeper.servers);
     let session_timeout = layers.pick(
         ("zookeeper.session_timeout", "session_timeout", "BELLWETHER_SESSION_TIMEOUT"),
         options.session_timeout,
@@ -302,18 +304,8 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
         file.lease.disconnect,
         "hold",
     );
-    let path = layers.pick(
-        ("election.path", "election", "BELLWETHER_ELECTION"),
-        options.election,
-        file.election.path,
-        "/election",
-    );
-    let prefix = layers.pick(
-        ("election.prefix", "prefix", "BELLWETHER_PREFIX"),
-        options.prefix,
-        file.election.prefix,
-        "leader_",
-    );
+    let path = layers.path(options.place.election, file.election.path);
+    let prefix = layers.prefix(options.place.prefix, file.election.prefix);
     let id = layers.pick(
         ("member.id", "id", "BELLWETHER_ID"),
         options.id,
@@ -401,6 +393,21 @@ struct Layers<'a> {
 }
 
 impl Layers<'_> {
+    fn servers(&mut self, given: Option<String>, in_file: Option<String>) -> String {
+        let names = ("zookeeper.servers", "zookeeper", "BELLWETHER_ZOOKEEPER");
+        self.pick(names, given, in_file, "127.0.0.1:2181")
+    }
+
+    fn path(&mut self, given: Option<String>, in_file: Option<String>) -> String {
+        let names = ("election.path", "election", "BELLWETHER_ELECTION");
+        self.pick(names, given, in_file, "/election")
+    }
+
+    fn prefix(&mut self, given: Option<String>, in_file: Option<String>) -> String {
+        let names = ("election.prefix", "prefix", "BELLWETHER_PREFIX");
+        self.pick(names, given, in_file, "leader_")
+    }
+
     fn pick(
         &mut self,
         (key, arg, variable): (&'static str, &'static str, &'static str),

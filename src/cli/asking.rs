@@ -1,7 +1,7 @@
 //! The commands that ask: their arguments, and the errand that each of them is.
 
-use super::{Layers, in_file};
-use crate::config::{self, File, Settings};
+use super::{Layers, Place, in_file};
+use crate::config::{self, Settings};
 use crate::terminal::{Errand, Form, Probe, Question, Sidecar, Token, Whom};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
@@ -122,18 +122,8 @@ enum ProbeName {
 /// A flag beats the environment, which beats the file, which beats the default.
 #[derive(Args)]
 pub(super) struct Inspecting {
-    /// A TOML file such as `run` reads [file: none]
-    #[arg(long, env = "BELLWETHER_CONFIG", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    config: Option<PathBuf>,
-    /// ZooKeeper's servers, host:port,host:port/chroot [default: 127.0.0.1:2181] [key: zookeeper.servers]
-    #[arg(long, env = "BELLWETHER_ZOOKEEPER", value_name = "SERVERS")]
-    zookeeper: Option<String>,
-    /// The group's path in ZooKeeper [default: /election] [key: election.path]
-    #[arg(long, env = "BELLWETHER_ELECTION", value_name = "PATH")]
-    election: Option<String>,
-    /// The start of the members' znodes' names [default: leader_] [key: election.prefix]
-    #[arg(long, env = "BELLWETHER_PREFIX", value_name = "PREFIX")]
-    prefix: Option<String>,
+    #[command(flatten)]
+    place: Place,
     /// For how long at most to wait for ZooKeeper
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     timeout: String,
@@ -230,26 +220,11 @@ impl Json {
 
 impl Inspecting {
     fn errand(self, given: &ArgMatches) -> Result<Errand, String> {
-        let (place, file): (PathBuf, File) = in_file(self.config)?;
+        let (place, file) = in_file(self.place.config)?;
         let mut layers = Layers { given, file: place, origins: vec![] };
-        let servers = layers.pick(
-            ("zookeeper.servers", "zookeeper", "BELLWETHER_ZOOKEEPER"),
-            self.zookeeper,
-            file.zookeeper.servers,
-            "127.0.0.1:2181",
-        );
-        let path = layers.pick(
-            ("election.path", "election", "BELLWETHER_ELECTION"),
-            self.election,
-            file.election.path,
-            "/election",
-        );
-        let prefix = layers.pick(
-            ("election.prefix", "prefix", "BELLWETHER_PREFIX"),
-            self.prefix,
-            file.election.prefix,
-            "leader_",
-        );
+        let servers = layers.servers(self.place.zookeeper, file.zookeeper.servers);
+        let path = layers.path(self.place.election, file.election.path);
+        let prefix = layers.prefix(self.place.prefix, file.election.prefix);
         let patience = config::span("--timeout", &self.timeout)?;
         let settings = Settings::new(&servers, &path, &prefix, patience)?;
         let form = Json { json: self.json }.form();
