@@ -490,11 +490,15 @@ pub fn token(file: &Path) -> Result<Vec<u8>, String> {
         return Err(wrong("is no small file"));
     }
     let text = fs::read(file).map_err(cannot)?;
+    let no_token = || wrong("holds no token: write one line of visible ASCII characters");
+    token_in(&text).map(<[u8]>::to_vec).ok_or_else(no_token)
+}
+
+/// `None` if it is not one line of visible ASCII characters.
+pub fn token_in(text: &[u8]) -> Option<&[u8]> {
     let token = text.trim_ascii();
-    if token.is_empty() || !token.iter().all(u8::is_ascii_graphic) {
-        return Err(wrong("holds no token: write one line of visible ASCII characters"));
-    }
-    Ok(token.to_vec())
+    let visible = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
+    visible.then_some(token)
 }
 
 const LONGEST_TOKEN: u64 = 4096;

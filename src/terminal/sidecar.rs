@@ -3,7 +3,7 @@
 use super::Trouble;
 use super::text::visible;
 use super::told::Problem;
-use crate::config::Listen;
+use crate::config::{self, Listen};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -208,11 +208,10 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 impl Token {
     /// `None` if it is not one line of visible ASCII characters.
     pub fn new(written: &str) -> Option<Self> {
-        let token = written.trim();
-        let visible = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-        let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+        let token = config::token_in(written.as_bytes())?;
+        let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok()?;
         value.set_sensitive(true);
-        visible.then_some(Self(value))
+        Some(Self(value))
     }
 }
 
