@@ -469,6 +469,11 @@ impl Layers<'_> {
     }
 }
 
+/// Whether a service manager started us that wants to be told how we are.
+pub fn is_service() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
 fn label(written: &str) -> Result<(String, String), String> {
     match written.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),

@@ -215,7 +215,9 @@ async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::
         }
     };
 
-    tokio::spawn(systemd::tell(front.clone(), clock));
+    if cli::is_service() {
+        tokio::spawn(systemd::tell(front.clone(), clock));
+    }
 
     // A thread of its own: no reader, however slow or many, can slow the election.
     let (stop, stopping) = oneshot::channel();
@@ -278,7 +280,9 @@ async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::
             }
         }
     };
-    systemd::leaving().await;
+    if cli::is_service() {
+        systemd::leaving().await;
+    }
     // Whoever starts us may pass on a signal that we got ourselves, so a second one is heeded only
     // when there was a moment to hand over.
     let second = async {

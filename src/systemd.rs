@@ -1,5 +1,4 @@
-//! Tells systemd that this member serves, how it stands, and that its loop turns. Started by anything
-//! else, it tells nobody.
+//! Tells systemd that this member serves, how it stands, and that its loop turns.
 
 use crate::clock::Clock;
 use crate::desk::{Front, Report};
