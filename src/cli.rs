@@ -89,7 +89,7 @@ struct Exec {
 const GROUPS: &[(&str, &[&str])] = &[
     ("Beside your application", &["run", "exec", "check-config"]),
     ("Ask the sidecar", &["leader", "status", "members", "history", "watch", "wait", "probe"]),
-    ("Tell the sidecar", &["resign", "pause", "resume", "drain"]),
+    ("Tell the sidecar", &["ack", "resign", "pause", "resume", "drain"]),
     ("Look into ZooKeeper", &["inspect"]),
     ("For packagers", &["completions", "man"]),
 ];
@@ -142,6 +142,12 @@ struct Options {
     /// The longest time between two signs of life [default: a tenth of the session timeout] [key: lease.heartbeat]
     #[arg(long, env = "BELLWETHER_HEARTBEAT", value_name = "DURATION")]
     heartbeat: Option<String>,
+    /// When a new leader counts as active: at-once, or ack, when its application has said so [default: at-once] [key: election.activate]
+    #[arg(long, env = "BELLWETHER_ACTIVATE", value_name = "WHEN")]
+    activate: Option<String>,
+    /// With --activate ack, how soon the application has to say so [default: 30s] [key: election.ack_timeout]
+    #[arg(long, env = "BELLWETHER_ACK_TIMEOUT", value_name = "DURATION")]
+    ack_timeout: Option<String>,
     /// What a leader does when its connection is lost: hold or step-down [default: hold] [key: lease.disconnect]
     #[arg(long, env = "BELLWETHER_DISCONNECT", value_name = "POLICY")]
     disconnect: Option<String>,
@@ -306,6 +312,18 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
     );
     let path = layers.path(options.place.election, file.election.path);
     let prefix = layers.prefix(options.place.prefix, file.election.prefix);
+    let activate = layers.pick(
+        ("election.activate", "activate", "BELLWETHER_ACTIVATE"),
+        options.activate,
+        file.election.activate,
+        "at-once",
+    );
+    let ack_timeout = layers.pick(
+        ("election.ack_timeout", "ack_timeout", "BELLWETHER_ACK_TIMEOUT"),
+        options.ack_timeout,
+        file.election.ack_timeout,
+        "30s",
+    );
     let id = layers.pick(
         ("member.id", "id", "BELLWETHER_ID"),
         options.id,
@@ -367,6 +385,8 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
         tick_time,
         path,
         prefix,
+        activate,
+        ack_timeout,
         id,
         address: Some(address),
         labels,

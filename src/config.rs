@@ -1,6 +1,6 @@
 //! What the operator wrote: plain data, with its relations checked before anything is begun.
 
-use crate::election::{Disconnect, Margins, MemberId, Policy, Profile};
+use crate::election::{Activation, Disconnect, Margins, MemberId, Policy, Profile, Unhealthy};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,6 +36,8 @@ pub struct ZookeeperKeys {
 pub struct ElectionKeys {
     pub path: Option<String>,
     pub prefix: Option<String>,
+    pub activate: Option<String>,
+    pub ack_timeout: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -146,6 +148,8 @@ pub struct Written {
     pub tick_time: String,
     pub path: String,
     pub prefix: String,
+    pub activate: String,
+    pub ack_timeout: String,
     pub id: String,
     pub address: Option<String>,
     pub labels: BTreeMap<String, String>,
@@ -222,7 +226,16 @@ impl Config {
                 ));
             }
         };
-        let policy = Policy { margins, disconnect };
+        let within = span("election.ack_timeout", &written.ack_timeout)?;
+        let activation = match &*written.activate {
+            "at-once" => Activation::AtOnce,
+            "ack" => Activation::OnAcknowledgement { within },
+            other => {
+                return Err(format!("election.activate {other:?} must be \"at-once\" or \"ack\""));
+            }
+        };
+        let unhealthy = Unhealthy::StandAside;
+        let policy = Policy { margins, disconnect, activation, unhealthy };
         let id = MemberId::new(&written.id).ok_or_else(|| {
             format!(
                 "member.id {:?} must be 1 to 253 visible ASCII characters without spaces: it is \
@@ -275,6 +288,13 @@ impl Config {
             return Err(
                 "lease.disconnect = \"step-down\" gives leadership up at once and leaves a \
                         command no time to end: use \"hold\" with exec"
+                    .into(),
+            );
+        }
+        if self.policy.activation != Activation::AtOnce {
+            return Err(
+                "election.activate = \"ack\" is for an application that runs all the time: \
+                        with exec, leave it at \"at-once\", since the command runs while it leads"
                     .into(),
             );
         }
@@ -527,7 +547,8 @@ pub fn fits(profile: &Profile, prefix: &str) -> Result<(), String> {
             .len()
             + env!("CARGO_PKG_VERSION").len();
     let own = fixed + text(profile.id.as_str()) + address + labels;
-    let znode = text(prefix) + 10 + r#","znode":,"token":18446744073709551615"#.len();
+    let znode =
+        text(prefix) + 10 + r#","znode":,"token":18446744073709551615,"active":false"#.len();
     let all = 2 * own + znode;
     if all <= LARGEST_DATA {
         return Ok(());
@@ -550,6 +571,8 @@ mod tests {
             tick_time: "2s".into(),
             path: "/election".into(),
             prefix: "leader_".into(),
+            activate: "at-once".into(),
+            ack_timeout: "30s".into(),
             id: "a".into(),
             address: None,
             labels: BTreeMap::new(),
@@ -618,6 +641,8 @@ mod tests {
         assert!(error(|w| w.tick_time = "soon".into()).contains("zookeeper.tick_time"));
         assert!(error(|w| w.session_timeout = "0s".into()).contains("zookeeper.session_timeout"));
         assert!(error(|w| w.disconnect = "maybe".into()).contains("lease.disconnect"));
+        assert!(error(|w| w.activate = "maybe".into()).contains("election.activate"));
+        assert!(error(|w| w.ack_timeout = "soon".into()).contains("election.ack_timeout"));
         assert!(error(|w| w.on_exit = "maybe".into()).contains("exec.on_exit"));
         assert!(error(|w| w.kill_after = "soon".into()).contains("exec.kill_after"));
         for listen in [
@@ -659,6 +684,9 @@ mod tests {
         let stepping_down = Written { disconnect: "step-down".into(), ..written() };
         let error = Config::new(&stepping_down).unwrap().with_command().unwrap_err();
         assert!(error.contains("lease.disconnect"), "{error}");
+        let waiting = Written { activate: "ack".into(), ..written() };
+        let error = Config::new(&waiting).unwrap().with_command().unwrap_err();
+        assert!(error.contains("election.activate"), "{error}");
     }
 
     #[test]

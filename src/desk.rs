@@ -1,7 +1,9 @@
 //! The desk between the driver and everything that tells: what lies on it for all to read, and
 //! what may be asked over it.
 
-use crate::election::{Announcement, Member, Moment, Profile, SessionId, Standing, Ticket};
+use crate::election::{
+    Announcement, FencingToken, Member, Moment, Profile, SessionId, Standing, Ticket,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -73,7 +75,14 @@ pub enum Order {
     Resign,
     Pause,
     Unpause,
-    Describe { address: Option<String>, labels: BTreeMap<String, String> },
+    /// Its application has taken up its work under this token.
+    Acknowledge(FencingToken),
+    /// Its application is healthy, or is not.
+    Healthy(bool),
+    Describe {
+        address: Option<String>,
+        labels: BTreeMap<String, String>,
+    },
 }
 
 /// One member's znode, as it was read.

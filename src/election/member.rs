@@ -1,6 +1,6 @@
 //! One member: where it stands, and what it does about what it hears.
 
-use super::lease::{Disconnect, Policy, Rhythm};
+use super::lease::{Activation, Disconnect, Policy, Rhythm, Unhealthy};
 use super::{
     Action, Announcement, Event, FencingToken, Lease, Line, Moment, Place, Profile, Sequence,
     SessionId, Term, Ticket,
@@ -15,6 +15,10 @@ pub struct Member {
     policy: Policy,
     /// What has to be left of a term, besides a heartbeat, for it to be of use.
     reserve: Duration,
+    /// The operator wants it out of the line.
+    paused: bool,
+    /// Its application is not healthy.
+    unhealthy: bool,
     phase: Phase,
     index: u64,
 }
@@ -27,7 +31,10 @@ enum Phase {
     /// The servers grant too short a session to lead in; we ask again later.
     Refused { until: Moment },
     /// Out of the line until told otherwise.
-    Paused,
+    Aside,
+    /// A session, but no ticket: our application is not healthy, so we stand only where nobody else
+    /// does. `None` while the line is being read.
+    Waiting { session: Session, look_at: Option<Moment> },
     /// A session, but no ticket: what is being drawn will say this of us.
     Arriving { session: Session, profile: Arc<Profile> },
     /// A ticket; whoever is ahead is not known yet.
@@ -37,7 +44,7 @@ enum Phase {
     /// Nobody is ahead, and nobody ever will be again; but no quorum has lately said so.
     Claiming { session: Session, ticket: Ticket },
     /// Nobody is ahead, and a quorum has lately heard from us.
-    Leading { session: Session, lease: Lease, ticket: Ticket },
+    Leading { session: Session, lease: Lease, ticket: Ticket, activity: Activity },
     /// Out of the line, for good.
     Gone,
 }
@@ -49,6 +56,16 @@ struct Session {
     term: Term,
     rhythm: Rhythm,
     beat: Beat,
+}
+
+/// Whether the application has taken up its work as leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Activity {
+    /// It has until this moment to say so.
+    Elected {
+        until: Moment,
+    },
+    Active,
 }
 
 /// The one sign of life that may be under way.
@@ -84,6 +101,8 @@ enum Heard {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     profile: Arc<Profile>,
+    paused: bool,
+    unhealthy: bool,
     phase: Phase,
     index: u64,
 }
@@ -107,7 +126,16 @@ type Next = (Phase, Vec<Action>);
 
 impl Member {
     pub fn new(profile: Arc<Profile>, policy: Policy) -> Self {
-        Self { profile, policy, reserve: Duration::ZERO, phase: Phase::Away, index: 1 }
+        let (reserve, phase) = (Duration::ZERO, Phase::Away);
+        Self { profile, policy, reserve, paused: false, unhealthy: false, phase, index: 1 }
+    }
+
+    /// It is not to stand before its application is known to be healthy.
+    #[must_use]
+    pub fn unhealthy_at_first(self) -> Self {
+        let strict = self.policy.unhealthy == Unhealthy::StandAside;
+        let phase = if strict { Phase::Aside } else { self.phase };
+        Self { unhealthy: true, phase, ..self }
     }
 
     /// It is to lead only in sessions whose term leaves so much time to end what is done under it.
@@ -118,7 +146,7 @@ impl Member {
 
     /// The first wish of a member.
     pub fn start(&self) -> Vec<Action> {
-        vec![Action::OpenSession]
+        if self.phase == Phase::Aside { vec![] } else { vec![Action::OpenSession] }
     }
 
     pub fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
@@ -138,36 +166,48 @@ impl Member {
         };
         match &self.phase {
             Phase::Away
-            | Phase::Paused
+            | Phase::Aside
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Gone => None,
             Phase::Refused { until } => Some(*until),
+            Phase::Waiting { look_at, .. } => *look_at,
             Phase::Following { session, ticket, .. } | Phase::Claiming { session, ticket } => {
                 beat_due(session, ticket)
             }
-            Phase::Leading { session, lease, ticket } => {
-                let end = lease.until();
-                Some(beat_due(session, ticket).map_or(end, |due| due.min(end)))
+            Phase::Leading { session, lease, ticket, activity } => {
+                let deadline = match activity {
+                    Activity::Elected { until } => Some(*until),
+                    Activity::Active => None,
+                };
+                let due = [beat_due(session, ticket), deadline, Some(lease.until())];
+                due.into_iter().flatten().min()
             }
         }
     }
 
     pub fn standing(&self) -> Standing {
-        Standing { profile: self.profile.clone(), phase: self.phase.clone(), index: self.index }
+        Standing {
+            profile: self.profile.clone(),
+            paused: self.paused,
+            unhealthy: self.unhealthy,
+            phase: self.phase.clone(),
+            index: self.index,
+        }
     }
 
     fn told(&self) -> Option<Announcement> {
         match &self.phase {
-            Phase::Leading { ticket, .. } => {
-                Some(Announcement { leader: self.profile.clone(), ticket: *ticket })
+            Phase::Leading { ticket, activity, .. } => {
+                Some(activity.announced(&self.profile, *ticket))
             }
             Phase::Looking { heard, .. } | Phase::Following { heard, .. } => {
                 heard.leader_besides(&self.profile)
             }
             Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Claiming { .. }
             | Phase::Gone => None,
@@ -195,10 +235,26 @@ impl Member {
             Event::HeadGone { head, sent_at } => self.miss_head(phase, head, sent_at, now),
             Event::Committed { sent_at } => self.lead(phase, sent_at, now),
             Event::Woke => self.wake(phase, now),
+            Event::Acknowledge(token) => self.activate(phase, token, now),
             Event::Resign => Self::resign(phase),
-            Event::Pause => Self::pause(phase),
-            Event::Unpause => Self::unpause(phase),
-            Event::Describe { address, labels } => self.describe(phase, address, labels),
+            Event::Pause => {
+                self.paused = true;
+                Self::stand_aside(phase)
+            }
+            Event::Unpause => {
+                self.paused = false;
+                self.stand_again(phase)
+            }
+            Event::Unhealthy if self.unhealthy => stay(phase),
+            Event::Unhealthy => {
+                self.unhealthy = true;
+                self.ail(phase)
+            }
+            Event::Healthy => {
+                self.unhealthy = false;
+                self.stand_again(phase)
+            }
+            Event::Describe { address, labels } => self.describe(phase, address, labels, now),
             Event::Stop => (Phase::Gone, vec![Action::CloseSession]),
         }
     }
@@ -215,6 +271,9 @@ impl Member {
         let Some(term) = self.term(timeout) else { return self.refuse(now) };
         let session =
             Session { id, term, rhythm: Rhythm::begun(sent_at), beat: Beat::Answered(sent_at) };
+        if self.unhealthy {
+            return (Phase::Waiting { session, look_at: None }, vec![Action::ReadLine]);
+        }
         self.draw(session)
     }
 
@@ -249,8 +308,9 @@ impl Member {
 
     fn lose_session(phase: Phase) -> Next {
         match phase {
-            Phase::Gone | Phase::Paused | Phase::Refused { .. } => stay(phase),
+            Phase::Gone | Phase::Aside | Phase::Refused { .. } => stay(phase),
             Phase::Away
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Following { .. }
@@ -291,17 +351,26 @@ impl Member {
             Phase::Following { session, ticket, ahead, heard } => {
                 (session, ticket, heard, Some(ahead.predecessor))
             }
+            Phase::Waiting { session, .. } if line.is_empty() => return self.draw(session),
+            Phase::Waiting { session, .. } => {
+                let look_at = Some(now.after(self.policy.margins.patience(session.id)));
+                return stay(Phase::Waiting { session, look_at });
+            }
+            Phase::Claiming { ticket, .. } | Phase::Leading { ticket, .. } => {
+                let others = line.iter().any(|one| one != ticket.sequence);
+                return if self.unhealthy && others { give_up() } else { stay(phase) };
+            }
             Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
             | Phase::Arriving { .. }
-            | Phase::Claiming { .. }
-            | Phase::Leading { .. }
             | Phase::Gone => return stay(phase),
         };
         match line.place_of(ticket.sequence) {
+            Place::Behind { .. } if self.unhealthy => give_up(),
             Place::First => {
-                let announcement = Announcement { leader: self.profile.clone(), ticket };
+                let announcement =
+                    self.policy.activation.first(now).announced(&self.profile, ticket);
                 session.beat = Beat::Sent(now);
                 let claim = Action::Claim { announcement, sent_at: now };
                 (Phase::Claiming { session, ticket }, vec![claim])
@@ -381,7 +450,8 @@ impl Member {
             }
             phase @ (Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Claiming { .. }
@@ -410,12 +480,13 @@ impl Member {
                     && session.rhythm.is_steady(&self.policy.margins);
                 let lease = Lease::granted(ticket.token, sent_at, session.term);
                 if ours && lease.left(now).is_some() {
-                    stay(Phase::Leading { session, lease, ticket })
+                    let activity = self.policy.activation.first(now);
+                    stay(Phase::Leading { session, lease, ticket, activity })
                 } else {
                     stay(Phase::Claiming { session, ticket })
                 }
             }
-            Phase::Leading { session, lease, ticket } => {
+            Phase::Leading { session, lease, ticket, activity } => {
                 // A lease that ran out is never renewed: the servers may already be at work on
                 // the end of the session.
                 if lease.left(now).is_none() {
@@ -425,11 +496,12 @@ impl Member {
                 let longer = session.rhythm.is_steady(&self.policy.margins)
                     && renewed.until() > lease.until();
                 let lease = if longer { renewed } else { lease };
-                stay(Phase::Leading { session, lease, ticket })
+                stay(Phase::Leading { session, lease, ticket, activity })
             }
             phase @ (Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Following { .. }
@@ -441,21 +513,85 @@ impl Member {
         if matches!(phase, Phase::Leading { .. }) { give_up() } else { stay(phase) }
     }
 
-    fn pause(phase: Phase) -> Next {
+    fn stand_aside(phase: Phase) -> Next {
         match phase {
-            Phase::Gone | Phase::Paused => stay(phase),
+            Phase::Gone | Phase::Aside => stay(phase),
             Phase::Away
             | Phase::Refused { .. }
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Following { .. }
             | Phase::Claiming { .. }
-            | Phase::Leading { .. } => (Phase::Paused, vec![Action::CloseSession]),
+            | Phase::Leading { .. } => (Phase::Aside, vec![Action::CloseSession]),
         }
     }
 
-    fn unpause(phase: Phase) -> Next {
-        if phase == Phase::Paused { (Phase::Away, vec![Action::OpenSession]) } else { stay(phase) }
+    /// Unless something else still keeps it from it.
+    fn stand_again(&self, phase: Phase) -> Next {
+        let strict = self.policy.unhealthy == Unhealthy::StandAside;
+        match phase {
+            Phase::Aside if !(self.paused || self.unhealthy && strict) => {
+                (Phase::Away, vec![Action::OpenSession])
+            }
+            Phase::Waiting { session, .. } if !self.unhealthy => self.draw(session),
+            phase @ (Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Aside
+            | Phase::Waiting { .. }
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
+            | Phase::Following { .. }
+            | Phase::Claiming { .. }
+            | Phase::Leading { .. }
+            | Phase::Gone) => stay(phase),
+        }
+    }
+
+    /// Whoever stands alone may be all there is; whoever does not makes room.
+    fn ail(&self, phase: Phase) -> Next {
+        match (self.policy.unhealthy, &phase) {
+            (Unhealthy::StandAside, _) => Self::stand_aside(phase),
+            (Unhealthy::LeadAlone, Phase::Claiming { .. } | Phase::Leading { .. }) => {
+                (phase, vec![Action::ReadLine])
+            }
+            (
+                Unhealthy::LeadAlone,
+                Phase::Arriving { .. } | Phase::Looking { .. } | Phase::Following { .. },
+            ) => give_up(),
+            (
+                Unhealthy::LeadAlone,
+                Phase::Away
+                | Phase::Refused { .. }
+                | Phase::Aside
+                | Phase::Waiting { .. }
+                | Phase::Gone,
+            ) => stay(phase),
+        }
+    }
+
+    /// The application has taken up its work under this token.
+    fn activate(&self, phase: Phase, token: FencingToken, now: Moment) -> Next {
+        match phase {
+            Phase::Leading { session, lease, ticket, activity: Activity::Elected { .. } }
+                if token == ticket.token && lease.left(now).is_some() =>
+            {
+                let activity = Activity::Active;
+                let says = Some(activity.announced(&self.profile, ticket));
+                let introduce = Action::Introduce { profile: self.profile.clone(), says };
+                (Phase::Leading { session, lease, ticket, activity }, vec![introduce])
+            }
+            phase @ (Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Aside
+            | Phase::Waiting { .. }
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
+            | Phase::Following { .. }
+            | Phase::Claiming { .. }
+            | Phase::Leading { .. }
+            | Phase::Gone) => stay(phase),
+        }
     }
 
     /// Tells the line what there is to tell of us now. It costs no place in it, and a leader leads
@@ -465,6 +601,7 @@ impl Member {
         phase: Phase,
         address: Option<String>,
         labels: BTreeMap<String, String>,
+        now: Moment,
     ) -> Next {
         if self.profile.address == address && self.profile.labels == labels {
             return stay(phase);
@@ -473,16 +610,18 @@ impl Member {
         let profile = Arc::new(Profile { id, address, labels, revision });
         self.profile = profile.clone();
         let says = match &phase {
-            Phase::Claiming { ticket, .. } | Phase::Leading { ticket, .. } => {
-                Some(Announcement { leader: profile.clone(), ticket: *ticket })
+            Phase::Claiming { ticket, .. } => {
+                Some(self.policy.activation.first(now).announced(&profile, *ticket))
             }
+            Phase::Leading { ticket, activity, .. } => Some(activity.announced(&profile, *ticket)),
             Phase::Looking { heard, .. } | Phase::Following { heard, .. } => {
                 heard.leader().cloned()
             }
             // Whoever draws a ticket later, or is drawing one, says so then.
             Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Gone => return stay(phase),
         };
@@ -497,8 +636,14 @@ impl Member {
                 stay(phase)
             };
         }
-        if let Phase::Leading { lease, .. } = &phase
-            && lease.left(now).is_none()
+        if let Phase::Waiting { session, look_at: Some(look_at) } = &phase
+            && *look_at <= now
+        {
+            let session = *session;
+            return (Phase::Waiting { session, look_at: None }, vec![Action::ReadLine]);
+        }
+        if let Phase::Leading { lease, activity, .. } = &phase
+            && (lease.left(now).is_none() || activity.is_overdue(now))
         {
             return give_up();
         }
@@ -510,24 +655,28 @@ impl Member {
             return stay(phase);
         }
         session.beat = Beat::Sent(now);
-        let action = match &phase {
+        let actions = match &phase {
             Phase::Following { ahead: Ahead { head: Head::Stands(head), .. }, .. } => {
-                Action::ReadHead { head: *head, sent_at: now }
+                vec![Action::ReadHead { head: *head, sent_at: now }]
             }
             Phase::Following { ahead: Ahead { head: Head::Gone(_), .. }, .. } => {
                 let Some(session) = phase.session_mut() else { return stay(phase) };
                 session.beat = Beat::Answered(now);
-                Action::ReadLine
+                vec![Action::ReadLine]
             }
-            Phase::Claiming { .. } | Phase::Leading { .. } => Action::Renew { sent_at: now },
+            Phase::Claiming { .. } | Phase::Leading { .. } if self.unhealthy => {
+                vec![Action::Renew { sent_at: now }, Action::ReadLine]
+            }
+            Phase::Claiming { .. } | Phase::Leading { .. } => vec![Action::Renew { sent_at: now }],
             Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Gone => return stay(phase),
         };
-        (phase, vec![action])
+        (phase, actions)
     }
 
     /// Notes that a request sent at this moment was answered.
@@ -555,12 +704,13 @@ fn give_up() -> Next {
 impl Phase {
     fn session_mut(&mut self) -> Option<&mut Session> {
         match self {
-            Self::Arriving { session, .. }
+            Self::Waiting { session, .. }
+            | Self::Arriving { session, .. }
             | Self::Looking { session, .. }
             | Self::Following { session, .. }
             | Self::Claiming { session, .. }
             | Self::Leading { session, .. } => Some(session),
-            Self::Away | Self::Refused { .. } | Self::Paused | Self::Gone => None,
+            Self::Away | Self::Refused { .. } | Self::Aside | Self::Gone => None,
         }
     }
 
@@ -572,10 +722,31 @@ impl Phase {
             | Self::Leading { ticket, .. } => Some(*ticket),
             Self::Away
             | Self::Refused { .. }
-            | Self::Paused
+            | Self::Aside
+            | Self::Waiting { .. }
             | Self::Arriving { .. }
             | Self::Gone => None,
         }
+    }
+}
+
+impl Activation {
+    /// How a term begins.
+    fn first(self, now: Moment) -> Activity {
+        match self {
+            Self::AtOnce => Activity::Active,
+            Self::OnAcknowledgement { within } => Activity::Elected { until: now.after(within) },
+        }
+    }
+}
+
+impl Activity {
+    fn announced(self, leader: &Arc<Profile>, ticket: Ticket) -> Announcement {
+        Announcement { leader: leader.clone(), ticket, active: self == Self::Active }
+    }
+
+    fn is_overdue(self, now: Moment) -> bool {
+        matches!(self, Self::Elected { until } if until <= now)
     }
 }
 
@@ -627,11 +798,11 @@ impl Standing {
     /// The one way to ask who leads: there is no answer without a moment.
     pub fn at(&self, now: Moment) -> Role {
         match &self.phase {
-            Phase::Leading { lease, ticket, .. } => match lease.left(now) {
-                Some(left) => Role::Leader {
-                    announcement: Announcement { leader: self.profile.clone(), ticket: *ticket },
-                    left,
-                },
+            Phase::Leading { lease, ticket, activity, .. } => match lease.left(now) {
+                Some(left) => {
+                    let announcement = activity.announced(&self.profile, *ticket);
+                    Role::Leader { announcement, left }
+                }
                 None => Role::Candidate,
             },
             Phase::Claiming { .. } => Role::Candidate,
@@ -640,7 +811,8 @@ impl Standing {
             }
             Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Gone => Role::Absent,
         }
@@ -683,7 +855,8 @@ impl Standing {
             Phase::Following { ahead, .. } => Some(ahead.predecessor),
             Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Claiming { .. }
@@ -704,7 +877,22 @@ impl Standing {
 
     /// Whether this member was told to stay out of the line.
     pub fn is_paused(&self) -> bool {
-        matches!(self.phase, Phase::Paused)
+        self.paused
+    }
+
+    /// Whether its application is not healthy.
+    pub fn is_unhealthy(&self) -> bool {
+        self.unhealthy
+    }
+
+    /// Whether it leads, but its application has not acknowledged that in time.
+    pub fn is_overdue(&self, now: Moment) -> bool {
+        matches!(&self.phase, Phase::Leading { activity, .. } if activity.is_overdue(now))
+    }
+
+    /// Whether it waits for nothing but to be told.
+    pub fn is_aside(&self) -> bool {
+        matches!(self.phase, Phase::Aside)
     }
 }
 
@@ -724,7 +912,7 @@ mod tests {
     /// The term is 6.89 s of a session of ten seconds, and 2.894 s of one of six.
     fn member(disconnect: Disconnect) -> Member {
         let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
-        Member::new(profile("me"), Policy { margins, disconnect })
+        Member::new(profile("me"), Policy { disconnect, ..Policy::new(margins) })
     }
 
     fn profile(name: &str) -> Arc<Profile> {
@@ -774,7 +962,7 @@ mod tests {
     }
 
     fn leads(number: i32) -> Option<Announcement> {
-        Some(Announcement { leader: profile("first"), ticket: ticket(number) })
+        Some(Announcement { leader: profile("first"), ticket: ticket(number), active: true })
     }
 
     fn names(member: &Member, number: i32) -> bool {
@@ -913,7 +1101,11 @@ mod tests {
     fn nobody_is_told_that_who_is_behind_leads_or_that_it_leads_itself() {
         let hear = |leader: &str, number| {
             let mut third = in_line(Disconnect::Hold, &[1, 2, 3]);
-            let says = Some(Announcement { leader: profile(leader), ticket: ticket(number) });
+            let says = Some(Announcement {
+                leader: profile(leader),
+                ticket: ticket(number),
+                active: true,
+            });
             let predecessor = ticket(2).sequence;
             third.step(at(0), Event::PredecessorRead { predecessor, says });
             third
@@ -931,7 +1123,7 @@ mod tests {
             third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
             let predecessor = ticket(2).sequence;
             let ticket = Ticket { token: FencingToken(token), ..ticket(2) };
-            let says = Some(Announcement { leader: profile("first"), ticket });
+            let says = Some(Announcement { leader: profile("first"), ticket, active: true });
             third.step(at(0), Event::PredecessorRead { predecessor, says });
             third
         };

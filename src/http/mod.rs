@@ -10,7 +10,7 @@
 //! - `GET /`, `GET /sse`: what clients of leader-elector and its successors expect.
 //! - `GET /primary`, `/replica`, `/read-only`, `/health`: what load balancers ask Patroni.
 //! - `GET /member`, `PATCH /member`: what this member says of itself.
-//! - `POST /resign`, `/pause`, `/resume`, `/drain`: orders. These and the `PATCH` have to pass the [`Gate`].
+//! - `POST /ack`, `/resign`, `/pause`, `/resume`, `/drain`: orders. These and the `PATCH` have to pass the [`Gate`].
 //! - `GET /livez`, `GET /healthz`, `GET /readyz`: for the supervisor.
 //! - `GET /openapi.json`: all this, for programs.
 //!
@@ -142,6 +142,7 @@ pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Lim
         .routes(routes!(profile::own, profile::amend))
         .routes(routes!(patroni::read_only))
         .routes(routes!(patroni::health))
+        .routes(routes!(orders::ack))
         .routes(routes!(orders::resign))
         .routes(routes!(orders::pause))
         .routes(routes!(orders::resume))
@@ -184,7 +185,7 @@ async fn never_stored(mut response: Response) -> Response {
 mod tests {
     use super::*;
     use crate::desk;
-    use crate::election::{Disconnect, Margins, Member, MemberId, Policy, Profile};
+    use crate::election::{Margins, Member, MemberId, Policy, Profile};
     use axum::body::Body;
     use axum::http::StatusCode;
     use http_body_util::BodyExt;
@@ -263,7 +264,7 @@ mod tests {
         let profile = Profile { id, address: None, labels, revision: 0 };
         let second = Duration::from_secs(1);
         let margins = Margins { heartbeat: second, half_tick: second };
-        let policy = Policy { margins, disconnect: Disconnect::Hold };
+        let policy = Policy::new(margins);
         let member = Member::new(Arc::new(profile), policy);
         let clock = Clock::system();
         let turned_at = clock.now().0.checked_sub(ago).expect("up for a minute");

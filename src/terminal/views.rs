@@ -122,6 +122,7 @@ pub(super) fn sentence(leader: &Leader, is_self: bool) -> String {
 
 pub(super) fn done(done: &Done) -> String {
     let place = match (&done.znode, &done.predecessor) {
+        _ if done.done == "acknowledged" => "its leader is active".to_owned(),
         _ if done.done == "resumed" && done.znode.is_none() => "it joins the line".to_owned(),
         (None, _) if done.done == "resigned" => "it has no new place in the line yet".to_owned(),
         (None, _) => "it stays out of the line until `bellwether resume`".to_owned(),

@@ -57,8 +57,11 @@ pub struct Faults {
     pub stale_reads: bool,
     /// An operator may give orders.
     pub orders: bool,
-    /// Members may be told that their application has another address.
+    /// Members may be told that their application has another address, and that it has
+    /// acknowledged that it leads.
     pub moves: bool,
+    /// Applications may fail, and be well again.
+    pub sickness: bool,
     /// A stranger may delete znodes.
     pub evictions: bool,
     /// A stranger may delete the whole path; the numbers begin anew.
@@ -185,6 +188,12 @@ pub enum Choice {
     Unpause(usize),
     /// Its application has another address now.
     Describe(usize),
+    /// Its application has taken up its work as leader.
+    Acknowledge(usize),
+    /// Its application fails.
+    Ail(usize),
+    /// Its application is well again.
+    Recover(usize),
     Stop(usize),
     Tick(Duration),
     /// The next report of who is alive leaves this session out.
@@ -276,7 +285,10 @@ impl World {
                 choices.extend([Choice::Resign(i), Choice::Pause(i), Choice::Unpause(i)]);
             }
             if faults.moves && !member.stopped {
-                choices.push(Choice::Describe(i));
+                choices.extend([Choice::Describe(i), Choice::Acknowledge(i)]);
+            }
+            if faults.sickness && !member.stopped {
+                choices.extend([Choice::Ail(i), Choice::Recover(i)]);
             }
             if faults.crashes {
                 choices.push(Choice::Crash(i));
@@ -343,6 +355,13 @@ impl World {
                 let (address, labels) = (Some(format!("address {moves}")), BTreeMap::new());
                 self.step(i, Event::Describe { address, labels });
             }
+            Choice::Acknowledge(i) => {
+                if let Some(ticket) = self.members[i].core.standing().ticket() {
+                    self.step(i, Event::Acknowledge(ticket.token));
+                }
+            }
+            Choice::Ail(i) => self.step(i, Event::Unhealthy),
+            Choice::Recover(i) => self.step(i, Event::Healthy),
             Choice::Stop(i) => {
                 self.members[i].stopped = true;
                 self.step(i, Event::Stop);
@@ -395,6 +414,10 @@ impl World {
                 return Some("a leader does not stand first");
             }
         }
+        let strict = rules.policy.unhealthy == Unhealthy::StandAside;
+        if strict && self.leaders().any(|(leader, _)| leader.core.standing().is_unhealthy()) {
+            return Some("somebody leads whose application is not healthy");
+        }
         if self.led_backwards {
             return Some("a fencing token went backwards");
         }
@@ -428,9 +451,13 @@ impl World {
     pub fn heal(&mut self, rules: &Rules) -> Option<&'static str> {
         let here = |m: &Process| !m.gone();
         let here: Vec<_> = (0..self.members.len()).filter(|&i| here(&self.members[i])).collect();
-        here.into_iter().for_each(|i| self.apply(Choice::Unpause(i), rules));
+        for i in here {
+            self.apply(Choice::Unpause(i), rules);
+            self.apply(Choice::Recover(i), rules);
+        }
         let healed_at = self.now.after(4 * rules.timeout);
         while self.now < healed_at {
+            (0..self.members.len()).for_each(|i| self.apply(Choice::Acknowledge(i), rules));
             self.live(rules.policy.margins.heartbeat / 4, rules);
             let dead = self.server.sessions.iter();
             // Nobody keeps a session alive that its member has left, confirmed or not.
@@ -548,6 +575,9 @@ impl World {
             Choice::Pause(i) => format!("{} is told to pause", name(i)),
             Choice::Unpause(i) => format!("{} is told to stand again", name(i)),
             Choice::Describe(i) => format!("{} moves", name(i)),
+            Choice::Acknowledge(i) => format!("{} is acknowledged", name(i)),
+            Choice::Ail(i) => format!("{} ails", name(i)),
+            Choice::Recover(i) => format!("{} recovers", name(i)),
             Choice::Stop(i) => format!("{} is told to stop", name(i)),
             Choice::Tick(span) => format!("{}ns of silence", span.as_nanos()),
             Choice::Miss(session) => format!("session {} is missed", session.0),
@@ -635,9 +665,9 @@ impl World {
         };
         let here = |m: &&Process| !m.gone();
         self.members.iter().filter(here).all(|m| match m.core.standing().at(self.now) {
-            Role::Follower { heard } => {
-                heard.is_some_and(|h| h.ticket.sequence == *first && h.leader == znode.profile)
-            }
+            Role::Follower { heard } => heard.is_some_and(|h| {
+                h.ticket.sequence == *first && h.leader == znode.profile && h.active
+            }),
             Role::Leader { .. } => true,
             Role::Candidate | Role::Absent => false,
         })
@@ -892,12 +922,18 @@ impl World {
 impl Rules {
     /// As the scenario files have it.
     fn told(&self) -> String {
-        let Policy { margins: Margins { heartbeat, half_tick }, disconnect } = self.policy;
+        let Policy { margins: Margins { heartbeat, half_tick }, disconnect, activation, unhealthy } =
+            self.policy;
+        let ack = match activation {
+            Activation::AtOnce => String::new(),
+            Activation::OnAcknowledgement { within } => format!(" ack={}ns", within.as_nanos()),
+        };
+        let lenient = if unhealthy == Unhealthy::LeadAlone { " lenient" } else { "" };
         let step_down = if disconnect == Disconnect::StepDown { " step_down" } else { "" };
         let prompt = if self.prompt { " prompt" } else { "" };
         let settled = if self.settled { " settled" } else { "" };
         format!(
-            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{step_down}{prompt}{settled}",
+            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{lenient}{step_down}{prompt}{settled}",
             self.members,
             self.timeout.as_nanos(),
             heartbeat.as_nanos(),
@@ -914,12 +950,18 @@ impl Choice {
             | Self::Pause(_)
             | Self::Unpause(_)
             | Self::Describe(_)
+            | Self::Ail(_)
+            | Self::Recover(_)
             | Self::Crash(_)
             | Self::Evict(_)
             | Self::Raze => 1,
             Self::Miss(_) | Self::Doom(_) => 1,
             Self::Serve(_) | Self::ServeSlowly(_) | Self::ServeStale(_) | Self::Deliver(_) => 0,
-            Self::Wake(_) | Self::Stop(_) | Self::Tick(_) | Self::Expire(_) => 0,
+            Self::Acknowledge(_)
+            | Self::Wake(_)
+            | Self::Stop(_)
+            | Self::Tick(_)
+            | Self::Expire(_) => 0,
         }
     }
 }
@@ -973,7 +1015,7 @@ impl Process {
     }
 
     fn is_stuck(&self) -> bool {
-        !self.gone() && !self.core.standing().is_paused() && self.core.wake_at().is_none()
+        !self.gone() && !self.core.standing().is_aside() && self.core.wake_at().is_none()
     }
 
     fn forget_session(&mut self) {
