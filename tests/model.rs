@@ -51,6 +51,7 @@ const NO_FAULTS: Faults = Faults {
     sickness: false,
     stale_reads: false,
     evictions: false,
+    lies: false,
     razing: false,
 };
 
@@ -65,6 +66,7 @@ const ALL_BUT_STRANGERS: Faults = Faults {
     sickness: false,
     stale_reads: true,
     evictions: false,
+    lies: false,
     razing: false,
 };
 

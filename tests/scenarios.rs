@@ -11,7 +11,7 @@ use bellwether::election::{
     Activation, Disconnect, Margins, Policy, Sequence, SessionId, Unhealthy,
 };
 use datadriven::TestCase;
-use sim::{Choice, Faults, Rules, World};
+use sim::{Choice, Faults, Lie, Rules, World};
 use std::time::Duration;
 
 const RULES: Rules = Rules {
@@ -38,6 +38,7 @@ const RULES: Rules = Rules {
         sickness: false,
         stale_reads: false,
         evictions: true,
+        lies: false,
         razing: true,
     },
     flaw: None,
@@ -101,6 +102,10 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
     let words: Vec<_> = line.split_whitespace().collect();
     let span = |word: &str| humantime::parse_duration(word).expect("a span such as 2s");
     let session = |number: &str| SessionId(number.parse().expect("a number"));
+    let sequence = |znode: &str| {
+        let number = znode.trim_start_matches('#').parse().expect("a number");
+        Sequence::new(number).expect("no negative number")
+    };
     world.tell(line.to_owned());
     let choice = match words[..] {
         [name, "joins"] => return world.join(String::leak(name.to_owned()), rules),
@@ -151,11 +156,14 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         ["session", number, "is", "missed"] => Choice::Miss(session(number)),
         ["session", number, "is", "doomed"] => Choice::Doom(session(number)),
         ["session", number, "expires"] => Choice::Expire(session(number)),
-        ["the", "path", "is", "deleted"] => Choice::Raze,
-        [znode, "is", "deleted"] => {
-            let number = znode.trim_start_matches('#').parse().expect("a number");
-            Choice::Evict(Sequence::new(number).expect("no negative number"))
+        ["a", "stranger", "lets", znode, "say", ..] => {
+            let (_, said) = line.split_once(" say ").expect("what it says");
+            let lies = [Lie::Itself, Lie::Nobody, Lie::Huge];
+            let lie = lies.into_iter().find(|lie| lie.name() == said).expect("a known lie");
+            Choice::Lie(sequence(znode), lie)
         }
+        ["the", "path", "is", "deleted"] => Choice::Raze,
+        [znode, "is", "deleted"] => Choice::Evict(sequence(znode)),
         _ => panic!("nobody knows how to play «{line}»"),
     };
     world.apply(choice, rules);

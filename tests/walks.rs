@@ -14,9 +14,9 @@ const fn ms(ms: u64) -> Duration {
 prop_compose! {
     fn faults()(
         [crashes, cuts, delays, lost_reports, stale_reads] in any::<[bool; 5]>(),
-        [orders, moves, sickness, evictions, razing] in any::<[bool; 5]>(),
+        [orders, moves, sickness, evictions, lies, razing] in any::<[bool; 6]>(),
     ) -> Faults {
-        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, razing }
+        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing }
     }
 }
 
@@ -82,7 +82,7 @@ proptest! {
                 Choice::Resign(_) | Choice::Pause(_) | Choice::Unpause(_) | Choice::Describe(_) => 2,
                 Choice::Acknowledge(_) => 1,
                 Choice::Ail(_) | Choice::Recover(_) => 2,
-                Choice::Evict(_) | Choice::Raze => 2,
+                Choice::Evict(_) | Choice::Lie(..) | Choice::Raze => 2,
             };
             let wanted = match die % 64 { 0..40 => 0, 40..63 => 1, _ => 2 };
             if choices.iter().any(|choice| rank(choice) <= wanted) {

@@ -79,6 +79,11 @@ enum Beat {
 struct Ahead {
     predecessor: Sequence,
     head: Head,
+    /// Under which token the head would lead, once its znode was read.
+    token: Option<FencingToken>,
+    /// Whether the predecessor, or somebody ahead of it, has told us what the head contradicted. Then
+    /// we hear only the head.
+    doubted: bool,
 }
 
 /// Who stood first when the line was last read.
@@ -92,7 +97,8 @@ enum Head {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Heard {
     Nothing,
-    Leads(Announcement),
+    /// This, since that moment.
+    Leads(Announcement, Moment),
     /// The last leader we heard of has left the line; only a newer one is news.
     Left(FencingToken),
 }
@@ -381,11 +387,12 @@ impl Member {
                 if watched != Some(predecessor) {
                     actions.push(Action::WatchPredecessor(predecessor));
                 }
-                if head != predecessor && !matches!(heard, Heard::Leads(_)) {
+                if head != predecessor && !matches!(heard, Heard::Leads(..)) {
                     session.beat = Beat::Sent(now);
                     actions.push(Action::ReadHead { head, sent_at: now });
                 }
-                let ahead = Ahead { predecessor, head: Head::Stands(head) };
+                let ahead =
+                    Ahead { predecessor, head: Head::Stands(head), token: None, doubted: false };
                 (Phase::Following { session, ticket, ahead, heard }, actions)
             }
             Place::Nowhere => self.draw(session),
@@ -399,33 +406,67 @@ impl Member {
         now: Moment,
     ) -> Next {
         let Phase::Following { ahead, .. } = &phase else { return stay(phase) };
-        if ahead.predecessor == from { Self::hear(phase, from, says, now) } else { stay(phase) }
+        if ahead.predecessor == from && !ahead.doubted {
+            Self::hear(phase, from, says, now)
+        } else {
+            stay(phase)
+        }
     }
 
+    /// While the head stands, nobody else leads, and what it says of itself is the truth: whatever the
+    /// line had told us before we asked gives way to it.
     fn hear_head(
         &self,
         phase: Phase,
-        head: Sequence,
+        head: Ticket,
         says: Option<Announcement>,
         sent_at: Moment,
         now: Moment,
     ) -> Next {
-        Self::hear(self.answered(phase, sent_at, now), head, says, now)
+        match self.answered(phase, sent_at, now) {
+            Phase::Following { session, ticket, ahead, heard }
+                if ahead.head == Head::Stands(head.sequence) =>
+            {
+                let own = says.filter(|says| says.ticket == head);
+                let lie = heard.was_told_before(sent_at) && heard.leader() != own.as_ref();
+                let heard = match heard {
+                    // Whoever has left may have been none.
+                    Heard::Left(_) if own.is_some() => Heard::Nothing,
+                    Heard::Leads(..) if lie => Heard::Nothing,
+                    heard @ (Heard::Nothing | Heard::Left(_) | Heard::Leads(..)) => heard,
+                };
+                let doubted = ahead.doubted || lie;
+                let ahead = Ahead { token: Some(head.token), doubted, ..ahead };
+                let phase = Phase::Following { session, ticket, ahead, heard };
+                Self::hear(phase, head.sequence, own, now)
+            }
+            phase @ (Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Aside
+            | Phase::Waiting { .. }
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
+            | Phase::Following { .. }
+            | Phase::Claiming { .. }
+            | Phase::Leading { .. }
+            | Phase::Gone) => stay(phase),
+        }
     }
 
     /// Passes news on to whoever stands behind us; old news stops here. Whoever leads stands first:
     /// so news is old if it names somebody who has left the line, and no news at all if it names
-    /// somebody behind the one who says so.
+    /// somebody behind the one who says so, or a znode that cannot be where it is said to stand.
     fn hear(phase: Phase, from: Sequence, says: Option<Announcement>, now: Moment) -> Next {
         let Phase::Following { session, ticket, ahead, heard } = phase else { return stay(phase) };
         let is_news = |says: &Announcement| {
             says.ticket.sequence <= from
-                && ahead.head.may_be(says.ticket.sequence)
+                && says.ticket.token < ticket.token
+                && ahead.may_lead(says.ticket)
                 && heard.is_older_than(says)
         };
         match says.filter(is_news) {
             Some(announcement) => {
-                let heard = Heard::Leads(announcement.clone());
+                let heard = Heard::Leads(announcement.clone(), now);
                 let pass_on = Action::PassOn { announcement, sent_at: now };
                 (Phase::Following { session, ticket, ahead, heard }, vec![pass_on])
             }
@@ -750,6 +791,20 @@ impl Activity {
     }
 }
 
+impl Ahead {
+    /// Numbers and tokens grow together along a line.
+    fn may_lead(&self, ticket: Ticket) -> bool {
+        let Ticket { sequence, token } = ticket;
+        let in_order = match (self.head, self.token) {
+            (Head::Stands(head) | Head::Gone(head), Some(known)) => {
+                sequence.cmp(&head) == token.cmp(&known)
+            }
+            (Head::Stands(_) | Head::Gone(_), None) => true,
+        };
+        in_order && self.head.may_be(sequence)
+    }
+}
+
 impl Head {
     /// Whether this one may lead: the line never grows at its head.
     fn may_be(self, leader: Sequence) -> bool {
@@ -763,7 +818,7 @@ impl Head {
 impl Heard {
     fn leader(&self) -> Option<&Announcement> {
         match self {
-            Self::Leads(announcement) => Some(announcement),
+            Self::Leads(announcement, _) => Some(announcement),
             Self::Nothing | Self::Left(_) => None,
         }
     }
@@ -775,10 +830,15 @@ impl Heard {
         self.leader().filter(|announcement| announcement.leader.id != ourselves.id).cloned()
     }
 
+    /// What is asked later than this is newer.
+    fn was_told_before(&self, asked_at: Moment) -> bool {
+        matches!(self, Self::Leads(_, since) if *since < asked_at)
+    }
+
     fn is_older_than(&self, says: &Announcement) -> bool {
         match self {
             Self::Nothing => true,
-            Self::Leads(known) => known.edition() < says.edition(),
+            Self::Leads(known, _) => known.edition() < says.edition(),
             Self::Left(token) => *token < says.ticket.token,
         }
     }
@@ -786,10 +846,10 @@ impl Heard {
     /// What is left of it if this is who may lead.
     fn only_if(self, may_lead: impl Fn(Sequence) -> bool) -> Self {
         match self {
-            Self::Leads(Announcement { ticket, .. }) if !may_lead(ticket.sequence) => {
+            Self::Leads(Announcement { ticket, .. }, _) if !may_lead(ticket.sequence) => {
                 Self::Left(ticket.token)
             }
-            heard @ (Self::Nothing | Self::Leads(_) | Self::Left(_)) => heard,
+            heard @ (Self::Nothing | Self::Leads(..) | Self::Left(_)) => heard,
         }
     }
 }
@@ -1129,6 +1189,88 @@ mod tests {
         };
         assert!(names_nobody(&hear(1)));
         assert!(names(&hear(2), 2));
+    }
+
+    fn head_says(member: &mut Member, sent_at: Moment, says: Option<Announcement>) {
+        member.step(at(0), Event::HeadRead { head: ticket(1), says, sent_at });
+    }
+
+    #[test]
+    fn only_the_term_that_is_on_is_acknowledged() {
+        let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
+        let activation = Activation::OnAcknowledgement { within: seconds(5) };
+        let mut elected = Member::new(profile("me"), Policy { activation, ..Policy::new(margins) });
+        elected.step(at(0), opened(seconds(10)));
+        elected.step(at(0), Event::TicketDrawn(ticket(7)));
+        elected.step(at(0), line(&[7]));
+        elected.step(at(0), Event::Committed { sent_at: at(0) });
+        let mut heed =
+            |ms, token| elected.step(at(ms), Event::Acknowledge(FencingToken(token))).len();
+        assert_eq!([heed(0, 6), heed(7_000, 7), heed(0, 7), heed(0, 7)], [0, 0, 1, 0]);
+    }
+
+    /// Two that see an empty line draw their tickets at once.
+    #[test]
+    fn whoever_ails_and_finds_somebody_ahead_makes_room_again() {
+        let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
+        let policy = Policy { unhealthy: Unhealthy::LeadAlone, ..Policy::new(margins) };
+        let mut member = Member::new(profile("me"), policy).unhealthy_at_first();
+        member.step(at(0), opened(seconds(10)));
+        assert_eq!(member.step(at(0), line(&[])), [Action::DrawTicket(profile("me"))]);
+        member.step(at(0), Event::TicketDrawn(ticket(2)));
+        let left = member.step(at(0), line(&[1, 2]));
+        assert_eq!(left, [Action::CloseSession, Action::OpenSession]);
+    }
+
+    #[test]
+    fn whoever_is_to_be_healthy_first_opens_no_session_before() {
+        let mut member = member(Disconnect::Hold).unhealthy_at_first();
+        assert_eq!(member.start(), []);
+        assert_eq!(member.step(at(0), Event::Unhealthy), []);
+        assert_eq!(member.step(at(0), Event::Healthy), [Action::OpenSession]);
+    }
+
+    /// What a predecessor says, and the head when it was asked before that.
+    #[test]
+    fn an_older_look_at_the_head_contradicts_nothing() {
+        let mut third = in_line(Disconnect::Hold, &[1, 2, 3]);
+        let predecessor = ticket(2).sequence;
+        third.step(at(100), Event::PredecessorRead { predecessor, says: leads(1) });
+        head_says(&mut third, at(0), None);
+        assert!(names(&third, 1));
+        head_says(&mut third, at(101), None);
+        assert!(names_nobody(&third));
+    }
+
+    /// Who left the line, and was said to lead, may have led nobody.
+    #[test]
+    fn a_token_larger_than_the_heads_does_not_outlive_who_bore_it() {
+        let mut fourth = in_line(Disconnect::Hold, &[1, 2, 3]);
+        let predecessor = ticket(2).sequence;
+        fourth.step(at(0), Event::PredecessorRead { predecessor, says: leads(2) });
+        fourth.step(at(0), gone(2));
+        fourth.step(at(0), line(&[1, 3]));
+        assert!(names_nobody(&fourth));
+        head_says(&mut fourth, at(0), leads(1));
+        assert!(names(&fourth, 1));
+    }
+
+    #[test]
+    fn numbers_and_tokens_grow_together_along_the_line() {
+        let hear = |number, token| {
+            let mut fourth = in_line(Disconnect::Hold, &[1, 2, 3, 9]);
+            fourth.step(at(0), Event::HeadRead { head: ticket(1), says: None, sent_at: at(0) });
+            let ticket = Ticket { token: FencingToken(token), ..ticket(number) };
+            let leads = Announcement { leader: profile("first"), ticket, active: true };
+            let predecessor = Sequence::new(3).unwrap();
+            fourth.step(at(0), Event::PredecessorRead { predecessor, says: Some(leads) });
+            !names_nobody(&fourth)
+        };
+        assert!(hear(1, 1));
+        assert!(hear(2, 5), "the head may be gone");
+        for (number, token) in [(1, 2), (2, 1), (1, 0)] {
+            assert!(!hear(number, token), "{number}, {token}");
+        }
     }
 
     #[test]

@@ -44,8 +44,8 @@ pub enum Event {
     PredecessorRead { predecessor: Sequence, says: Option<Announcement> },
     /// The predecessor's znode is gone.
     PredecessorGone(Sequence),
-    /// What the znode at the head of the line says.
-    HeadRead { head: Sequence, says: Option<Announcement>, sent_at: Moment },
+    /// The znode at the head of the line: which one it is, and what it says.
+    HeadRead { head: Ticket, says: Option<Announcement>, sent_at: Moment },
     /// No member's znode stands where the head of the line was.
     HeadGone { head: Sequence, sent_at: Moment },
     /// A quorum committed a write to our znode that was sent at this moment.

@@ -1,7 +1,7 @@
 //! Events and actions in words. Logs and scenario files speak the same ones, so that a log of
 //! what went wrong can be pasted into a scenario.
 
-use super::{Action, Announcement, Event, Line, Role};
+use super::{Action, Announcement, Event, Line, Role, Ticket};
 use std::fmt;
 
 impl fmt::Display for Event {
@@ -19,9 +19,13 @@ impl fmt::Display for Event {
             Self::TicketLost(ticket) => write!(f, "lost ticket {}", ticket.sequence),
             Self::LineRead(line) => write!(f, "the line is {line}"),
             Self::PredecessorRead { predecessor: who, says: Some(says) }
-            | Self::HeadRead { head: who, says: Some(says), .. } => write!(f, "{who} says {says}"),
+            | Self::HeadRead { head: Ticket { sequence: who, .. }, says: Some(says), .. } => {
+                write!(f, "{who} says {says}")
+            }
             Self::PredecessorRead { predecessor: who, says: None }
-            | Self::HeadRead { head: who, says: None, .. } => write!(f, "{who} says nothing"),
+            | Self::HeadRead { head: Ticket { sequence: who, .. }, says: None, .. } => {
+                write!(f, "{who} says nothing")
+            }
             Self::PredecessorGone(predecessor) => write!(f, "{predecessor} is gone"),
             Self::HeadGone { head, .. } => write!(f, "the head, {head}, is gone"),
             Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),

@@ -64,6 +64,8 @@ pub struct Faults {
     pub sickness: bool,
     /// A stranger may delete znodes.
     pub evictions: bool,
+    /// A stranger may write lies into znodes.
+    pub lies: bool,
     /// A stranger may delete the whole path; the numbers begin anew.
     pub razing: bool,
 }
@@ -128,6 +130,8 @@ struct Znode {
     token: FencingToken,
     profile: Arc<Profile>,
     says: Option<Announcement>,
+    /// What its owner wrote last.
+    wrote: Option<Announcement>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -202,7 +206,20 @@ pub enum Choice {
     Doom(SessionId),
     Expire(SessionId),
     Evict(Sequence),
+    /// A stranger writes into a znode.
+    Lie(Sequence, Lie),
     Raze,
+}
+
+/// Who leads, in a stranger's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lie {
+    /// Whoever stands where that is written.
+    Itself,
+    /// Somebody nobody knows, in the place of the head.
+    Nobody,
+    /// Somebody with a token larger than any.
+    Huge,
 }
 
 impl World {
@@ -309,6 +326,11 @@ impl World {
         if faults.evictions {
             choices.extend(self.server.tickets.keys().map(|&ticket| Choice::Evict(ticket)));
         }
+        if faults.lies {
+            let lies =
+                |&ticket| [Lie::Itself, Lie::Nobody, Lie::Huge].map(|lie| Choice::Lie(ticket, lie));
+            choices.extend(self.server.tickets.keys().flat_map(lies));
+        }
         if faults.razing && !self.server.tickets.is_empty() {
             choices.push(Choice::Raze);
         }
@@ -388,6 +410,7 @@ impl World {
             }
             Choice::Expire(session) => self.end_session(session, true),
             Choice::Evict(ticket) => self.evict(ticket, rules),
+            Choice::Lie(ticket, lie) => self.lie(ticket, lie),
             Choice::Raze => {
                 let all: Vec<_> = self.server.tickets.keys().copied().collect();
                 all.into_iter().for_each(|ticket| self.evict(ticket, rules));
@@ -584,6 +607,7 @@ impl World {
             Choice::Doom(session) => format!("session {} is doomed", session.0),
             Choice::Expire(session) => format!("session {} expires", session.0),
             Choice::Evict(sequence) => format!("{sequence} is deleted"),
+            Choice::Lie(sequence, lie) => format!("a stranger lets {sequence} say {}", lie.name()),
             Choice::Raze => "the path is deleted".into(),
         }
     }
@@ -826,7 +850,10 @@ impl World {
                 None => Event::PredecessorGone(predecessor),
             },
             &Action::ReadHead { head, sent_at } => match server.tickets.get(&head) {
-                Some(znode) => Event::HeadRead { head, says: znode.says.clone(), sent_at },
+                Some(znode) => {
+                    let head = Ticket { sequence: head, token: znode.token };
+                    Event::HeadRead { head, says: znode.says.clone(), sent_at }
+                }
                 None => Event::HeadGone { head, sent_at },
             },
             Action::PassOn { announcement, sent_at } | Action::Claim { announcement, sent_at } => {
@@ -837,6 +864,8 @@ impl World {
                 }
             }
             &Action::Renew { sent_at } => {
+                self.correct(session);
+                let server = &self.server;
                 let member = &self.members[server.sessions[&session].member];
                 let path = member.core.standing().ticket().map(|ticket| ticket.sequence);
                 let any = path.is_some_and(|path| server.tickets.contains_key(&path));
@@ -860,9 +889,39 @@ impl World {
         let Some(ticket) = self.server.ticket_of(session) else { return false };
         let znode = self.server.tickets.get_mut(&ticket).expect("just found");
         znode.says = says.cloned();
+        znode.wrote = says.cloned();
         znode.profile = profile.unwrap_or(&znode.profile).clone();
         self.fire(ticket, &Reply::Changed(ticket));
         true
+    }
+
+    /// As the room `zk` does at a renewal, who finds other words in its znode writes its own anew.
+    fn correct(&mut self, session: SessionId) {
+        let Some(ticket) = self.server.ticket_of(session) else { return };
+        let znode = &self.server.tickets[&ticket];
+        if znode.says != znode.wrote {
+            let wrote = znode.wrote.clone();
+            self.put(session, wrote.as_ref(), None);
+        }
+    }
+
+    fn lie(&mut self, ticket: Sequence, lie: Lie) {
+        let Some(liar) = self.server.tickets.get(&ticket) else { return };
+        let (&first, head) = self.server.tickets.first_key_value().expect("there is one at least");
+        let (head, token) = (Ticket { sequence: first, token: head.token }, liar.token);
+        let stranger = Arc::new(Profile {
+            id: MemberId::new("nobody").unwrap(),
+            revision: 99,
+            ..Profile::clone(&liar.profile)
+        });
+        let (leader, ticket_of_leader) = match lie {
+            Lie::Itself => (liar.profile.clone(), Ticket { sequence: ticket, token }),
+            Lie::Nobody => (stranger, head),
+            Lie::Huge => (stranger, Ticket { token: FencingToken(u64::MAX), ..head }),
+        };
+        let says = Announcement { leader, ticket: ticket_of_leader, active: true };
+        self.server.tickets.get_mut(&ticket).expect("just found").says = Some(says);
+        self.fire(ticket, &Reply::Changed(ticket));
     }
 
     fn ticket_lost(&self, session: SessionId) -> Event {
@@ -954,6 +1013,7 @@ impl Choice {
             | Self::Recover(_)
             | Self::Crash(_)
             | Self::Evict(_)
+            | Self::Lie(..)
             | Self::Raze => 1,
             Self::Miss(_) | Self::Doom(_) => 1,
             Self::Serve(_) | Self::ServeSlowly(_) | Self::ServeStale(_) | Self::Deliver(_) => 0,
@@ -962,6 +1022,16 @@ impl Choice {
             | Self::Stop(_)
             | Self::Tick(_)
             | Self::Expire(_) => 0,
+        }
+    }
+}
+
+impl Lie {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Itself => "that it leads itself",
+            Self::Nobody => "another name",
+            Self::Huge => "a huge token",
         }
     }
 }
@@ -978,7 +1048,10 @@ impl Server {
         self.writes += 1;
         let sequence = Sequence::new(self.tickets_drawn).unwrap();
         let token = FencingToken(self.writes);
-        self.tickets.insert(sequence, Znode { owner, token, profile: profile.clone(), says: None });
+        self.tickets.insert(
+            sequence,
+            Znode { owner, token, profile: profile.clone(), says: None, wrote: None },
+        );
         sequence
     }
 
