@@ -21,6 +21,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     ("terminal", &["election", "clock", "config", "zk"]),
     ("exec", &["election", "clock", "config", "desk", "children"]),
+    // The command of a hook starts as the one of `exec` does.
+    ("notify", &["election", "clock", "config", "desk", "children", "exec"]),
 ];
 
 /// Words that have no place in the election: it does nothing, it decides.
@@ -50,7 +52,7 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
     ("anstream", &["terminal"]),
-    ("http1::handshake", &["terminal"]),
+    ("http1::handshake", &["terminal", "notify"]),
     ("env::var", &["cli"]),
     ("fs::read_to_string", &["cli"]),
     ("SystemTime::now", &["clock"]),
