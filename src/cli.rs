@@ -397,10 +397,12 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
         token_file,
         kill_after,
         on_exit,
+        hooks: file.hook,
     };
     let config = Config::new(&written)?;
     // Nobody could give an order else, and whoever configured a token would notice late.
     config.token_file.as_deref().map_or(Ok(()), |file| config::token(file).map(drop))?;
+    config::can_sign(&config.hooks)?;
     Ok(Effective { config, log_format, log_level, origins: layers.origins })
 }
 
@@ -514,6 +516,9 @@ impl fmt::Display for Effective {
             let value =
                 if value.is_empty() { "(none)".into() } else { value.escape_debug().to_string() };
             writeln!(f, "{key:<26} {value:<40} {origin}")?;
+        }
+        for (n, hook) in self.config.hooks.iter().enumerate() {
+            writeln!(f, "{:<26} {}", format!("hook[{n}]"), hook.to_string().escape_debug())?;
         }
         Ok(())
     }

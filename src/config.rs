@@ -1,5 +1,8 @@
 //! What the operator wrote: plain data, with its relations checked before anything is begun.
 
+mod hook;
+
+pub use self::hook::{Deed, Hook, HookKeys, Occasion, Post, Signal, Unknown, can_sign, secret};
 use crate::election::{Activation, Disconnect, Margins, MemberId, Policy, Profile, Unhealthy};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -21,6 +24,7 @@ pub struct File {
     pub http: HttpKeys,
     pub exec: ExecKeys,
     pub log: LogKeys,
+    pub hook: Vec<HookKeys>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -90,6 +94,8 @@ pub struct Config {
     /// Where the token is that an order has to show.
     pub token_file: Option<PathBuf>,
     pub exec: Exec,
+    /// In the order in which they run.
+    pub hooks: Vec<Hook>,
     /// What has to be left of a lease besides a heartbeat.
     pub reserve: Duration,
 }
@@ -163,6 +169,7 @@ pub struct Written {
     pub token_file: String,
     pub kill_after: String,
     pub on_exit: String,
+    pub hooks: Vec<HookKeys>,
 }
 
 /// The largest data a member may have to write, its own and a leader's of the same size.
@@ -265,6 +272,14 @@ impl Config {
         let settings = Settings { zookeeper, root, prefix: written.prefix.clone() };
         let election = written.path.clone();
         let exec = Exec::new(written)?;
+        let hooks = Hook::all(&written.hooks)?;
+        if let Some(n) = hooks.iter().position(|hook| hook.acknowledges)
+            && policy.activation == Activation::AtOnce
+        {
+            return Err(format!(
+                "hook[{n}].acknowledges takes election.activate = \"ack\": nobody waits for it else"
+            ));
+        }
         let reserve = Duration::ZERO;
         Ok(Self {
             settings,
@@ -275,6 +290,7 @@ impl Config {
             probe_listen,
             token_file,
             exec,
+            hooks,
             reserve,
         })
     }
@@ -503,15 +519,23 @@ pub fn span(key: &str, written: &str) -> Result<Duration, String> {
 /// what is in the file.
 pub fn token(file: &Path) -> Result<Vec<u8>, String> {
     let wrong = |why: &str| format!("http.token_file: {} {why}", file.display());
-    let cannot = |error: io::Error| wrong(&format!("cannot be read: {error}"));
+    let text = small_file(file).map_err(|why| wrong(&why))?;
+    let no_token = || wrong("holds no token: write one line of visible ASCII characters");
+    token_in(&text).map(<[u8]>::to_vec).ok_or_else(no_token)
+}
+
+/// What such a file says.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn small_file(file: &Path) -> Result<Vec<u8>, String> {
+    let cannot = |error: io::Error| format!("cannot be read: {error}");
     // Whoever reads anything else may wait for ever.
     let metadata = fs::metadata(file).map_err(cannot)?;
     if !metadata.is_file() || metadata.len() > LONGEST_TOKEN {
-        return Err(wrong("is no small file"));
+        return Err("is no small file".into());
     }
-    let text = fs::read(file).map_err(cannot)?;
-    let no_token = || wrong("holds no token: write one line of visible ASCII characters");
-    token_in(&text).map(<[u8]>::to_vec).ok_or_else(no_token)
+    fs::read(file).map_err(cannot)
 }
 
 /// `None` if it is not one line of visible ASCII characters.
@@ -583,6 +607,7 @@ mod tests {
             token_file: String::new(),
             kill_after: "2s".into(),
             on_exit: "leave".into(),
+            hooks: vec![],
         }
     }
 

@@ -96,6 +96,44 @@ pub struct Entry {
     pub version: Option<String>,
 }
 
+/// How the hooks fare.
+#[derive(Clone, Debug, Default)]
+pub struct Hooks {
+    /// In the order in which they run.
+    pub records: Vec<HookRecord>,
+    /// What was told up to this index of the standing, they have been told.
+    pub told: u64,
+}
+
+/// How one of them does, since it was configured.
+#[derive(Clone, Debug)]
+pub struct HookRecord {
+    /// What it does, without what may be secret.
+    pub what: String,
+    /// On which changes.
+    pub on: Vec<&'static str>,
+    pub runs: u64,
+    /// Of these runs, those that ended badly by themselves, and those that were ended.
+    pub failures: u64,
+    pub cut_short: u64,
+    /// How long all runs took together.
+    pub spent: Duration,
+    /// On which change it runs at the moment.
+    pub running: Option<&'static str>,
+    pub last: Option<HookRun>,
+}
+
+/// One run of a hook that has ended.
+#[derive(Clone, Debug)]
+pub struct HookRun {
+    pub change: &'static str,
+    /// When it began.
+    pub at: SystemTime,
+    pub took: Duration,
+    /// How it failed, in words.
+    pub failure: Option<String>,
+}
+
 impl Chronicle {
     /// Enough for a hundred terms with a time between them when nobody led.
     const LONGEST: usize = 200;
@@ -123,6 +161,8 @@ pub struct Back {
 pub struct Front {
     pub report: watch::Receiver<Report>,
     pub requests: mpsc::Sender<Request>,
+    /// What whoever runs them lays out.
+    pub hooks: watch::Receiver<Hooks>,
     /// For how long to wait for an order to be carried out.
     pub patience: Duration,
 }
@@ -134,7 +174,8 @@ impl Front {
     /// The same desk, by way of somebody who passes requests on and may take so long about it.
     pub fn by_way_of(&self, takes: Duration) -> (Self, mpsc::Receiver<Request>) {
         let (requests, asked) = mpsc::channel(64);
-        (Self { report: self.report.clone(), requests, patience: self.patience + takes }, asked)
+        let (report, hooks) = (self.report.clone(), self.hooks.clone());
+        (Self { report, requests, hooks, patience: self.patience + takes }, asked)
     }
 }
 
@@ -149,5 +190,7 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
     let (report_in, report_out) = watch::channel(report);
     let (ask, asked) = mpsc::channel(64);
     let back = Back { report: report_in, requests: asked };
-    (back, Front { report: report_out, requests: ask, patience: Front::PATIENCE })
+    // Until somebody runs some, there are none.
+    let (_, hooks) = watch::channel(Hooks::default());
+    (back, Front { report: report_out, requests: ask, hooks, patience: Front::PATIENCE })
 }

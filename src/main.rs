@@ -4,10 +4,11 @@ use anyhow::Context;
 use bellwether::cli::{self, Command, Effective, LogFormat};
 use bellwether::clock::Clock;
 use bellwether::config::{Exec, Listen};
-use bellwether::election::Member;
+use bellwether::desk::Front;
+use bellwether::election::{Member, Moment};
 use bellwether::exec::{self, Plan};
 use bellwether::reload::InForce;
-use bellwether::{desk, http, systemd, terminal, zk};
+use bellwether::{desk, http, notify, systemd, terminal, zk};
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -32,6 +33,9 @@ const TO_LEAVE: Duration = Duration::from_millis(1500);
 /// Whatever signal comes next. A server that answers needs less.
 const TO_HAND_OVER: Duration = Duration::from_millis(250);
 const TO_FINISH_ANSWERS: Duration = Duration::from_millis(200);
+/// From the same moment on, the hooks may take this long, and then so long to be ended.
+const TO_TELL: Duration = Duration::from_millis(1650);
+const TO_CUT_SHORT: Duration = Duration::from_millis(100);
 
 /// Of a core that is wanted by others too, the readers' thread gets a third of an equal share.
 const READERS_NICE: i32 = 5;
@@ -73,7 +77,7 @@ fn main() -> ExitCode {
     let plan = task.map(|(once, command)| plan(&effective, once, command, files));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime can be built");
-    let ended = runtime.block_on(run(effective, level, plan));
+    let ended = runtime.block_on(run(effective, level, plan, files));
     // A file or a service manager that hangs does not keep us.
     runtime.shutdown_background();
     match ended {
@@ -151,7 +155,12 @@ fn targets(level: &str) -> Result<Targets, String> {
 }
 
 /// Returns the exit code.
-async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::Result<u8> {
+async fn run(
+    effective: Effective,
+    level: Level,
+    plan: Option<Plan>,
+    files: Option<u64>,
+) -> anyhow::Result<u8> {
     let mut in_force = InForce::of(&effective);
     let config = effective.config;
     let clock = Clock::system();
@@ -189,10 +198,14 @@ async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::
         );
     }
     let settings = config.settings;
+    let (stage, notify::Switch { hooks, leave: leaving, records }) = notify::set_up(config.hooks);
+    let front = Front { hooks: records, ..front };
     let names = http::Names { election: config.election, prefix: settings.prefix.clone() };
+    let (election, prefix) = (names.election.clone(), names.prefix.clone());
     let (close, closed) = oneshot::channel::<()>();
     let limits = http::Limits::for_application();
-    let http::Routers { api, probes } = http::routers(front.clone(), clock, names, gate, &limits);
+    let routers = http::routers(front.clone(), clock, names, gate, &limits);
+    let http::Routers { api, probes, first_index } = routers;
     if let Some(prober) = prober {
         info!("probes answered on {}", prober.local_addr()?);
         // It ends with the process: who probes a member that leaves is told so to the end.
@@ -228,6 +241,20 @@ async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::
         let left = runtime.block_on(zk::run(member, settings, clock, back, stopping));
         let _nobody_waits = gone.send(left);
     })?;
+    // A thread of its own: no hook, however slow, can slow anybody, and none waits for readers.
+    let (told, done) = oneshot::channel();
+    let id = front.report.borrow().standing.profile().id.to_string();
+    let names = notify::Names { id, election, prefix, first_index };
+    let desk = front.clone();
+    std::thread::Builder::new().name("hooks".into()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime can be built");
+        let ended = runtime.block_on(notify::run(stage, names, files, clock, desk));
+        // A file that hangs does not keep us.
+        runtime.shutdown_background();
+        let _nobody_waits = told.send(ended);
+    })?;
+    let mut telling = Telling { leaving, done, clock };
     let supervised = match task {
         Some((plan, front, orders)) => {
             // A thread of its own, as the election has, since the command's life hangs on it.
@@ -262,7 +289,11 @@ async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::
                 }
                 Err(_) => anyhow::bail!("the command's supervisor died, and the command with it"),
             },
-            _ = &mut left => anyhow::bail!(died),
+            _ = &mut left => {
+                telling.finish(clock.now().after(TO_TELL)).await;
+                anyhow::bail!(died)
+            }
+            end = &mut telling.done => anyhow::bail!(Telling::why(end)),
         }
     } else {
         let set_level = |written: &str| {
@@ -275,8 +306,12 @@ async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::
                     info!("{name}: leaving");
                     break 0;
                 }
-                _ = hangup.recv() => in_force.reload(&front, set_level).await,
-                _ = &mut left => anyhow::bail!(died),
+                _ = hangup.recv() => in_force.reload(&front, &hooks, set_level).await,
+                _ = &mut left => {
+                    telling.finish(clock.now().after(TO_TELL)).await;
+                    anyhow::bail!(died)
+                }
+                end = &mut telling.done => anyhow::bail!(Telling::why(end)),
             }
         }
     };
@@ -290,7 +325,7 @@ async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::
         signals.next().await
     };
     tokio::select! {
-        () = leave(stop, left, close, server) => {}
+        () = leave(stop, left, telling, close, server) => {}
         name = second => {
             warn!("{name} again: gone at once, what is left in ZooKeeper expires by itself");
         }
@@ -347,13 +382,40 @@ async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("cannot serve at {address} ({key}): is it in use, or not ours?"))
 }
 
-/// Gives up the claim, leaves the line, then stops serving; each step with its limit.
+/// Whoever runs the hooks.
+struct Telling {
+    leaving: watch::Sender<Option<Moment>>,
+    done: oneshot::Receiver<std::io::Result<()>>,
+    clock: Clock,
+}
+
+impl Telling {
+    /// Lets them run until this moment at the latest. That this member leads no more is told by now
+    /// if the election could say so, else it is told from now on.
+    async fn finish(&mut self, until: Moment) {
+        self.leaving.send_replace(Some(until));
+        let patience = until.since(self.clock.now()) + TO_CUT_SHORT;
+        drop(tokio::time::timeout(patience, &mut self.done).await);
+    }
+
+    fn why(end: Result<std::io::Result<()>, oneshot::error::RecvError>) -> String {
+        match end {
+            Ok(Err(error)) => format!("cannot run hooks: {error}"),
+            Ok(Ok(())) | Err(_) => "whoever runs the hooks died, see the log".into(),
+        }
+    }
+}
+
+/// Gives up the claim, leaves the line, lets the hooks tell so, then stops serving; each step with
+/// its limit.
 async fn leave(
     stop: oneshot::Sender<()>,
     left: oneshot::Receiver<bool>,
+    mut telling: Telling,
     close: oneshot::Sender<()>,
     server: tokio::task::JoinHandle<()>,
 ) {
+    let until = telling.clock.now().after(TO_TELL);
     let _gone_already = stop.send(());
     match tokio::time::timeout(TO_LEAVE, left).await {
         Ok(Ok(true)) => info!("left the line"),
@@ -361,6 +423,7 @@ async fn leave(
             warn!("ZooKeeper did not confirm it: our znode, if there is one, is left to expire");
         }
     }
+    telling.finish(until).await;
     let _gone_already = close.send(());
     drop(tokio::time::timeout(TO_FINISH_ANSWERS, server).await);
 }

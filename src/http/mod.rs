@@ -104,6 +104,8 @@ pub struct Routers {
     pub api: Router,
     /// What can do no harm, for whoever asks from elsewhere: there is nothing else behind it.
     pub probes: Router,
+    /// What is added to the index of a standing when it is told.
+    pub first_index: u64,
 }
 
 const API: &str = "ask /leader, /is-leader, /is-follower, /status, /members, /history, /events, /livez \
@@ -159,7 +161,8 @@ pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Lim
             .layer(axum::middleware::map_response(never_stored))
             .with_state(sight.clone())
     };
-    Routers { api: furnished(api, API), probes: furnished(probes, PROBES) }
+    let (api, probes) = (furnished(api, API), furnished(probes, PROBES));
+    Routers { api, probes, first_index: started.index(0) }
 }
 
 /// The index from before the answer was made: who waits for news since then misses none.

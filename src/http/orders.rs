@@ -14,6 +14,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use utoipa::{IntoParams, ToSchema};
 
+/// For the hooks to tell that this member leads no more.
+const FOR_HOOKS: Duration = Duration::from_secs(10);
 /// For a new place in the line.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -121,7 +123,7 @@ pub(super) async fn resume(State(sight): State<Sight>, _: Permitted) -> Answer {
     Ok((StatusCode::ACCEPTED, Json(sight.done("resumed"))))
 }
 
-/// For a `preStop` hook: out of the line, and handed over if it led, when the answer comes.
+/// For a `preStop` hook: out of the line, handed over if it led, and its hooks done, when the answer comes.
 #[utoipa::path(post, path = "/drain", params(Permit), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the line", body = Done),
     Refused,
@@ -129,6 +131,13 @@ pub(super) async fn resume(State(sight): State<Sight>, _: Permitted) -> Answer {
 ))]
 pub(super) async fn drain(State(sight): State<Sight>, _: Permitted) -> Answer {
     sight.order(Order::Pause).await?;
+    let told = sight.desk.report.borrow().standing.index();
+    let mut hooks = sight.desk.hooks.clone();
+    let done = hooks.wait_for(|hooks| hooks.told >= told);
+    if tokio::time::timeout(FOR_HOOKS, done).await.is_err() {
+        let why = "this member is out of the line, but its hooks are not done yet: see /status";
+        return Err(Problem::unavailable("hooks-pending", "not done yet", why));
+    }
     Ok((StatusCode::OK, Json(sight.done("drained"))))
 }
 

@@ -2,7 +2,7 @@
 
 use super::Sight;
 use super::problem::{BadRequest, Problem, Unavailable};
-use crate::desk::Report;
+use crate::desk::{HookRecord, Report};
 use crate::election::{Announcement, Moment, Role};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -81,6 +81,9 @@ pub(super) struct Status {
     /// Whether it was told to stay out of the line.
     paused: bool,
     session: SessionBody,
+    /// In the order in which they run; left out if none is configured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<HookBody>,
     index: u64,
     version: &'static str,
     uptime_ms: u64,
@@ -95,6 +98,34 @@ struct SessionBody {
     /// Why this member is not where it wants to be; left out when it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Hook)]
+struct HookBody {
+    /// What it does.
+    hook: String,
+    /// On which changes.
+    on: Vec<&'static str>,
+    runs: u64,
+    /// How many of the runs failed.
+    failures: u64,
+    /// How many of them were ended because this member led no more, or left.
+    cut_short: u64,
+    /// On which change it runs at this moment.
+    running: Option<&'static str>,
+    last: Option<HookRunBody>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = HookRun)]
+struct HookRunBody {
+    change: &'static str,
+    /// When it began.
+    at: String,
+    took_ms: u64,
+    /// How it failed, for people; null if it did not.
+    failure: Option<String>,
 }
 
 /// A report, judged at one moment.
@@ -265,6 +296,7 @@ pub(super) async fn status(State(sight): State<Sight>) -> Json<Status> {
             connected: link.connected,
             problem: link.problem.clone(),
         },
+        hooks: sight.desk.hooks.borrow().records.iter().map(HookBody::of).collect(),
         index: sight.index(&verdict),
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: millis(verdict.now.since(sight.started.at)),
@@ -341,6 +373,27 @@ impl Sight {
             znode: ticket.sequence.name(&self.names.prefix),
             token: ticket.token.0,
             active: *active,
+        }
+    }
+}
+
+impl HookBody {
+    fn of(record: &HookRecord) -> Self {
+        let HookRecord { what, on, runs, failures, cut_short, running, last, spent: _ } = record;
+        let last = last.as_ref().map(|run| HookRunBody {
+            change: run.change,
+            at: super::date(run.at),
+            took_ms: millis(run.took),
+            failure: run.failure.clone(),
+        });
+        Self {
+            hook: what.clone(),
+            on: on.clone(),
+            runs: *runs,
+            failures: *failures,
+            cut_short: *cut_short,
+            running: *running,
+            last,
         }
     }
 }

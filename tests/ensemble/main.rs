@@ -12,6 +12,7 @@ mod doors;
 mod election;
 mod exec;
 mod faults;
+mod hooks;
 mod http;
 mod leaving;
 mod load;

@@ -1,0 +1,67 @@
+//! Starts processes and waits for them, in one place: waiting for any child, as the first process of
+//! a container has to, takes from others the end of those they wait for.
+
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
+use std::collections::BTreeMap;
+use std::io;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+type Awaited = BTreeMap<i32, oneshot::Sender<WaitStatus>>;
+
+/// A process has its children once, so this is there once. Nobody waits for a child, and nobody
+/// starts one, but with this in hand: a number that stands here is no other process's yet.
+static AWAITED: Mutex<Awaited> = Mutex::new(BTreeMap::new());
+
+/// A child that leads a process group of its own.
+pub struct Child {
+    pid: Pid,
+    end: oneshot::Receiver<WaitStatus>,
+}
+
+/// Starts it. Its end is told as long as somebody calls [`reap`] at each SIGCHLD.
+///
+/// # Errors
+/// It cannot be started.
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    use std::os::unix::process::CommandExt;
+    let mut awaited = awaited();
+    let pid = Pid::from_child(&command.process_group(0).spawn()?);
+    let (ended, end) = oneshot::channel();
+    awaited.insert(pid.as_raw_pid(), ended);
+    Ok(Child { pid, end })
+}
+
+/// Waits for whoever is dead, also for those we inherited from others.
+pub fn reap() {
+    let mut awaited = awaited();
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        if let Some(ended) = awaited.remove(&pid.as_raw_pid()) {
+            let _nobody_asks = ended.send(status);
+        }
+    }
+}
+
+impl Child {
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Returns when it has ended. `None` if nobody can know how.
+    pub async fn end(&mut self) -> Option<WaitStatus> {
+        (&mut self.end).await.ok()
+    }
+
+    /// Kills it and its group, if it has not ended: else the number may be another's.
+    pub fn kill(&self) {
+        if awaited().contains_key(&self.pid.as_raw_pid()) {
+            let _dead_already = kill_process_group(self.pid, Signal::KILL);
+        }
+    }
+}
+
+fn awaited() -> MutexGuard<'static, Awaited> {
+    // What a panic left is as true as before.
+    AWAITED.lock().unwrap_or_else(PoisonError::into_inner)
+}
