@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::signal::unix::Signal as Deaths;
 use tokio::sync::oneshot;
 
 type Awaited = BTreeMap<i32, oneshot::Sender<WaitStatus>>;
@@ -13,6 +15,9 @@ type Awaited = BTreeMap<i32, oneshot::Sender<WaitStatus>>;
 /// A process has its children once, so this is there once. Nobody waits for a child, and nobody
 /// starts one, but with this in hand: a number that stands here is no other process's yet.
 static AWAITED: Mutex<Awaited> = Mutex::new(BTreeMap::new());
+
+/// Whoever was killed is waited for no longer: in the kernel's hands it may be for ever.
+const TO_DIE: Duration = Duration::from_secs(1);
 
 /// A child that leads a process group of its own.
 pub struct Child {
@@ -48,16 +53,35 @@ impl Child {
         self.pid
     }
 
-    /// Returns when it has ended. `None` if nobody can know how.
-    pub async fn end(&mut self) -> Option<WaitStatus> {
-        (&mut self.end).await.ok()
+    /// Returns when it has ended. Whoever hears of `deaths` here reaps all that are dead.
+    ///
+    /// # Errors
+    /// It did not end with exit code 0.
+    pub async fn success(&mut self, deaths: &mut Deaths) -> Result<(), String> {
+        let status = loop {
+            tokio::select! {
+                ended = &mut self.end => break ended.ok(),
+                _ = deaths.recv() => reap(),
+            }
+        };
+        let unknown = || "nobody knows how it ended".to_owned();
+        let status = status.ok_or_else(unknown)?;
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(0), _) => Ok(()),
+            (Some(127), _) => Err("exit code 127: not found".into()),
+            (Some(126), _) => Err("exit code 126: cannot be run".into()),
+            (Some(code), _) => Err(format!("exit code {code}")),
+            (None, Some(signal)) => Err(format!("ended by signal {signal}")),
+            (None, None) => Err(unknown()),
+        }
     }
 
     /// Kills it and its group, if it has not ended: else the number may be another's.
-    pub fn kill(&self) {
+    pub async fn end_by_force(&mut self, deaths: &mut Deaths) {
         if awaited().contains_key(&self.pid.as_raw_pid()) {
             let _dead_already = kill_process_group(self.pid, Signal::KILL);
         }
+        let _dead_or_stuck = tokio::time::timeout(TO_DIE, self.success(deaths)).await;
     }
 }
 

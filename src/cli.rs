@@ -3,7 +3,7 @@
 mod asking;
 mod papers;
 
-use crate::config::{self, Config, File, Written};
+use crate::config::{self, Config, File, Written, WrittenHealth};
 use crate::terminal::Errand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
@@ -160,6 +160,21 @@ struct Options {
     /// A file with the token that an order has to show as Authorization: Bearer [default: none] [key: http.token_file]
     #[arg(long, env = "BELLWETHER_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<String>,
+    /// Stand only while the application is healthy: the URL to GET, or a command that begins with its absolute path [default: none] [key: health.check]
+    #[arg(long, env = "BELLWETHER_APP_HEALTH", value_name = "URL|COMMAND")]
+    app_health: Option<String>,
+    /// How long to wait between two checks [default: 5s] [key: health.interval]
+    #[arg(long, env = "BELLWETHER_APP_HEALTH_INTERVAL", value_name = "DURATION")]
+    app_health_interval: Option<String>,
+    /// How long a check may take [default: 2s] [key: health.timeout]
+    #[arg(long, env = "BELLWETHER_APP_HEALTH_TIMEOUT", value_name = "DURATION")]
+    app_health_timeout: Option<String>,
+    /// How many failures in a row make the application unhealthy [default: 3] [key: health.failures]
+    #[arg(long, env = "BELLWETHER_APP_HEALTH_FAILURES", value_name = "NUMBER")]
+    app_health_failures: Option<String>,
+    /// If nobody's application is healthy: strict, nobody leads, or lenient, somebody does all the same [default: strict] [key: health.policy]
+    #[arg(long, env = "BELLWETHER_APP_HEALTH_POLICY", value_name = "POLICY")]
+    app_health_policy: Option<String>,
     /// How to write the log, to stderr; its level is RUST_LOG or log.level [default: text] [key: log.format]
     #[arg(long, env = "BELLWETHER_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<String>,
@@ -358,6 +373,38 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
     if token_file.is_empty() && !matches!(layers.origins.last(), Some((_, _, Origin::Default))) {
         return Err("http.token_file is empty: name a file, or leave it out".into());
     }
+    let health = WrittenHealth {
+        check: layers.pick(
+            ("health.check", "app_health", "BELLWETHER_APP_HEALTH"),
+            options.app_health,
+            file.health.check,
+            "",
+        ),
+        interval: layers.pick(
+            ("health.interval", "app_health_interval", "BELLWETHER_APP_HEALTH_INTERVAL"),
+            options.app_health_interval,
+            file.health.interval,
+            "5s",
+        ),
+        timeout: layers.pick(
+            ("health.timeout", "app_health_timeout", "BELLWETHER_APP_HEALTH_TIMEOUT"),
+            options.app_health_timeout,
+            file.health.timeout,
+            "2s",
+        ),
+        failures: layers.pick(
+            ("health.failures", "app_health_failures", "BELLWETHER_APP_HEALTH_FAILURES"),
+            options.app_health_failures,
+            file.health.failures.map(|failures| failures.to_string()),
+            "3",
+        ),
+    };
+    let health_policy = layers.pick(
+        ("health.policy", "app_health_policy", "BELLWETHER_APP_HEALTH_POLICY"),
+        options.app_health_policy,
+        file.health.policy,
+        "strict",
+    );
     let kill_after = layers.pick(
         ("exec.kill_after", "kill_after", "BELLWETHER_KILL_AFTER"),
         exec.kill_after,
@@ -397,6 +444,8 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
         token_file,
         kill_after,
         on_exit,
+        health,
+        health_policy,
         hooks: file.hook,
     };
     let config = Config::new(&written)?;

@@ -1,7 +1,9 @@
 //! What the operator wrote: plain data, with its relations checked before anything is begun.
 
+mod health;
 mod hook;
 
+pub use self::health::{Check, Health, Written as WrittenHealth};
 pub use self::hook::{Deed, Hook, HookKeys, Occasion, Post, Signal, Unknown, can_sign, secret};
 use crate::election::{Activation, Disconnect, Margins, MemberId, Policy, Profile, Unhealthy};
 use serde::Deserialize;
@@ -24,6 +26,7 @@ pub struct File {
     pub http: HttpKeys,
     pub exec: ExecKeys,
     pub log: LogKeys,
+    pub health: HealthKeys,
     pub hook: Vec<HookKeys>,
 }
 
@@ -76,6 +79,16 @@ pub struct ExecKeys {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+pub struct HealthKeys {
+    pub check: Option<String>,
+    pub interval: Option<String>,
+    pub timeout: Option<String>,
+    pub failures: Option<u32>,
+    pub policy: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct LogKeys {
     pub format: Option<String>,
     pub level: Option<String>,
@@ -94,6 +107,8 @@ pub struct Config {
     /// Where the token is that an order has to show.
     pub token_file: Option<PathBuf>,
     pub exec: Exec,
+    /// How to tell whether the application is healthy, if it is to be.
+    pub health: Option<Health>,
     /// In the order in which they run.
     pub hooks: Vec<Hook>,
     /// What has to be left of a lease besides a heartbeat.
@@ -169,6 +184,8 @@ pub struct Written {
     pub token_file: String,
     pub kill_after: String,
     pub on_exit: String,
+    pub health: health::Written,
+    pub health_policy: String,
     pub hooks: Vec<HookKeys>,
 }
 
@@ -241,7 +258,14 @@ impl Config {
                 return Err(format!("election.activate {other:?} must be \"at-once\" or \"ack\""));
             }
         };
-        let unhealthy = Unhealthy::StandAside;
+        let unhealthy = match &*written.health_policy {
+            "strict" => Unhealthy::StandAside,
+            "lenient" => Unhealthy::LeadAlone,
+            other => {
+                return Err(format!("health.policy {other:?} must be \"strict\" or \"lenient\""));
+            }
+        };
+        let health = Health::new(&written.health)?;
         let policy = Policy { margins, disconnect, activation, unhealthy };
         let id = MemberId::new(&written.id).ok_or_else(|| {
             format!(
@@ -290,6 +314,7 @@ impl Config {
             probe_listen,
             token_file,
             exec,
+            health,
             hooks,
             reserve,
         })
@@ -313,6 +338,11 @@ impl Config {
                         with exec, leave it at \"at-once\", since the command runs while it leads"
                     .into(),
             );
+        }
+        if self.health.is_some() {
+            return Err("health.check is for an application that runs all the time: leave it out \
+                        with exec, whose command tells by its end how it is"
+                .into());
         }
         self.reserve = self.exec.kill_after + TO_DIE;
         let margins = self.policy.margins;
@@ -607,6 +637,13 @@ mod tests {
             token_file: String::new(),
             kill_after: "2s".into(),
             on_exit: "leave".into(),
+            health: health::Written {
+                check: String::new(),
+                interval: "5s".into(),
+                timeout: "2s".into(),
+                failures: "3".into(),
+            },
+            health_policy: "strict".into(),
             hooks: vec![],
         }
     }
@@ -666,6 +703,13 @@ mod tests {
         assert!(error(|w| w.tick_time = "soon".into()).contains("zookeeper.tick_time"));
         assert!(error(|w| w.session_timeout = "0s".into()).contains("zookeeper.session_timeout"));
         assert!(error(|w| w.disconnect = "maybe".into()).contains("lease.disconnect"));
+        for check in ["x", "https://h/", "http://", "http://u:p@h/", "./check"] {
+            assert!(error(|w| w.health.check = check.into()).contains("health.check"), "{check}");
+        }
+        assert!(error(|w| w.health.interval = "0s".into()).contains("health.interval"));
+        assert!(error(|w| w.health.timeout = "x".into()).contains("health.timeout"));
+        assert!(error(|w| w.health.failures = "0".into()).contains("health.failures"));
+        assert!(error(|w| w.health_policy = "maybe".into()).contains("health.policy"));
         assert!(error(|w| w.activate = "maybe".into()).contains("election.activate"));
         assert!(error(|w| w.ack_timeout = "soon".into()).contains("election.ack_timeout"));
         assert!(error(|w| w.on_exit = "maybe".into()).contains("exec.on_exit"));
@@ -712,6 +756,10 @@ mod tests {
         let waiting = Written { activate: "ack".into(), ..written() };
         let error = Config::new(&waiting).unwrap().with_command().unwrap_err();
         assert!(error.contains("election.activate"), "{error}");
+        let mut checked = written();
+        checked.health.check = "/app/check".into();
+        let error = Config::new(&checked).unwrap().with_command().unwrap_err();
+        assert!(error.contains("health.check"), "{error}");
     }
 
     #[test]

@@ -123,6 +123,15 @@ pub struct HookRecord {
     pub last: Option<HookRun>,
 }
 
+/// How the application is, by its last check.
+#[derive(Clone, Debug)]
+pub struct Application {
+    /// After a few failures no more, and after a few successes again.
+    pub healthy: bool,
+    /// Of the last check.
+    pub failure: Option<String>,
+}
+
 /// One run of a hook that has ended.
 #[derive(Clone, Debug)]
 pub struct HookRun {
@@ -163,6 +172,8 @@ pub struct Front {
     pub requests: mpsc::Sender<Request>,
     /// What whoever runs them lays out.
     pub hooks: watch::Receiver<Hooks>,
+    /// What whoever checks it lays out; `None` if nobody does, or has not yet.
+    pub application: watch::Receiver<Option<Application>>,
     /// For how long to wait for an order to be carried out.
     pub patience: Duration,
 }
@@ -174,8 +185,8 @@ impl Front {
     /// The same desk, by way of somebody who passes requests on and may take so long about it.
     pub fn by_way_of(&self, takes: Duration) -> (Self, mpsc::Receiver<Request>) {
         let (requests, asked) = mpsc::channel(64);
-        let (report, hooks) = (self.report.clone(), self.hooks.clone());
-        (Self { report, requests, hooks, patience: self.patience + takes }, asked)
+        let patience = self.patience + takes;
+        (Self { requests, patience, ..self.clone() }, asked)
     }
 }
 
@@ -192,5 +203,8 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
     let back = Back { report: report_in, requests: asked };
     // Until somebody runs some, there are none.
     let (_, hooks) = watch::channel(Hooks::default());
-    (back, Front { report: report_out, requests: ask, hooks, patience: Front::PATIENCE })
+    // Nor does anybody check the application.
+    let (_, application) = watch::channel(None);
+    let patience = Front::PATIENCE;
+    (back, Front { report: report_out, requests: ask, hooks, application, patience })
 }

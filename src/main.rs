@@ -8,7 +8,7 @@ use bellwether::desk::Front;
 use bellwether::election::{Member, Moment};
 use bellwether::exec::{self, Plan};
 use bellwether::reload::InForce;
-use bellwether::{desk, http, notify, systemd, terminal, zk};
+use bellwether::{checkup, desk, http, notify, systemd, terminal, zk};
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -165,6 +165,8 @@ async fn run(
     let config = effective.config;
     let clock = Clock::system();
     let member = Member::new(Arc::new(config.profile), config.policy).reserving(config.reserve);
+    let health = config.health;
+    let member = if health.is_some() { member.unhealthy_at_first() } else { member };
     let (back, front) = desk::set_up(&member, clock.now());
     // Where a command is run, orders come by its supervisor, who lets them through when it is dead.
     let (front, task) = match plan {
@@ -199,7 +201,8 @@ async fn run(
     }
     let settings = config.settings;
     let (stage, notify::Switch { hooks, leave: leaving, records }) = notify::set_up(config.hooks);
-    let front = Front { hooks: records, ..front };
+    let (examined, application) = watch::channel(None);
+    let front = Front { hooks: records, application, ..front };
     let names = http::Names { election: config.election, prefix: settings.prefix.clone() };
     let (election, prefix) = (names.election.clone(), names.prefix.clone());
     let (close, closed) = oneshot::channel::<()>();
@@ -241,15 +244,29 @@ async fn run(
         let left = runtime.block_on(zk::run(member, settings, clock, back, stopping));
         let _nobody_waits = gone.send(left);
     })?;
-    // A thread of its own: no hook, however slow, can slow anybody, and none waits for readers.
+    // A thread of its own, with the application: no hook, however slow, can slow anybody, and none
+    // waits for readers.
     let (told, done) = oneshot::channel();
     let id = front.report.borrow().standing.profile().id.to_string();
     let names = notify::Names { id, election, prefix, first_index };
     let desk = front.clone();
-    std::thread::Builder::new().name("hooks".into()).spawn(move || {
+    std::thread::Builder::new().name("application".into()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime can be built");
-        let ended = runtime.block_on(notify::run(stage, names, files, clock, desk));
+        let requests = desk.requests.clone();
+        let telling = notify::run(stage, names, files, clock, desk);
+        let checking = async {
+            if let Some(health) = health {
+                checkup::run(health, files, clock, requests, examined).await?;
+            }
+            std::future::pending().await
+        };
+        let ended = runtime.block_on(async {
+            tokio::select! {
+                ended = telling => ended,
+                failed = checking => failed,
+            }
+        });
         // A file that hangs does not keep us.
         runtime.shutdown_background();
         let _nobody_waits = told.send(ended);

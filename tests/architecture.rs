@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("election", &[]),
     ("clock", &["election"]),
+    ("caller", &[]),
     ("children", &[]),
+    ("checkup", &["election", "clock", "config", "desk", "caller", "children", "exec"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["election"]),
     // It makes an errand of a command.
@@ -22,7 +24,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("terminal", &["election", "clock", "config", "zk"]),
     ("exec", &["election", "clock", "config", "desk", "children"]),
     // The command of a hook starts as the one of `exec` does.
-    ("notify", &["election", "clock", "config", "desk", "children", "exec"]),
+    ("notify", &["election", "clock", "config", "desk", "caller", "children", "exec"]),
 ];
 
 /// Words that have no place in the election: it does nothing, it decides.
@@ -52,7 +54,7 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
     ("anstream", &["terminal"]),
-    ("http1::handshake", &["terminal", "notify"]),
+    ("http1::handshake", &["terminal", "caller"]),
     ("env::var", &["cli"]),
     ("fs::read_to_string", &["cli"]),
     ("SystemTime::now", &["clock"]),

@@ -227,7 +227,7 @@ fn command_of(written: &[String]) -> Result<(), String> {
 }
 
 /// Host, port and path.
-fn place(written: &str) -> Result<(String, u16, String), String> {
+pub(super) fn place(written: &str) -> Result<(String, u16, String), String> {
     // Neither a user's name nor his password is said.
     let wrong = |why: &str| {
         Err(format!("{why}: write http://HOST:PORT/PATH, such as http://127.0.0.1:8080/leadership"))

@@ -2,7 +2,7 @@
 
 use super::Sight;
 use super::problem::{BadRequest, Problem, Unavailable};
-use crate::desk::{HookRecord, Report};
+use crate::desk::{Application, HookRecord, Report};
 use crate::election::{Announcement, Moment, Role};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -81,6 +81,9 @@ pub(super) struct Status {
     /// Whether it was told to stay out of the line.
     paused: bool,
     session: SessionBody,
+    /// Left out if its health is not checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    application: Option<ApplicationBody>,
     /// In the order in which they run; left out if none is configured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hooks: Vec<HookBody>,
@@ -98,6 +101,15 @@ struct SessionBody {
     /// Why this member is not where it wants to be; left out when it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Application)]
+struct ApplicationBody {
+    /// Whether it may stand, and lead.
+    healthy: bool,
+    /// Why the last check failed, for people; null if it did not.
+    failure: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -296,6 +308,12 @@ pub(super) async fn status(State(sight): State<Sight>) -> Json<Status> {
             connected: link.connected,
             problem: link.problem.clone(),
         },
+        application: sight
+            .desk
+            .application
+            .borrow()
+            .clone()
+            .map(|Application { healthy, failure }| ApplicationBody { healthy, failure }),
         hooks: sight.desk.hooks.borrow().records.iter().map(HookBody::of).collect(),
         index: sight.index(&verdict),
         version: env!("CARGO_PKG_VERSION"),

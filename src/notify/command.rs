@@ -2,16 +2,11 @@
 
 use super::message::Message;
 use super::{Enough, Undone};
-use crate::children::{self, reap};
+use crate::children;
 use crate::exec::started_by_us;
-use rustix::process::WaitStatus;
 use std::io::{self, Write};
 use std::process::Stdio;
-use std::time::Duration;
 use tokio::signal::unix::Signal;
-
-/// Whoever was killed is waited for no longer: in the kernel's hands it may be for ever.
-const TO_DIE: Duration = Duration::from_secs(1);
 
 /// Returns when it has ended, or was killed because it was enough. Somebody has to hear of `deaths`.
 pub(super) async fn run(
@@ -33,11 +28,10 @@ pub(super) async fn run(
     start.stdin(stdin).stdout(io::stderr()).stderr(io::stderr());
     let mut child = children::spawn(&mut start).map_err(cannot)?;
     let why = tokio::select! {
-        status = end(&mut child, deaths) => return verdict(status),
+        ended = child.success(deaths) => return ended.map_err(Undone::Failed),
         why = enough => why,
     };
-    child.kill();
-    let _dead_or_stuck = tokio::time::timeout(TO_DIE, end(&mut child, deaths)).await;
+    child.end_by_force(deaths).await;
     Err(why.into())
 }
 
@@ -47,26 +41,4 @@ fn holding(text: &str) -> io::Result<Stdio> {
     writer.write_all(text.as_bytes())?;
     writer.write_all(b"\n")?;
     Ok(reader.into())
-}
-
-async fn end(child: &mut children::Child, deaths: &mut Signal) -> Option<WaitStatus> {
-    loop {
-        tokio::select! {
-            status = child.end() => return status,
-            _ = deaths.recv() => reap(),
-        }
-    }
-}
-
-fn verdict(status: Option<WaitStatus>) -> Result<(), Undone> {
-    let failed = |why: String| Err(Undone::Failed(why));
-    let Some(status) = status else { return failed("nobody knows how it ended".into()) };
-    match (status.exit_status(), status.terminating_signal()) {
-        (Some(0), _) => Ok(()),
-        (Some(127), _) => failed("exit code 127: not found".into()),
-        (Some(126), _) => failed("exit code 126: cannot be run".into()),
-        (Some(code), _) => failed(format!("exit code {code}")),
-        (None, Some(signal)) => failed(format!("ended by signal {signal}")),
-        (None, None) => failed("nobody knows how it ended".into()),
-    }
 }

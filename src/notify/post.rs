@@ -1,5 +1,6 @@
 //! Posts a message to the application, signed as Standard Webhooks has it if there is a secret.
 
+use crate::caller;
 use crate::config::{self, Post};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -7,13 +8,9 @@ use hmac::{Hmac, KeyInit, Mac};
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
 use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
-use hyper_util::rt::TokioIo;
 use sha2::Sha256;
-use std::pin::pin;
 use std::time::{Duration, SystemTime};
-use tokio::net::TcpStream;
 
 /// Tries once. The id is the message's, whatever try it is; the date that of the try.
 pub(super) async fn attempt(
@@ -38,21 +35,7 @@ pub(super) async fn attempt(
     }
     let body = Full::new(Bytes::from(body.to_owned()));
     let request = request.body(body).map_err(|error| error.to_string())?;
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((bare, *port)).await;
-    let stream = stream.map_err(|error| format!("no connection: {error}"))?;
-    let unanswered = |error: hyper::Error| format!("no answer: {error}");
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(unanswered)?;
-    // Both end together, so that nothing is sent any more when this is dropped.
-    let (mut answer, mut connection) = (pin!(sender.send_request(request)), pin!(connection));
-    let answer = tokio::select! {
-        biased;
-        answer = &mut answer => answer,
-        _ = &mut connection => answer.await,
-    };
-    let status = answer.map_err(unanswered)?.status();
-    if status.is_success() { Ok(()) } else { Err(format!("the answer is {status}")) }
+    caller::ask(host, *port, request).await
 }
 
 /// How long to wait after this many tries: longer each time, and never quite the same.
