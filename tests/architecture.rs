@@ -54,6 +54,7 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
     ("anstream", &["terminal"]),
+    ("hmac", &["notify"]),
     ("http1::handshake", &["terminal", "caller"]),
     ("env::var", &["cli"]),
     ("fs::read_to_string", &["cli"]),

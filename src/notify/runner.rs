@@ -123,8 +123,8 @@ impl Runner {
             }
             tokio::select! {
                 () = self.watch.news(self.told.own_term(), again) => {}
-                // An index may grow although nothing new is to be told.
                 Ok(()) = self.lists.changed() => {}
+                // As the first process of a container we inherit what hooks leave behind.
                 _ = self.deaths.recv() => reap(),
             }
         }

@@ -46,8 +46,24 @@ pub(super) struct Status {
     pub(super) valid_for_ms: Option<u64>,
     pub(super) paused: bool,
     pub(super) session: Session,
+    #[serde(default)]
+    pub(super) hooks: Vec<Hook>,
     pub(super) version: String,
     pub(super) uptime_ms: u64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Hook {
+    pub(super) hook: String,
+    pub(super) running: Option<String>,
+    pub(super) last: Option<HookRun>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct HookRun {
+    pub(super) change: String,
+    pub(super) took_ms: u64,
+    pub(super) failure: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -2,7 +2,9 @@
 
 use super::table::{Cell, pairs, table};
 use super::text::visible;
-use super::told::{Done, History, Leader, Member, Members, News, Status, Term, Told};
+use super::told::{
+    Done, History, Hook, HookRun, Leader, Member, Members, News, Status, Term, Told,
+};
 use anstyle::{AnsiColor, Style};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,6 +57,19 @@ pub(super) fn status(status: &Status) -> String {
     });
     if let Some(problem) = &session.problem {
         rows.push(("problem", Cell::new(problem).style(BAD)));
+    }
+    for Hook { hook, running, last } in &status.hooks {
+        let (does, style) = match (running, last) {
+            (Some(change), _) => (format!("runs: {change}"), PLAIN),
+            (None, None) => ("has not run yet".into(), PLAIN),
+            (None, Some(HookRun { change, failure: Some(failure), .. })) => {
+                (format!("{change}: {failure}"), BAD)
+            }
+            (None, Some(HookRun { change, took_ms, failure: None })) => {
+                (format!("{change}: done in {}", span(*took_ms)), PLAIN)
+            }
+        };
+        rows.push(("hook", Cell::new(&format!("{hook}: {does}")).style(style)));
     }
     rows.push(("version", Cell::new(&status.version)));
     rows.push(("up for", Cell::new(&span(status.uptime_ms / 1000 * 1000))));

@@ -631,6 +631,52 @@ fn a_hook_that_acknowledges_makes_its_leader_active_if_it_succeeds() {
     });
 }
 
+/// With the paths and the port of this machine.
+#[test]
+fn the_readmes_hooks_do_what_it_says() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let application = Application::answering(&["200 Yes"; 3]);
+    let script = "trap 'echo heard' HUP; echo ready; while :; do sleep 0.05; done";
+    let program = Program::start("app", ["sh", "-c", script], &[]);
+    program.says(0, |line| line == "ready");
+    fs::write(home.path("app.pid"), program.process_id().to_string()).unwrap();
+    let role =
+        format!("#!/bin/sh\necho $* $BELLWETHER_CHANGE >> {}\n", home.path("said").display());
+    fs::write(home.path("role"), role).unwrap();
+    fs::set_permissions(home.path("role"), fs::Permissions::from_mode(0o755)).unwrap();
+
+    let readme = include_str!("../../README.md");
+    let (_, section) = readme.split_once("\n## Hooks\n").expect("the README has them");
+    let (_, hooks) = section.split_once("```toml\n").expect("as an example");
+    let mut hooks = hooks.split_once("```\n").expect("it ends").0.to_owned();
+    for (there, here) in [
+        ("/run/bellwether/leader.json", home.path("leader.json").display().to_string()),
+        ("/app/role", home.path("role").display().to_string()),
+        ("127.0.0.1:8080", format!("127.0.0.1:{}", application.port)),
+        ("/run/app/app.pid", home.path("app.pid").display().to_string()),
+    ] {
+        assert!(hooks.contains(there), "{there}");
+        hooks = hooks.replace(there, &here);
+    }
+    let [member] = in_line(&home.with(Setup::of(&servers), &[hooks]), ["a"]);
+    assert!(application.heard(1)[0].1.starts_with(r#"{"change":"became-leader","#));
+    assert_eq!(home.text("said"), "--fast became-leader\n");
+    let kept: Value = serde_json::from_str(&home.text("leader.json")).unwrap();
+    assert_eq!(kept["is_self"], true);
+
+    let json = ("content-type", "application/json");
+    let order = [("x-bellwether", "1"), json];
+    assert_eq!(member.send("PATCH", "/member", &order, r#"{"address": "h:1"}"#).status, 200);
+    program.says(0, |line| line == "heard");
+    assert_eq!(member.post("/drain").status, 200);
+    assert!(application.heard(3)[2].1.starts_with(r#"{"change":"lost-leadership","#));
+    assert_eq!(home.text("said"), "--fast became-leader\n--fast lost-leadership\n");
+    let hooks = member.status()["hooks"].clone();
+    let hooks = hooks.as_array().expect("four of them");
+    assert!(hooks.iter().all(|hook| hook["failures"] == 0), "{hooks:?}");
+}
+
 fn since_boot() -> f64 {
     Clock::system().now().0.as_secs_f64()
 }
