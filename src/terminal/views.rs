@@ -3,7 +3,7 @@
 use super::table::{Cell, pairs, table};
 use super::text::visible;
 use super::told::{
-    Done, History, Hook, HookRun, Leader, Member, Members, News, Status, Term, Told,
+    Application, Done, History, Hook, HookRun, Leader, Member, Members, News, Status, Term, Told,
 };
 use anstyle::{AnsiColor, Style};
 use std::collections::BTreeMap;
@@ -28,6 +28,7 @@ pub(super) fn leader(told: &Told) -> String {
         ("token", Cell::new(&leader.token.to_string())),
     ];
     rows.extend(lease(told.is_self, told.valid_for_ms));
+    rows.extend(inactive(leader));
     pairs(rows)
 }
 
@@ -45,6 +46,7 @@ pub(super) fn status(status: &Status) -> String {
         ("token", Cell::new(&token(status.leader.as_ref()))),
     ];
     rows.extend(lease(leads, status.valid_for_ms));
+    rows.extend(status.leader.as_ref().and_then(inactive));
     if status.paused {
         rows.push(("paused", Cell::new("yes, until `bellwether resume`").style(ODD)));
     }
@@ -57,6 +59,11 @@ pub(super) fn status(status: &Status) -> String {
     });
     if let Some(problem) = &session.problem {
         rows.push(("problem", Cell::new(problem).style(BAD)));
+    }
+    if let Some(Application { healthy, failure }) = &status.application {
+        let (is, style) = if *healthy { ("healthy", PLAIN) } else { ("not healthy", BAD) };
+        let why = failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
+        rows.push(("application", Cell::new(&format!("{is}{why}")).style(style)));
     }
     for Hook { hook, running, last } in &status.hooks {
         let (does, style) = match (running, last) {
@@ -168,6 +175,11 @@ fn marks(is_leader: bool, is_self: bool) -> &'static str {
 fn lease(is_self: bool, valid_for_ms: Option<u64>) -> Option<(&'static str, Cell)> {
     // Only the leader knows its lease.
     is_self.then(|| ("valid for", Cell::new(&valid_for_ms.map(span).unwrap_or_default())))
+}
+
+fn inactive(leader: &Leader) -> Option<(&'static str, Cell)> {
+    let waits = "no, its application has not acknowledged yet";
+    (!leader.active).then(|| ("active", Cell::new(waits).style(ODD)))
 }
 
 fn token(leader: Option<&Leader>) -> String {
