@@ -1,0 +1,286 @@
+//! What Prometheus scrapes. Everything about the election is judged or read at the moment of the
+//! scrape; only visits are counted here, as they come.
+
+use super::Sight;
+use super::standing::Verdict;
+use crate::election::Role;
+use crate::tally::Reading;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use prometheus::core::Collector;
+use prometheus::proto::{
+    Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
+};
+use prometheus::{IntCounterVec, IntGauge, Opts, TEXT_FORMAT, TextEncoder};
+use std::time::Duration;
+
+/// Who came, and who is still here.
+#[derive(Clone)]
+pub(super) struct Visits {
+    answered: IntCounterVec,
+    streams: IntGauge,
+}
+
+/// An open stream.
+pub(super) struct Stream(IntGauge);
+
+/// The route of whoever asks for what is not there: paths are many, routes are few.
+const UNMATCHED: &str = "unmatched";
+
+impl Visits {
+    pub(super) fn none(election: &str) -> Self {
+        let opts = |name, help| Opts::new(name, help).const_label("election", election);
+        let answered = opts(
+            "bellwether_http_requests_total",
+            "Requests answered, by the route that matched and the status code.",
+        );
+        let streams = opts("bellwether_http_streams_open", "Streams of events that are open.");
+        Self {
+            answered: IntCounterVec::new(answered, &["route", "code"])
+                .expect("the names are valid"),
+            streams: IntGauge::with_opts(streams).expect("the name is valid"),
+        }
+    }
+
+    pub(super) fn stream(&self) -> Stream {
+        self.streams.inc();
+        Stream(self.streams.clone())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+pub(super) async fn counted(State(sight): State<Sight>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let response = next.run(request).await;
+    let route = route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
+    let answered = &sight.visits.answered;
+    answered.with_label_values(&[route, response.status().as_str()]).inc();
+    response
+}
+
+/// What there is to measure, in the text format of Prometheus.
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, description = "At this moment", body = String, content_type = "text/plain"),
+))]
+pub(super) async fn metrics(State(sight): State<Sight>) -> impl IntoResponse {
+    let told = TextEncoder.encode_to_string(&families(&sight));
+    ([(header::CONTENT_TYPE, TEXT_FORMAT)], told.expect("every family has a name and a sample"))
+}
+
+fn families(sight: &Sight) -> Vec<MetricFamily> {
+    let verdict = sight.judge();
+    let Verdict { report, role, now } = &verdict;
+    let (link, tally, meter) = (&report.link, &report.tally, &sight.desk.meter);
+    let election = label("election", &sight.names.election);
+    let mut page = Page { families: vec![], label: election };
+
+    // Dashboards for elections by Kubernetes' client-go know it, and its label.
+    let name = label("name", &sight.names.election);
+    page.families.push(family(
+        "leader_election_master_status",
+        "1 if this member leads, else 0; the name is the election's.",
+        MetricType::GAUGE,
+        vec![gauge(vec![name], yes(verdict.leads()))],
+    ));
+    page.gauges(
+        "bellwether_role",
+        "1 for the role of this member, 0 for the others: candidate is first in the line but unconfirmed by a \
+         quorum, absent is out of the line.",
+        "role",
+        [
+            ("leader", verdict.leads()),
+            ("candidate", *role == Role::Candidate),
+            ("follower", verdict.follows()),
+            ("absent", *role == Role::Absent),
+        ],
+    );
+    page.gauge(
+        "bellwether_paused",
+        "1 if this member was told to stay out of the line, else 0.",
+        yes(report.standing.is_paused()),
+    );
+    page.gauge(
+        "bellwether_line_position",
+        "Where this member stood in the line when it last read it, 1 being first: it may stand further ahead by \
+         now, but never further behind. 0 if it has not seen itself in the line.",
+        tally.place(&report.standing).map_or(0.0, |place| place as f64),
+    );
+    page.gauge(
+        "bellwether_leader_token",
+        "Fencing token of the leader that this member knows; 0 if it knows none.",
+        verdict.leader().map_or(0.0, |leader| leader.ticket.token.0 as f64),
+    );
+    page.counter(
+        "bellwether_leader_changes_total",
+        "How often this member heard of another leader than the one it knew before.",
+        tally.leader_changes as f64,
+    );
+    page.counter(
+        "bellwether_leaderless_seconds_total",
+        "For how long this member knew of no leader, since it started.",
+        tally.leaderless(*now).as_secs_f64(),
+    );
+    page.gauge(
+        "bellwether_lease_remaining_seconds",
+        "For how long the lease of this member holds if it is not renewed; 0 if it does not lead.",
+        if let Role::Leader { left, .. } = role { left.as_secs_f64() } else { 0.0 },
+    );
+    let renewals = meter.renewals.read();
+    let results = [
+        ("committed", renewals.count),
+        ("refused", meter.renewals_refused()),
+        ("unanswered", meter.renewals_unanswered()),
+    ];
+    page.family(
+        "bellwether_renewals_total",
+        "Renewals of the lease, by what came of them: a quorum committed it, ZooKeeper refused it, or nobody knows.",
+        MetricType::COUNTER,
+        results.map(|(result, n)| counter(vec![label("result", result)], n as f64)),
+    );
+    page.histogram(
+        "bellwether_renewal_duration_seconds",
+        "How long renewals took that were committed.",
+        renewals,
+    );
+    page.histogram(
+        "bellwether_news_age_seconds",
+        "How old the news of a leader was when this member had passed it on: from the leader's write to that of \
+         this member, both stamped by ZooKeeper. Once for each news since this member stands in the line.",
+        meter.news.read(),
+    );
+    let has_session = link.session.is_some();
+    page.gauges(
+        "bellwether_session_state",
+        "1 for the state of the session with ZooKeeper, 0 for the others: disconnected is one that may live.",
+        "state",
+        [
+            ("connected", has_session && link.connected),
+            ("disconnected", has_session && !link.connected),
+            ("none", !has_session),
+        ],
+    );
+    let age = link.session.and_then(|(session, _)| tally.age_of(session, *now));
+    page.gauge(
+        "bellwether_session_age_seconds",
+        "How old the session is; 0 if there is none.",
+        age.unwrap_or_default().as_secs_f64(),
+    );
+    page.gauge(
+        "bellwether_session_timeout_seconds",
+        "The session timeout that the servers granted; 0 if there is no session.",
+        link.session.map_or(0.0, |(_, timeout)| timeout.as_secs_f64()),
+    );
+    page.counter("bellwether_sessions_total", "Sessions that were opened.", tally.sessions as f64);
+    page.families.extend(sight.visits.answered.collect());
+    page.families.extend(sight.visits.streams.collect());
+    page.gauges(
+        "bellwether_build_info",
+        "1, with the version of the program.",
+        "version",
+        [(env!("CARGO_PKG_VERSION"), true)],
+    );
+    page.families.retain(|family| !family.get_metric().is_empty());
+    page.families
+}
+
+/// What is being told, with the label that every series has.
+struct Page {
+    families: Vec<MetricFamily>,
+    label: LabelPair,
+}
+
+impl Page {
+    fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, help, MetricType::GAUGE, [gauge(vec![], value)]);
+    }
+
+    fn gauges<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        key: &str,
+        values: [(&str, bool); N],
+    ) {
+        let gauges = values.map(|(value, is_so)| gauge(vec![label(key, value)], yes(is_so)));
+        self.family(name, help, MetricType::GAUGE, gauges);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, help, MetricType::COUNTER, [counter(vec![], value)]);
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, reading: Reading) {
+        let Reading { bounded, count, sum } = reading;
+        let mut histogram = Histogram::default();
+        histogram.set_sample_count(count);
+        histogram.set_sample_sum(sum.as_secs_f64());
+        let bucket = |(bound, count): (Duration, u64)| {
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound(bound.as_secs_f64());
+            bucket.set_cumulative_count(count);
+            bucket
+        };
+        histogram.set_bucket(bounded.into_iter().map(bucket).collect());
+        let mut metric = Metric::default();
+        metric.set_histogram(histogram);
+        self.family(name, help, MetricType::HISTOGRAM, [metric]);
+    }
+
+    fn family<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        mut metrics: [Metric; N],
+    ) {
+        for metric in &mut metrics {
+            let mut labels = vec![self.label.clone()];
+            labels.extend(metric.take_label());
+            metric.set_label(labels);
+        }
+        self.families.push(family(name, help, kind, metrics.into()));
+    }
+}
+
+fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.to_owned());
+    family.set_help(help.to_owned());
+    family.set_field_type(kind);
+    family.set_metric(metrics);
+    family
+}
+
+fn gauge(labels: Vec<LabelPair>, value: f64) -> Metric {
+    let mut gauge = Gauge::default();
+    gauge.set_value(value);
+    let mut metric = Metric::from_label(labels);
+    metric.set_gauge(gauge);
+    metric
+}
+
+fn counter(labels: Vec<LabelPair>, value: f64) -> Metric {
+    let mut counter = Counter::default();
+    counter.set_value(value);
+    let mut metric = Metric::from_label(labels);
+    metric.set_counter(counter);
+    metric
+}
+
+fn label(name: &str, value: &str) -> LabelPair {
+    let mut label = LabelPair::default();
+    label.set_name(name.to_owned());
+    label.set_value(value.to_owned());
+    label
+}
+
+fn yes(is_so: bool) -> f64 {
+    if is_so { 1.0 } else { 0.0 }
+}
