@@ -107,6 +107,11 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
         yes(report.standing.is_paused()),
     );
     page.gauge(
+        "bellwether_application_healthy",
+        "0 if the application of this member is known not to be healthy, else 1.",
+        yes(!report.standing.is_unhealthy()),
+    );
+    page.gauge(
         "bellwether_line_position",
         "Where this member stood in the line when it last read it, 1 being first: it may stand further ahead by \
          now, but never further behind. 0 if it has not seen itself in the line.",
@@ -116,6 +121,12 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
         "bellwether_leader_token",
         "Fencing token of the leader that this member knows; 0 if it knows none.",
         verdict.leader().map_or(0.0, |leader| leader.ticket.token.0 as f64),
+    );
+    page.gauge(
+        "bellwether_leader_active",
+        "1 if the application of the leader that this member knows has taken up its work, where it is asked to say \
+         so; 0 if it has not, or if no leader is known.",
+        yes(verdict.is_active()),
     );
     page.counter(
         "bellwether_leader_changes_total",
@@ -283,4 +294,88 @@ fn label(name: &str, value: &str) -> LabelPair {
 
 fn yes(is_so: bool) -> f64 {
     if is_so { 1.0 } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Gate, Limits, Names, routers};
+    use crate::clock::Clock;
+    use crate::desk;
+    use crate::election::{
+        Event, FencingToken, Margins, Member, MemberId, Moment, Policy, Profile, Sequence,
+        SessionId, Ticket,
+    };
+    use axum::body::Body;
+    use axum::extract::Request;
+    use http_body_util::BodyExt;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tower::util::ServiceExt;
+
+    /// The driver may be asleep, and have laid out what was true when it fell asleep.
+    #[tokio::test]
+    async fn a_lease_that_has_run_out_is_not_told_whatever_the_driver_knew_last() {
+        let leads = r#"leader_election_master_status{name="/e"} 1"#;
+        let fresh = scrape("/e", Duration::ZERO).await;
+        assert!(fresh.contains(leads), "{fresh}");
+        assert!(fresh.contains(r#"bellwether_leader_token{election="/e"} 7"#), "{fresh}");
+
+        // It is 6.89 s long.
+        let stale = scrape("/e", Duration::from_secs(8)).await;
+        assert!(!stale.contains(leads), "{stale}");
+        for told in [
+            r#"leader_election_master_status{name="/e"} 0"#,
+            r#"bellwether_role{election="/e",role="leader"} 0"#,
+            r#"bellwether_role{election="/e",role="candidate"} 1"#,
+            r#"bellwether_lease_remaining_seconds{election="/e"} 0"#,
+            r#"bellwether_leader_token{election="/e"} 0"#,
+        ] {
+            assert!(stale.contains(told), "{told}: {stale}");
+        }
+        let leaderless = r#"bellwether_leaderless_seconds_total{election="/e"} "#;
+        let leaderless = stale.split(leaderless).nth(1).and_then(|rest| rest.lines().next());
+        let leaderless: f64 = leaderless.and_then(|told| told.parse().ok()).expect(&stale);
+        assert!((1.11..8.0).contains(&leaderless), "since the lease ended: {leaderless}");
+    }
+
+    #[tokio::test]
+    async fn whatever_an_election_is_called_a_scrape_is_lines_of_text() {
+        let told = scrape("/a\"b\\c\nd", Duration::ZERO).await;
+        assert!(told.contains(r#"bellwether_paused{election="/a\"b\\c\nd"} 0"#), "{told}");
+        assert!(told.contains(r#"status{name="/a\"b\\c\nd"} 1"#), "{told}");
+    }
+
+    /// What a member tells whose claim was sent, and committed at once, so long ago.
+    async fn scrape(election: &str, ago: Duration) -> String {
+        let second = Duration::from_secs(1);
+        let margins = Margins { heartbeat: second, half_tick: second };
+        let id = MemberId::new("a").unwrap();
+        let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
+        let mut member = Member::new(Arc::new(profile), Policy::new(margins));
+        let clock = Clock::system();
+        let then = Moment(clock.now().0.checked_sub(ago).expect("up for a while"));
+        let (back, front) = desk::set_up(&member, then);
+        let sequence = Sequence::new(3).unwrap();
+        let timeout = Duration::from_secs(10);
+        for event in [
+            Event::SessionOpened { session: SessionId(1), timeout, sent_at: then },
+            Event::TicketDrawn(Ticket { sequence, token: FencingToken(7) }),
+            Event::LineRead([sequence].into_iter().collect()),
+            Event::Committed { sent_at: then },
+        ] {
+            let _undone = member.step(then, event);
+        }
+        back.report.send_modify(|report| {
+            report.standing = member.standing();
+            report.tally.stands(&report.standing, then);
+        });
+        let names = Names { election: election.into(), prefix: "leader_".into() };
+        let limits = Limits::for_application();
+        let router = routers(front, clock, names, Gate::Header, &limits).probes;
+        let request = Request::get("/metrics").body(Body::empty()).unwrap();
+        let body = router.oneshot(request).await.unwrap().into_body();
+        let told = body.collect().await.unwrap().to_bytes();
+        String::from_utf8(told.to_vec()).unwrap()
+    }
 }

@@ -151,7 +151,6 @@ fn metrics_say_of_each_member_what_its_status_says() {
     }
 }
 
-/// Who is deaf for longer than the lease has no lease in its first words, and counts what failed.
 #[test]
 fn a_leader_whose_servers_fall_silent_says_so_in_its_metrics() {
     let mut servers = Servers::standalone();
