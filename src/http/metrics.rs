@@ -3,6 +3,7 @@
 
 use super::Sight;
 use super::standing::Verdict;
+use crate::desk::HookRecord;
 use crate::election::Role;
 use crate::tally::Reading;
 use axum::extract::{MatchedPath, Request, State};
@@ -189,6 +190,7 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
         link.session.map_or(0.0, |(_, timeout)| timeout.as_secs_f64()),
     );
     page.counter("bellwether_sessions_total", "Sessions that were opened.", tally.sessions as f64);
+    page.hooks(&sight.desk.hooks.borrow().records);
     page.families.extend(sight.visits.answered.collect());
     page.families.extend(sight.visits.streams.collect());
     page.gauges(
@@ -197,6 +199,7 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
         "version",
         [(env!("CARGO_PKG_VERSION"), true)],
     );
+    // There may be no hooks, and nobody may have come before.
     page.families.retain(|family| !family.get_metric().is_empty());
     page.families
 }
@@ -208,6 +211,37 @@ struct Page {
 }
 
 impl Page {
+    /// Each by its number, as in the log: what it does may be long.
+    fn hooks(&mut self, records: &[HookRecord]) {
+        let results = records.iter().enumerate().flat_map(|(n, record)| {
+            let HookRecord { runs, failures, cut_short, .. } = *record;
+            let results = [
+                ("done", runs.saturating_sub(failures + cut_short)),
+                ("failed", failures),
+                ("cut_short", cut_short),
+            ];
+            results.map(|(result, runs)| {
+                let labels = vec![label("hook", &n.to_string()), label("result", result)];
+                counter(labels, runs as f64)
+            })
+        });
+        self.family(
+            "bellwether_hook_runs_total",
+            "Runs of hooks that have ended, by the number of the hook and by how they ended.",
+            MetricType::COUNTER,
+            results,
+        );
+        let spent = records.iter().enumerate().map(|(n, record)| {
+            counter(vec![label("hook", &n.to_string())], record.spent.as_secs_f64())
+        });
+        self.family(
+            "bellwether_hook_duration_seconds_total",
+            "How long the runs of a hook took together.",
+            MetricType::COUNTER,
+            spent,
+        );
+    }
+
     fn gauge(&mut self, name: &str, help: &str, value: f64) {
         self.family(name, help, MetricType::GAUGE, [gauge(vec![], value)]);
     }
@@ -244,19 +278,20 @@ impl Page {
         self.family(name, help, MetricType::HISTOGRAM, [metric]);
     }
 
-    fn family<const N: usize>(
+    fn family(
         &mut self,
         name: &str,
         help: &str,
         kind: MetricType,
-        mut metrics: [Metric; N],
+        metrics: impl IntoIterator<Item = Metric>,
     ) {
+        let mut metrics: Vec<_> = metrics.into_iter().collect();
         for metric in &mut metrics {
             let mut labels = vec![self.label.clone()];
             labels.extend(metric.take_label());
             metric.set_label(labels);
         }
-        self.families.push(family(name, help, kind, metrics.into()));
+        self.families.push(family(name, help, kind, metrics));
     }
 }
 

@@ -29,8 +29,31 @@ struct Scrape {
 #[test]
 fn a_scrape_tells_what_the_documentation_promises_and_promtool_finds_no_fault() {
     let servers = Servers::standalone();
+    let mut hooks = tempfile::NamedTempFile::new().unwrap();
+    for command in ["true", "false"] {
+        write!(
+            hooks,
+            "[[hook]]\non = [\"leader-changed\", \"became-leader\"]\ncommand = [{command:?}]\n"
+        )
+        .unwrap();
+    }
     let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
+    let setup = setup.option("--config", hooks.path().to_str().unwrap());
     let [leader, follower] = in_line(&setup, ["a", "b"]);
+    let runs = |hook: u8, result: &str| {
+        let labels = format!(r#"hook="{hook}",result="{result}""#);
+        Scrape::of(&leader).of_us("hook_runs_total", &labels)
+    };
+    eventually("its hooks have run", || {
+        match [(0, "done"), (1, "failed")].map(|(n, how)| runs(n, how)) {
+            [1.0, 1.0] => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    assert_eq!(
+        [(0, "failed"), (1, "done"), (1, "cut_short")].map(|(n, how)| runs(n, how)),
+        [0.0; 3]
+    );
     for path in ["/leader", "/no/such/path", "/nor/this", "/events?of=a-post"] {
         leader.send(if path.starts_with("/e") { "POST" } else { "GET" }, path, &[], "");
     }
