@@ -14,12 +14,13 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("config", &["election"]),
     // It makes an errand of a command.
     ("cli", &["config", "terminal"]),
-    ("desk", &["election"]),
-    ("zk", &["election", "clock", "config", "desk"]),
+    ("tally", &["election"]),
+    ("desk", &["election", "tally"]),
+    ("zk", &["election", "clock", "config", "desk", "tally"]),
     ("reload", &["election", "config", "cli", "desk"]),
     ("systemd", &["election", "clock", "desk"]),
     // How much a member may say of itself is the configuration's rule, whoever makes it say more.
-    ("http", &["election", "clock", "config", "desk"]),
+    ("http", &["election", "clock", "config", "desk", "tally"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     ("terminal", &["election", "clock", "config", "zk"]),
     ("exec", &["election", "clock", "config", "desk", "children"]),
@@ -56,6 +57,7 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("anstream", &["terminal"]),
     ("hmac", &["notify"]),
     ("http1::handshake", &["terminal", "caller"]),
+    ("prometheus", &["http"]),
     ("env::var", &["cli"]),
     ("fs::read_to_string", &["cli"]),
     ("SystemTime::now", &["clock"]),

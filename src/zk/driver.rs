@@ -1,11 +1,12 @@
 //! The loop: hear, step, do, tell.
 
 use super::keeper::Leftover;
-use super::session::Session;
+use super::session::{Session, Told};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::desk::{Back, Change, Chronicle, Entry, Link, Order, Report, Request};
 use crate::election::{Action, Event, Member, Moment, Role, Standing};
+use crate::tally::Tally;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -40,6 +41,7 @@ pub async fn run(
     let mut roll = Roll::default();
     let mut actions = member.start();
     let mut chronicle = Arc::<Chronicle>::default();
+    let mut tally = Tally::begun(clock.now());
     let mut orders: Vec<oneshot::Sender<bool>> = vec![];
     let mut stopping = false;
     loop {
@@ -48,6 +50,7 @@ pub async fn run(
             link: describe(&member, link.borrow().clone()),
             turned_at: clock.now(),
             chronicle: chronicle.clone(),
+            tally,
         };
         desk.report.send_replace(report());
         for action in actions.drain(..) {
@@ -62,8 +65,8 @@ pub async fn run(
             }
             if opens {
                 let profile = member.standing().profile().clone();
-                let link = link_in.clone();
-                session = Some(Session::open(&settings, profile, clock, link, leftover.take()));
+                let told = Told { link: link_in.clone(), meter: desk.meter.clone() };
+                session = Some(Session::open(&settings, profile, clock, told, leftover.take()));
             } else if let Some(session) = &mut session {
                 session.perform(action);
             }
@@ -120,7 +123,9 @@ pub async fn run(
                 | Event::HeadRead { .. }
                 | Event::PredecessorRead { .. }
         );
+        tally.hears(&before, &event);
         actions = member.step(now, event);
+        tally.stands(&member.standing(), now);
         if let Some(change) = change(&before, &member.standing(), now, &clock, &told) {
             Arc::make_mut(&mut chronicle).push(change);
         }

@@ -9,9 +9,10 @@ use crate::desk::{Entry, Link};
 use crate::election::{
     Action, Announcement, Event, FencingToken, Moment, Profile, Sequence, SessionId, Ticket,
 };
+use crate::tally::Meter;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
@@ -43,9 +44,29 @@ struct Election {
     settings: Settings,
     wire: watch::Receiver<Option<Wire>>,
     events: mpsc::UnboundedSender<Event>,
-    link: watch::Sender<Link>,
+    told: Told,
+    clock: Clock,
+    /// The last word that we passed on.
+    word: Mutex<Option<Word>>,
     /// Znodes that are named like a member's but are not ephemeral: nobody stands there.
     impostors: Mutex<BTreeSet<Sequence>>,
+}
+
+/// Where is told how we stand with ZooKeeper, and measured what it takes.
+#[derive(Clone)]
+pub(super) struct Told {
+    pub(super) link: watch::Sender<Link>,
+    pub(super) meter: Arc<Meter>,
+}
+
+/// What our znode says of the leader, until it is known how old that was when we wrote it. By the
+/// servers' clock, which stamps every write of every member.
+struct Word {
+    says: Announcement,
+    written_ms: i64,
+    /// Since when we stand in the line.
+    drawn_ms: i64,
+    measured: bool,
 }
 
 enum Write {
@@ -72,7 +93,7 @@ impl Session {
         settings: &Settings,
         profile: Arc<Profile>,
         clock: Clock,
-        link: watch::Sender<Link>,
+        told: Told,
         leftover: Leftover,
     ) -> Self {
         let (events_in, events) = mpsc::unbounded_channel();
@@ -84,13 +105,15 @@ impl Session {
             clock,
             events: events_in.clone(),
             wire: wire_in,
-            link: link.clone(),
+            link: told.link.clone(),
         };
         let line = Arc::new(Election {
             settings: settings.clone(),
             wire,
             events: events_in,
-            link,
+            told,
+            clock,
+            word: Mutex::default(),
             impostors: Mutex::default(),
         });
         let mut requests = JoinSet::new();
@@ -251,14 +274,14 @@ impl Election {
 
     /// Says so once, however often it is tried again.
     fn complain(&self, problem: String) {
-        if self.link.borrow().problem.as_ref() != Some(&problem) {
+        if self.told.link.borrow().problem.as_ref() != Some(&problem) {
             warn!("{problem}; trying again");
         }
-        self.link.send_modify(|link| link.problem = Some(problem));
+        self.told.link.send_modify(|link| link.problem = Some(problem));
     }
 
     fn content(&self) {
-        self.link.send_if_modified(|link| link.problem.take().is_some());
+        self.told.link.send_if_modified(|link| link.problem.take().is_some());
     }
 
     fn path(&self, sequence: Sequence) -> String {
@@ -421,7 +444,7 @@ impl Election {
             .collect())
     }
 
-    fn impostors(&self) -> std::sync::MutexGuard<'_, BTreeSet<Sequence>> {
+    fn impostors(&self) -> MutexGuard<'_, BTreeSet<Sequence>> {
         self.impostors.lock().expect("nobody panics while holding it")
     }
 
@@ -507,7 +530,9 @@ impl Election {
             Ok((_, stat)) if self.is_impostor(head, &stat) => Event::HeadGone { head, sent_at },
             Ok((data, stat)) => {
                 let head = Ticket { sequence: head, token: token(&stat) };
-                Event::HeadRead { head, says: self.announcement(&data), sent_at }
+                let says = self.announcement(&data);
+                self.measure_news(says.as_ref(), &stat);
+                Event::HeadRead { head, says, sent_at }
             }
             Err(_) => Event::HeadGone { head, sent_at },
         };
@@ -541,9 +566,38 @@ impl Election {
                 }
             }
             let stat = wire.ask(wire.client.set_data(&path, data, None)).await?;
-            if is_ours(&stat, ticket, &wire) { Ok(stat.version) } else { Err(Error::NoNode) }
+            if is_ours(&stat, ticket, &wire) { Ok(stat) } else { Err(Error::NoNode) }
         });
-        written.await.map_err(|_| Lost)
+        let stat = written.await.map_err(|_| Lost)?;
+        self.note_word(data, &stat);
+        Ok(stat.version)
+    }
+
+    /// Notes when we wrote what we heard of the leader.
+    fn note_word(&self, data: &[u8], stat: &Stat) {
+        let Some(says) = self.announcement(data) else { return };
+        let mut word = self.word();
+        if word.as_ref().is_none_or(|word| word.says != says) {
+            let (written_ms, drawn_ms) = (stat.mtime, stat.ctime);
+            *word = Some(Word { says, written_ms, drawn_ms, measured: false });
+        }
+    }
+
+    /// Compares it with when the leader wrote that, unless that was before we came: then it was no
+    /// news, and came down no line. A server that has just begun to lead the others may have
+    /// another idea of the time: what seems to be older than its cause is not counted.
+    fn measure_news(&self, says: Option<&Announcement>, stat: &Stat) {
+        let mut word = self.word();
+        let Some(word) = word.as_mut().filter(|word| Some(&word.says) == says) else { return };
+        let is_news = !word.measured && stat.mtime >= word.drawn_ms;
+        word.measured = true;
+        if is_news && let Ok(age) = u64::try_from(word.written_ms - stat.mtime) {
+            self.told.meter.news.add(Duration::from_millis(age));
+        }
+    }
+
+    fn word(&self) -> MutexGuard<'_, Option<Word>> {
+        self.word.lock().expect("nobody panics while holding it")
     }
 
     /// A quorum commits a check of our path and, pipelined behind it, a stat proves that the
@@ -553,14 +607,32 @@ impl Election {
     async fn renew(&self, ticket: Ticket) -> Result<i32, Lost> {
         let path = self.path(ticket.sequence);
         let renewed = self.until_judged(async |wire| {
-            let checked = wire.check(&path);
-            let stat = wire.client.check_stat(&path);
-            let (checked, stat) = tokio::join!(checked, wire.ask(stat));
-            checked?;
-            let ours = stat?.filter(|stat| is_ours(stat, ticket, &wire));
-            ours.map(|stat| stat.version).ok_or(Error::NoNode)
+            self.counted(async {
+                let checked = wire.check(&path);
+                let stat = wire.client.check_stat(&path);
+                let (checked, stat) = tokio::join!(checked, wire.ask(stat));
+                checked?;
+                let ours = stat?.filter(|stat| is_ours(stat, ticket, &wire));
+                ours.map(|stat| stat.version).ok_or(Error::NoNode)
+            })
+            .await
         });
         renewed.await.map_err(|_| Lost)
+    }
+
+    /// Counts what becomes of a renewal, each time it is tried.
+    async fn counted<T>(
+        &self,
+        renewal: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let (meter, sent_at) = (&self.told.meter, self.clock.now());
+        let answer = renewal.await;
+        match &answer {
+            Ok(_) => meter.renewals.add(self.clock.now().since(sent_at)),
+            Err(error) if is_verdict(error) => meter.renewal_refused(),
+            Err(_) => meter.renewal_unanswered(),
+        }
+        answer
     }
 
     async fn read_members(&self) -> Result<Vec<Entry>, Error> {

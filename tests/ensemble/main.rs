@@ -17,6 +17,7 @@ mod hooks;
 mod http;
 mod leaving;
 mod load;
+mod monitoring;
 mod openapi;
 mod orders;
 mod page;
