@@ -16,6 +16,9 @@ const CHART: &str = "deploy/kubernetes/chart";
 /// The first Kubernetes with native sidecars by default, and the newest whose schemas are at hand.
 const VERSIONS: [&str; 2] = ["1.29", "1.37"];
 
+/// The first one that the chart says it is for.
+const FIRST_VERSION: &str = "1.27";
+
 /// Kinds that the Prometheus operator brings along: Kubernetes' schemas do not know them.
 const MONITORING: &str = "monitoring.yaml";
 
@@ -48,6 +51,11 @@ fn kubernetes_knows_every_field_of_every_manifest() {
             Command::new("kubernetes-validate").args(["--strict", "-k", version]).args(&manifests),
         );
     }
+    runs(
+        Command::new("kubernetes-validate")
+            .args(["--strict", "-k", FIRST_VERSION])
+            .args(["deploy/kubernetes/classic.yaml", "deploy/kubernetes/zookeeper.yaml"]),
+    );
 }
 
 #[test]
@@ -121,6 +129,9 @@ fn the_chart_says_what_is_wrong_with_a_value() {
         let said = fails(Command::new("helm").args(["template", "x", CHART, "--set", wrong]));
         assert!(said.contains(named), "{wrong}: {said}");
     }
+    let old = ["template", "x", CHART, "--kube-version", "1.28"];
+    assert!(fails(Command::new("helm").args(old)).contains("take classic"));
+    runs(Command::new("helm").args(old).args(["--set", "sidecar=classic"]));
 }
 
 #[test]
@@ -138,7 +149,7 @@ fn a_chart_of_your_own_takes_the_sidecar_alone() {
         "templates/pod.yaml",
         "apiVersion: v1\nkind: Pod\nmetadata: {name: mine}\nspec:\n  initContainers:\n    \
          {{- include \"bellwether.sidecar\" \
-         (dict \"Values\" .Values.bellwether \"Release\" .Release) | nindent 4 }}\n",
+         (dict \"Values\" .Values.bellwether \"Release\" .Release \"Capabilities\" .Capabilities) | nindent 4 }}\n",
     );
     runs(Command::new("cp").args(["-rL", CHART]).arg(path("charts/bellwether")));
     let rendered = runs(Command::new("helm").args(["template", "x"]).arg(place.path()));

@@ -1,6 +1,9 @@
 {{- /* The sidecar's container. A chart that depends on this one calls it with a context whose Values are this
-chart's, for example (dict "Values" .Values.bellwether "Release" .Release). */}}
+chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Capabilities). */}}
 {{- define "bellwether.sidecar" -}}
+{{- if and (eq .Values.sidecar "native") .Capabilities (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) }}
+{{- fail "sidecar: native needs Kubernetes 1.29 or newer, else it would never let the application start; take classic" }}
+{{- end -}}
 - name: bellwether
   image: {{ .Values.bellwether.image }}
   {{- if eq .Values.sidecar "native" }}
