@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use bellwether::config::File;
+use bellwether::election::Margins;
 use std::io::Write;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 fn bellwether(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
@@ -40,6 +42,35 @@ fn the_sample_file_has_every_default_and_changes_nothing() {
     assert_eq!(code, 0, "{sample}");
     let (_, default) = ran(&mut bellwether(&["check-config", "--id", "a"]));
     assert_eq!(values(&sample), values(&default));
+}
+
+#[test]
+fn the_operators_table_of_timeouts_is_what_the_formula_says() {
+    let tick = Duration::from_secs(2);
+    let guide = include_str!("../docs/operations.md");
+    let rows: Vec<Vec<&str>> = guide
+        .lines()
+        .map(|line| line.split('|').map(str::trim).collect())
+        .filter(|row: &Vec<_>| row.len() == 8 && row[2].ends_with(" s"))
+        .collect();
+    assert_eq!(rows.len(), 7, "{rows:?}");
+    for row in rows {
+        let session: u32 = row[1].strip_suffix('s').unwrap().parse().unwrap();
+        let session = session * Duration::from_secs(1);
+        let heartbeat = session / 10;
+        let margins = Margins { heartbeat, half_tick: tick / 2 };
+        let lease = margins.term(session).unwrap().0;
+        // Signs of life have to be regular again, and the renewal itself to be answered.
+        let resumed = 3 * heartbeat + tick / 2;
+        let survived = lease.saturating_sub(resumed).max(heartbeat / 2);
+        let rounded = |span: Duration| format!("{:.1} s", span.as_secs_f64());
+        assert_eq!(row[2], format!("{:.3} s", lease.as_secs_f64()), "{row:?}");
+        let ends = [session.as_secs(), (session + tick).as_secs()];
+        assert_eq!(row[3], format!("{} to {} s", ends[0], ends[1]), "{row:?}");
+        assert_eq!(row[4], rounded(session + 2 * tick + 2 * heartbeat), "{row:?}");
+        assert_eq!(row[5], rounded(survived), "{row:?}");
+        assert_eq!(row[6], rounded(lease), "{row:?}");
+    }
 }
 
 #[test]
