@@ -1,6 +1,9 @@
 //! What the operator wrote: plain data, with its relations checked before anything is begun.
 
+pub mod security;
+
 use crate::election::{Disconnect, Margins, MemberId, Policy, Profile};
+use security::{Security, TlsKeys};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,6 +32,10 @@ pub struct ZookeeperKeys {
     pub servers: Option<String>,
     pub session_timeout: Option<String>,
     pub tick_time: Option<String>,
+    pub tls: TlsKeys,
+    pub auth: Option<String>,
+    pub credentials_file: Option<String>,
+    pub acl: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -136,6 +143,7 @@ pub struct Zookeeper {
     /// `host:port,host:port`, without a chroot.
     pub hosts: String,
     pub session_timeout: Duration,
+    pub security: Security,
 }
 
 /// The values as they were written, before anything is made of them.
@@ -159,6 +167,7 @@ pub struct Written {
     pub token_file: String,
     pub kill_after: String,
     pub on_exit: String,
+    pub security: security::Written,
 }
 
 /// The largest data a member may have to write, its own and a leader's of the same size.
@@ -248,7 +257,8 @@ impl Config {
         }
         let token_file = Some(PathBuf::from(&written.token_file));
         let token_file = token_file.filter(|path| !path.as_os_str().is_empty());
-        let zookeeper = Zookeeper { hosts, session_timeout };
+        let security = Security::new(&written.security)?;
+        let zookeeper = Zookeeper { hosts, session_timeout, security };
         let settings = Settings { zookeeper, root, prefix: written.prefix.clone() };
         let election = written.path.clone();
         let exec = Exec::new(written)?;
@@ -328,9 +338,11 @@ impl Settings {
         path: &str,
         prefix: &str,
         session_timeout: Duration,
+        security: &security::Written,
     ) -> Result<Self, String> {
         let (hosts, root) = place(servers, path, prefix)?;
-        let zookeeper = Zookeeper { hosts, session_timeout };
+        let security = Security::new(security)?;
+        let zookeeper = Zookeeper { hosts, session_timeout, security };
         Ok(Self { zookeeper, root, prefix: prefix.to_owned() })
     }
 }
@@ -560,6 +572,7 @@ mod tests {
             token_file: String::new(),
             kill_after: "2s".into(),
             on_exit: "leave".into(),
+            security: security::Written::default(),
         }
     }
 

@@ -6,6 +6,7 @@ use super::guard::OURSELVES;
 use super::link::{FromGuard, Greeting, Link, ToGuard};
 use super::plan::{After, Stage, Step, after, decide};
 use crate::clock::{Alarm, Clock};
+use crate::config::security::CREDENTIALS_VARIABLE;
 use crate::config::{OnExit, TO_DIE};
 use crate::desk::{Front, Order, Request};
 use crate::election::{FencingToken, Moment};
@@ -155,6 +156,8 @@ impl Shop {
             .arg0("bellwether")
             .args(["exec-guard", "--"])
             .args(&self.plan.command)
+            // It is ours to log in with, and not the command's.
+            .env_remove(CREDENTIALS_VARIABLE)
             .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
             .env("BELLWETHER_TOKEN", token.0.to_string())
             .stdin(Stdio::from(socket))

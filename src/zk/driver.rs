@@ -1,6 +1,7 @@
 //! The loop: hear, step, do, tell.
 
 use super::keeper::Leftover;
+use super::passport::Passport;
 use super::session::Session;
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -35,6 +36,7 @@ pub async fn run(
     mut stop: oneshot::Receiver<()>,
 ) -> bool {
     let (link_in, mut link) = watch::channel(Link::default());
+    let passport = Passport::of(&settings.zookeeper);
     let mut session: Option<Session> = None;
     let mut leftover: Leftover = None;
     let mut roll = Roll::default();
@@ -63,7 +65,8 @@ pub async fn run(
             if opens {
                 let profile = member.standing().profile().clone();
                 let link = link_in.clone();
-                session = Some(Session::open(&settings, profile, clock, link, leftover.take()));
+                let leftover = leftover.take();
+                session = Some(Session::open(&settings, &passport, profile, clock, link, leftover));
             } else if let Some(session) = &mut session {
                 session.perform(action);
             }

@@ -1,7 +1,9 @@
 //! One session, and the requests under way in it. They end with it.
 
+use super::acl;
 use super::connection::{Wire, is_verdict};
 use super::keeper::{Keeper, Leftover};
+use super::passport::Passport;
 use super::wire;
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -16,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tracing::{debug, error, info, warn};
-use zookeeper::{Acls, CreateMode, Error, EventType, Stat};
+use zookeeper::{CreateMode, Error, EventType, Stat};
 
 const PAUSE: Duration = Duration::from_millis(200);
 /// Whoever deletes our znode may be about to delete the whole path, and cannot while we are back
@@ -46,6 +48,8 @@ struct Election {
     link: watch::Sender<Link>,
     /// Znodes that are named like a member's but are not ephemeral: nobody stands there.
     impostors: Mutex<BTreeSet<Sequence>>,
+    /// Whether others may harm us where we stand, in this session.
+    has_looked: AtomicBool,
 }
 
 enum Write {
@@ -70,6 +74,7 @@ struct Lost;
 impl Session {
     pub(super) fn open(
         settings: &Settings,
+        passport: &Arc<Passport>,
         profile: Arc<Profile>,
         clock: Clock,
         link: watch::Sender<Link>,
@@ -81,6 +86,7 @@ impl Session {
         let (writes, wanted) = mpsc::unbounded_channel();
         let keeper = Keeper {
             settings: settings.zookeeper.clone(),
+            passport: passport.clone(),
             clock,
             events: events_in.clone(),
             wire: wire_in,
@@ -92,6 +98,7 @@ impl Session {
             events: events_in,
             link,
             impostors: Mutex::default(),
+            has_looked: AtomicBool::new(false),
         });
         let mut requests = JoinSet::new();
         requests.spawn(write_in_turn(line.clone(), wanted));
@@ -128,7 +135,7 @@ impl Session {
                     let ticket = line.draw_ticket(&data).await;
                     let _ends_with_us = writes.send(Write::Drawn(ticket));
                     line.tell(Event::TicketDrawn(ticket));
-                    line.watch_own(ticket).await;
+                    tokio::join!(line.watch_own(ticket), line.look_for_a_hole());
                 });
                 self.own_watch.replace(drawing).inspect(AbortHandle::abort);
                 return;
@@ -257,6 +264,26 @@ impl Election {
         self.link.send_modify(|link| link.problem = Some(problem));
     }
 
+    /// The servers have judged, so it does not help to ask them again before somebody has acted.
+    async fn complain_of(&self, wire: &Wire, path: &str, refused: &Error) {
+        let acl = self.settings.zookeeper.security.acl;
+        self.complain(acl::refusal(wire, acl, path, refused).await);
+    }
+
+    /// Whoever may delete where we stand can make anybody lead. Said once in a session.
+    async fn look_for_a_hole(&self) {
+        let security = &self.settings.zookeeper.security;
+        if security.is_open_by_choice || self.has_looked.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let root = &self.settings.root;
+        let look = self.until_judged(async |wire| acl::hole(&wire, root).await);
+        if let Ok(Some(hole)) = look.await {
+            let mend = acl::mend(security.acl);
+            warn!("anyone who reaches ZooKeeper may {hole}, at {root}: {mend}");
+        }
+    }
+
     fn content(&self) {
         self.link.send_if_modified(|link| link.problem.take().is_some());
     }
@@ -289,8 +316,7 @@ impl Election {
                 }
                 Err(Error::NoNode) => return Err(NoNode),
                 Err(error) if is_verdict(&error) => {
-                    let root = &self.settings.root;
-                    self.complain(format!("ZooKeeper refuses us at {root}: {error}"));
+                    self.complain_of(&self.wire().await, &self.settings.root, &error).await;
                     tokio::time::sleep(10 * PAUSE).await;
                 }
                 Err(error) => {
@@ -304,7 +330,8 @@ impl Election {
     /// Never sends a second create without knowing what became of the first.
     async fn draw_ticket(&self, data: &[u8]) -> Ticket {
         self.impostors().clear();
-        let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let acls = acl::of_election(self.settings.zookeeper.security.acl);
+        let mode = CreateMode::EphemeralSequential.with_acls(acls);
         let prefix = format!("{}/{}", self.settings.root, self.settings.prefix);
         let mut outcome_unknown = false;
         loop {
@@ -336,7 +363,7 @@ impl Election {
                     self.refuse_sequence(&wire, i64::from(Sequence::LAST)).await;
                 }
                 Err(error) if is_verdict(&error) => {
-                    self.complain(format!("cannot create {prefix}...: {error}"));
+                    self.complain_of(&wire, &self.settings.root, &error).await;
                     tokio::time::sleep(10 * PAUSE).await;
                 }
                 Err(error) => {
@@ -387,12 +414,13 @@ impl Election {
     /// Creates the election's path. The last part is a container where the servers know them:
     /// it goes when the last member has gone.
     async fn make_path(&self, wire: &Wire) {
-        let acls = Acls::anyone_all();
+        let acl = self.settings.zookeeper.security.acl;
         let root = &self.settings.root;
         let ends = root.match_indices('/').skip(1).map(|(at, _)| at).chain([root.len()]);
         for end in ends {
             let path = &root[..end];
             let last = end == root.len();
+            let acls = if last { acl::of_election(acl) } else { acl::of_ancestors(acl) };
             let container = CreateMode::Container.with_acls(acls);
             let persistent = CreateMode::Persistent.with_acls(acls);
             let mode = if last { &container } else { &persistent };
@@ -403,6 +431,10 @@ impl Election {
             match made {
                 Ok(_) => info!("created {path}"),
                 Err(Error::NodeExists) => {}
+                Err(error) if is_verdict(&error) => {
+                    self.complain_of(wire, path, &error).await;
+                    return tokio::time::sleep(5 * PAUSE).await;
+                }
                 Err(error) => {
                     self.complain(format!("cannot create {path}: {error}"));
                     return tokio::time::sleep(5 * PAUSE).await;

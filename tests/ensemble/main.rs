@@ -22,6 +22,7 @@ mod partitions;
 mod pipes;
 mod places;
 mod races;
+mod security;
 mod service;
 mod soak;
 mod strangers;
@@ -30,6 +31,7 @@ mod terminal;
 // What they are made of.
 mod browser;
 mod catalogue;
+mod certificates;
 mod expire;
 mod flock;
 mod host;
