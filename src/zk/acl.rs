@@ -70,6 +70,12 @@ pub(super) async fn refusal(wire: &Wire, acl: Acl, path: &str, error: &Error) ->
     match error {
         Error::NoAuth => {
             let (us, theirs) = (ourselves(wire).await, owners(wire, path).await);
+            if us.starts_with("digest:") && theirs.contains(&format!("{us} ")) {
+                return format!(
+                    "ZooKeeper does not let us in at {path}: it is for {us} with another password \
+                     than ours. Give all members the same zookeeper.credentials_file"
+                );
+            }
             format!(
                 "ZooKeeper does not let us in at {path}: we are {us}, and it is for {theirs}. Give \
                  all members the same identity (zookeeper.auth, zookeeper.tls.cert), or have its \

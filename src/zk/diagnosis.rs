@@ -16,13 +16,21 @@ use tokio_rustls::rustls::{
     AlertDescription, CertificateError, ClientConfig, Error, RootCertStore,
 };
 
-/// The less of it there is, the more it says: of what several servers suffer, the first is told.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Finding {
-    /// What nobody but an operator can mend.
-    Wrong(String),
-    /// What may mend itself.
-    Unreachable(String),
+/// What one server suffers from.
+struct Finding {
+    kind: Kind,
+    what: String,
+}
+
+/// Of what several servers suffer from, the first of these is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Nobody but an operator can mend it.
+    Wrong,
+    /// It runs, and has no quorum.
+    Idle,
+    /// It may come back.
+    Unreachable,
 }
 
 /// What is wrong with the servers, or with what we show them; `None` if nothing can be seen.
@@ -42,16 +50,13 @@ pub(super) async fn diagnose(
             let examination = examine(&server, tls.as_ref(), shown.as_deref(), patience);
             let found = match timeout(patience, examination).await {
                 Ok(found) => found,
-                Err(_) => Some(Finding::Unreachable("does not answer".into())),
+                Err(_) => Kind::Unreachable.is("does not answer".into()),
             };
-            found.map(|found| (found.about(&server), place))
+            found.map(|Finding { kind, what }| (kind, place, format!("{server} {what}")))
         });
     }
-    let mut findings: Vec<_> = examined.join_all().await.into_iter().flatten().collect();
-    findings.sort_by_key(|(found, place)| (matches!(found, Finding::Unreachable(_)), *place));
-    findings.into_iter().next().map(|(found, _)| match found {
-        Finding::Wrong(why) | Finding::Unreachable(why) => why,
-    })
+    let findings = examined.join_all().await.into_iter().flatten();
+    findings.min().map(|(_, _, what)| what)
 }
 
 async fn examine(
@@ -62,18 +67,37 @@ async fn examine(
 ) -> Option<Finding> {
     let tcp = match TcpStream::connect(server).await {
         Ok(tcp) => tcp,
-        Err(error) => return Some(Finding::Unreachable(format!("cannot be reached: {error}"))),
+        Err(error) => return Kind::Unreachable.is(format!("cannot be reached: {error}")),
     };
     match (tls, shown.and_then(|shown| shown.tls.as_ref())) {
         (Some(tls), Some(trust)) => greet(server, tcp, tls, trust, patience).await,
-        (Some(_), None) | (None, _) => speaks_tls(server, tcp).await.then(|| {
-            Finding::Wrong(
-                "speaks TLS on this port, and we do not: set zookeeper.tls.ca, or write the \
-                 servers' port without TLS into zookeeper.servers"
-                    .into(),
-            )
-        }),
+        (Some(_), None) | (None, _) => talk(server, tcp).await,
     }
+}
+
+/// Without TLS.
+async fn talk(server: &str, mut tcp: TcpStream) -> Option<Finding> {
+    if let Ok(answer) = ask(&mut tcp).await
+        && is_text(&answer)
+    {
+        return serves(&answer);
+    }
+    drop(tcp);
+    let again = TcpStream::connect(server).await.ok()?;
+    if speaks_tls(server, again).await {
+        let mend = "set zookeeper.tls.ca, or write the servers' port without TLS into \
+                    zookeeper.servers";
+        return Kind::Wrong.is(format!("speaks TLS on this port, and we do not: {mend}"));
+    }
+    Kind::Unreachable.is("answers, but not as ZooKeeper does".into())
+}
+
+fn serves(answer: &[u8]) -> Option<Finding> {
+    if !String::from_utf8_lossy(answer).contains("not currently serving") {
+        return None;
+    }
+    Kind::Idle
+        .is("runs and serves nobody: do too few of the servers run, or see each other?".into())
 }
 
 /// Whether there is anybody who understands the first word of TLS. Whoever it is, is not trusted.
@@ -105,27 +129,29 @@ async fn greet(
     let name = server_name(server).ok()?;
     let connected = TlsConnector::from(trust.config.clone()).connect(name, tcp).await;
     let error = match connected {
-        Ok(mut stream) => ask(&mut stream).await.err()?,
+        Ok(mut stream) => match ask(&mut stream).await {
+            Ok(answer) => return serves(&answer),
+            Err(error) => error,
+        },
         Err(error) => error,
     };
     if let Some(why) = reason(&error).and_then(|error| explain(error, tls)) {
-        return Some(Finding::Wrong(why));
+        return Kind::Wrong.is(why);
     }
     if let Ok(Ok(mut tcp)) = timeout(patience / 2, TcpStream::connect(server)).await
-        && ask(&mut tcp).await.is_ok_and(|answer| answer.is_ascii() && !answer.is_empty())
+        && ask(&mut tcp).await.is_ok_and(|answer| is_text(&answer))
     {
-        return Some(Finding::Wrong(
-            "speaks no TLS on this port: write the servers' secureClientPort into \
-             zookeeper.servers, or leave zookeeper.tls out"
-                .into(),
-        ));
+        let mend = "write the servers' secureClientPort into zookeeper.servers, or leave \
+                    zookeeper.tls out";
+        return Kind::Wrong.is(format!("speaks no TLS on this port: {mend}"));
     }
-    Some(Finding::Unreachable(format!("breaks the TLS handshake off: {error}")))
+    Kind::Unreachable.is(format!("breaks the TLS handshake off: {error}"))
 }
 
-/// A question of four letters, which ZooKeeper answers with text, be it that it is not allowed.
+/// A question of four letters, which ZooKeeper answers with text, be it that it is not allowed. With
+/// the end of the line it is long enough for TLS to see that it is none.
 async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Vec<u8>> {
-    stream.write_all(b"srvr").await?;
+    stream.write_all(b"srvr\n").await?;
     stream.flush().await?;
     let mut answer = vec![0; 64];
     let length = match stream.read(&mut answer).await {
@@ -135,6 +161,10 @@ async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<V
     };
     answer.truncate(length);
     Ok(answer)
+}
+
+fn is_text(answer: &[u8]) -> bool {
+    answer.first().is_some_and(u8::is_ascii_alphabetic)
 }
 
 fn reason(error: &io::Error) -> Option<&Error> {
@@ -225,11 +255,9 @@ fn alerted(alert: AlertDescription, tls: &Tls) -> String {
     }
 }
 
-impl Finding {
-    fn about(self, server: &str) -> Self {
-        match self {
-            Self::Wrong(what) => Self::Wrong(format!("{server} {what}")),
-            Self::Unreachable(what) => Self::Unreachable(format!("{server} {what}")),
-        }
+impl Kind {
+    #[expect(clippy::unnecessary_wraps, reason = "whoever looks may find nothing")]
+    fn is(self, what: String) -> Option<Finding> {
+        Some(Finding { kind: self, what })
     }
 }

@@ -30,7 +30,12 @@ struct Fort {
 }
 
 impl Fort {
+    /// Older servers speak TLS 1.2, newer ones 1.3 as well.
     fn build(authority: &Authority, server: &Issued, client_auth: &str) -> Self {
+        Self::build_with(authority, server, client_auth, "ssl.enabledProtocols=TLSv1.2\n")
+    }
+
+    fn build_with(authority: &Authority, server: &Issued, client_auth: &str, more: &str) -> Self {
         let home = TempDir::with_prefix("bellwether-security-").expect("a temporary directory");
         let [secure_port] = free_ports();
         put(home.path(), "server.pem", &server.both());
@@ -52,7 +57,8 @@ impl Fort {
                  ssl.trustStore.type=PEM\n\
                  ssl.clientAuth={client_auth}\n\
                  authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
-                 authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider\n"
+                 authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider\n\
+                 {more}"
             ),
             properties: vec![format!("java.security.auth.login.config={}", jaas.display())],
             ..Settings::default()
@@ -88,6 +94,9 @@ fn each_wrong_set_up_is_named_in_one_line() {
     let fort = Fort::build(&authority, &authority.issue("zk", &["localhost"]), "need");
     let expired = authority.issue_expired("zk", &["localhost"]);
     let ruin = Fort::build(&authority, &expired, "need");
+    let newer = "ssl.protocol=TLSv1.3\nssl.enabledProtocols=TLSv1.3\n\
+                 ssl.ciphersuites=TLS_AES_256_GCM_SHA384\n";
+    let newer = Fort::build_with(&authority, &authority.issue("zk", &["localhost"]), "need", newer);
     let member = authority.issue("app", &[]);
     let (ca, cert, key) = (
         fort.file("ca.pem", &authority.pem()),
@@ -129,6 +138,18 @@ fn each_wrong_set_up_is_named_in_one_line() {
             "no certificate of ours",
             with_ca(fort.secure("localhost")),
             "demands a certificate of ours",
+        ),
+        (
+            "no certificate of ours, TLS 1.3",
+            with_ca(newer.secure("localhost")),
+            "demands a certificate of ours",
+        ),
+        (
+            "our certificate expired, TLS 1.3",
+            with_ca(newer.secure("localhost"))
+                .option("--tls-cert", &stale_cert)
+                .option("--tls-key", &stale_key),
+            "does not accept our certificate: zookeeper.tls.cert:",
         ),
         (
             "our certificate expired",
@@ -265,6 +286,14 @@ fn whoever_has_another_identity_can_read_and_nothing_else() {
 
     // Nor can a member of another identity join, and it says why.
     let third = with_digest(Setup::of(&servers), home.path(), "other").start("c");
+    let wrong = put(home.path(), "wrong", &format!("app:{WRONG_PASSWORD}")).display().to_string();
+    let setup = Setup::of(&servers).option("--auth", "digest");
+    let fourth = setup.option("--credentials-file", &wrong).start("d");
+    eventually("it says that its password is another", || {
+        let problem = fourth.status()["session"]["problem"].to_string();
+        let line = "at /election: it is for digest:app with another password than ours";
+        if problem.contains(line) { Ok(()) } else { Err(problem) }
+    });
     eventually("it says who it is and whose the path is", || {
         let problem = third.status()["session"]["problem"].to_string();
         let words =
