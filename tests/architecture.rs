@@ -46,6 +46,8 @@ const LIVES_IN: &[(&str, &str)] = &[
     ("axum", "http"),
     ("clock_gettime", "clock"),
     ("clap", "cli"),
+    ("tokio_rustls", "zk"),
+    ("expose_secret", "zk"),
     ("clap_complete", "cli"),
     ("clap_mangen", "cli"),
     ("anstream", "terminal"),

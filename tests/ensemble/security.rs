@@ -95,8 +95,10 @@ fn each_wrong_set_up_is_named_in_one_line() {
     let expired = authority.issue_expired("zk", &["localhost"]);
     let ruin = Fort::build(&authority, &expired, "need");
     let newer = "ssl.protocol=TLSv1.3\nssl.enabledProtocols=TLSv1.3\n\
-                 ssl.ciphersuites=TLS_AES_256_GCM_SHA384\n";
+                 ssl.ciphersuites=TLS_AES_256_GCM_SHA384\n\
+                 sessionRequireClientSASLAuth=true\n";
     let newer = Fort::build_with(&authority, &authority.issue("zk", &["localhost"]), "need", newer);
+    let simple = Servers::standalone();
     let member = authority.issue("app", &[]);
     let (ca, cert, key) = (
         fort.file("ca.pem", &authority.pem()),
@@ -172,6 +174,12 @@ fn each_wrong_set_up_is_named_in_one_line() {
             "speaks TLS on this port, and we do not",
         ),
         ("a wrong password", login(plain()), "the servers refuse the login of \"app\""),
+        (
+            "no login",
+            Setup::of(&newer.servers),
+            "the servers demand a login and none is configured",
+        ),
+        ("a login where none is known", login(Setup::of(&simple)), "we are nobody it knows"),
         ("nobody there", Setup::at("127.0.0.1:1".to_owned()), "cannot be reached"),
     ];
     for (what, setup, line) in cases {
