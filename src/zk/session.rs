@@ -569,7 +569,8 @@ impl Election {
                     return Err(Error::NoNode);
                 }
             }
-            let stat = wire.ask(wire.client.set_data(&path, data, None)).await?;
+            let written = wire.ask(wire.client.set_data(&path, data, None)).await;
+            let stat = self.unless_denied(&path, written).await?;
             if is_ours(&stat, ticket, &wire) { Ok(stat.version) } else { Err(Error::NoNode) }
         });
         written.await.map_err(|_| Lost)
@@ -585,11 +586,23 @@ impl Election {
             let checked = wire.check(&path);
             let stat = wire.client.check_stat(&path);
             let (checked, stat) = tokio::join!(checked, wire.ask(stat));
-            checked?;
+            self.unless_denied(&path, checked).await?;
             let ours = stat?.filter(|stat| is_ours(stat, ticket, &wire));
             ours.map(|stat| stat.version).ok_or(Error::NoNode)
         });
         renewed.await.map_err(|_| Lost)
+    }
+
+    /// Whoever is kept from its own znode is another by now than who created it, or a stranger has
+    /// changed its ACL. Only the end of the session takes it out of the others' way.
+    async fn unless_denied<T>(&self, path: &str, answer: Result<T, Error>) -> Result<T, Error> {
+        if let Err(Error::NoAuth) = answer {
+            warn!("{path} is ours and we are kept from it: starting over with another session");
+            self.tell(Event::SessionLost);
+            // Which ends with the session.
+            std::future::pending().await
+        }
+        answer
     }
 
     async fn read_members(&self) -> Result<Vec<Entry>, Error> {
