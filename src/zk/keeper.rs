@@ -35,8 +35,9 @@ struct Trouble<'a> {
     what: String,
     /// What the log has said of it already.
     said: BTreeSet<String>,
+    /// The last reason that was found.
     found: Option<String>,
-    /// What the library said, for when nothing else is found, and the search.
+    /// At most one at a time. It ends with what the library said if it finds nothing.
     search: JoinSet<String>,
 }
 
@@ -240,8 +241,13 @@ impl Trouble<'_> {
             let Keeper { settings, passport, .. } = self.keeper;
             let (settings, shown) = (settings.clone(), passport.last());
             let patience = settings.session_timeout / 4;
-            self.search
-                .spawn(async move { diagnose(&settings, shown, patience).await.unwrap_or(why) });
+            // Where it slows nothing: it computes, and reads files.
+            self.search.spawn_blocking(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let found =
+                    runtime.map(|runtime| runtime.block_on(diagnose(&settings, shown, patience)));
+                found.ok().flatten().unwrap_or(why)
+            });
         }
     }
 
