@@ -320,6 +320,18 @@ fn the_creator_alone_can_read_if_it_is_to_be_so() {
     agreed(&members);
     let read = stranger.ask(async |it| it.list_children("/election").await);
     assert!(matches!(read, Err(Error::NoAuth)), "{read:?}");
+
+    let login = home.path().join("app").display().to_string();
+    let inspect = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+        command.args(["inspect", "--zookeeper", &servers.connect_string()]).args(more);
+        all_of(&mut command)
+    };
+    let seen = inspect(&["--auth", "digest", "--credentials-file", &login]);
+    assert!(seen.contains("a leads, named by all 2"), "{seen}");
+    let refused = inspect(&[]);
+    let line = "ZooKeeper does not let us in at /election: we are nobody it knows";
+    assert!(refused.contains(line), "{refused}");
 }
 
 #[test]
