@@ -4,7 +4,7 @@ mod asking;
 mod papers;
 
 use crate::config::security::{self, CREDENTIALS_VARIABLE};
-use crate::config::{self, Config, File, Written, ZookeeperKeys};
+use crate::config::{self, Config, File, Written, WrittenHealth, ZookeeperKeys};
 use crate::terminal::Errand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
@@ -92,7 +92,7 @@ struct Exec {
 const GROUPS: &[(&str, &[&str])] = &[
     ("Beside your application", &["run", "exec", "check-config"]),
     ("Ask the sidecar", &["leader", "status", "members", "history", "watch", "wait", "probe"]),
-    ("Tell the sidecar", &["resign", "pause", "resume", "drain"]),
+    ("Tell the sidecar", &["ack", "resign", "pause", "resume", "drain"]),
     ("Look into ZooKeeper", &["inspect"]),
     ("For packagers", &["completions", "man"]),
 ];
@@ -171,6 +171,12 @@ struct Options {
     /// The longest time between two signs of life [default: a tenth of the session timeout] [key: lease.heartbeat]
     #[arg(long, env = "BELLWETHER_HEARTBEAT", value_name = "DURATION")]
     heartbeat: Option<String>,
+    /// When a new leader counts as active: at-once, or ack, when its application has said so [default: at-once] [key: election.activate]
+    #[arg(long, env = "BELLWETHER_ACTIVATE", value_name = "WHEN")]
+    activate: Option<String>,
+    /// With --activate ack, how soon the application has to say so [default: 30s] [key: election.ack_timeout]
+    #[arg(long, env = "BELLWETHER_ACK_TIMEOUT", value_name = "DURATION")]
+    ack_timeout: Option<String>,
     /// What a leader does when its connection is lost: hold or step-down [default: hold] [key: lease.disconnect]
     #[arg(long, env = "BELLWETHER_DISCONNECT", value_name = "POLICY")]
     disconnect: Option<String>,
@@ -183,6 +189,21 @@ struct Options {
     /// A file with the token that an order has to show as Authorization: Bearer [default: none] [key: http.token_file]
     #[arg(long, env = "BELLWETHER_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<String>,
+    /// Stand only while the application is healthy: the URL to GET, or a command that begins with its absolute path [default: none] [key: health.check]
+    #[arg(long, env = "BELLWETHER_APP_HEALTH", value_name = "URL|COMMAND")]
+    app_health: Option<String>,
+    /// How long to wait between two checks [default: 5s] [key: health.interval]
+    #[arg(long, env = "BELLWETHER_APP_HEALTH_INTERVAL", value_name = "DURATION")]
+    app_health_interval: Option<String>,
+    /// How long a check may take [default: 2s] [key: health.timeout]
+    #[arg(long, env = "BELLWETHER_APP_HEALTH_TIMEOUT", value_name = "DURATION")]
+    app_health_timeout: Option<String>,
+    /// How many failures in a row make the application unhealthy [default: 3] [key: health.failures]
+    #[arg(long, env = "BELLWETHER_APP_HEALTH_FAILURES", value_name = "NUMBER")]
+    app_health_failures: Option<String>,
+    /// If nobody's application is healthy: strict, nobody leads, or lenient, somebody does all the same [default: strict] [key: health.policy]
+    #[arg(long, env = "BELLWETHER_APP_HEALTH_POLICY", value_name = "POLICY")]
+    app_health_policy: Option<String>,
     /// How to write the log, to stderr; its level is RUST_LOG or log.level [default: text] [key: log.format]
     #[arg(long, env = "BELLWETHER_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<String>,
@@ -337,6 +358,18 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
     );
     let path = layers.path(options.place.election, file.election.path);
     let prefix = layers.prefix(options.place.prefix, file.election.prefix);
+    let activate = layers.pick(
+        ("election.activate", "activate", "BELLWETHER_ACTIVATE"),
+        options.activate,
+        file.election.activate,
+        "at-once",
+    );
+    let ack_timeout = layers.pick(
+        ("election.ack_timeout", "ack_timeout", "BELLWETHER_ACK_TIMEOUT"),
+        options.ack_timeout,
+        file.election.ack_timeout,
+        "30s",
+    );
     let id = layers.pick(
         ("member.id", "id", "BELLWETHER_ID"),
         options.id,
@@ -369,6 +402,38 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
         "",
     );
     layers.names_a_file(&token_file)?;
+    let health = WrittenHealth {
+        check: layers.pick(
+            ("health.check", "app_health", "BELLWETHER_APP_HEALTH"),
+            options.app_health,
+            file.health.check,
+            "",
+        ),
+        interval: layers.pick(
+            ("health.interval", "app_health_interval", "BELLWETHER_APP_HEALTH_INTERVAL"),
+            options.app_health_interval,
+            file.health.interval,
+            "5s",
+        ),
+        timeout: layers.pick(
+            ("health.timeout", "app_health_timeout", "BELLWETHER_APP_HEALTH_TIMEOUT"),
+            options.app_health_timeout,
+            file.health.timeout,
+            "2s",
+        ),
+        failures: layers.pick(
+            ("health.failures", "app_health_failures", "BELLWETHER_APP_HEALTH_FAILURES"),
+            options.app_health_failures,
+            file.health.failures.map(|failures| failures.to_string()),
+            "3",
+        ),
+    };
+    let health_policy = layers.pick(
+        ("health.policy", "app_health_policy", "BELLWETHER_APP_HEALTH_POLICY"),
+        options.app_health_policy,
+        file.health.policy,
+        "strict",
+    );
     let kill_after = layers.pick(
         ("exec.kill_after", "kill_after", "BELLWETHER_KILL_AFTER"),
         exec.kill_after,
@@ -396,6 +461,8 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
         tick_time,
         path,
         prefix,
+        activate,
+        ack_timeout,
         id,
         address: Some(address),
         labels,
@@ -407,10 +474,14 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
         kill_after,
         on_exit,
         security,
+        health,
+        health_policy,
+        hooks: file.hook,
     };
     let config = Config::new(&written)?;
     // Nobody could give an order else, and whoever configured a token would notice late.
     config.token_file.as_deref().map_or(Ok(()), |file| config::token(file).map(drop))?;
+    config::can_sign(&config.hooks)?;
     Ok(Effective { config, log_format, log_level, origins: layers.origins })
 }
 
@@ -590,6 +661,9 @@ impl fmt::Display for Effective {
             let value =
                 if value.is_empty() { "(none)".into() } else { value.escape_debug().to_string() };
             writeln!(f, "{key:<26} {value:<40} {origin}")?;
+        }
+        for (n, hook) in self.config.hooks.iter().enumerate() {
+            writeln!(f, "{:<26} {}", format!("hook[{n}]"), hook.to_string().escape_debug())?;
         }
         Ok(())
     }

@@ -1,8 +1,12 @@
 //! What the operator wrote: plain data, with its relations checked before anything is begun.
 
+mod health;
+mod hook;
 pub mod security;
 
-use crate::election::{Disconnect, Margins, MemberId, Policy, Profile};
+pub use self::health::{Check, Health, Written as WrittenHealth};
+pub use self::hook::{Deed, Hook, HookKeys, Occasion, Post, Signal, Unknown, can_sign, secret};
+use crate::election::{Activation, Disconnect, Margins, MemberId, Policy, Profile, Unhealthy};
 use security::{Security, TlsKeys};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -24,6 +28,8 @@ pub struct File {
     pub http: HttpKeys,
     pub exec: ExecKeys,
     pub log: LogKeys,
+    pub health: HealthKeys,
+    pub hook: Vec<HookKeys>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -43,6 +49,8 @@ pub struct ZookeeperKeys {
 pub struct ElectionKeys {
     pub path: Option<String>,
     pub prefix: Option<String>,
+    pub activate: Option<String>,
+    pub ack_timeout: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -77,6 +85,16 @@ pub struct ExecKeys {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+pub struct HealthKeys {
+    pub check: Option<String>,
+    pub interval: Option<String>,
+    pub timeout: Option<String>,
+    pub failures: Option<u32>,
+    pub policy: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct LogKeys {
     pub format: Option<String>,
     pub level: Option<String>,
@@ -95,6 +113,10 @@ pub struct Config {
     /// Where the token is that an order has to show.
     pub token_file: Option<PathBuf>,
     pub exec: Exec,
+    /// How to tell whether the application is healthy, if it is to be.
+    pub health: Option<Health>,
+    /// In the order in which they run.
+    pub hooks: Vec<Hook>,
     /// What has to be left of a lease besides a heartbeat.
     pub reserve: Duration,
 }
@@ -154,6 +176,8 @@ pub struct Written {
     pub tick_time: String,
     pub path: String,
     pub prefix: String,
+    pub activate: String,
+    pub ack_timeout: String,
     pub id: String,
     pub address: Option<String>,
     pub labels: BTreeMap<String, String>,
@@ -168,6 +192,9 @@ pub struct Written {
     pub kill_after: String,
     pub on_exit: String,
     pub security: security::Written,
+    pub health: health::Written,
+    pub health_policy: String,
+    pub hooks: Vec<HookKeys>,
 }
 
 /// The largest data a member may have to write, its own and a leader's of the same size.
@@ -231,7 +258,23 @@ impl Config {
                 ));
             }
         };
-        let policy = Policy { margins, disconnect };
+        let within = span("election.ack_timeout", &written.ack_timeout)?;
+        let activation = match &*written.activate {
+            "at-once" => Activation::AtOnce,
+            "ack" => Activation::OnAcknowledgement { within },
+            other => {
+                return Err(format!("election.activate {other:?} must be \"at-once\" or \"ack\""));
+            }
+        };
+        let unhealthy = match &*written.health_policy {
+            "strict" => Unhealthy::StandAside,
+            "lenient" => Unhealthy::LeadAlone,
+            other => {
+                return Err(format!("health.policy {other:?} must be \"strict\" or \"lenient\""));
+            }
+        };
+        let health = Health::new(&written.health)?;
+        let policy = Policy { margins, disconnect, activation, unhealthy };
         let id = MemberId::new(&written.id).ok_or_else(|| {
             format!(
                 "member.id {:?} must be 1 to 253 visible ASCII characters without spaces: it is \
@@ -262,6 +305,14 @@ impl Config {
         let settings = Settings { zookeeper, root, prefix: written.prefix.clone() };
         let election = written.path.clone();
         let exec = Exec::new(written)?;
+        let hooks = Hook::all(&written.hooks)?;
+        if let Some(n) = hooks.iter().position(|hook| hook.acknowledges)
+            && policy.activation == Activation::AtOnce
+        {
+            return Err(format!(
+                "hook[{n}].acknowledges takes election.activate = \"ack\": nobody waits for it else"
+            ));
+        }
         let reserve = Duration::ZERO;
         Ok(Self {
             settings,
@@ -272,8 +323,19 @@ impl Config {
             probe_listen,
             token_file,
             exec,
+            health,
+            hooks,
             reserve,
         })
+    }
+
+    /// Whether there is anything in our memory that nobody else may see.
+    pub fn has_secrets(&self) -> bool {
+        let signs =
+            |hook: &Hook| matches!(&hook.deed, Deed::Post(Post { secret_file: Some(_), .. }));
+        self.settings.zookeeper.security.has_secrets()
+            || self.token_file.is_some()
+            || self.hooks.iter().any(signs)
     }
 
     /// The same, for running a command: there has to be time to end it.
@@ -287,6 +349,18 @@ impl Config {
                         command no time to end: use \"hold\" with exec"
                     .into(),
             );
+        }
+        if self.policy.activation != Activation::AtOnce {
+            return Err(
+                "election.activate = \"ack\" is for an application that runs all the time: \
+                        with exec, leave it at \"at-once\", since the command runs while it leads"
+                    .into(),
+            );
+        }
+        if self.health.is_some() {
+            return Err("health.check is for an application that runs all the time: leave it out \
+                        with exec, whose command tells by its end how it is"
+                .into());
         }
         self.reserve = self.exec.kill_after + TO_DIE;
         let margins = self.policy.margins;
@@ -495,15 +569,23 @@ pub fn span(key: &str, written: &str) -> Result<Duration, String> {
 /// what is in the file.
 pub fn token(file: &Path) -> Result<Vec<u8>, String> {
     let wrong = |why: &str| format!("http.token_file: {} {why}", file.display());
-    let cannot = |error: io::Error| wrong(&format!("cannot be read: {error}"));
+    let text = small_file(file).map_err(|why| wrong(&why))?;
+    let no_token = || wrong("holds no token: write one line of visible ASCII characters");
+    token_in(&text).map(<[u8]>::to_vec).ok_or_else(no_token)
+}
+
+/// What such a file says.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn small_file(file: &Path) -> Result<Vec<u8>, String> {
+    let cannot = |error: io::Error| format!("cannot be read: {error}");
     // Whoever reads anything else may wait for ever.
     let metadata = fs::metadata(file).map_err(cannot)?;
     if !metadata.is_file() || metadata.len() > LONGEST_TOKEN {
-        return Err(wrong("is no small file"));
+        return Err("is no small file".into());
     }
-    let text = fs::read(file).map_err(cannot)?;
-    let no_token = || wrong("holds no token: write one line of visible ASCII characters");
-    token_in(&text).map(<[u8]>::to_vec).ok_or_else(no_token)
+    fs::read(file).map_err(cannot)
 }
 
 /// `None` if it is not one line of visible ASCII characters.
@@ -539,7 +621,8 @@ pub fn fits(profile: &Profile, prefix: &str) -> Result<(), String> {
             .len()
             + env!("CARGO_PKG_VERSION").len();
     let own = fixed + text(profile.id.as_str()) + address + labels;
-    let znode = text(prefix) + 10 + r#","znode":,"token":18446744073709551615"#.len();
+    let znode =
+        text(prefix) + 10 + r#","znode":,"token":18446744073709551615,"active":false"#.len();
     let all = 2 * own + znode;
     if all <= LARGEST_DATA {
         return Ok(());
@@ -562,6 +645,8 @@ mod tests {
             tick_time: "2s".into(),
             path: "/election".into(),
             prefix: "leader_".into(),
+            activate: "at-once".into(),
+            ack_timeout: "30s".into(),
             id: "a".into(),
             address: None,
             labels: BTreeMap::new(),
@@ -573,6 +658,14 @@ mod tests {
             kill_after: "2s".into(),
             on_exit: "leave".into(),
             security: security::Written::default(),
+            health: health::Written {
+                check: String::new(),
+                interval: "5s".into(),
+                timeout: "2s".into(),
+                failures: "3".into(),
+            },
+            health_policy: "strict".into(),
+            hooks: vec![],
         }
     }
 
@@ -631,6 +724,15 @@ mod tests {
         assert!(error(|w| w.tick_time = "soon".into()).contains("zookeeper.tick_time"));
         assert!(error(|w| w.session_timeout = "0s".into()).contains("zookeeper.session_timeout"));
         assert!(error(|w| w.disconnect = "maybe".into()).contains("lease.disconnect"));
+        for check in ["x", "https://h/", "http://", "http://u:p@h/", "./check"] {
+            assert!(error(|w| w.health.check = check.into()).contains("health.check"), "{check}");
+        }
+        assert!(error(|w| w.health.interval = "0s".into()).contains("health.interval"));
+        assert!(error(|w| w.health.timeout = "x".into()).contains("health.timeout"));
+        assert!(error(|w| w.health.failures = "0".into()).contains("health.failures"));
+        assert!(error(|w| w.health_policy = "maybe".into()).contains("health.policy"));
+        assert!(error(|w| w.activate = "maybe".into()).contains("election.activate"));
+        assert!(error(|w| w.ack_timeout = "soon".into()).contains("election.ack_timeout"));
         assert!(error(|w| w.on_exit = "maybe".into()).contains("exec.on_exit"));
         assert!(error(|w| w.kill_after = "soon".into()).contains("exec.kill_after"));
         for listen in [
@@ -672,6 +774,13 @@ mod tests {
         let stepping_down = Written { disconnect: "step-down".into(), ..written() };
         let error = Config::new(&stepping_down).unwrap().with_command().unwrap_err();
         assert!(error.contains("lease.disconnect"), "{error}");
+        let waiting = Written { activate: "ack".into(), ..written() };
+        let error = Config::new(&waiting).unwrap().with_command().unwrap_err();
+        assert!(error.contains("election.activate"), "{error}");
+        let mut checked = written();
+        checked.health.check = "/app/check".into();
+        let error = Config::new(&checked).unwrap().with_command().unwrap_err();
+        assert!(error.contains("health.check"), "{error}");
     }
 
     #[test]

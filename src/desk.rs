@@ -1,7 +1,9 @@
 //! The desk between the driver and everything that tells: what lies on it for all to read, and
 //! what may be asked over it.
 
-use crate::election::{Announcement, Member, Moment, Profile, SessionId, Standing, Ticket};
+use crate::election::{
+    Announcement, FencingToken, Member, Moment, Profile, SessionId, Standing, Ticket,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -73,7 +75,14 @@ pub enum Order {
     Resign,
     Pause,
     Unpause,
-    Describe { address: Option<String>, labels: BTreeMap<String, String> },
+    /// Its application has taken up its work under this token.
+    Acknowledge(FencingToken),
+    /// Its application is healthy, or is not.
+    Healthy(bool),
+    Describe {
+        address: Option<String>,
+        labels: BTreeMap<String, String>,
+    },
 }
 
 /// One member's znode, as it was read.
@@ -85,6 +94,53 @@ pub struct Entry {
     pub names: Option<Announcement>,
     /// Of its program.
     pub version: Option<String>,
+}
+
+/// How the hooks fare.
+#[derive(Clone, Debug, Default)]
+pub struct Hooks {
+    /// In the order in which they run.
+    pub records: Vec<HookRecord>,
+    /// What was told up to this index of the standing, they have been told.
+    pub told: u64,
+}
+
+/// How one of them does, since it was configured.
+#[derive(Clone, Debug)]
+pub struct HookRecord {
+    /// What it does, without what may be secret.
+    pub what: String,
+    /// On which changes.
+    pub on: Vec<&'static str>,
+    pub runs: u64,
+    /// Of these runs, those that ended badly by themselves, and those that were ended.
+    pub failures: u64,
+    pub cut_short: u64,
+    /// How long all runs took together.
+    pub spent: Duration,
+    /// On which change it runs at the moment.
+    pub running: Option<&'static str>,
+    pub last: Option<HookRun>,
+}
+
+/// How the application is, by its last check.
+#[derive(Clone, Debug)]
+pub struct Application {
+    /// After a few failures no more, and after a few successes again.
+    pub healthy: bool,
+    /// Of the last check.
+    pub failure: Option<String>,
+}
+
+/// One run of a hook that has ended.
+#[derive(Clone, Debug)]
+pub struct HookRun {
+    pub change: &'static str,
+    /// When it began.
+    pub at: SystemTime,
+    pub took: Duration,
+    /// How it failed, in words.
+    pub failure: Option<String>,
 }
 
 impl Chronicle {
@@ -114,6 +170,10 @@ pub struct Back {
 pub struct Front {
     pub report: watch::Receiver<Report>,
     pub requests: mpsc::Sender<Request>,
+    /// What whoever runs them lays out.
+    pub hooks: watch::Receiver<Hooks>,
+    /// What whoever checks it lays out; `None` if nobody does, or has not yet.
+    pub application: watch::Receiver<Option<Application>>,
     /// For how long to wait for an order to be carried out.
     pub patience: Duration,
 }
@@ -125,7 +185,8 @@ impl Front {
     /// The same desk, by way of somebody who passes requests on and may take so long about it.
     pub fn by_way_of(&self, takes: Duration) -> (Self, mpsc::Receiver<Request>) {
         let (requests, asked) = mpsc::channel(64);
-        (Self { report: self.report.clone(), requests, patience: self.patience + takes }, asked)
+        let patience = self.patience + takes;
+        (Self { requests, patience, ..self.clone() }, asked)
     }
 }
 
@@ -140,5 +201,10 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
     let (report_in, report_out) = watch::channel(report);
     let (ask, asked) = mpsc::channel(64);
     let back = Back { report: report_in, requests: asked };
-    (back, Front { report: report_out, requests: ask, patience: Front::PATIENCE })
+    // Until somebody runs some, there are none.
+    let (_, hooks) = watch::channel(Hooks::default());
+    // Nor does anybody check the application.
+    let (_, application) = watch::channel(None);
+    let patience = Front::PATIENCE;
+    (back, Front { report: report_out, requests: ask, hooks, application, patience })
 }

@@ -6,6 +6,10 @@
 //! - [`zk`]: does what the election wants done, and tells it what happened.
 //! - [`http`]: tells the application. Reads one watch channel and the clock; changes nothing.
 //! - [`exec`]: runs a command only while this member leads. Reads the same channel and the clock.
+//! - [`notify`]: runs the operator's hooks at each change. Reads the same channel and the clock.
+//! - [`checkup`]: asks the application whether it is healthy, and tells the election.
+//! - [`caller`]: asks the application one thing over HTTP.
+//! - [`children`]: the one place that waits for other processes.
 //! - [`systemd`]: tells the service manager.
 //! - [`desk`]: what passes between those who do and those who tell.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
@@ -17,6 +21,9 @@
 //! `main.rs` opens the doors between them. Who may import whom is written, and checked, in
 //! `tests/architecture.rs`.
 
+pub mod caller;
+pub mod checkup;
+pub mod children;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -24,6 +31,7 @@ pub mod desk;
 pub mod election;
 pub mod exec;
 pub mod http;
+pub mod notify;
 pub mod reload;
 pub mod systemd;
 pub mod terminal;

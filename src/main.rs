@@ -4,11 +4,12 @@ use anyhow::Context;
 use bellwether::cli::{self, Command, Effective, LogFormat};
 use bellwether::clock::Clock;
 use bellwether::config::{Exec, Listen, Settings};
-use bellwether::election::Member;
+use bellwether::desk::Front;
+use bellwether::election::{Member, Moment};
 use bellwether::exec::{self, Plan};
 use bellwether::reload::InForce;
 use bellwether::terminal::Errand;
-use bellwether::{desk, http, systemd, terminal, zk};
+use bellwether::{checkup, desk, http, notify, systemd, terminal, zk};
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setpriority_process,
     setrlimit,
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -36,6 +37,9 @@ const TO_LEAVE: Duration = Duration::from_millis(1500);
 /// Whatever signal comes next. A server that answers needs less.
 const TO_HAND_OVER: Duration = Duration::from_millis(250);
 const TO_FINISH_ANSWERS: Duration = Duration::from_millis(200);
+/// From the same moment on, the hooks may take this long, and then so long to be ended.
+const TO_TELL: Duration = Duration::from_millis(1650);
+const TO_CUT_SHORT: Duration = Duration::from_millis(100);
 
 /// Of a core that is wanted by others too, the readers' thread gets a third of an equal share.
 const READERS_NICE: i32 = 5;
@@ -59,7 +63,7 @@ fn main() -> ExitCode {
             return fail(code, &why);
         }
         Command::CheckConfig(effective) => {
-            match look_at_security(&effective.config.settings) {
+            match look_at_security(&effective.config.settings, effective.config.has_secrets()) {
                 Ok(warnings) => warnings.iter().for_each(|warning| complain(warning)),
                 Err(error) => return fail(2, &error),
             }
@@ -73,7 +77,7 @@ fn main() -> ExitCode {
         }
         Command::Terminal(errand) => {
             if let Errand::Inspect { settings, .. } = &errand {
-                match look_at_security(settings) {
+                match look_at_security(settings, settings.zookeeper.security.has_secrets()) {
                     Ok(warnings) => warnings.iter().for_each(|warning| complain(warning)),
                     Err(error) => return fail(2, &error),
                 }
@@ -81,7 +85,8 @@ fn main() -> ExitCode {
             return run_errand(errand);
         }
     };
-    let warnings = match look_at_security(&effective.config.settings) {
+    let config = &effective.config;
+    let warnings = match look_at_security(&config.settings, config.has_secrets()) {
         Ok(warnings) => warnings,
         Err(error) => return fail(2, &error),
     };
@@ -94,7 +99,7 @@ fn main() -> ExitCode {
     let plan = task.map(|(once, command)| plan(&effective, once, command, files));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime can be built");
-    let ended = runtime.block_on(run(effective, level, plan));
+    let ended = runtime.block_on(run(effective, level, plan, files));
     // A file or a service manager that hangs does not keep us.
     runtime.shutdown_background();
     match ended {
@@ -107,11 +112,9 @@ fn main() -> ExitCode {
 ///
 /// With secrets in our memory, and in the client library's, where nobody wipes them, there is no core
 /// dump, no debugger and no look at our environment for whoever is not root.
-fn look_at_security(settings: &Settings) -> Result<Vec<String>, String> {
+fn look_at_security(settings: &Settings, has_secrets: bool) -> Result<Vec<String>, String> {
     let mut warnings = vec![];
-    if settings.zookeeper.security.has_secrets()
-        && let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable)
-    {
+    if has_secrets && let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         warnings.push(format!("a core dump of this process may hold secrets: {error}"));
     }
     warnings.extend(zk::check(settings)?);
@@ -191,11 +194,18 @@ fn targets(level: &str) -> Result<Targets, String> {
 }
 
 /// Returns the exit code.
-async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::Result<u8> {
+async fn run(
+    effective: Effective,
+    level: Level,
+    plan: Option<Plan>,
+    files: Option<u64>,
+) -> anyhow::Result<u8> {
     let mut in_force = InForce::of(&effective);
     let config = effective.config;
     let clock = Clock::system();
     let member = Member::new(Arc::new(config.profile), config.policy).reserving(config.reserve);
+    let health = config.health;
+    let member = if health.is_some() { member.unhealthy_at_first() } else { member };
     let (back, front) = desk::set_up(&member, clock.now());
     // Where a command is run, orders come by its supervisor, who lets them through when it is dead.
     let (front, task) = match plan {
@@ -229,10 +239,15 @@ async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::
         );
     }
     let settings = config.settings;
+    let (stage, notify::Switch { hooks, leave: leaving, records }) = notify::set_up(config.hooks);
+    let (examined, application) = watch::channel(None);
+    let front = Front { hooks: records, application, ..front };
     let names = http::Names { election: config.election, prefix: settings.prefix.clone() };
+    let (election, prefix) = (names.election.clone(), names.prefix.clone());
     let (close, closed) = oneshot::channel::<()>();
     let limits = http::Limits::for_application();
-    let http::Routers { api, probes } = http::routers(front.clone(), clock, names, gate, &limits);
+    let routers = http::routers(front.clone(), clock, names, gate, &limits);
+    let http::Routers { api, probes, first_index } = routers;
     if let Some(prober) = prober {
         info!("probes answered on {}", prober.local_addr()?);
         // It ends with the process: who probes a member that leaves is told so to the end.
@@ -268,6 +283,34 @@ async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::
         let left = runtime.block_on(zk::run(member, settings, clock, back, stopping));
         let _nobody_waits = gone.send(left);
     })?;
+    // A thread of its own, with the application: no hook, however slow, can slow anybody, and none
+    // waits for readers.
+    let (told, done) = oneshot::channel();
+    let id = front.report.borrow().standing.profile().id.to_string();
+    let names = notify::Names { id, election, prefix, first_index };
+    let desk = front.clone();
+    std::thread::Builder::new().name("application".into()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime can be built");
+        let requests = desk.requests.clone();
+        let telling = notify::run(stage, names, files, clock, desk);
+        let checking = async {
+            if let Some(health) = health {
+                checkup::run(health, files, clock, requests, examined).await?;
+            }
+            std::future::pending().await
+        };
+        let ended = runtime.block_on(async {
+            tokio::select! {
+                ended = telling => ended,
+                failed = checking => failed,
+            }
+        });
+        // A file that hangs does not keep us.
+        runtime.shutdown_background();
+        let _nobody_waits = told.send(ended);
+    })?;
+    let mut telling = Telling { leaving, done, clock };
     let supervised = match task {
         Some((plan, front, orders)) => {
             // A thread of its own, as the election has, since the command's life hangs on it.
@@ -302,7 +345,11 @@ async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::
                 }
                 Err(_) => anyhow::bail!("the command's supervisor died, and the command with it"),
             },
-            _ = &mut left => anyhow::bail!(died),
+            _ = &mut left => {
+                telling.finish(clock.now().after(TO_TELL)).await;
+                anyhow::bail!(died)
+            }
+            end = &mut telling.done => anyhow::bail!(Telling::why(end)),
         }
     } else {
         let set_level = |written: &str| {
@@ -315,8 +362,12 @@ async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::
                     info!("{name}: leaving");
                     break 0;
                 }
-                _ = hangup.recv() => in_force.reload(&front, set_level).await,
-                _ = &mut left => anyhow::bail!(died),
+                _ = hangup.recv() => in_force.reload(&front, &hooks, set_level).await,
+                _ = &mut left => {
+                    telling.finish(clock.now().after(TO_TELL)).await;
+                    anyhow::bail!(died)
+                }
+                end = &mut telling.done => anyhow::bail!(Telling::why(end)),
             }
         }
     };
@@ -330,7 +381,7 @@ async fn run(effective: Effective, level: Level, plan: Option<Plan>) -> anyhow::
         signals.next().await
     };
     tokio::select! {
-        () = leave(stop, left, close, server) => {}
+        () = leave(stop, left, telling, close, server) => {}
         name = second => {
             warn!("{name} again: gone at once, what is left in ZooKeeper expires by itself");
         }
@@ -387,13 +438,40 @@ async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("cannot serve at {address} ({key}): is it in use, or not ours?"))
 }
 
-/// Gives up the claim, leaves the line, then stops serving; each step with its limit.
+/// Whoever runs the hooks.
+struct Telling {
+    leaving: watch::Sender<Option<Moment>>,
+    done: oneshot::Receiver<std::io::Result<()>>,
+    clock: Clock,
+}
+
+impl Telling {
+    /// Lets them run until this moment at the latest. That this member leads no more is told by now
+    /// if the election could say so, else it is told from now on.
+    async fn finish(&mut self, until: Moment) {
+        self.leaving.send_replace(Some(until));
+        let patience = until.since(self.clock.now()) + TO_CUT_SHORT;
+        drop(tokio::time::timeout(patience, &mut self.done).await);
+    }
+
+    fn why(end: Result<std::io::Result<()>, oneshot::error::RecvError>) -> String {
+        match end {
+            Ok(Err(error)) => format!("cannot run hooks: {error}"),
+            Ok(Ok(())) | Err(_) => "whoever runs the hooks died, see the log".into(),
+        }
+    }
+}
+
+/// Gives up the claim, leaves the line, lets the hooks tell so, then stops serving; each step with
+/// its limit.
 async fn leave(
     stop: oneshot::Sender<()>,
     left: oneshot::Receiver<bool>,
+    mut telling: Telling,
     close: oneshot::Sender<()>,
     server: tokio::task::JoinHandle<()>,
 ) {
+    let until = telling.clock.now().after(TO_TELL);
     let _gone_already = stop.send(());
     match tokio::time::timeout(TO_LEAVE, left).await {
         Ok(Ok(true)) => info!("left the line"),
@@ -401,6 +479,7 @@ async fn leave(
             warn!("ZooKeeper did not confirm it: our znode, if there is one, is left to expire");
         }
     }
+    telling.finish(until).await;
     let _gone_already = close.send(());
     drop(tokio::time::timeout(TO_FINISH_ANSWERS, server).await);
 }

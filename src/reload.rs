@@ -1,28 +1,37 @@
 //! Reads the configuration again while the member runs, and changes what can change in flight.
 
 use crate::cli::{self, Command, Effective};
-use crate::config;
+use crate::config::{self, Hook};
 use crate::desk::{Front, Order, Request};
 use crate::election::Profile;
 use std::collections::BTreeMap;
-use tokio::sync::oneshot;
+use std::sync::Arc;
+use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
 /// What is in force, key by key, as it was written.
 pub struct InForce {
     values: BTreeMap<&'static str, String>,
     prefix: String,
+    hooks: Arc<[Hook]>,
 }
 
 impl InForce {
     pub fn of(effective: &Effective) -> Self {
         let values = effective.origins.iter().map(|(key, value, _)| (*key, value.clone()));
-        Self { values: values.collect(), prefix: effective.config.settings.prefix.clone() }
+        let (prefix, hooks) = (&effective.config.settings.prefix, &effective.config.hooks);
+        let (values, hooks) = (values.collect(), hooks.clone().into());
+        Self { values, prefix: prefix.clone(), hooks }
     }
 
     /// Takes over what can be taken over, and says what cannot. What makes no sense changes
-    /// nothing. A level of the log is for `set_level` to set.
-    pub async fn reload(&mut self, desk: &Front, set_level: impl Fn(&str) -> Result<(), String>) {
+    /// nothing. A level of the log is for `set_level` to set, and hooks for whoever runs them.
+    pub async fn reload(
+        &mut self,
+        desk: &Front,
+        hooks: &watch::Sender<Arc<[Hook]>>,
+        set_level: impl Fn(&str) -> Result<(), String>,
+    ) {
         let new = match cli::read() {
             Ok(Command::Run(new) | Command::CheckConfig(new)) => new,
             // Whoever hears SIGHUP was started with none of the others.
@@ -30,7 +39,13 @@ impl InForce {
             Err(error) => return error!("SIGHUP: {error}; all stays as it was"),
         };
         let changed = self.changed(&new);
-        if changed.is_empty() {
+        let rehooked = *self.hooks != *new.config.hooks;
+        if rehooked {
+            self.hooks = new.config.hooks.clone().into();
+            hooks.send_replace(self.hooks.clone());
+            info!("SIGHUP: the hooks are those of the file now, {} of them", self.hooks.len());
+        }
+        if changed.is_empty() && !rehooked {
             return info!("SIGHUP: nothing in the configuration has changed");
         }
         if changed.contains_key("log.level") {

@@ -51,7 +51,9 @@ fn the_sample_file_has_every_default_and_changes_nothing() {
 fn what_is_commented_out_in_the_sample_parses_too() {
     let text = include_str!("../config/bellwether.toml");
     let token = file("secret\n");
-    let mut uncommented = text.replace("/etc/bellwether/token", token.path().to_str().unwrap());
+    let token = token.path().to_str().unwrap();
+    let mut uncommented = text.replace("/etc/bellwether/token", token);
+    uncommented = uncommented.replace("/etc/bellwether/webhook-secret", token);
     let own = Authority::new("ours").issue("app", &[]);
     let files = [
         ("ca", own.certificate.clone()),
@@ -83,10 +85,39 @@ fn what_is_commented_out_in_the_sample_parses_too() {
         assert!(text.contains(&commented), "{key}");
         uncommented = uncommented.replace(&commented, &format!("{key} ="));
     }
-    let file = file(&uncommented);
-    let (code, printed) = ran(bellwether(&["check-config", "--config"]).arg(file.path()));
+    for key in [
+        "on",
+        "command",
+        "timeout",
+        "acknowledges",
+        "url",
+        "retries",
+        "secret_file",
+        "signal",
+        "pid_file",
+        "file",
+        "mode",
+        "unknown",
+    ] {
+        let commented = format!("\n# {key} =");
+        assert!(text.contains(&commented), "{key}");
+        uncommented = uncommented.replace(&commented, &format!("\n{key} ="));
+    }
+    uncommented = uncommented.replace("\n# [[hook]]", "\n[[hook]]");
+    let sample = file(&uncommented);
+    let (code, printed) = ran(bellwether(&["check-config", "--config"]).arg(sample.path()));
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains("version=1.4,zone=a"), "{printed}");
+    let hooks: Vec<_> = printed.lines().filter(|line| line.starts_with("hook[")).collect();
+    assert_eq!(hooks.len(), 4, "{printed}");
+    // What is written there is the default.
+    let (on, path) = ("on = [\"leader-lost\"]\n", "url = \"http://127.0.0.1:8080/leadership\"\n");
+    let bare =
+        file(&format!("[[hook]]\n{on}{path}[[hook]]\nfile = \"/run/bellwether/leader.json\"\n"));
+    let (_, bare) = ran(bellwether(&["check-config", "--config"]).arg(bare.path()));
+    let is_default = |words: &str| bare.contains(words) && printed.contains(words);
+    assert!(is_default("timeout 5s, retries 3"), "{bare}");
+    assert!(is_default("leader.json, mode 0644, on every change"), "{bare}");
 }
 
 #[test]
@@ -119,6 +150,15 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
     let unknown = unknown.path().to_str().unwrap();
     let level = file("[log]\nlevel = \"bogus==\"\n");
     let level = level.path().to_str().unwrap();
+    let hook = file("[[hook]]\non = [\"became-leader\"]\nurl = \"https://127.0.0.1/\"\n");
+    let hook = hook.path().to_str().unwrap();
+    let unsigned =
+        "[[hook]]\non = [\"became-leader\"]\nurl = \"http://h/\"\nsecret_file = \"/not/there\"\n";
+    let unsigned = file(unsigned);
+    let unsigned = unsigned.path().to_str().unwrap();
+    let unwanted = "[[hook]]\non = [\"became-leader\"]\nurl = \"http://h/\"\nacknowledges = true\n";
+    let unwanted = file(unwanted);
+    let unwanted = unwanted.path().to_str().unwrap();
     let empty = file(" \n");
     let empty = empty.path().to_str().unwrap();
     for (args, named) in [
@@ -135,6 +175,9 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--token-file", ""], "http.token_file"),
         (vec!["--token-file", "/dev/zero"], "http.token_file"),
         (vec!["--config", level], "log.level"),
+        (vec!["--config", hook], "hook[0].url is https"),
+        (vec!["--config", unsigned], "hook[0].secret_file: /not/there cannot be read"),
+        (vec!["--config", unwanted], "hook[0].acknowledges takes election.activate"),
         (vec!["--token-file", "/does/not/exist"], "http.token_file"),
         (vec!["--listen", "unix:here.sock"], "http.listen"),
         (vec!["--nonsense"], "--nonsense"),

@@ -7,8 +7,8 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use bellwether::clock::Clock;
 use bellwether::election::{
-    Disconnect, Event, FencingToken, Line, Margins, Member, MemberId, Moment, Policy, Profile,
-    Sequence, SessionId, Ticket,
+    Event, FencingToken, Line, Margins, Member, MemberId, Moment, Policy, Profile, Sequence,
+    SessionId, Ticket,
 };
 use bellwether::{desk, http};
 use std::collections::BTreeMap;
@@ -43,8 +43,7 @@ fn leading_at(now: Moment) -> Member {
     let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
     let second = Duration::from_secs(1);
     let margins = Margins { heartbeat: second, half_tick: second };
-    let mut member =
-        Member::new(Arc::new(profile), Policy { margins, disconnect: Disconnect::Hold });
+    let mut member = Member::new(Arc::new(profile), Policy::new(margins));
     let sequence = Sequence::new(0).unwrap();
     let (session, timeout) = (SessionId(1), 10 * second);
     for event in [

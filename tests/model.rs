@@ -48,8 +48,10 @@ const NO_FAULTS: Faults = Faults {
     stalls: false,
     orders: false,
     moves: false,
+    sickness: false,
     stale_reads: false,
     evictions: false,
+    lies: false,
     razing: false,
 };
 
@@ -61,8 +63,10 @@ const ALL_BUT_STRANGERS: Faults = Faults {
     stalls: false,
     orders: false,
     moves: false,
+    sickness: false,
     stale_reads: true,
     evictions: false,
+    lies: false,
     razing: false,
 };
 
@@ -71,10 +75,7 @@ const ALL_BUT_STRANGERS: Faults = Faults {
 const SMALL: Rules = Rules {
     members: 2,
     timeout: Duration::from_secs(4),
-    policy: Policy {
-        margins: Margins { heartbeat: SECOND, half_tick: Duration::ZERO },
-        disconnect: Disconnect::Hold,
-    },
+    policy: Policy::new(Margins { heartbeat: SECOND, half_tick: Duration::ZERO }),
     tick: SECOND,
     exact: false,
     prompt: true,
@@ -90,10 +91,10 @@ const SMALL: Rules = Rules {
 /// a second late tells.
 const ALONE: Rules = Rules {
     members: 1,
-    policy: Policy {
-        margins: Margins { heartbeat: Duration::from_millis(250), half_tick: Duration::ZERO },
-        disconnect: Disconnect::Hold,
-    },
+    policy: Policy::new(Margins {
+        heartbeat: Duration::from_millis(250),
+        half_tick: Duration::ZERO,
+    }),
     ..SMALL
 };
 

@@ -7,18 +7,20 @@
 
 mod sim;
 
-use bellwether::election::{Disconnect, Margins, Policy, Sequence, SessionId};
+use bellwether::election::{
+    Activation, Disconnect, Margins, Policy, Sequence, SessionId, Unhealthy,
+};
 use datadriven::TestCase;
-use sim::{Choice, Faults, Rules, World};
+use sim::{Choice, Faults, Lie, Rules, World};
 use std::time::Duration;
 
 const RULES: Rules = Rules {
     members: 0,
     timeout: Duration::from_secs(6),
-    policy: Policy {
-        margins: Margins { heartbeat: Duration::from_secs(1), half_tick: Duration::from_secs(1) },
-        disconnect: Disconnect::Hold,
-    },
+    policy: Policy::new(Margins {
+        heartbeat: Duration::from_secs(1),
+        half_tick: Duration::from_secs(1),
+    }),
     tick: Duration::from_secs(1),
     exact: false,
     prompt: false,
@@ -33,8 +35,10 @@ const RULES: Rules = Rules {
         stalls: false,
         orders: false,
         moves: false,
+        sickness: false,
         stale_reads: false,
         evictions: true,
+        lies: false,
         razing: true,
     },
     flaw: None,
@@ -65,7 +69,7 @@ fn scenarios() {
     });
 }
 
-/// `play members=2 timeout=6s heartbeat=1s half_tick=1s step_down prompt`: another world than [`RULES`]'.
+/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s lenient step_down prompt`: another world than [`RULES`]'.
 fn rules_of(case: &mut TestCase) -> Rules {
     let mut span = |key| {
         let written: String = case.take_arg(key).expect("a span");
@@ -73,12 +77,19 @@ fn rules_of(case: &mut TestCase) -> Rules {
     };
     let timeout = span("timeout");
     let margins = Margins { heartbeat: span("heartbeat"), half_tick: span("half_tick") };
+    let ack = case.try_take_arg::<String>("ack").expect("a span");
+    let activation = ack.map_or(Activation::AtOnce, |within| {
+        let within = humantime::parse_duration(&within).expect("a span such as 6s or 500ms");
+        Activation::OnAcknowledgement { within }
+    });
+    let lenient = case.take_flag("lenient").expect("a flag");
+    let unhealthy = if lenient { Unhealthy::LeadAlone } else { Unhealthy::StandAside };
     let step_down = case.take_flag("step_down").expect("a flag");
     let disconnect = if step_down { Disconnect::StepDown } else { Disconnect::Hold };
     let rules = Rules {
         members: case.take_arg("members").expect("how many members"),
         timeout,
-        policy: Policy { margins, disconnect },
+        policy: Policy { margins, disconnect, activation, unhealthy },
         prompt: case.take_flag("prompt").expect("a flag"),
         settled: case.take_flag("settled").expect("a flag"),
         ..RULES
@@ -91,6 +102,10 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
     let words: Vec<_> = line.split_whitespace().collect();
     let span = |word: &str| humantime::parse_duration(word).expect("a span such as 2s");
     let session = |number: &str| SessionId(number.parse().expect("a number"));
+    let sequence = |znode: &str| {
+        let number = znode.trim_start_matches('#').parse().expect("a number");
+        Sequence::new(number).expect("no negative number")
+    };
     world.tell(line.to_owned());
     let choice = match words[..] {
         [name, "joins"] => return world.join(String::leak(name.to_owned()), rules),
@@ -133,16 +148,22 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         [name, "is", "told", "to", "resign"] => Choice::Resign(world.named(name)),
         [name, "is", "told", "to", "pause"] => Choice::Pause(world.named(name)),
         [name, "is", "told", "to", "stand", "again"] => Choice::Unpause(world.named(name)),
+        [name, "is", "acknowledged"] => Choice::Acknowledge(world.named(name)),
+        [name, "ails"] => Choice::Ail(world.named(name)),
+        [name, "recovers"] => Choice::Recover(world.named(name)),
         [name, "moves"] => Choice::Describe(world.named(name)),
         [name, "is", "told", "to", "stop"] => Choice::Stop(world.named(name)),
         ["session", number, "is", "missed"] => Choice::Miss(session(number)),
         ["session", number, "is", "doomed"] => Choice::Doom(session(number)),
         ["session", number, "expires"] => Choice::Expire(session(number)),
-        ["the", "path", "is", "deleted"] => Choice::Raze,
-        [znode, "is", "deleted"] => {
-            let number = znode.trim_start_matches('#').parse().expect("a number");
-            Choice::Evict(Sequence::new(number).expect("no negative number"))
+        ["a", "stranger", "lets", znode, "say", ..] => {
+            let (_, said) = line.split_once(" say ").expect("what it says");
+            let lies = [Lie::Itself, Lie::Nobody, Lie::Huge];
+            let lie = lies.into_iter().find(|lie| lie.name() == said).expect("a known lie");
+            Choice::Lie(sequence(znode), lie)
         }
+        ["the", "path", "is", "deleted"] => Choice::Raze,
+        [znode, "is", "deleted"] => Choice::Evict(sequence(znode)),
         _ => panic!("nobody knows how to play «{line}»"),
     };
     world.apply(choice, rules);

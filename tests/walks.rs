@@ -2,7 +2,7 @@
 
 mod sim;
 
-use bellwether::election::{Disconnect, Margins, Policy};
+use bellwether::election::{Activation, Disconnect, Margins, Policy, Unhealthy};
 use proptest::prelude::*;
 use sim::{Choice, Faults, Rules, World};
 use std::time::Duration;
@@ -13,9 +13,10 @@ const fn ms(ms: u64) -> Duration {
 
 prop_compose! {
     fn faults()(
-        [crashes, cuts, delays, lost_reports, stale_reads, orders, moves, evictions, razing] in any::<[bool; 9]>(),
+        [crashes, cuts, delays, lost_reports, stale_reads] in any::<[bool; 5]>(),
+        [orders, moves, sickness, evictions, lies, razing] in any::<[bool; 6]>(),
     ) -> Faults {
-        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, evictions, razing }
+        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing }
     }
 }
 
@@ -26,7 +27,8 @@ prop_compose! {
         half_tick in Just(half_tick),
         spare in 50..2_000u64,
         tick in 50..900u64,
-        step_down in any::<bool>(),
+        [step_down, acks, lenient] in any::<[bool; 3]>(),
+        patience in 50..5_000u64,
         faults in faults(),
     ) -> Rules {
         let margins = Margins { heartbeat: ms(heartbeat), half_tick: ms(half_tick) };
@@ -36,6 +38,12 @@ prop_compose! {
             policy: Policy {
                 margins,
                 disconnect: if step_down { Disconnect::StepDown } else { Disconnect::Hold },
+                activation: if acks {
+                    Activation::OnAcknowledgement { within: ms(patience) }
+                } else {
+                    Activation::AtOnce
+                },
+                unhealthy: if lenient { Unhealthy::LeadAlone } else { Unhealthy::StandAside },
             },
             tick: ms(tick),
             exact: true,
@@ -72,7 +80,9 @@ proptest! {
                 Choice::Miss(_) | Choice::Doom(_) | Choice::Expire(_) => 1,
                 Choice::Cut(_) | Choice::Crash(_) | Choice::Stop(_) => 2,
                 Choice::Resign(_) | Choice::Pause(_) | Choice::Unpause(_) | Choice::Describe(_) => 2,
-                Choice::Evict(_) | Choice::Raze => 2,
+                Choice::Acknowledge(_) => 1,
+                Choice::Ail(_) | Choice::Recover(_) => 2,
+                Choice::Evict(_) | Choice::Lie(..) | Choice::Raze => 2,
             };
             let wanted = match die % 64 { 0..40 => 0, 40..63 => 1, _ => 2 };
             if choices.iter().any(|choice| rank(choice) <= wanted) {
@@ -84,5 +94,55 @@ proptest! {
             prop_assert_eq!(world.broken(&rules), None, "{}", World::scenario(&rules, &path));
         }
         prop_assert_eq!(world.heal(&rules), None, "{}", World::scenario(&rules, &path));
+    }
+}
+
+/// Whoever leads is healthy as long as anybody is; if nobody is, nobody leads or somebody all the same.
+#[test]
+fn applications_fail_and_recover_in_every_order() {
+    let margins = Margins { heartbeat: ms(500), half_tick: ms(500) };
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    for unhealthy in [Unhealthy::StandAside, Unhealthy::LeadAlone] {
+        let policy = Policy { unhealthy, ..Policy::new(margins) };
+        let rules = Rules {
+            members: 3,
+            timeout: ms(4_000),
+            policy,
+            tick: ms(100),
+            exact: false,
+            prompt: false,
+            horizon: Duration::MAX,
+            misfortunes_max: u32::MAX,
+            sessions_max: i64::MAX,
+            faults: Faults::default(),
+            flaw: None,
+            settled: true,
+        };
+        for (fail, recover) in orders.iter().flat_map(|f| orders.iter().map(move |r| (f, r))) {
+            let mut world = World::new(&rules);
+            let mut ill = vec![];
+            let steps = fail.map(Choice::Ail).into_iter().chain(recover.map(Choice::Recover));
+            for step in steps {
+                match step {
+                    Choice::Ail(i) => ill.push(i),
+                    Choice::Recover(i) => ill.retain(|one| *one != i),
+                    _ => unreachable!("they only fail and recover"),
+                }
+                world.apply(step, &rules);
+                world.settle(&rules);
+                for _ in 0..20 {
+                    world.live(ms(100), &rules);
+                }
+                let leaders: Vec<_> = world.leaders().map(|(leader, _)| leader.name).collect();
+                let well = |name: &&str| !ill.iter().any(|&i| world.members[i].name == *name);
+                let story = format!("{unhealthy:?} {fail:?} {recover:?}: {ill:?} {leaders:?}");
+                match (ill.len(), unhealthy) {
+                    (3, Unhealthy::StandAside) => assert!(leaders.is_empty(), "{story}"),
+                    (3, Unhealthy::LeadAlone) => assert_eq!(leaders.len(), 1, "{story}"),
+                    _ => assert!(leaders.len() == 1 && leaders.iter().all(well), "{story}"),
+                }
+                assert_eq!(world.broken(&rules), None, "{story}");
+            }
+        }
     }
 }

@@ -33,6 +33,8 @@ pub(super) enum Asking {
     ///
     /// Prints nothing if it is a yes, else why on stderr.
     Probe(Probing),
+    /// Say that the application has taken up its work as leader.
+    Ack(Order),
     /// Have the leader go to the tail of the line.
     Resign(Order),
     /// Have this member leave the line until told to resume.
@@ -141,6 +143,7 @@ pub(super) fn errand(asking: Asking, given: &ArgMatches) -> Result<Errand, Strin
         Asking::Members(view) => view.errand(Question::Members),
         Asking::History(view) => view.errand(Question::History),
         Asking::Watch(view) => view.errand(Question::Watch),
+        Asking::Ack(order) => order.errand(Question::Acknowledge),
         Asking::Resign(order) => order.errand(Question::Resign),
         Asking::Pause(order) => order.errand(Question::Pause),
         Asking::Resume(order) => order.errand(Question::Resume),

@@ -4,7 +4,7 @@
 //! [`Margins`]' business; that nobody counts on it for longer is the [`Lease`]'s; that the write
 //! was no lucky straggler is the [`Rhythm`]'s.
 
-use super::{FencingToken, Sequence};
+use super::{FencingToken, Sequence, SessionId};
 use std::time::Duration;
 
 /// Time since some fixed moment of this process's life. It has no `now()`.
@@ -26,6 +26,16 @@ impl Moment {
 pub struct Policy {
     pub margins: Margins,
     pub disconnect: Disconnect,
+    pub activation: Activation,
+    pub unhealthy: Unhealthy,
+}
+
+impl Policy {
+    /// As it is where nothing else is asked for.
+    pub const fn new(margins: Margins) -> Self {
+        let (activation, unhealthy) = (Activation::AtOnce, Unhealthy::StandAside);
+        Self { margins, disconnect: Disconnect::Hold, activation, unhealthy }
+    }
 }
 
 /// What a leader does when its connection is lost. Both are safe: the lease bounds the first.
@@ -36,6 +46,25 @@ pub enum Disconnect {
     Hold,
     /// Gives leadership and its place in the line up at once.
     StepDown,
+}
+
+/// When the application of a new leader counts as its.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Activation {
+    #[default]
+    AtOnce,
+    /// When it has said so. If it does not within this time, its member gives leadership up.
+    OnAcknowledgement { within: Duration },
+}
+
+/// What a member does whose application is not healthy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Unhealthy {
+    /// It does not stand in the line, even if then nobody does.
+    #[default]
+    StandAside,
+    /// It stands, and leads, only where nobody else stands.
+    LeadAlone,
 }
 
 /// How long a committed write lets us lead. Strictly less than the session timeout.
@@ -90,9 +119,21 @@ impl Margins {
         if cfg!(bellwether_without_lease) {
             return WITHOUT_LEASE;
         }
-        let spread = ticket.number().unsigned_abs().wrapping_mul(0x9E37_79B9) >> 24;
-        self.heartbeat * (384 + spread / 2) / 1024
+        self.heartbeat * (384 + spread(ticket.number().unsigned_abs()) / 2) / 1024
     }
+
+    /// How long to wait until looking again whether nobody stands in the line: each session in its
+    /// own time, lest two that find it empty stand at once.
+    pub(super) fn patience(&self, session: SessionId) -> Duration {
+        // The lower half: the servers count there.
+        let count = (session.0 & 0xFFFF_FFFF).try_into().unwrap_or(0);
+        self.heartbeat * (1024 + 4 * spread(count)) / 1024
+    }
+}
+
+/// From 0 to 255, and far from that of the next number.
+fn spread(number: u32) -> u32 {
+    number.wrapping_mul(0x9E37_79B9) >> 24
 }
 
 /// For the counter-experiment, which needs `--cfg bellwether_without_lease` and is never shipped:

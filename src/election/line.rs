@@ -30,6 +30,10 @@ impl Line {
         self.0.iter().copied()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn place_of(&self, me: Sequence) -> Place {
         match self.0.binary_search(&me) {
             Ok(0) => Place::First,

@@ -1,6 +1,6 @@
 //! One member: where it stands, and what it does about what it hears.
 
-use super::lease::{Disconnect, Policy, Rhythm};
+use super::lease::{Activation, Disconnect, Policy, Rhythm, Unhealthy};
 use super::{
     Action, Announcement, Event, FencingToken, Lease, Line, Moment, Place, Profile, Sequence,
     SessionId, Term, Ticket,
@@ -15,6 +15,10 @@ pub struct Member {
     policy: Policy,
     /// What has to be left of a term, besides a heartbeat, for it to be of use.
     reserve: Duration,
+    /// The operator wants it out of the line.
+    paused: bool,
+    /// Its application is not healthy.
+    unhealthy: bool,
     phase: Phase,
     index: u64,
 }
@@ -27,7 +31,10 @@ enum Phase {
     /// The servers grant too short a session to lead in; we ask again later.
     Refused { until: Moment },
     /// Out of the line until told otherwise.
-    Paused,
+    Aside,
+    /// A session, but no ticket: our application is not healthy, so we stand only where nobody else
+    /// does. `None` while the line is being read.
+    Waiting { session: Session, look_at: Option<Moment> },
     /// A session, but no ticket: what is being drawn will say this of us.
     Arriving { session: Session, profile: Arc<Profile> },
     /// A ticket; whoever is ahead is not known yet.
@@ -37,7 +44,7 @@ enum Phase {
     /// Nobody is ahead, and nobody ever will be again; but no quorum has lately said so.
     Claiming { session: Session, ticket: Ticket },
     /// Nobody is ahead, and a quorum has lately heard from us.
-    Leading { session: Session, lease: Lease, ticket: Ticket },
+    Leading { session: Session, lease: Lease, ticket: Ticket, activity: Activity },
     /// Out of the line, for good.
     Gone,
 }
@@ -51,6 +58,16 @@ struct Session {
     beat: Beat,
 }
 
+/// Whether the application has taken up its work as leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Activity {
+    /// It has until this moment to say so.
+    Elected {
+        until: Moment,
+    },
+    Active,
+}
+
 /// The one sign of life that may be under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Beat {
@@ -62,6 +79,11 @@ enum Beat {
 struct Ahead {
     predecessor: Sequence,
     head: Head,
+    /// Under which token the head would lead, once its znode was read.
+    token: Option<FencingToken>,
+    /// Whether the predecessor, or somebody ahead of it, has told us what the head contradicted. Then
+    /// we hear only the head.
+    doubted: bool,
 }
 
 /// Who stood first when the line was last read.
@@ -75,7 +97,8 @@ enum Head {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Heard {
     Nothing,
-    Leads(Announcement),
+    /// This, since that moment.
+    Leads(Announcement, Moment),
     /// The last leader we heard of has left the line; only a newer one is news.
     Left(FencingToken),
 }
@@ -84,6 +107,8 @@ enum Heard {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     profile: Arc<Profile>,
+    paused: bool,
+    unhealthy: bool,
     phase: Phase,
     index: u64,
 }
@@ -107,7 +132,16 @@ type Next = (Phase, Vec<Action>);
 
 impl Member {
     pub fn new(profile: Arc<Profile>, policy: Policy) -> Self {
-        Self { profile, policy, reserve: Duration::ZERO, phase: Phase::Away, index: 1 }
+        let (reserve, phase) = (Duration::ZERO, Phase::Away);
+        Self { profile, policy, reserve, paused: false, unhealthy: false, phase, index: 1 }
+    }
+
+    /// It is not to stand before its application is known to be healthy.
+    #[must_use]
+    pub fn unhealthy_at_first(self) -> Self {
+        let strict = self.policy.unhealthy == Unhealthy::StandAside;
+        let phase = if strict { Phase::Aside } else { self.phase };
+        Self { unhealthy: true, phase, ..self }
     }
 
     /// It is to lead only in sessions whose term leaves so much time to end what is done under it.
@@ -118,7 +152,7 @@ impl Member {
 
     /// The first wish of a member.
     pub fn start(&self) -> Vec<Action> {
-        vec![Action::OpenSession]
+        if self.phase == Phase::Aside { vec![] } else { vec![Action::OpenSession] }
     }
 
     pub fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
@@ -138,36 +172,48 @@ impl Member {
         };
         match &self.phase {
             Phase::Away
-            | Phase::Paused
+            | Phase::Aside
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Gone => None,
             Phase::Refused { until } => Some(*until),
+            Phase::Waiting { look_at, .. } => *look_at,
             Phase::Following { session, ticket, .. } | Phase::Claiming { session, ticket } => {
                 beat_due(session, ticket)
             }
-            Phase::Leading { session, lease, ticket } => {
-                let end = lease.until();
-                Some(beat_due(session, ticket).map_or(end, |due| due.min(end)))
+            Phase::Leading { session, lease, ticket, activity } => {
+                let deadline = match activity {
+                    Activity::Elected { until } => Some(*until),
+                    Activity::Active => None,
+                };
+                let due = [beat_due(session, ticket), deadline, Some(lease.until())];
+                due.into_iter().flatten().min()
             }
         }
     }
 
     pub fn standing(&self) -> Standing {
-        Standing { profile: self.profile.clone(), phase: self.phase.clone(), index: self.index }
+        Standing {
+            profile: self.profile.clone(),
+            paused: self.paused,
+            unhealthy: self.unhealthy,
+            phase: self.phase.clone(),
+            index: self.index,
+        }
     }
 
     fn told(&self) -> Option<Announcement> {
         match &self.phase {
-            Phase::Leading { ticket, .. } => {
-                Some(Announcement { leader: self.profile.clone(), ticket: *ticket })
+            Phase::Leading { ticket, activity, .. } => {
+                Some(activity.announced(&self.profile, *ticket))
             }
             Phase::Looking { heard, .. } | Phase::Following { heard, .. } => {
                 heard.leader_besides(&self.profile)
             }
             Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Claiming { .. }
             | Phase::Gone => None,
@@ -195,10 +241,26 @@ impl Member {
             Event::HeadGone { head, sent_at } => self.miss_head(phase, head, sent_at, now),
             Event::Committed { sent_at } => self.lead(phase, sent_at, now),
             Event::Woke => self.wake(phase, now),
+            Event::Acknowledge(token) => self.activate(phase, token, now),
             Event::Resign => Self::resign(phase),
-            Event::Pause => Self::pause(phase),
-            Event::Unpause => Self::unpause(phase),
-            Event::Describe { address, labels } => self.describe(phase, address, labels),
+            Event::Pause => {
+                self.paused = true;
+                Self::stand_aside(phase)
+            }
+            Event::Unpause => {
+                self.paused = false;
+                self.stand_again(phase)
+            }
+            Event::Unhealthy if self.unhealthy => stay(phase),
+            Event::Unhealthy => {
+                self.unhealthy = true;
+                self.ail(phase)
+            }
+            Event::Healthy => {
+                self.unhealthy = false;
+                self.stand_again(phase)
+            }
+            Event::Describe { address, labels } => self.describe(phase, address, labels, now),
             Event::Stop => (Phase::Gone, vec![Action::CloseSession]),
         }
     }
@@ -215,6 +277,9 @@ impl Member {
         let Some(term) = self.term(timeout) else { return self.refuse(now) };
         let session =
             Session { id, term, rhythm: Rhythm::begun(sent_at), beat: Beat::Answered(sent_at) };
+        if self.unhealthy {
+            return (Phase::Waiting { session, look_at: None }, vec![Action::ReadLine]);
+        }
         self.draw(session)
     }
 
@@ -249,8 +314,9 @@ impl Member {
 
     fn lose_session(phase: Phase) -> Next {
         match phase {
-            Phase::Gone | Phase::Paused | Phase::Refused { .. } => stay(phase),
+            Phase::Gone | Phase::Aside | Phase::Refused { .. } => stay(phase),
             Phase::Away
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Following { .. }
@@ -291,17 +357,26 @@ impl Member {
             Phase::Following { session, ticket, ahead, heard } => {
                 (session, ticket, heard, Some(ahead.predecessor))
             }
+            Phase::Waiting { session, .. } if line.is_empty() => return self.draw(session),
+            Phase::Waiting { session, .. } => {
+                let look_at = Some(now.after(self.policy.margins.patience(session.id)));
+                return stay(Phase::Waiting { session, look_at });
+            }
+            Phase::Claiming { ticket, .. } | Phase::Leading { ticket, .. } => {
+                let others = line.iter().any(|one| one != ticket.sequence);
+                return if self.unhealthy && others { give_up() } else { stay(phase) };
+            }
             Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
             | Phase::Arriving { .. }
-            | Phase::Claiming { .. }
-            | Phase::Leading { .. }
             | Phase::Gone => return stay(phase),
         };
         match line.place_of(ticket.sequence) {
+            Place::Behind { .. } if self.unhealthy => give_up(),
             Place::First => {
-                let announcement = Announcement { leader: self.profile.clone(), ticket };
+                let announcement =
+                    self.policy.activation.first(now).announced(&self.profile, ticket);
                 session.beat = Beat::Sent(now);
                 let claim = Action::Claim { announcement, sent_at: now };
                 (Phase::Claiming { session, ticket }, vec![claim])
@@ -312,11 +387,12 @@ impl Member {
                 if watched != Some(predecessor) {
                     actions.push(Action::WatchPredecessor(predecessor));
                 }
-                if head != predecessor && !matches!(heard, Heard::Leads(_)) {
+                if head != predecessor && !matches!(heard, Heard::Leads(..)) {
                     session.beat = Beat::Sent(now);
                     actions.push(Action::ReadHead { head, sent_at: now });
                 }
-                let ahead = Ahead { predecessor, head: Head::Stands(head) };
+                let ahead =
+                    Ahead { predecessor, head: Head::Stands(head), token: None, doubted: false };
                 (Phase::Following { session, ticket, ahead, heard }, actions)
             }
             Place::Nowhere => self.draw(session),
@@ -330,33 +406,67 @@ impl Member {
         now: Moment,
     ) -> Next {
         let Phase::Following { ahead, .. } = &phase else { return stay(phase) };
-        if ahead.predecessor == from { Self::hear(phase, from, says, now) } else { stay(phase) }
+        if ahead.predecessor == from && !ahead.doubted {
+            Self::hear(phase, from, says, now)
+        } else {
+            stay(phase)
+        }
     }
 
+    /// While the head stands, nobody else leads, and what it says of itself is the truth: whatever the
+    /// line had told us before we asked gives way to it.
     fn hear_head(
         &self,
         phase: Phase,
-        head: Sequence,
+        head: Ticket,
         says: Option<Announcement>,
         sent_at: Moment,
         now: Moment,
     ) -> Next {
-        Self::hear(self.answered(phase, sent_at, now), head, says, now)
+        match self.answered(phase, sent_at, now) {
+            Phase::Following { session, ticket, ahead, heard }
+                if ahead.head == Head::Stands(head.sequence) =>
+            {
+                let own = says.filter(|says| says.ticket == head);
+                let lie = heard.was_told_before(sent_at) && heard.leader() != own.as_ref();
+                let heard = match heard {
+                    // Whoever has left may have been none.
+                    Heard::Left(_) if own.is_some() => Heard::Nothing,
+                    Heard::Leads(..) if lie => Heard::Nothing,
+                    heard @ (Heard::Nothing | Heard::Left(_) | Heard::Leads(..)) => heard,
+                };
+                let doubted = ahead.doubted || lie;
+                let ahead = Ahead { token: Some(head.token), doubted, ..ahead };
+                let phase = Phase::Following { session, ticket, ahead, heard };
+                Self::hear(phase, head.sequence, own, now)
+            }
+            phase @ (Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Aside
+            | Phase::Waiting { .. }
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
+            | Phase::Following { .. }
+            | Phase::Claiming { .. }
+            | Phase::Leading { .. }
+            | Phase::Gone) => stay(phase),
+        }
     }
 
     /// Passes news on to whoever stands behind us; old news stops here. Whoever leads stands first:
     /// so news is old if it names somebody who has left the line, and no news at all if it names
-    /// somebody behind the one who says so.
+    /// somebody behind the one who says so, or a znode that cannot be where it is said to stand.
     fn hear(phase: Phase, from: Sequence, says: Option<Announcement>, now: Moment) -> Next {
         let Phase::Following { session, ticket, ahead, heard } = phase else { return stay(phase) };
         let is_news = |says: &Announcement| {
             says.ticket.sequence <= from
-                && ahead.head.may_be(says.ticket.sequence)
+                && says.ticket.token < ticket.token
+                && ahead.may_lead(says.ticket)
                 && heard.is_older_than(says)
         };
         match says.filter(is_news) {
             Some(announcement) => {
-                let heard = Heard::Leads(announcement.clone());
+                let heard = Heard::Leads(announcement.clone(), now);
                 let pass_on = Action::PassOn { announcement, sent_at: now };
                 (Phase::Following { session, ticket, ahead, heard }, vec![pass_on])
             }
@@ -381,7 +491,8 @@ impl Member {
             }
             phase @ (Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Claiming { .. }
@@ -410,12 +521,13 @@ impl Member {
                     && session.rhythm.is_steady(&self.policy.margins);
                 let lease = Lease::granted(ticket.token, sent_at, session.term);
                 if ours && lease.left(now).is_some() {
-                    stay(Phase::Leading { session, lease, ticket })
+                    let activity = self.policy.activation.first(now);
+                    stay(Phase::Leading { session, lease, ticket, activity })
                 } else {
                     stay(Phase::Claiming { session, ticket })
                 }
             }
-            Phase::Leading { session, lease, ticket } => {
+            Phase::Leading { session, lease, ticket, activity } => {
                 // A lease that ran out is never renewed: the servers may already be at work on
                 // the end of the session.
                 if lease.left(now).is_none() {
@@ -425,11 +537,12 @@ impl Member {
                 let longer = session.rhythm.is_steady(&self.policy.margins)
                     && renewed.until() > lease.until();
                 let lease = if longer { renewed } else { lease };
-                stay(Phase::Leading { session, lease, ticket })
+                stay(Phase::Leading { session, lease, ticket, activity })
             }
             phase @ (Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Following { .. }
@@ -441,21 +554,85 @@ impl Member {
         if matches!(phase, Phase::Leading { .. }) { give_up() } else { stay(phase) }
     }
 
-    fn pause(phase: Phase) -> Next {
+    fn stand_aside(phase: Phase) -> Next {
         match phase {
-            Phase::Gone | Phase::Paused => stay(phase),
+            Phase::Gone | Phase::Aside => stay(phase),
             Phase::Away
             | Phase::Refused { .. }
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Following { .. }
             | Phase::Claiming { .. }
-            | Phase::Leading { .. } => (Phase::Paused, vec![Action::CloseSession]),
+            | Phase::Leading { .. } => (Phase::Aside, vec![Action::CloseSession]),
         }
     }
 
-    fn unpause(phase: Phase) -> Next {
-        if phase == Phase::Paused { (Phase::Away, vec![Action::OpenSession]) } else { stay(phase) }
+    /// Unless something else still keeps it from it.
+    fn stand_again(&self, phase: Phase) -> Next {
+        let strict = self.policy.unhealthy == Unhealthy::StandAside;
+        match phase {
+            Phase::Aside if !(self.paused || self.unhealthy && strict) => {
+                (Phase::Away, vec![Action::OpenSession])
+            }
+            Phase::Waiting { session, .. } if !self.unhealthy => self.draw(session),
+            phase @ (Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Aside
+            | Phase::Waiting { .. }
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
+            | Phase::Following { .. }
+            | Phase::Claiming { .. }
+            | Phase::Leading { .. }
+            | Phase::Gone) => stay(phase),
+        }
+    }
+
+    /// Whoever stands alone may be all there is; whoever does not makes room.
+    fn ail(&self, phase: Phase) -> Next {
+        match (self.policy.unhealthy, &phase) {
+            (Unhealthy::StandAside, _) => Self::stand_aside(phase),
+            (Unhealthy::LeadAlone, Phase::Claiming { .. } | Phase::Leading { .. }) => {
+                (phase, vec![Action::ReadLine])
+            }
+            (
+                Unhealthy::LeadAlone,
+                Phase::Arriving { .. } | Phase::Looking { .. } | Phase::Following { .. },
+            ) => give_up(),
+            (
+                Unhealthy::LeadAlone,
+                Phase::Away
+                | Phase::Refused { .. }
+                | Phase::Aside
+                | Phase::Waiting { .. }
+                | Phase::Gone,
+            ) => stay(phase),
+        }
+    }
+
+    /// The application has taken up its work under this token.
+    fn activate(&self, phase: Phase, token: FencingToken, now: Moment) -> Next {
+        match phase {
+            Phase::Leading { session, lease, ticket, activity: Activity::Elected { .. } }
+                if token == ticket.token && lease.left(now).is_some() =>
+            {
+                let activity = Activity::Active;
+                let says = Some(activity.announced(&self.profile, ticket));
+                let introduce = Action::Introduce { profile: self.profile.clone(), says };
+                (Phase::Leading { session, lease, ticket, activity }, vec![introduce])
+            }
+            phase @ (Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Aside
+            | Phase::Waiting { .. }
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
+            | Phase::Following { .. }
+            | Phase::Claiming { .. }
+            | Phase::Leading { .. }
+            | Phase::Gone) => stay(phase),
+        }
     }
 
     /// Tells the line what there is to tell of us now. It costs no place in it, and a leader leads
@@ -465,6 +642,7 @@ impl Member {
         phase: Phase,
         address: Option<String>,
         labels: BTreeMap<String, String>,
+        now: Moment,
     ) -> Next {
         if self.profile.address == address && self.profile.labels == labels {
             return stay(phase);
@@ -473,16 +651,18 @@ impl Member {
         let profile = Arc::new(Profile { id, address, labels, revision });
         self.profile = profile.clone();
         let says = match &phase {
-            Phase::Claiming { ticket, .. } | Phase::Leading { ticket, .. } => {
-                Some(Announcement { leader: profile.clone(), ticket: *ticket })
+            Phase::Claiming { ticket, .. } => {
+                Some(self.policy.activation.first(now).announced(&profile, *ticket))
             }
+            Phase::Leading { ticket, activity, .. } => Some(activity.announced(&profile, *ticket)),
             Phase::Looking { heard, .. } | Phase::Following { heard, .. } => {
                 heard.leader().cloned()
             }
             // Whoever draws a ticket later, or is drawing one, says so then.
             Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Gone => return stay(phase),
         };
@@ -497,8 +677,14 @@ impl Member {
                 stay(phase)
             };
         }
-        if let Phase::Leading { lease, .. } = &phase
-            && lease.left(now).is_none()
+        if let Phase::Waiting { session, look_at: Some(look_at) } = &phase
+            && *look_at <= now
+        {
+            let session = *session;
+            return (Phase::Waiting { session, look_at: None }, vec![Action::ReadLine]);
+        }
+        if let Phase::Leading { lease, activity, .. } = &phase
+            && (lease.left(now).is_none() || activity.is_overdue(now))
         {
             return give_up();
         }
@@ -510,24 +696,28 @@ impl Member {
             return stay(phase);
         }
         session.beat = Beat::Sent(now);
-        let action = match &phase {
+        let actions = match &phase {
             Phase::Following { ahead: Ahead { head: Head::Stands(head), .. }, .. } => {
-                Action::ReadHead { head: *head, sent_at: now }
+                vec![Action::ReadHead { head: *head, sent_at: now }]
             }
             Phase::Following { ahead: Ahead { head: Head::Gone(_), .. }, .. } => {
                 let Some(session) = phase.session_mut() else { return stay(phase) };
                 session.beat = Beat::Answered(now);
-                Action::ReadLine
+                vec![Action::ReadLine]
             }
-            Phase::Claiming { .. } | Phase::Leading { .. } => Action::Renew { sent_at: now },
+            Phase::Claiming { .. } | Phase::Leading { .. } if self.unhealthy => {
+                vec![Action::Renew { sent_at: now }, Action::ReadLine]
+            }
+            Phase::Claiming { .. } | Phase::Leading { .. } => vec![Action::Renew { sent_at: now }],
             Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Gone => return stay(phase),
         };
-        (phase, vec![action])
+        (phase, actions)
     }
 
     /// Notes that a request sent at this moment was answered.
@@ -555,12 +745,13 @@ fn give_up() -> Next {
 impl Phase {
     fn session_mut(&mut self) -> Option<&mut Session> {
         match self {
-            Self::Arriving { session, .. }
+            Self::Waiting { session, .. }
+            | Self::Arriving { session, .. }
             | Self::Looking { session, .. }
             | Self::Following { session, .. }
             | Self::Claiming { session, .. }
             | Self::Leading { session, .. } => Some(session),
-            Self::Away | Self::Refused { .. } | Self::Paused | Self::Gone => None,
+            Self::Away | Self::Refused { .. } | Self::Aside | Self::Gone => None,
         }
     }
 
@@ -572,10 +763,45 @@ impl Phase {
             | Self::Leading { ticket, .. } => Some(*ticket),
             Self::Away
             | Self::Refused { .. }
-            | Self::Paused
+            | Self::Aside
+            | Self::Waiting { .. }
             | Self::Arriving { .. }
             | Self::Gone => None,
         }
+    }
+}
+
+impl Activation {
+    /// How a term begins.
+    fn first(self, now: Moment) -> Activity {
+        match self {
+            Self::AtOnce => Activity::Active,
+            Self::OnAcknowledgement { within } => Activity::Elected { until: now.after(within) },
+        }
+    }
+}
+
+impl Activity {
+    fn announced(self, leader: &Arc<Profile>, ticket: Ticket) -> Announcement {
+        Announcement { leader: leader.clone(), ticket, active: self == Self::Active }
+    }
+
+    fn is_overdue(self, now: Moment) -> bool {
+        matches!(self, Self::Elected { until } if until <= now)
+    }
+}
+
+impl Ahead {
+    /// Numbers and tokens grow together along a line.
+    fn may_lead(&self, ticket: Ticket) -> bool {
+        let Ticket { sequence, token } = ticket;
+        let in_order = match (self.head, self.token) {
+            (Head::Stands(head) | Head::Gone(head), Some(known)) => {
+                sequence.cmp(&head) == token.cmp(&known)
+            }
+            (Head::Stands(_) | Head::Gone(_), None) => true,
+        };
+        in_order && self.head.may_be(sequence)
     }
 }
 
@@ -592,7 +818,7 @@ impl Head {
 impl Heard {
     fn leader(&self) -> Option<&Announcement> {
         match self {
-            Self::Leads(announcement) => Some(announcement),
+            Self::Leads(announcement, _) => Some(announcement),
             Self::Nothing | Self::Left(_) => None,
         }
     }
@@ -604,10 +830,15 @@ impl Heard {
         self.leader().filter(|announcement| announcement.leader.id != ourselves.id).cloned()
     }
 
+    /// What is asked later than this is newer.
+    fn was_told_before(&self, asked_at: Moment) -> bool {
+        matches!(self, Self::Leads(_, since) if *since < asked_at)
+    }
+
     fn is_older_than(&self, says: &Announcement) -> bool {
         match self {
             Self::Nothing => true,
-            Self::Leads(known) => known.edition() < says.edition(),
+            Self::Leads(known, _) => known.edition() < says.edition(),
             Self::Left(token) => *token < says.ticket.token,
         }
     }
@@ -615,10 +846,10 @@ impl Heard {
     /// What is left of it if this is who may lead.
     fn only_if(self, may_lead: impl Fn(Sequence) -> bool) -> Self {
         match self {
-            Self::Leads(Announcement { ticket, .. }) if !may_lead(ticket.sequence) => {
+            Self::Leads(Announcement { ticket, .. }, _) if !may_lead(ticket.sequence) => {
                 Self::Left(ticket.token)
             }
-            heard @ (Self::Nothing | Self::Leads(_) | Self::Left(_)) => heard,
+            heard @ (Self::Nothing | Self::Leads(..) | Self::Left(_)) => heard,
         }
     }
 }
@@ -627,11 +858,11 @@ impl Standing {
     /// The one way to ask who leads: there is no answer without a moment.
     pub fn at(&self, now: Moment) -> Role {
         match &self.phase {
-            Phase::Leading { lease, ticket, .. } => match lease.left(now) {
-                Some(left) => Role::Leader {
-                    announcement: Announcement { leader: self.profile.clone(), ticket: *ticket },
-                    left,
-                },
+            Phase::Leading { lease, ticket, activity, .. } => match lease.left(now) {
+                Some(left) => {
+                    let announcement = activity.announced(&self.profile, *ticket);
+                    Role::Leader { announcement, left }
+                }
                 None => Role::Candidate,
             },
             Phase::Claiming { .. } => Role::Candidate,
@@ -640,7 +871,8 @@ impl Standing {
             }
             Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Gone => Role::Absent,
         }
@@ -683,7 +915,8 @@ impl Standing {
             Phase::Following { ahead, .. } => Some(ahead.predecessor),
             Phase::Away
             | Phase::Refused { .. }
-            | Phase::Paused
+            | Phase::Aside
+            | Phase::Waiting { .. }
             | Phase::Arriving { .. }
             | Phase::Looking { .. }
             | Phase::Claiming { .. }
@@ -704,7 +937,22 @@ impl Standing {
 
     /// Whether this member was told to stay out of the line.
     pub fn is_paused(&self) -> bool {
-        matches!(self.phase, Phase::Paused)
+        self.paused
+    }
+
+    /// Whether its application is not healthy.
+    pub fn is_unhealthy(&self) -> bool {
+        self.unhealthy
+    }
+
+    /// Whether it leads, but its application has not acknowledged that in time.
+    pub fn is_overdue(&self, now: Moment) -> bool {
+        matches!(&self.phase, Phase::Leading { activity, .. } if activity.is_overdue(now))
+    }
+
+    /// Whether it waits for nothing but to be told.
+    pub fn is_aside(&self) -> bool {
+        matches!(self.phase, Phase::Aside)
     }
 }
 
@@ -724,7 +972,7 @@ mod tests {
     /// The term is 6.89 s of a session of ten seconds, and 2.894 s of one of six.
     fn member(disconnect: Disconnect) -> Member {
         let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
-        Member::new(profile("me"), Policy { margins, disconnect })
+        Member::new(profile("me"), Policy { disconnect, ..Policy::new(margins) })
     }
 
     fn profile(name: &str) -> Arc<Profile> {
@@ -774,7 +1022,7 @@ mod tests {
     }
 
     fn leads(number: i32) -> Option<Announcement> {
-        Some(Announcement { leader: profile("first"), ticket: ticket(number) })
+        Some(Announcement { leader: profile("first"), ticket: ticket(number), active: true })
     }
 
     fn names(member: &Member, number: i32) -> bool {
@@ -913,7 +1161,11 @@ mod tests {
     fn nobody_is_told_that_who_is_behind_leads_or_that_it_leads_itself() {
         let hear = |leader: &str, number| {
             let mut third = in_line(Disconnect::Hold, &[1, 2, 3]);
-            let says = Some(Announcement { leader: profile(leader), ticket: ticket(number) });
+            let says = Some(Announcement {
+                leader: profile(leader),
+                ticket: ticket(number),
+                active: true,
+            });
             let predecessor = ticket(2).sequence;
             third.step(at(0), Event::PredecessorRead { predecessor, says });
             third
@@ -931,12 +1183,94 @@ mod tests {
             third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
             let predecessor = ticket(2).sequence;
             let ticket = Ticket { token: FencingToken(token), ..ticket(2) };
-            let says = Some(Announcement { leader: profile("first"), ticket });
+            let says = Some(Announcement { leader: profile("first"), ticket, active: true });
             third.step(at(0), Event::PredecessorRead { predecessor, says });
             third
         };
         assert!(names_nobody(&hear(1)));
         assert!(names(&hear(2), 2));
+    }
+
+    fn head_says(member: &mut Member, sent_at: Moment, says: Option<Announcement>) {
+        member.step(at(0), Event::HeadRead { head: ticket(1), says, sent_at });
+    }
+
+    #[test]
+    fn only_the_term_that_is_on_is_acknowledged() {
+        let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
+        let activation = Activation::OnAcknowledgement { within: seconds(5) };
+        let mut elected = Member::new(profile("me"), Policy { activation, ..Policy::new(margins) });
+        elected.step(at(0), opened(seconds(10)));
+        elected.step(at(0), Event::TicketDrawn(ticket(7)));
+        elected.step(at(0), line(&[7]));
+        elected.step(at(0), Event::Committed { sent_at: at(0) });
+        let mut heed =
+            |ms, token| elected.step(at(ms), Event::Acknowledge(FencingToken(token))).len();
+        assert_eq!([heed(0, 6), heed(7_000, 7), heed(0, 7), heed(0, 7)], [0, 0, 1, 0]);
+    }
+
+    /// Two that see an empty line draw their tickets at once.
+    #[test]
+    fn whoever_ails_and_finds_somebody_ahead_makes_room_again() {
+        let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
+        let policy = Policy { unhealthy: Unhealthy::LeadAlone, ..Policy::new(margins) };
+        let mut member = Member::new(profile("me"), policy).unhealthy_at_first();
+        member.step(at(0), opened(seconds(10)));
+        assert_eq!(member.step(at(0), line(&[])), [Action::DrawTicket(profile("me"))]);
+        member.step(at(0), Event::TicketDrawn(ticket(2)));
+        let left = member.step(at(0), line(&[1, 2]));
+        assert_eq!(left, [Action::CloseSession, Action::OpenSession]);
+    }
+
+    #[test]
+    fn whoever_is_to_be_healthy_first_opens_no_session_before() {
+        let mut member = member(Disconnect::Hold).unhealthy_at_first();
+        assert_eq!(member.start(), []);
+        assert_eq!(member.step(at(0), Event::Unhealthy), []);
+        assert_eq!(member.step(at(0), Event::Healthy), [Action::OpenSession]);
+    }
+
+    /// What a predecessor says, and the head when it was asked before that.
+    #[test]
+    fn an_older_look_at_the_head_contradicts_nothing() {
+        let mut third = in_line(Disconnect::Hold, &[1, 2, 3]);
+        let predecessor = ticket(2).sequence;
+        third.step(at(100), Event::PredecessorRead { predecessor, says: leads(1) });
+        head_says(&mut third, at(0), None);
+        assert!(names(&third, 1));
+        head_says(&mut third, at(101), None);
+        assert!(names_nobody(&third));
+    }
+
+    /// Who left the line, and was said to lead, may have led nobody.
+    #[test]
+    fn a_token_larger_than_the_heads_does_not_outlive_who_bore_it() {
+        let mut fourth = in_line(Disconnect::Hold, &[1, 2, 3]);
+        let predecessor = ticket(2).sequence;
+        fourth.step(at(0), Event::PredecessorRead { predecessor, says: leads(2) });
+        fourth.step(at(0), gone(2));
+        fourth.step(at(0), line(&[1, 3]));
+        assert!(names_nobody(&fourth));
+        head_says(&mut fourth, at(0), leads(1));
+        assert!(names(&fourth, 1));
+    }
+
+    #[test]
+    fn numbers_and_tokens_grow_together_along_the_line() {
+        let hear = |number, token| {
+            let mut fourth = in_line(Disconnect::Hold, &[1, 2, 3, 9]);
+            fourth.step(at(0), Event::HeadRead { head: ticket(1), says: None, sent_at: at(0) });
+            let ticket = Ticket { token: FencingToken(token), ..ticket(number) };
+            let leads = Announcement { leader: profile("first"), ticket, active: true };
+            let predecessor = Sequence::new(3).unwrap();
+            fourth.step(at(0), Event::PredecessorRead { predecessor, says: Some(leads) });
+            !names_nobody(&fourth)
+        };
+        assert!(hear(1, 1));
+        assert!(hear(2, 5), "the head may be gone");
+        for (number, token) in [(1, 2), (2, 1), (1, 0)] {
+            assert!(!hear(number, token), "{number}, {token}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod member;
 mod trace;
 
 pub use id::{FencingToken, MemberId, Profile, Sequence, SessionId};
-pub use lease::{Disconnect, Lease, Margins, Moment, Policy, Term};
+pub use lease::{Activation, Disconnect, Lease, Margins, Moment, Policy, Term, Unhealthy};
 pub use line::{Line, Place};
 pub use member::{Member, Role, Standing};
 
@@ -44,14 +44,20 @@ pub enum Event {
     PredecessorRead { predecessor: Sequence, says: Option<Announcement> },
     /// The predecessor's znode is gone.
     PredecessorGone(Sequence),
-    /// What the znode at the head of the line says.
-    HeadRead { head: Sequence, says: Option<Announcement>, sent_at: Moment },
+    /// The znode at the head of the line: which one it is, and what it says.
+    HeadRead { head: Ticket, says: Option<Announcement>, sent_at: Moment },
     /// No member's znode stands where the head of the line was.
     HeadGone { head: Sequence, sent_at: Moment },
     /// A quorum committed a write to our znode that was sent at this moment.
     Committed { sent_at: Moment },
     /// The moment asked for by [`Member::wake_at`] has come.
     Woke,
+    /// The application has taken up its work as leader under this token.
+    Acknowledge(FencingToken),
+    /// The application is not healthy.
+    Unhealthy,
+    /// It is healthy again.
+    Healthy,
     /// The operator wants this leader to lead no more, and to stand at the tail.
     Resign,
     /// The operator wants this member out of the line until told otherwise.
@@ -115,11 +121,14 @@ pub struct Ticket {
 pub struct Announcement {
     pub leader: Arc<Profile>,
     pub ticket: Ticket,
+    /// Whether its application has taken up its work as leader.
+    pub active: bool,
 }
 
 impl Announcement {
-    /// The larger is the newer: a later leader, or the same one with another address.
-    fn edition(&self) -> (FencingToken, u64) {
-        (self.ticket.token, self.leader.revision)
+    /// The larger is the newer: a later leader, or the same one with another address, or active by
+    /// now.
+    fn edition(&self) -> (FencingToken, u64, bool) {
+        (self.ticket.token, self.leader.revision, self.active)
     }
 }

@@ -1,7 +1,7 @@
 //! Events and actions in words. Logs and scenario files speak the same ones, so that a log of
 //! what went wrong can be pasted into a scenario.
 
-use super::{Action, Announcement, Event, Line, Role};
+use super::{Action, Announcement, Event, Line, Role, Ticket};
 use std::fmt;
 
 impl fmt::Display for Event {
@@ -19,13 +19,20 @@ impl fmt::Display for Event {
             Self::TicketLost(ticket) => write!(f, "lost ticket {}", ticket.sequence),
             Self::LineRead(line) => write!(f, "the line is {line}"),
             Self::PredecessorRead { predecessor: who, says: Some(says) }
-            | Self::HeadRead { head: who, says: Some(says), .. } => write!(f, "{who} says {says}"),
+            | Self::HeadRead { head: Ticket { sequence: who, .. }, says: Some(says), .. } => {
+                write!(f, "{who} says {says}")
+            }
             Self::PredecessorRead { predecessor: who, says: None }
-            | Self::HeadRead { head: who, says: None, .. } => write!(f, "{who} says nothing"),
+            | Self::HeadRead { head: Ticket { sequence: who, .. }, says: None, .. } => {
+                write!(f, "{who} says nothing")
+            }
             Self::PredecessorGone(predecessor) => write!(f, "{predecessor} is gone"),
             Self::HeadGone { head, .. } => write!(f, "the head, {head}, is gone"),
             Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),
             Self::Woke => f.write_str("woke"),
+            Self::Acknowledge(token) => write!(f, "its application acknowledges token {token}"),
+            Self::Unhealthy => f.write_str("its application is not healthy"),
+            Self::Healthy => f.write_str("its application is healthy"),
             Self::Resign => f.write_str("told to resign"),
             Self::Pause => f.write_str("told to pause"),
             Self::Unpause => f.write_str("told to stand again"),
@@ -59,7 +66,8 @@ impl fmt::Display for Action {
 
 impl fmt::Display for Announcement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "«{} leads, token {}", self.leader.id, self.ticket.token)?;
+        let leads = if self.active { "leads" } else { "is elected" };
+        write!(f, "«{} {leads}, token {}", self.leader.id, self.ticket.token)?;
         if self.leader.revision > 0 {
             write!(f, ", revision {}", self.leader.revision)?;
         }
@@ -69,6 +77,9 @@ impl fmt::Display for Announcement {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("empty");
+        }
         for (i, sequence) in self.iter().enumerate() {
             write!(f, "{}{sequence}", if i == 0 { "" } else { " " })?;
         }

@@ -99,6 +99,17 @@ pub fn guard(command: &[OsString]) -> io::Result<()> {
     })
 }
 
+/// A process that turns itself into the command, and dies with the thread that starts it.
+pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], files: Option<u64>) -> Command {
+    let files = files.map_or_else(|| "none".to_owned(), |files| files.to_string());
+    let mut start = Command::new(OURSELVES);
+    start
+        .arg0("bellwether")
+        .args(["exec-command", &getpid().as_raw_pid().to_string(), &files, "--"])
+        .args(command);
+    start
+}
+
 /// Turns this process, which a guard has just made, into the command. Returns only if that fails:
 /// the exit code and the reason.
 pub fn become_command(guard: i32, files: Option<u64>, command: &[OsString]) -> (u8, String) {
@@ -132,14 +143,8 @@ enum Reaped {
 
 impl Flock {
     fn start(command: &[OsString], stdin: OwnedFd, files: Option<u64>) -> io::Result<Self> {
-        let files = files.map_or_else(|| "none".to_owned(), |files| files.to_string());
-        let child = Command::new(OURSELVES)
-            .arg0("bellwether")
-            .args(["exec-command", &getpid().as_raw_pid().to_string(), &files, "--"])
-            .args(command)
-            .stdin(Stdio::from(stdin))
-            .process_group(0)
-            .spawn()?;
+        let child =
+            started_by_us(command, files).stdin(Stdio::from(stdin)).process_group(0).spawn()?;
         Ok(Self { leader: Pid::from_child(&child), leader_is_dead: false })
     }
 

@@ -12,5 +12,5 @@ mod link;
 mod plan;
 mod supervisor;
 
-pub use guard::{become_command, guard};
+pub use guard::{become_command, guard, started_by_us};
 pub use supervisor::{Orders, Plan, supervise};

@@ -94,7 +94,7 @@ mod tests {
         let id = MemberId::new("me").unwrap();
         let leader = Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision: 0 });
         let ticket = Ticket { sequence: Sequence::new(1).unwrap(), token: FencingToken(token) };
-        let announcement = Announcement { leader, ticket };
+        let announcement = Announcement { leader, ticket, active: true };
         Role::Leader { announcement, left: Duration::from_millis(left_ms) }
     }
 

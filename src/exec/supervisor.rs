@@ -5,14 +5,12 @@ use super::countdown::{Blow, Countdown};
 use super::guard::OURSELVES;
 use super::link::{FromGuard, Greeting, Link, ToGuard};
 use super::plan::{After, Stage, Step, after, decide};
+use crate::children::{self, reap};
 use crate::clock::{Alarm, Clock};
-use crate::config::security::CREDENTIALS_VARIABLE;
 use crate::config::{OnExit, TO_DIE};
 use crate::desk::{Front, Order, Request};
 use crate::election::{FencingToken, Moment};
-use rustix::process::{
-    Pid, Signal, WaitOptions, kill_process, kill_process_group, test_kill_process_group, wait,
-};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use std::ffi::OsString;
 use std::future::poll_fn;
 use std::io;
@@ -152,20 +150,18 @@ struct Run {
 impl Shop {
     fn start(&mut self, token: FencingToken, until: Moment) -> io::Result<()> {
         let (link, socket) = Link::pair()?;
-        let guard = Command::new(OURSELVES)
-            .arg0("bellwether")
-            .args(["exec-guard", "--"])
-            .args(&self.plan.command)
-            // It is ours to log in with, and not the command's.
-            .env_remove(CREDENTIALS_VARIABLE)
-            .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
-            .env("BELLWETHER_TOKEN", token.0.to_string())
-            .stdin(Stdio::from(socket))
-            .process_group(0)
-            .spawn()?;
+        let guard = children::spawn(
+            Command::new(OURSELVES)
+                .arg0("bellwether")
+                .args(["exec-guard", "--"])
+                .args(&self.plan.command)
+                .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
+                .env("BELLWETHER_TOKEN", token.0.to_string())
+                .stdin(Stdio::from(socket)),
+        )?;
         let (kill_after, files) = (self.plan.kill_after, self.plan.files);
         link.greet(Greeting { until, kill_after, files }, io::stdin().as_fd())?;
-        let guard = Pid::from_child(&guard);
+        let guard = guard.pid();
         let countdown = Countdown::new(kill_after, TO_DIE / 2, until);
         info!(token = token.0, "this member leads: starting the command");
         let then = Stage::Idle { not_before: self.clock.now(), spent: None };
@@ -315,11 +311,6 @@ async fn word_of(run: &Option<Run>) -> Option<FromGuard> {
         Some(run) => run.link.heard_from_guard().await,
         None => std::future::pending().await,
     }
-}
-
-/// As the first process of a container we inherit whoever has lost its parent.
-fn reap() {
-    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
 /// The signals that are passed on.

@@ -2,8 +2,10 @@
 
 use super::Sight;
 use super::Verdict;
-use super::standing::YesOrNo;
-use axum::extract::{RawQuery, State};
+use super::problem::{BadRequest, Problem};
+use super::standing::{Activity, YesOrNo, is_leader};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use utoipa::{IntoParams, IntoResponses};
@@ -90,9 +92,17 @@ pub(super) mod patroni {
     use super::*;
 
     /// For a load balancer: is this the leader?
-    #[utoipa::path(method(get, head, options), path = "/primary", responses(YesOrNo))]
-    pub(crate) async fn primary(State(sight): State<Sight>) -> Response {
-        sight.judge().answer(Verdict::leads)
+    #[utoipa::path(
+        method(get, head, options),
+        path = "/primary",
+        params(Activity),
+        responses(YesOrNo, BadRequest)
+    )]
+    pub(crate) async fn primary(
+        sight: State<Sight>,
+        activity: Result<Query<Activity>, QueryRejection>,
+    ) -> Result<Response, Problem> {
+        is_leader(sight, activity).await
     }
 
     /// For a load balancer: is this a follower?

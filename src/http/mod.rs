@@ -10,7 +10,7 @@
 //! - `GET /`, `GET /sse`: what clients of leader-elector and its successors expect.
 //! - `GET /primary`, `/replica`, `/read-only`, `/health`: what load balancers ask Patroni.
 //! - `GET /member`, `PATCH /member`: what this member says of itself.
-//! - `POST /resign`, `/pause`, `/resume`, `/drain`: orders. These and the `PATCH` have to pass the [`Gate`].
+//! - `POST /ack`, `/resign`, `/pause`, `/resume`, `/drain`: orders. These and the `PATCH` have to pass the [`Gate`].
 //! - `GET /livez`, `GET /healthz`, `GET /readyz`: for the supervisor.
 //! - `GET /openapi.json`: all this, for programs.
 //!
@@ -104,6 +104,8 @@ pub struct Routers {
     pub api: Router,
     /// What can do no harm, for whoever asks from elsewhere: there is nothing else behind it.
     pub probes: Router,
+    /// What is added to the index of a standing when it is told.
+    pub first_index: u64,
 }
 
 const API: &str = "ask /leader, /is-leader, /is-follower, /status, /members, /history, /events, /livez \
@@ -142,6 +144,7 @@ pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Lim
         .routes(routes!(profile::own, profile::amend))
         .routes(routes!(patroni::read_only))
         .routes(routes!(patroni::health))
+        .routes(routes!(orders::ack))
         .routes(routes!(orders::resign))
         .routes(routes!(orders::pause))
         .routes(routes!(orders::resume))
@@ -158,7 +161,8 @@ pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Lim
             .layer(axum::middleware::map_response(never_stored))
             .with_state(sight.clone())
     };
-    Routers { api: furnished(api, API), probes: furnished(probes, PROBES) }
+    let (api, probes) = (furnished(api, API), furnished(probes, PROBES));
+    Routers { api, probes, first_index: started.index(0) }
 }
 
 /// The index from before the answer was made: who waits for news since then misses none.
@@ -184,7 +188,7 @@ async fn never_stored(mut response: Response) -> Response {
 mod tests {
     use super::*;
     use crate::desk;
-    use crate::election::{Disconnect, Margins, Member, MemberId, Policy, Profile};
+    use crate::election::{Margins, Member, MemberId, Policy, Profile};
     use axum::body::Body;
     use axum::http::StatusCode;
     use http_body_util::BodyExt;
@@ -263,7 +267,7 @@ mod tests {
         let profile = Profile { id, address: None, labels, revision: 0 };
         let second = Duration::from_secs(1);
         let margins = Margins { heartbeat: second, half_tick: second };
-        let policy = Policy { margins, disconnect: Disconnect::Hold };
+        let policy = Policy::new(margins);
         let member = Member::new(Arc::new(profile), policy);
         let clock = Clock::system();
         let turned_at = clock.now().0.checked_sub(ago).expect("up for a minute");

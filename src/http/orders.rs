@@ -2,17 +2,20 @@
 
 use super::Sight;
 use super::gate::{Permit, Permitted, Refused};
-use super::problem::{self, Problem, Unavailable};
+use super::problem::{self, BadRequest, Problem, Unavailable};
 use super::standing::RoleName;
 use crate::desk::{Order, Request};
 use axum::Json;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tokio::sync::oneshot;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
+/// For the hooks to tell that this member leads no more.
+const FOR_HOOKS: Duration = Duration::from_secs(10);
 /// For a new place in the line.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -26,6 +29,52 @@ pub(super) struct Done {
 }
 
 type Answer = Result<(StatusCode, Json<Done>), Problem>;
+
+/// The application has taken up its work as leader.
+#[utoipa::path(post, path = "/ack", params(Permit, Term), security((), ("token" = [])), responses(
+    (status = 200, description = "The leader is active", body = Done),
+    (status = 409, description = "It does not lead, or not under this token", body = problem::Body, content_type = "application/problem+json"),
+    BadRequest,
+    Refused,
+    Unavailable,
+))]
+pub(super) async fn ack(
+    State(sight): State<Sight>,
+    _: Permitted,
+    term: Result<Query<Term>, QueryRejection>,
+) -> Answer {
+    let Query(term) = term.map_err(|error| {
+        Problem::bad_request(format!("{}: write ?token=NUMBER", error.body_text()))
+    })?;
+    let leads = || {
+        let verdict = sight.judge();
+        let led = verdict.leader().filter(|_| verdict.leads()).map(|leader| leader.ticket.token);
+        match (led, term.token) {
+            (Some(led), None) => Ok(led),
+            (Some(led), Some(token)) if led.0 == token => Ok(led),
+            (Some(led), Some(token)) => {
+                let detail = format!("this member leads with token {led}, not {token}");
+                Err(Problem::conflict("another-term", "that term is over", detail))
+            }
+            (None, _) => {
+                let title = "only a leader's application can acknowledge";
+                Err(Problem::conflict("not-leader", title, verdict.reason()))
+            }
+        }
+    };
+    sight.order(Order::Acknowledge(leads()?)).await?;
+    // What was acknowledged may be over by now.
+    leads()?;
+    Ok((StatusCode::OK, Json(sight.done("acknowledged"))))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Term {
+    /// The fencing token under which the application leads: what comes late is refused then.
+    #[param(maximum = 18446744073709551615u64)]
+    token: Option<u64>,
+}
 
 /// Gives leadership up and goes to the tail of the line.
 #[utoipa::path(post, path = "/resign", params(Permit), security((), ("token" = [])), responses(
@@ -74,7 +123,7 @@ pub(super) async fn resume(State(sight): State<Sight>, _: Permitted) -> Answer {
     Ok((StatusCode::ACCEPTED, Json(sight.done("resumed"))))
 }
 
-/// For a `preStop` hook: out of the line, and handed over if it led, when the answer comes.
+/// For a `preStop` hook: out of the line, handed over if it led, and its hooks done, when the answer comes.
 #[utoipa::path(post, path = "/drain", params(Permit), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the line", body = Done),
     Refused,
@@ -82,6 +131,13 @@ pub(super) async fn resume(State(sight): State<Sight>, _: Permitted) -> Answer {
 ))]
 pub(super) async fn drain(State(sight): State<Sight>, _: Permitted) -> Answer {
     sight.order(Order::Pause).await?;
+    let told = sight.desk.report.borrow().standing.index();
+    let mut hooks = sight.desk.hooks.clone();
+    let done = hooks.wait_for(|hooks| hooks.told >= told);
+    if tokio::time::timeout(FOR_HOOKS, done).await.is_err() {
+        let why = "this member is out of the line, but its hooks are not done yet: see /status";
+        return Err(Problem::unavailable("hooks-pending", "not done yet", why));
+    }
     Ok((StatusCode::OK, Json(sight.done("drained"))))
 }
 

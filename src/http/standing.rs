@@ -2,7 +2,7 @@
 
 use super::Sight;
 use super::problem::{BadRequest, Problem, Unavailable};
-use crate::desk::Report;
+use crate::desk::{Application, HookRecord, Report};
 use crate::election::{Announcement, Moment, Role};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -38,12 +38,16 @@ struct Leader {
     znode: String,
     /// The fencing token: it grows from one leader to the next.
     token: u64,
+    /// Whether its application has taken up its work, where it is asked to say so.
+    active: bool,
 }
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Is {
     is_leader: bool,
     role: RoleName,
+    /// Whether the leader's application has taken up its work, where it is asked to say so.
+    active: bool,
     leader: Option<String>,
     token: Option<u64>,
     /// For people.
@@ -77,6 +81,12 @@ pub(super) struct Status {
     /// Whether it was told to stay out of the line.
     paused: bool,
     session: SessionBody,
+    /// Left out if its health is not checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    application: Option<ApplicationBody>,
+    /// In the order in which they run; left out if none is configured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<HookBody>,
     index: u64,
     version: &'static str,
     uptime_ms: u64,
@@ -91,6 +101,43 @@ struct SessionBody {
     /// Why this member is not where it wants to be; left out when it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Application)]
+struct ApplicationBody {
+    /// Whether it may stand, and lead.
+    healthy: bool,
+    /// Why the last check failed, for people; null if it did not.
+    failure: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Hook)]
+struct HookBody {
+    /// What it does.
+    hook: String,
+    /// On which changes.
+    on: Vec<&'static str>,
+    runs: u64,
+    /// How many of the runs failed.
+    failures: u64,
+    /// How many of them were ended because this member led no more, or left.
+    cut_short: u64,
+    /// On which change it runs at this moment.
+    running: Option<&'static str>,
+    last: Option<HookRunBody>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = HookRun)]
+struct HookRunBody {
+    change: &'static str,
+    /// When it began.
+    at: String,
+    took_ms: u64,
+    /// How it failed, for people; null if it did not.
+    failure: Option<String>,
 }
 
 /// A report, judged at one moment.
@@ -182,9 +229,39 @@ impl Wait {
 }
 
 /// Whether this member leads at this very moment.
-#[utoipa::path(get, path = "/is-leader", responses(YesOrNo))]
-pub(super) async fn is_leader(State(sight): State<Sight>) -> Response {
-    sight.judge().answer(Verdict::leads)
+#[utoipa::path(get, path = "/is-leader", params(Activity), responses(YesOrNo, BadRequest))]
+pub(super) async fn is_leader(
+    State(sight): State<Sight>,
+    activity: Result<Query<Activity>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let wants = Activity::wanted(activity)?;
+    Ok(sight.judge().answer(wants))
+}
+
+/// `?active=1` asks for a leader whose application has taken up its work.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Activity {
+    /// `1`: no is the answer also until the leader's application has acknowledged.
+    #[param(pattern = "^[01]$")]
+    active: Option<String>,
+}
+
+impl Activity {
+    /// # Errors
+    /// The query makes no sense.
+    pub(super) fn wanted(
+        asked: Result<Query<Self>, QueryRejection>,
+    ) -> Result<fn(&Verdict) -> bool, Problem> {
+        match asked.as_ref().map(|Query(asked)| asked.active.as_deref()) {
+            Ok(None | Some("0")) => Ok(Verdict::leads),
+            Ok(Some("1")) => Ok(|verdict| verdict.leads() && verdict.is_active()),
+            Ok(Some(other)) => {
+                Err(Problem::bad_request(format!("active={other:?} must be 1 or 0")))
+            }
+            Err(error) => Err(Problem::bad_request(format!("{error}: write ?active=1"))),
+        }
+    }
 }
 
 /// Whether this member stands in the line behind somebody.
@@ -231,6 +308,13 @@ pub(super) async fn status(State(sight): State<Sight>) -> Json<Status> {
             connected: link.connected,
             problem: link.problem.clone(),
         },
+        application: sight
+            .desk
+            .application
+            .borrow()
+            .clone()
+            .map(|Application { healthy, failure }| ApplicationBody { healthy, failure }),
+        hooks: sight.desk.hooks.borrow().records.iter().map(HookBody::of).collect(),
         index: sight.index(&verdict),
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: millis(verdict.now.since(sight.started.at)),
@@ -299,13 +383,35 @@ impl Sight {
     }
 
     fn leader_body(&self, announcement: &Announcement) -> Leader {
-        let Announcement { leader, ticket } = announcement;
+        let Announcement { leader, ticket, active } = announcement;
         Leader {
             id: leader.id.to_string(),
             address: leader.address.clone(),
             labels: leader.labels.clone(),
             znode: ticket.sequence.name(&self.names.prefix),
             token: ticket.token.0,
+            active: *active,
+        }
+    }
+}
+
+impl HookBody {
+    fn of(record: &HookRecord) -> Self {
+        let HookRecord { what, on, runs, failures, cut_short, running, last, spent: _ } = record;
+        let last = last.as_ref().map(|run| HookRunBody {
+            change: run.change,
+            at: super::date(run.at),
+            took_ms: millis(run.took),
+            failure: run.failure.clone(),
+        });
+        Self {
+            hook: what.clone(),
+            on: on.clone(),
+            runs: *runs,
+            failures: *failures,
+            cut_short: *cut_short,
+            running: *running,
+            last,
         }
     }
 }
@@ -321,6 +427,11 @@ impl Verdict {
 
     pub(super) fn leads(&self) -> bool {
         matches!(self.role, Role::Leader { .. })
+    }
+
+    /// Whether the leader's application has taken up its work.
+    pub(super) fn is_active(&self) -> bool {
+        self.leader().is_some_and(|leader| leader.active)
     }
 
     pub(super) fn follows(&self) -> bool {
@@ -350,6 +461,7 @@ impl Verdict {
         let is = Is {
             is_leader: self.leads(),
             role: self.role_name(),
+            active: self.is_active(),
             leader: leader.map(|leader| leader.leader.id.to_string()),
             token: leader.map(|leader| leader.ticket.token.0),
             reason: self.reason(),
@@ -360,12 +472,20 @@ impl Verdict {
     /// Why the answer is what it is, for whoever reads it at night.
     pub(super) fn reason(&self) -> String {
         match &self.role {
-            Role::Leader { left, .. } => {
-                format!("this member leads; its lease holds for {} ms yet", millis(*left))
+            Role::Leader { left, announcement } => {
+                let leads = if announcement.active {
+                    "this member leads"
+                } else {
+                    "this member is elected, and waits for its application to acknowledge it"
+                };
+                format!("{leads}; its lease holds for {} ms yet", millis(*left))
             }
             Role::Candidate => "first in the line, but no quorum has lately confirmed it".into(),
             Role::Follower { heard: Some(heard) } => format!("{} leads", heard.leader.id),
             Role::Follower { heard: None } => "in the line, but no leader is known yet".into(),
+            Role::Absent if self.report.standing.is_unhealthy() => {
+                "not in the line: its application is not healthy".into()
+            }
             Role::Absent if self.report.standing.is_paused() => {
                 "not in the line: paused, until POST /resume".into()
             }

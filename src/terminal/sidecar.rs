@@ -21,8 +21,9 @@ use tokio::time::timeout;
 
 const TO_CONNECT: Duration = Duration::from_secs(2);
 pub(super) const TO_ANSWER: Duration = Duration::from_secs(10);
-/// An order is answered when it has been carried out, for which a sidecar itself has ten seconds.
-pub(super) const TO_OBEY: Duration = Duration::from_secs(15);
+/// An order is answered when it has been carried out, for which a sidecar itself has fifteen seconds,
+/// its hooks included.
+pub(super) const TO_OBEY: Duration = Duration::from_secs(20);
 /// A line of very many members is shorter.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
 

@@ -18,6 +18,13 @@ pub(super) struct Leader {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) znode: String,
     pub(super) token: u64,
+    #[serde(default = "yes")]
+    pub(super) active: bool,
+}
+
+/// An older sidecar knows no leader that is not.
+fn yes() -> bool {
+    true
 }
 
 /// An event's data.
@@ -46,8 +53,31 @@ pub(super) struct Status {
     pub(super) valid_for_ms: Option<u64>,
     pub(super) paused: bool,
     pub(super) session: Session,
+    pub(super) application: Option<Application>,
+    #[serde(default)]
+    pub(super) hooks: Vec<Hook>,
     pub(super) version: String,
     pub(super) uptime_ms: u64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Application {
+    pub(super) healthy: bool,
+    pub(super) failure: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Hook {
+    pub(super) hook: String,
+    pub(super) running: Option<String>,
+    pub(super) last: Option<HookRun>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct HookRun {
+    pub(super) change: String,
+    pub(super) took_ms: u64,
+    pub(super) failure: Option<String>,
 }
 
 #[derive(Deserialize)]

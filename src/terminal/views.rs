@@ -2,7 +2,9 @@
 
 use super::table::{Cell, pairs, table};
 use super::text::visible;
-use super::told::{Done, History, Leader, Member, Members, News, Status, Term, Told};
+use super::told::{
+    Application, Done, History, Hook, HookRun, Leader, Member, Members, News, Status, Term, Told,
+};
 use anstyle::{AnsiColor, Style};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,6 +28,7 @@ pub(super) fn leader(told: &Told) -> String {
         ("token", Cell::new(&leader.token.to_string())),
     ];
     rows.extend(lease(told.is_self, told.valid_for_ms));
+    rows.extend(inactive(leader));
     pairs(rows)
 }
 
@@ -43,6 +46,7 @@ pub(super) fn status(status: &Status) -> String {
         ("token", Cell::new(&token(status.leader.as_ref()))),
     ];
     rows.extend(lease(leads, status.valid_for_ms));
+    rows.extend(status.leader.as_ref().and_then(inactive));
     if status.paused {
         rows.push(("paused", Cell::new("yes, until `bellwether resume`").style(ODD)));
     }
@@ -55,6 +59,24 @@ pub(super) fn status(status: &Status) -> String {
     });
     if let Some(problem) = &session.problem {
         rows.push(("problem", Cell::new(problem).style(BAD)));
+    }
+    if let Some(Application { healthy, failure }) = &status.application {
+        let (is, style) = if *healthy { ("healthy", PLAIN) } else { ("not healthy", BAD) };
+        let why = failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
+        rows.push(("application", Cell::new(&format!("{is}{why}")).style(style)));
+    }
+    for Hook { hook, running, last } in &status.hooks {
+        let (does, style) = match (running, last) {
+            (Some(change), _) => (format!("runs: {change}"), PLAIN),
+            (None, None) => ("has not run yet".into(), PLAIN),
+            (None, Some(HookRun { change, failure: Some(failure), .. })) => {
+                (format!("{change}: {failure}"), BAD)
+            }
+            (None, Some(HookRun { change, took_ms, failure: None })) => {
+                (format!("{change}: done in {}", span(*took_ms)), PLAIN)
+            }
+        };
+        rows.push(("hook", Cell::new(&format!("{hook}: {does}")).style(style)));
     }
     rows.push(("version", Cell::new(&status.version)));
     rows.push(("up for", Cell::new(&span(status.uptime_ms / 1000 * 1000))));
@@ -122,6 +144,7 @@ pub(super) fn sentence(leader: &Leader, is_self: bool) -> String {
 
 pub(super) fn done(done: &Done) -> String {
     let place = match (&done.znode, &done.predecessor) {
+        _ if done.done == "acknowledged" => "its leader is active".to_owned(),
         _ if done.done == "resumed" && done.znode.is_none() => "it joins the line".to_owned(),
         (None, _) if done.done == "resigned" => "it has no new place in the line yet".to_owned(),
         (None, _) => "it stays out of the line until `bellwether resume`".to_owned(),
@@ -152,6 +175,11 @@ fn marks(is_leader: bool, is_self: bool) -> &'static str {
 fn lease(is_self: bool, valid_for_ms: Option<u64>) -> Option<(&'static str, Cell)> {
     // Only the leader knows its lease.
     is_self.then(|| ("valid for", Cell::new(&valid_for_ms.map(span).unwrap_or_default())))
+}
+
+fn inactive(leader: &Leader) -> Option<(&'static str, Cell)> {
+    let waits = "no, its application has not acknowledged yet";
+    (!leader.active).then(|| ("active", Cell::new(waits).style(ODD)))
 }
 
 fn token(leader: Option<&Leader>) -> String {

@@ -93,6 +93,9 @@ pub async fn run(
                         Order::Resign => Event::Resign,
                         Order::Pause => Event::Pause,
                         Order::Unpause => Event::Unpause,
+                        Order::Acknowledge(token) => Event::Acknowledge(token),
+                        Order::Healthy(true) => Event::Healthy,
+                        Order::Healthy(false) => Event::Unhealthy,
                         Order::Describe { address, labels } => Event::Describe { address, labels },
                     }
                 }
@@ -107,7 +110,12 @@ pub async fn run(
         stopping = event == Event::Stop;
         let (before, now) = (member.standing(), clock.now());
         let lapsed = before.has_lapsed(now);
-        let told = if lapsed { format!("{LAPSED}; {event}") } else { event.to_string() };
+        let late = before.is_overdue(now);
+        let told = match (lapsed, late) {
+            (true, _) => format!("{LAPSED}; {event}"),
+            (false, true) => format!("{OVERDUE}; {event}"),
+            (false, false) => event.to_string(),
+        };
         let routine = matches!(
             event,
             Event::Woke
@@ -123,7 +131,7 @@ pub async fn run(
         let wants = wants.join(", ");
         if routine && wants.len() < 20 {
             debug!("{told}  ->  {wants}");
-        } else if lapsed {
+        } else if lapsed || late {
             warn!("{told}  ->  {wants}");
         } else if stopping {
             info!("{told}: leaving the line  ->  {wants}");
@@ -137,6 +145,8 @@ pub async fn run(
 }
 
 const LAPSED: &str = "the lease ran out, as no answer of ZooKeeper's came in time";
+
+const OVERDUE: &str = "the application did not acknowledge in time that it leads";
 
 const REFUSED: &str = "the session timeout that the servers grant leaves no useful lease, so this \
     member will not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat, \

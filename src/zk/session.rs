@@ -387,7 +387,7 @@ impl Election {
             let stat = wire.ask(wire.client.check_stat(&path)).await?;
             let Some(stat) = stat.filter(|stat| is_of_session(stat, wire)) else { continue };
             if own.is_none() {
-                own = Some(Ticket { sequence, token: FencingToken(stat.czxid.cast_unsigned()) });
+                own = Some(Ticket { sequence, token: token(&stat) });
             } else {
                 warn!("deleting {path}: this session owns another znode");
                 wire.ask(wire.client.delete(&path, None)).await?;
@@ -537,7 +537,10 @@ impl Election {
         });
         let event = match read.await {
             Ok((_, stat)) if self.is_impostor(head, &stat) => Event::HeadGone { head, sent_at },
-            Ok((data, _)) => Event::HeadRead { head, says: self.announcement(&data), sent_at },
+            Ok((data, stat)) => {
+                let head = Ticket { sequence: head, token: token(&stat) };
+                Event::HeadRead { head, says: self.announcement(&data), sent_at }
+            }
             Err(_) => Event::HeadGone { head, sent_at },
         };
         self.tell(event);
@@ -622,7 +625,7 @@ impl Election {
             if self.is_impostor(sequence, &stat) {
                 continue;
             }
-            let ticket = Ticket { sequence, token: FencingToken(stat.czxid.cast_unsigned()) };
+            let ticket = Ticket { sequence, token: token(&stat) };
             entries.push(match wire::decode(&data, &self.settings.prefix) {
                 Some(wire::Says { profile, names, version }) => {
                     Entry { ticket, profile: Some(profile), names, version }
@@ -639,7 +642,7 @@ fn drawn(stat: &Stat, sequence: i64) -> Option<Ticket> {
     if sequence.number() > Sequence::LAST - 1_000_000 {
         warn!("the sequence counter nears its end: re-create the election's path in time");
     }
-    Some(Ticket { sequence, token: FencingToken(stat.czxid.cast_unsigned()) })
+    Some(Ticket { sequence, token: token(stat) })
 }
 
 /// The session that a znode goes with; `None` if it belongs to none and outlives every member.
@@ -650,8 +653,13 @@ pub(super) fn owner(stat: &Stat) -> Option<SessionId> {
     }
 }
 
+/// Whoever stands there leads under this token, when it leads.
+fn token(stat: &Stat) -> FencingToken {
+    FencingToken(stat.czxid.cast_unsigned())
+}
+
 fn is_ours(stat: &Stat, ticket: Ticket, wire: &Wire) -> bool {
-    stat.czxid.cast_unsigned() == ticket.token.0 && is_of_session(stat, wire)
+    token(stat) == ticket.token && is_of_session(stat, wire)
 }
 
 fn is_of_session(stat: &Stat, wire: &Wire) -> bool {

@@ -24,6 +24,8 @@ struct LeaderNote {
     profile: ProfileNote,
     znode: String,
     token: u64,
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    active: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -34,6 +36,16 @@ struct ProfileNote {
     labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "is_zero")]
     revision: u64,
+}
+
+/// Who says nothing of it has never heard of leaders that are not.
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_yes(active: &bool) -> bool {
+    *active
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -51,10 +63,11 @@ pub struct Says {
 }
 
 pub(super) fn encode(profile: &Profile, names: Option<&Announcement>, prefix: &str) -> Vec<u8> {
-    let leader = names.map(|Announcement { leader, ticket }| LeaderNote {
+    let leader = names.map(|Announcement { leader, ticket, active }| LeaderNote {
         profile: ProfileNote::of(leader),
         znode: ticket.sequence.name(prefix),
         token: ticket.token.0,
+        active: *active,
     });
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
     let note = Note { profile: ProfileNote::of(profile), leader, version };
@@ -67,10 +80,10 @@ pub(super) fn decode(data: &[u8], prefix: &str) -> Option<Says> {
         return None;
     }
     let Note { profile, leader, version } = serde_json::from_slice(data).ok()?;
-    let names = leader.and_then(|LeaderNote { profile, znode, token }| {
+    let names = leader.and_then(|LeaderNote { profile, znode, token, active }| {
         let ticket =
             Ticket { sequence: Sequence::of_name(&znode, prefix)?, token: FencingToken(token) };
-        Some(Announcement { leader: Arc::new(profile.read()?), ticket })
+        Some(Announcement { leader: Arc::new(profile.read()?), ticket, active })
     });
     Some(Says { profile: profile.read()?, names, version })
 }
@@ -102,14 +115,17 @@ mod tests {
     fn what_was_written_is_read_back() {
         let ticket =
             Ticket { sequence: Sequence::new(3).unwrap(), token: FencingToken(0x1_0000_0003) };
-        let names = Announcement { leader: Arc::new(profile("a")), ticket };
+        let names = Announcement { leader: Arc::new(profile("a")), ticket, active: true };
         let data = encode(&profile("b"), Some(&names), "leader_");
         let text = r#"{"id":"b","address":"h:1","labels":{"zone":"a"},"leader":{"id":"a","address":"h:1","labels":{"zone":"a"},"znode":"leader_0000000003","token":4294967299},"version":"VERSION"}"#;
         let text = text.replace("VERSION", env!("CARGO_PKG_VERSION"));
         assert_eq!(String::from_utf8(data.clone()).unwrap(), text);
         let decoded = decode(&data, "leader_").unwrap();
         assert_eq!(decoded.profile, profile("b"));
-        assert_eq!(decoded.names, Some(names));
+        assert_eq!(decoded.names.as_ref(), Some(&names));
+        let elected = Announcement { active: false, ..names };
+        let data = encode(&profile("b"), Some(&elected), "leader_");
+        assert_eq!(decode(&data, "leader_").unwrap().names, Some(elected));
         let moved = Profile { revision: 2, ..profile("b") };
         assert_eq!(decode(&encode(&moved, None, "leader_"), "leader_").unwrap().profile, moved);
     }

@@ -4,7 +4,7 @@ use crate::{
     flock::{agreed, agreed_after, in_line, ready},
     member::{LONG_SESSION, Member, Setup},
     observer::Observer,
-    sampler::Sampler,
+    sampler::{Handover, Sampler, handovers, longest_without_a_leader},
     servers::{Servers, Settings},
     wait::eventually,
 };
@@ -107,14 +107,16 @@ fn a_second_signal_exits_at_once() {
     assert!(took < Duration::from_secs(1), "took {took:?}");
 }
 
+/// Each leaves from the head of the line, so that each costs a hand-over, and none costs a session.
 #[test]
-fn a_rolling_restart_of_all_members() {
+fn a_rolling_restart_of_five_members() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers);
-    let mut members = in_line(&setup, ["a", "b", "c"]);
+    let mut members = in_line(&setup, ["a", "b", "c", "d", "e"]);
     let before = agreed(&members);
     let sampler = Sampler::of(&members);
 
+    let began = Instant::now();
     for member in &mut members {
         member.signal("TERM");
         leaves_well(member);
@@ -122,11 +124,20 @@ fn a_rolling_restart_of_all_members() {
         sampler.also(member);
         eventually("the member is back", || ready(member));
     }
+    let took = began.elapsed();
 
     let after = agreed(&members);
     assert_eq!(after.id, "a", "each left from the head of the line and came back at its tail");
     assert!(after.token > before.token);
     sampler.saw_one_leader_at_a_time();
+    let stints = sampler.stints();
+    let handovers = handovers(&stints);
+    assert_eq!(handovers.len(), 5, "{handovers:?}");
+    let gap = |it: &Handover| format!("{:.0} ms", it.most * 1000.0);
+    let gaps: Vec<_> = handovers.iter().map(gap).collect();
+    println!("five restarts in {took:.1?}, without a leader for at most {}", gaps.join(", "));
+    let longest = longest_without_a_leader(&stints, began, began + took);
+    assert!(longest < LONG_SESSION / 2, "nobody led for {longest:?}");
 }
 
 fn hands_over_on(signal: &str) {

@@ -6,12 +6,14 @@
 #![allow(clippy::print_stderr, reason = "a failing test prints the logs of what it ran")]
 
 // The tests, by theme.
+mod application;
 mod clients;
 mod counter;
 mod doors;
 mod election;
 mod exec;
 mod faults;
+mod hooks;
 mod http;
 mod leaving;
 mod load;

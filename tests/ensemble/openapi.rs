@@ -22,7 +22,10 @@ fn every_answer_is_as_the_description_says() {
     let servers = Servers::standalone();
     let mut token = tempfile::NamedTempFile::new().unwrap();
     token.write_all(b"secret").unwrap();
-    let setup = Setup::of(&servers).option("--token-file", token.path().to_str().unwrap());
+    let mut hook = tempfile::NamedTempFile::new().unwrap();
+    hook.write_all(b"[[hook]]\non = [\"became-leader\"]\ncommand = [\"false\"]\n").unwrap();
+    let setup = Setup::of(&servers).option("--config", hook.path().to_str().unwrap());
+    let setup = setup.option("--token-file", token.path().to_str().unwrap());
     let [member, _other] = in_line(&setup, ["a", "b"]);
     assert_eq!(ok(&member, "/openapi.json")["info"]["version"], env!("CARGO_PKG_VERSION"));
     let directory = tempfile::tempdir().unwrap();

@@ -68,6 +68,10 @@ impl Program {
         self.process.ended().is_none()
     }
 
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         self.process.signal(name);
     }

@@ -397,7 +397,14 @@ fn no_secret_is_told_to_anybody() {
     };
     let to = fort.home.path().join("environment").display().to_string();
     let task = ["sh", "-c", &format!("env > {to}.new; mv {to}.new {to}; sleep 1000")];
-    let by_digest = said_in_environment("digest", &format!("app:{PASSWORD}")).executing(&task);
+    let hooked = format!("{to}.hook");
+    let hook = format!(
+        "[[hook]]\non = [\"became-leader\"]\n\
+         command = [\"sh\", \"-c\", '''env > {hooked}.new; mv {hooked}.new {hooked}''']\n"
+    );
+    let by_digest = said_in_environment("digest", &format!("app:{PASSWORD}"))
+        .option("--config", &fort.file("hook.toml", &hook))
+        .executing(&task);
     let members = [
         right.start("a"),
         right.option("--log-format", "json").start("b"),
@@ -409,10 +416,14 @@ fn no_secret_is_told_to_anybody() {
         true => Ok(()),
         false => Err(members[3].log()),
     });
-    let environment = eventually("the command runs", || {
-        fs::read_to_string(&to).map_err(|error| error.to_string())
-    });
-    assert!(environment.contains("BELLWETHER_TOKEN="), "{environment}");
+    let mut outputs: Vec<(String, String)> = Vec::new();
+    for file in [to, hooked] {
+        let environment = eventually("the command and the hook run", || {
+            fs::read_to_string(&file).map_err(|error| error.to_string())
+        });
+        assert!(environment.contains("BELLWETHER_ID=c"), "{environment}");
+        outputs.push((file, environment));
+    }
     // What is shown again after a connection is lost, and when nothing makes sense any more.
     let good = fs::read_to_string(fort.home.path().join("login")).unwrap();
     fort.file("login", &format!("{PASSWORD}\n"));
@@ -427,7 +438,6 @@ fn no_secret_is_told_to_anybody() {
         false => Err(members[0].log()),
     });
 
-    let mut outputs = vec![("environment".to_owned(), environment)];
     for member in &members {
         for path in PATHS {
             outputs.push((format!("{path} of {}", member.id), member.get(path).body));

@@ -57,10 +57,15 @@ pub struct Faults {
     pub stale_reads: bool,
     /// An operator may give orders.
     pub orders: bool,
-    /// Members may be told that their application has another address.
+    /// Members may be told that their application has another address, and that it has
+    /// acknowledged that it leads.
     pub moves: bool,
+    /// Applications may fail, and be well again.
+    pub sickness: bool,
     /// A stranger may delete znodes.
     pub evictions: bool,
+    /// A stranger may write lies into znodes.
+    pub lies: bool,
     /// A stranger may delete the whole path; the numbers begin anew.
     pub razing: bool,
 }
@@ -125,6 +130,8 @@ struct Znode {
     token: FencingToken,
     profile: Arc<Profile>,
     says: Option<Announcement>,
+    /// What its owner wrote last.
+    wrote: Option<Announcement>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -185,6 +192,12 @@ pub enum Choice {
     Unpause(usize),
     /// Its application has another address now.
     Describe(usize),
+    /// Its application has taken up its work as leader.
+    Acknowledge(usize),
+    /// Its application fails.
+    Ail(usize),
+    /// Its application is well again.
+    Recover(usize),
     Stop(usize),
     Tick(Duration),
     /// The next report of who is alive leaves this session out.
@@ -193,7 +206,20 @@ pub enum Choice {
     Doom(SessionId),
     Expire(SessionId),
     Evict(Sequence),
+    /// A stranger writes into a znode.
+    Lie(Sequence, Lie),
     Raze,
+}
+
+/// Who leads, in a stranger's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lie {
+    /// Whoever stands where that is written.
+    Itself,
+    /// Somebody nobody knows, in the place of the head.
+    Nobody,
+    /// Somebody with a token larger than any.
+    Huge,
 }
 
 impl World {
@@ -276,7 +302,10 @@ impl World {
                 choices.extend([Choice::Resign(i), Choice::Pause(i), Choice::Unpause(i)]);
             }
             if faults.moves && !member.stopped {
-                choices.push(Choice::Describe(i));
+                choices.extend([Choice::Describe(i), Choice::Acknowledge(i)]);
+            }
+            if faults.sickness && !member.stopped {
+                choices.extend([Choice::Ail(i), Choice::Recover(i)]);
             }
             if faults.crashes {
                 choices.push(Choice::Crash(i));
@@ -296,6 +325,11 @@ impl World {
         }
         if faults.evictions {
             choices.extend(self.server.tickets.keys().map(|&ticket| Choice::Evict(ticket)));
+        }
+        if faults.lies {
+            let lies =
+                |&ticket| [Lie::Itself, Lie::Nobody, Lie::Huge].map(|lie| Choice::Lie(ticket, lie));
+            choices.extend(self.server.tickets.keys().flat_map(lies));
         }
         if faults.razing && !self.server.tickets.is_empty() {
             choices.push(Choice::Raze);
@@ -343,6 +377,13 @@ impl World {
                 let (address, labels) = (Some(format!("address {moves}")), BTreeMap::new());
                 self.step(i, Event::Describe { address, labels });
             }
+            Choice::Acknowledge(i) => {
+                if let Some(ticket) = self.members[i].core.standing().ticket() {
+                    self.step(i, Event::Acknowledge(ticket.token));
+                }
+            }
+            Choice::Ail(i) => self.step(i, Event::Unhealthy),
+            Choice::Recover(i) => self.step(i, Event::Healthy),
             Choice::Stop(i) => {
                 self.members[i].stopped = true;
                 self.step(i, Event::Stop);
@@ -369,6 +410,7 @@ impl World {
             }
             Choice::Expire(session) => self.end_session(session, true),
             Choice::Evict(ticket) => self.evict(ticket, rules),
+            Choice::Lie(ticket, lie) => self.lie(ticket, lie),
             Choice::Raze => {
                 let all: Vec<_> = self.server.tickets.keys().copied().collect();
                 all.into_iter().for_each(|ticket| self.evict(ticket, rules));
@@ -394,6 +436,10 @@ impl World {
             if leader.session.is_none() || leader.session != first {
                 return Some("a leader does not stand first");
             }
+        }
+        let strict = rules.policy.unhealthy == Unhealthy::StandAside;
+        if strict && self.leaders().any(|(leader, _)| leader.core.standing().is_unhealthy()) {
+            return Some("somebody leads whose application is not healthy");
         }
         if self.led_backwards {
             return Some("a fencing token went backwards");
@@ -428,9 +474,13 @@ impl World {
     pub fn heal(&mut self, rules: &Rules) -> Option<&'static str> {
         let here = |m: &Process| !m.gone();
         let here: Vec<_> = (0..self.members.len()).filter(|&i| here(&self.members[i])).collect();
-        here.into_iter().for_each(|i| self.apply(Choice::Unpause(i), rules));
+        for i in here {
+            self.apply(Choice::Unpause(i), rules);
+            self.apply(Choice::Recover(i), rules);
+        }
         let healed_at = self.now.after(4 * rules.timeout);
         while self.now < healed_at {
+            (0..self.members.len()).for_each(|i| self.apply(Choice::Acknowledge(i), rules));
             self.live(rules.policy.margins.heartbeat / 4, rules);
             let dead = self.server.sessions.iter();
             // Nobody keeps a session alive that its member has left, confirmed or not.
@@ -548,12 +598,16 @@ impl World {
             Choice::Pause(i) => format!("{} is told to pause", name(i)),
             Choice::Unpause(i) => format!("{} is told to stand again", name(i)),
             Choice::Describe(i) => format!("{} moves", name(i)),
+            Choice::Acknowledge(i) => format!("{} is acknowledged", name(i)),
+            Choice::Ail(i) => format!("{} ails", name(i)),
+            Choice::Recover(i) => format!("{} recovers", name(i)),
             Choice::Stop(i) => format!("{} is told to stop", name(i)),
             Choice::Tick(span) => format!("{}ns of silence", span.as_nanos()),
             Choice::Miss(session) => format!("session {} is missed", session.0),
             Choice::Doom(session) => format!("session {} is doomed", session.0),
             Choice::Expire(session) => format!("session {} expires", session.0),
             Choice::Evict(sequence) => format!("{sequence} is deleted"),
+            Choice::Lie(sequence, lie) => format!("a stranger lets {sequence} say {}", lie.name()),
             Choice::Raze => "the path is deleted".into(),
         }
     }
@@ -635,9 +689,9 @@ impl World {
         };
         let here = |m: &&Process| !m.gone();
         self.members.iter().filter(here).all(|m| match m.core.standing().at(self.now) {
-            Role::Follower { heard } => {
-                heard.is_some_and(|h| h.ticket.sequence == *first && h.leader == znode.profile)
-            }
+            Role::Follower { heard } => heard.is_some_and(|h| {
+                h.ticket.sequence == *first && h.leader == znode.profile && h.active
+            }),
             Role::Leader { .. } => true,
             Role::Candidate | Role::Absent => false,
         })
@@ -796,7 +850,10 @@ impl World {
                 None => Event::PredecessorGone(predecessor),
             },
             &Action::ReadHead { head, sent_at } => match server.tickets.get(&head) {
-                Some(znode) => Event::HeadRead { head, says: znode.says.clone(), sent_at },
+                Some(znode) => {
+                    let head = Ticket { sequence: head, token: znode.token };
+                    Event::HeadRead { head, says: znode.says.clone(), sent_at }
+                }
                 None => Event::HeadGone { head, sent_at },
             },
             Action::PassOn { announcement, sent_at } | Action::Claim { announcement, sent_at } => {
@@ -807,6 +864,8 @@ impl World {
                 }
             }
             &Action::Renew { sent_at } => {
+                self.correct(session);
+                let server = &self.server;
                 let member = &self.members[server.sessions[&session].member];
                 let path = member.core.standing().ticket().map(|ticket| ticket.sequence);
                 let any = path.is_some_and(|path| server.tickets.contains_key(&path));
@@ -830,9 +889,39 @@ impl World {
         let Some(ticket) = self.server.ticket_of(session) else { return false };
         let znode = self.server.tickets.get_mut(&ticket).expect("just found");
         znode.says = says.cloned();
+        znode.wrote = says.cloned();
         znode.profile = profile.unwrap_or(&znode.profile).clone();
         self.fire(ticket, &Reply::Changed(ticket));
         true
+    }
+
+    /// As the room `zk` does at a renewal, who finds other words in its znode writes its own anew.
+    fn correct(&mut self, session: SessionId) {
+        let Some(ticket) = self.server.ticket_of(session) else { return };
+        let znode = &self.server.tickets[&ticket];
+        if znode.says != znode.wrote {
+            let wrote = znode.wrote.clone();
+            self.put(session, wrote.as_ref(), None);
+        }
+    }
+
+    fn lie(&mut self, ticket: Sequence, lie: Lie) {
+        let Some(liar) = self.server.tickets.get(&ticket) else { return };
+        let (&first, head) = self.server.tickets.first_key_value().expect("there is one at least");
+        let (head, token) = (Ticket { sequence: first, token: head.token }, liar.token);
+        let stranger = Arc::new(Profile {
+            id: MemberId::new("nobody").unwrap(),
+            revision: 99,
+            ..Profile::clone(&liar.profile)
+        });
+        let (leader, ticket_of_leader) = match lie {
+            Lie::Itself => (liar.profile.clone(), Ticket { sequence: ticket, token }),
+            Lie::Nobody => (stranger, head),
+            Lie::Huge => (stranger, Ticket { token: FencingToken(u64::MAX), ..head }),
+        };
+        let says = Announcement { leader, ticket: ticket_of_leader, active: true };
+        self.server.tickets.get_mut(&ticket).expect("just found").says = Some(says);
+        self.fire(ticket, &Reply::Changed(ticket));
     }
 
     fn ticket_lost(&self, session: SessionId) -> Event {
@@ -892,12 +981,18 @@ impl World {
 impl Rules {
     /// As the scenario files have it.
     fn told(&self) -> String {
-        let Policy { margins: Margins { heartbeat, half_tick }, disconnect } = self.policy;
+        let Policy { margins: Margins { heartbeat, half_tick }, disconnect, activation, unhealthy } =
+            self.policy;
+        let ack = match activation {
+            Activation::AtOnce => String::new(),
+            Activation::OnAcknowledgement { within } => format!(" ack={}ns", within.as_nanos()),
+        };
+        let lenient = if unhealthy == Unhealthy::LeadAlone { " lenient" } else { "" };
         let step_down = if disconnect == Disconnect::StepDown { " step_down" } else { "" };
         let prompt = if self.prompt { " prompt" } else { "" };
         let settled = if self.settled { " settled" } else { "" };
         format!(
-            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{step_down}{prompt}{settled}",
+            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{lenient}{step_down}{prompt}{settled}",
             self.members,
             self.timeout.as_nanos(),
             heartbeat.as_nanos(),
@@ -914,12 +1009,29 @@ impl Choice {
             | Self::Pause(_)
             | Self::Unpause(_)
             | Self::Describe(_)
+            | Self::Ail(_)
+            | Self::Recover(_)
             | Self::Crash(_)
             | Self::Evict(_)
+            | Self::Lie(..)
             | Self::Raze => 1,
             Self::Miss(_) | Self::Doom(_) => 1,
             Self::Serve(_) | Self::ServeSlowly(_) | Self::ServeStale(_) | Self::Deliver(_) => 0,
-            Self::Wake(_) | Self::Stop(_) | Self::Tick(_) | Self::Expire(_) => 0,
+            Self::Acknowledge(_)
+            | Self::Wake(_)
+            | Self::Stop(_)
+            | Self::Tick(_)
+            | Self::Expire(_) => 0,
+        }
+    }
+}
+
+impl Lie {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Itself => "that it leads itself",
+            Self::Nobody => "another name",
+            Self::Huge => "a huge token",
         }
     }
 }
@@ -936,7 +1048,10 @@ impl Server {
         self.writes += 1;
         let sequence = Sequence::new(self.tickets_drawn).unwrap();
         let token = FencingToken(self.writes);
-        self.tickets.insert(sequence, Znode { owner, token, profile: profile.clone(), says: None });
+        self.tickets.insert(
+            sequence,
+            Znode { owner, token, profile: profile.clone(), says: None, wrote: None },
+        );
         sequence
     }
 
@@ -973,7 +1088,7 @@ impl Process {
     }
 
     fn is_stuck(&self) -> bool {
-        !self.gone() && !self.core.standing().is_paused() && self.core.wake_at().is_none()
+        !self.gone() && !self.core.standing().is_aside() && self.core.wake_at().is_none()
     }
 
     fn forget_session(&mut self) {

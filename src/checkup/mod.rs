@@ -1,0 +1,54 @@
+//! Asks the application again and again whether it is healthy, and tells the election when that has
+//! changed.
+
+mod patient;
+mod probe;
+
+use crate::clock::Clock;
+use crate::config::Health;
+use crate::desk::{Application, Order, Request};
+use patient::Patient;
+use std::io;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{info, warn};
+
+/// Goes on for as long as the election does. A command may open so many files, if there is a limit.
+///
+/// # Errors
+/// The machine does not give us what we need.
+pub async fn run(
+    health: Health,
+    files: Option<u64>,
+    clock: Clock,
+    requests: mpsc::Sender<Request>,
+    told: watch::Sender<Option<Application>>,
+) -> io::Result<()> {
+    let mut deaths = signal(SignalKind::child())?;
+    let mut patient = Patient::new(health.failures, health.interval);
+    let mut said = None;
+    loop {
+        let found = probe::probe(&health, files, &mut deaths).await;
+        let failure = found.err();
+        // Once, and not at each check.
+        if failure != said
+            && let Some(failure) = &failure
+        {
+            warn!("the application's check fails: {failure}");
+        }
+        let (next, turned) = patient.after(failure.is_none(), clock.now());
+        patient = next;
+        let healthy = patient.is_healthy();
+        told.send_replace(Some(Application { healthy, failure: failure.clone() }));
+        said = failure;
+        if let Some(healthy) = turned {
+            let is = if healthy { "is healthy" } else { "is not healthy" };
+            info!("the application {is}");
+            let (done, _) = oneshot::channel();
+            if requests.send(Request::Carry(Order::Healthy(healthy), done)).await.is_err() {
+                return Ok(());
+            }
+        }
+        tokio::time::sleep(health.interval).await;
+    }
+}

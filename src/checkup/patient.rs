@@ -1,0 +1,131 @@
+//! What many checks say together. Pure.
+//!
+//! One failure is none, and one success is no recovery: an application that comes and goes would
+//! take leadership to and fro. So each time it falls ill again, it has to be well for twice as long
+//! before it counts as healthy; that is forgotten when it has stayed healthy for ten times as long.
+
+use crate::election::Moment;
+use std::time::Duration;
+
+/// Nobody is kept out for longer than this by what was before.
+const LONGEST_PROOF: Duration = Duration::from_secs(300);
+const FORGIVEN_AFTER: u32 = 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Patient {
+    /// This many failures in a row make it ill.
+    failures: u32,
+    interval: Duration,
+    /// For how long it has to be well before it is healthy again.
+    proof: Duration,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No check has succeeded yet.
+    Unknown,
+    Healthy {
+        since: Moment,
+        failed: u32,
+    },
+    Ill {
+        well_since: Option<Moment>,
+    },
+}
+
+impl Patient {
+    pub(super) fn new(failures: u32, interval: Duration) -> Self {
+        Self { failures, interval, proof: Duration::ZERO, state: State::Unknown }
+    }
+
+    pub(super) fn is_healthy(&self) -> bool {
+        matches!(self.state, State::Healthy { .. })
+    }
+
+    /// After a check that succeeded or not; and what it is now, if that is another than before.
+    pub(super) fn after(self, well: bool, now: Moment) -> (Self, Option<bool>) {
+        let healthy = State::Healthy { since: now, failed: 0 };
+        let (state, proof) = match (self.state, well) {
+            (State::Unknown, true) => (healthy, self.proof),
+            (State::Unknown, false) => (State::Unknown, self.proof),
+            (State::Healthy { since, .. }, true) => {
+                let forgiven = now.since(since) >= FORGIVEN_AFTER * self.proof;
+                let proof = if forgiven { Duration::ZERO } else { self.proof };
+                (State::Healthy { since, failed: 0 }, proof)
+            }
+            (State::Healthy { since, failed }, false) if failed + 1 < self.failures => {
+                (State::Healthy { since, failed: failed + 1 }, self.proof)
+            }
+            (State::Healthy { .. }, false) => {
+                let proof = (2 * self.proof).clamp(self.interval, LONGEST_PROOF.max(self.interval));
+                (State::Ill { well_since: None }, proof)
+            }
+            (State::Ill { .. }, false) => (State::Ill { well_since: None }, self.proof),
+            (State::Ill { well_since }, true) => {
+                let since = well_since.unwrap_or(now);
+                let proved = now.since(since) >= self.proof;
+                let ill = State::Ill { well_since: Some(since) };
+                (if proved { healthy } else { ill }, self.proof)
+            }
+        };
+        let next = Self { state, proof, ..self };
+        let turned = next.is_healthy() != self.is_healthy();
+        (next, turned.then(|| next.is_healthy()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A check each second, `+` well and `-` not; what it turned to at each, `.` if to nothing.
+    fn story(patient: &mut Patient, from: u64, checks: &str) -> String {
+        let check = |(n, check): (usize, char)| {
+            let now = Moment(Duration::from_secs(from + n as u64));
+            let (next, turned) = patient.after(check == '+', now);
+            *patient = next;
+            match turned {
+                None => '.',
+                Some(true) => 'H',
+                Some(false) => 'I',
+            }
+        };
+        checks.chars().enumerate().map(check).collect()
+    }
+
+    fn patient() -> Patient {
+        Patient::new(3, Duration::from_secs(1))
+    }
+
+    #[test]
+    fn it_is_healthy_from_its_first_success_on_and_ill_after_so_many_failures_in_a_row() {
+        assert_eq!(story(&mut patient(), 0, "--+--+---"), "..H.....I");
+    }
+
+    #[test]
+    fn each_time_it_has_to_be_well_for_twice_as_long() {
+        assert_eq!(story(&mut patient(), 0, "+---++"), "H..I.H");
+        assert_eq!(story(&mut patient(), 0, "+---++---+++"), "H..I.H..I..H");
+        assert_eq!(story(&mut patient(), 0, "+---++---+-+++"), "H..I.H..I....H", "in a row");
+        assert_eq!(story(&mut patient(), 0, "+---++---+++---++++++"), "H..I.H..I..H..I....H.");
+    }
+
+    #[test]
+    fn what_was_long_ago_is_forgotten() {
+        let mut patient = patient();
+        story(&mut patient, 0, "+---++");
+        assert_eq!(story(&mut patient, 15, "+---++"), "...I.H", "after ten seconds of health");
+        assert_eq!(story(&mut patient, 29, "+---+++"), "...I..H", "after nine");
+    }
+
+    #[test]
+    fn nobody_is_kept_out_for_ever() {
+        let mut patient = Patient::new(1, Duration::from_secs(200));
+        assert_eq!(story(&mut patient, 0, "+-"), "HI");
+        for n in 1..9 {
+            assert_eq!(story(&mut patient, 10_000 * n, "+"), ".");
+            assert_eq!(story(&mut patient, 10_000 * n + 301, "+-"), "HI");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! One check.
+
+use crate::caller;
+use crate::children;
+use crate::config::{Check, Health};
+use crate::exec::started_by_us;
+use http_body_util::Full;
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::header::HOST;
+use std::io;
+use std::process::Stdio;
+use tokio::signal::unix::Signal;
+use tokio::time::timeout;
+
+/// Says why not, if the application is not well. Somebody has to hear of `deaths`.
+pub(super) async fn probe(
+    health: &Health,
+    files: Option<u64>,
+    deaths: &mut Signal,
+) -> Result<(), String> {
+    let late = |_| Err(format!("not done within {:?}", health.timeout));
+    match &health.check {
+        Check::Get { host, port, path } => {
+            let request = Request::get(path).header(HOST, format!("{host}:{port}"));
+            let request = request.body(Full::<Bytes>::default()).map_err(|e| e.to_string())?;
+            let asked = timeout(health.timeout, caller::ask(host, *port, request)).await;
+            asked.unwrap_or_else(late)
+        }
+        Check::Run(command) => {
+            let mut start = started_by_us(command, files);
+            start.stdin(Stdio::null()).stdout(io::stderr()).stderr(io::stderr());
+            let cannot = |error: io::Error| format!("cannot be started: {error}");
+            let mut child = children::spawn(&mut start).map_err(cannot)?;
+            let ended = timeout(health.timeout, child.success(deaths)).await;
+            if ended.is_err() {
+                child.end_by_force(deaths).await;
+            }
+            ended.unwrap_or_else(late)
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Keeps a file that tells who leads. Whoever reads it finds the old one or the new one, whole.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Duration;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+/// A disk that takes longer is left to itself.
+const TO_WRITE: Duration = Duration::from_secs(2);
+
+/// One file. It is written by one at a time: who hung while it wrote an old state must not come after
+/// who writes a new one.
+#[derive(Clone, Default)]
+pub(super) struct Pen(Arc<Mutex<()>>);
+
+/// Writes this, or has the file gone if there is nothing to write.
+pub(super) async fn keep(
+    pen: &Pen,
+    file: &Path,
+    mode: u32,
+    text: Option<String>,
+) -> Result<(), String> {
+    let (pen, file) = (pen.clone(), file.to_owned());
+    let writing = spawn_blocking(move || {
+        let _alone = match pen.0.try_lock() {
+            Ok(alone) => alone,
+            Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err("is still being written to".into()),
+        };
+        let done = match text {
+            Some(text) => write(&file, mode, &text),
+            None => remove(&file),
+        };
+        done.map_err(|error| error.to_string())
+    });
+    match timeout(TO_WRITE, writing).await {
+        Ok(Ok(done)) => done,
+        Ok(Err(_)) => Err("writing it was given up".into()),
+        Err(_) => Err(format!("not written within {TO_WRITE:?}")),
+    }
+}
+
+fn write(file: &Path, mode: u32, text: &str) -> io::Result<()> {
+    let new = beside(file);
+    // What a process left that was killed here, or a link to elsewhere that somebody laid.
+    remove(&new)?;
+    let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let written = open
+        .write_all(text.as_bytes())
+        .and_then(|()| open.set_permissions(Permissions::from_mode(mode)))
+        .and_then(|()| fs::rename(&new, file));
+    if written.is_err() {
+        let _as_it_is = fs::remove_file(&new);
+    }
+    written
+}
+
+fn remove(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// In the same directory, so that it can be renamed, and hidden.
+fn beside(file: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(file.file_name().unwrap_or_default());
+    name.push(".new");
+    file.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_its_mode_and_nothing_is_left_beside_it() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("leader.json");
+        let elsewhere = home.path().join("elsewhere");
+        fs::write(&elsewhere, "untouched").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, beside(&file)).unwrap();
+        for (mode, text) in [(0o640, "one"), (0o604, "two")] {
+            write(&file, mode, text).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+            assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, mode);
+        }
+        assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "untouched");
+        assert!(fs::symlink_metadata(beside(&file)).is_err());
+        remove(&file).unwrap();
+        remove(&file).expect("gone is gone");
+        assert!(write(&home.path().join("no/file"), 0o644, "").is_err());
+    }
+
+    #[tokio::test]
+    #[expect(clippy::await_holding_lock, reason = "the other only tries to take it")]
+    async fn who_writes_does_so_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("leader.json");
+        let pen = Pen::default();
+        let write = async || keep(&pen, &file, 0o644, Some("new".into())).await;
+        {
+            let _hangs = pen.0.lock().unwrap();
+            assert!(write().await.unwrap_err().contains("still being written"));
+        }
+        write().await.unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+    }
+}

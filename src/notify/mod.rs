@@ -1,0 +1,47 @@
+//! Tells an application that cannot ask: runs the operator's hooks at each change of who leads.
+//!
+//! One thread runs them in order, never two at a time, and never blocks anybody: it reads what the
+//! driver lays out. It remembers what it told last, and compares it with what is so when it has time
+//! again; so of what comes and goes while a hook runs, only the newest is told. A hook that runs for a
+//! term is cut short when the term ends, by the clock, so that `lost-leadership` never comes late.
+
+mod change;
+mod command;
+mod file;
+mod message;
+mod post;
+mod process;
+mod runner;
+
+pub use message::Names;
+pub use runner::{Stage, Switch, run, set_up};
+
+use std::time::Duration;
+
+/// Why a run is ended before it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Enough {
+    /// It has taken this long.
+    Late(Duration),
+    /// It ran for a term that has ended.
+    LeadsNoMore,
+    /// This process ends.
+    Leaving,
+}
+
+/// How a run has not been done.
+#[derive(Debug)]
+enum Undone {
+    Failed(String),
+    CutShort(&'static str),
+}
+
+impl From<Enough> for Undone {
+    fn from(enough: Enough) -> Self {
+        match enough {
+            Enough::Late(limit) => Self::Failed(format!("not done within {limit:?}")),
+            Enough::LeadsNoMore => Self::CutShort("cut short, as this member leads no more"),
+            Enough::Leaving => Self::CutShort("cut short, as this member is to be gone"),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Posts a message to the application, signed as Standard Webhooks has it if there is a secret.
+
+use crate::caller;
+use crate::config::{self, Post};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hmac::{Hmac, KeyInit, Mac};
+use http_body_util::Full;
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
+use sha2::Sha256;
+use std::time::{Duration, SystemTime};
+
+/// Tries once. The id is the message's, whatever try it is; the date that of the try.
+pub(super) async fn attempt(
+    post: &Post,
+    id: &str,
+    body: &str,
+    date: SystemTime,
+) -> Result<(), String> {
+    let Post { host, port, path, secret_file, .. } = post;
+    let mut request = Request::post(path)
+        .header(HOST, format!("{host}:{port}"))
+        .header(CONTENT_TYPE, "application/json")
+        .header(USER_AGENT, concat!("bellwether/", env!("CARGO_PKG_VERSION")));
+    // Read anew each time, so that it can be replaced while the member runs.
+    if let Some(file) = secret_file {
+        let secret = config::secret(file).map_err(|wrong| format!("secret_file: {wrong}"))?;
+        let since = date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        request = request
+            .header("webhook-id", id)
+            .header("webhook-timestamp", since)
+            .header("webhook-signature", signature(&secret, id, since, body));
+    }
+    let body = Full::new(Bytes::from(body.to_owned()));
+    let request = request.body(body).map_err(|error| error.to_string())?;
+    caller::ask(host, *port, request).await
+}
+
+/// How long to wait after this many tries: longer each time, and never quite the same.
+pub(super) fn pause(tries: u32) -> Duration {
+    let pause = FIRST_PAUSE.saturating_mul(1 << tries.min(10)).min(LONGEST_PAUSE);
+    pause.mul_f64(0.75 + fastrand::f64() / 2.0)
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+fn signature(secret: &[u8], id: &str, since: u64, body: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a secret may have any length");
+    mac.update(format!("{id}.{since}.{body}").as_bytes());
+    format!("v1,{}", BASE64_STANDARD.encode(mac.finalize().into_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example that its specification and its libraries test with.
+    #[test]
+    fn a_signature_is_the_one_of_standard_webhooks() {
+        let secret = BASE64_STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+        let (id, body) = ("msg_p5jXN8AQM9LWM0D4loKWxJek", r#"{"test": 2432232314}"#);
+        let signed = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+        assert_eq!(signature(&secret, id, 1_614_265_330, body), signed);
+    }
+
+    #[test]
+    fn pauses_grow_to_a_limit() {
+        for (tries, about_ms) in [(0, 100.0), (1, 200.0), (5, 3200.0), (6, 5000.0), (99, 5000.0)] {
+            let pause = pause(tries).as_secs_f64() * 1000.0;
+            assert!((0.75 * about_ms..=1.25 * about_ms).contains(&pause), "{tries}: {pause}");
+        }
+    }
+}

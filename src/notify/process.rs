@@ -1,0 +1,61 @@
+//! Sends a signal to the process whose number is in a file.
+
+use crate::config::{self, Signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, getpid, kill_process};
+use std::path::Path;
+
+pub(super) fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
+    let name = pid_file.display();
+    let text = config::small_file(pid_file).map_err(|why| format!("{name} {why}"))?;
+    let process = number_in(&text, getpid()).map_err(|why| format!("{name} {why}"))?;
+    kill_process(process, of(signal)).map_err(|error| match error {
+        Errno::SRCH => format!("there is no process {}, which {name} names", process.as_raw_pid()),
+        error => format!("process {}, which {name} names: {error}", process.as_raw_pid()),
+    })
+}
+
+/// As programs write it: the number in the first line, whatever follows.
+fn number_in(text: &[u8], us: Pid) -> Result<Pid, String> {
+    let first = String::from_utf8_lossy(text.split(|byte| *byte == b'\n').next().unwrap_or(text));
+    let wrong = || "does not begin with a line with the number of a process".to_owned();
+    let number: i32 = first.trim().parse().map_err(|_| wrong())?;
+    // Zero and below are groups, or all processes there are.
+    match Some(number).filter(|number| *number > 0).and_then(Pid::from_raw) {
+        None => Err(wrong()),
+        Some(Pid::INIT) => Err("names process 1, which is no application".into()),
+        Some(process) if process == us => Err("names this very process".into()),
+        Some(process) => Ok(process),
+    }
+}
+
+fn of(signal: Signal) -> rustix::process::Signal {
+    match signal {
+        Signal::Hup => rustix::process::Signal::HUP,
+        Signal::Int => rustix::process::Signal::INT,
+        Signal::Quit => rustix::process::Signal::QUIT,
+        Signal::Kill => rustix::process::Signal::KILL,
+        Signal::Usr1 => rustix::process::Signal::USR1,
+        Signal::Usr2 => rustix::process::Signal::USR2,
+        Signal::Term => rustix::process::Signal::TERM,
+        Signal::Cont => rustix::process::Signal::CONT,
+        Signal::Stop => rustix::process::Signal::STOP,
+        Signal::Winch => rustix::process::Signal::WINCH,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_that_of_one_other_process() {
+        let us = Pid::from_raw(4711).unwrap();
+        let number = |text: &str| number_in(text.as_bytes(), us).map(Pid::as_raw_pid);
+        assert_eq!(number("1234\n"), Ok(1234));
+        assert_eq!(number("  77 \n/var/lib/postgresql\n"), Ok(77));
+        for wrong in ["", "\n", "0", "1", "-1", "-4", "4711", "12 13", "x", "99999999999", "\n12"] {
+            assert!(number(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! The loop: sees what is so, tells the next thing that is not told yet, and waits.
+
+use super::change::{Change, View, next};
+use super::file::{self, Pen};
+use super::message::{self, Message, Names};
+use super::{Enough, Undone, command, post, process};
+use crate::children::reap;
+use crate::clock::{Alarm, Clock};
+use crate::config::{Deed, Hook, Occasion, Post, Unknown};
+use crate::desk::{Front, HookRecord, HookRun, Hooks, Order, Report, Request};
+use crate::election::{FencingToken, Moment};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{error, info, warn};
+
+/// A file that could not be written is tried again after this long, then after twice as long, and so
+/// on up to a limit.
+const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+/// What the run of a hook is called that only makes a file true, as the first of all events is.
+const STATE: &str = "state";
+
+struct Runner {
+    names: Arc<Names>,
+    /// How many files a command may open.
+    files: Option<u64>,
+    lists: watch::Receiver<Arc<[Hook]>>,
+    records: watch::Sender<Hooks>,
+    requests: mpsc::Sender<Request>,
+    watch: Watch,
+    deaths: Signal,
+    armed: Vec<Armed>,
+    /// What they were told last.
+    told: View,
+}
+
+/// What whoever starts a runner keeps of it.
+pub struct Switch {
+    /// The hooks that are to run.
+    pub hooks: watch::Sender<Arc<[Hook]>>,
+    /// To be set to a moment when all has to be over: from now on this member leads no more.
+    pub leave: watch::Sender<Option<Moment>>,
+    /// How they fare.
+    pub records: watch::Receiver<Hooks>,
+}
+
+/// The other side of it.
+pub struct Stage {
+    lists: watch::Receiver<Arc<[Hook]>>,
+    leaving: watch::Receiver<Option<Moment>>,
+    records: watch::Sender<Hooks>,
+}
+
+/// Sets up what passes between who runs hooks and who wants it.
+pub fn set_up(hooks: Vec<Hook>) -> (Stage, Switch) {
+    let (hooks, lists) = watch::channel(Arc::from(hooks));
+    let (leave, leaving) = watch::channel(None);
+    let (records_in, records) = watch::channel(Hooks::default());
+    (Stage { lists, leaving, records: records_in }, Switch { hooks, leave, records })
+}
+
+/// A hook, and what it has done.
+struct Armed {
+    hook: Hook,
+    pen: Pen,
+    /// What its file says, if it has one and that is known.
+    written: Option<View>,
+    /// When to write it again, if it could not be written, and how long that was put off.
+    again: Option<(Moment, Duration)>,
+}
+
+/// Tells each change to the hooks that want to hear of it, until this member leaves. A command may
+/// open so many files, if there is a limit.
+///
+/// # Errors
+/// The machine does not give us what we need.
+pub async fn run(
+    stage: Stage,
+    names: Names,
+    files: Option<u64>,
+    clock: Clock,
+    desk: Front,
+) -> io::Result<()> {
+    let Stage { lists, leaving, records } = stage;
+    let Front { report, requests, .. } = desk;
+    let runner = Runner {
+        names: Arc::new(names),
+        files,
+        lists,
+        records,
+        requests,
+        watch: Watch { clock, alarm: Alarm::new()?, report, leaving },
+        deaths: signal(SignalKind::child())?,
+        armed: vec![],
+        told: View::Nobody,
+    };
+    runner.run().await;
+    Ok(())
+}
+
+impl Runner {
+    async fn run(mut self) {
+        loop {
+            self.take_list();
+            let now = self.watch.look();
+            if let Some(change) = next(&self.told, &now.view) {
+                self.told = change.view.clone();
+                self.tell(&change, now.index).await;
+                continue;
+            }
+            let again = self.make_files_true().await;
+            // What became true meanwhile is told first.
+            if self.watch.look().view != self.told {
+                continue;
+            }
+            let told = now.index;
+            self.records.send_if_modified(|hooks| std::mem::replace(&mut hooks.told, told) != told);
+            if self.watch.leaving.borrow().is_some() {
+                return;
+            }
+            tokio::select! {
+                () = self.watch.news(self.told.own_term(), again) => {}
+                Ok(()) = self.lists.changed() => {}
+                // As the first process of a container we inherit what hooks leave behind.
+                _ = self.deaths.recv() => reap(),
+            }
+        }
+    }
+
+    /// What was already there goes on as it was.
+    fn take_list(&mut self) {
+        let list = self.lists.borrow_and_update().clone();
+        if list.iter().eq(self.armed.iter().map(|armed| &armed.hook)) {
+            return;
+        }
+        let mut before: Vec<_> = self.armed.drain(..).map(Some).collect();
+        let mut records = vec![];
+        self.records.send_modify(|hooks| {
+            let mut told: Vec<_> = hooks.records.drain(..).map(Some).collect();
+            for hook in list.iter() {
+                let is_it = |armed: &Option<Armed>| armed.as_ref().is_some_and(|a| a.hook == *hook);
+                let known = before.iter().position(is_it);
+                let taken = known.and_then(|n| before[n].take().zip(told[n].take()));
+                let (armed, record) = taken.unwrap_or_else(|| Armed::new(hook.clone()));
+                self.armed.push(armed);
+                records.push(record);
+            }
+            hooks.records = records;
+        });
+    }
+
+    async fn tell(&mut self, change: &Change, index: u64) {
+        let names = self.names.clone();
+        let message = Message::new(change, &names, index, self.watch.clock.date());
+        for n in 0..self.armed.len() {
+            if self.watch.is_enough(change.view.own_term()) {
+                return;
+            }
+            let hook = &self.armed[n].hook;
+            if hook.is_state() {
+                self.make_file_true(n, change.occasion.name()).await;
+            } else if hook.hears(change.occasion) {
+                self.perform(n, &message).await;
+            }
+        }
+    }
+
+    async fn perform(&mut self, n: usize, message: &Message<'_>) {
+        let (change, began) = (message.change, self.begin(n, message.change.occasion.name()));
+        let term = change.view.own_term();
+        let done = match self.armed[n].hook.deed.clone() {
+            Deed::Run { command, timeout } => {
+                let enough = self.watch.enough(term, timeout);
+                command::run(&command, self.files, message, &mut self.deaths, enough).await
+            }
+            Deed::Post(post) => self.post(&post, message, term).await,
+            Deed::Signal { signal, pid_file } => {
+                process::send(signal, &pid_file).map_err(Undone::Failed)
+            }
+            Deed::Keep { file, mode, unknown } => {
+                let text = message::state(&change.view, message.names, message.index, message.at);
+                let text =
+                    Some(text).filter(|_| unknown == Unknown::Keep || change.view != View::Nobody);
+                let pen = self.armed[n].pen.clone();
+                file::keep(&pen, &file, mode, text).await.map_err(Undone::Failed)
+            }
+        };
+        if done.is_ok()
+            && change.occasion == Occasion::BecameLeader
+            && self.armed[n].hook.acknowledges
+        {
+            self.acknowledge(n, change.token);
+        }
+        self.end(n, began, done);
+    }
+
+    /// The application has taken up its work. What comes too late for its term is refused by the driver.
+    fn acknowledge(&self, n: usize, token: Option<FencingToken>) {
+        let Some(token) = token else { return };
+        let (done, _) = oneshot::channel();
+        let order = Request::Carry(Order::Acknowledge(token), done);
+        if self.requests.try_send(order).is_err() {
+            error!("hook[{n}]: the election does not take its acknowledgement");
+        }
+    }
+
+    async fn post(
+        &mut self,
+        post: &Post,
+        message: &Message<'_>,
+        term: Option<FencingToken>,
+    ) -> Result<(), Undone> {
+        let (id, body) = (format!("msg_{:032x}", fastrand::u128(..)), message.json());
+        let mut tries = 0;
+        loop {
+            let date = self.watch.clock.date();
+            let failure = tokio::select! {
+                done = post::attempt(post, &id, &body, date) => match done {
+                    Ok(()) => return Ok(()),
+                    Err(failure) => failure,
+                },
+                enough = self.watch.enough(term, post.timeout) => match enough {
+                    Enough::Late(limit) => format!("no answer within {limit:?}"),
+                    Enough::LeadsNoMore | Enough::Leaving => return Err(enough.into()),
+                },
+            };
+            if tries == post.retries {
+                return Err(Undone::Failed(format!("{failure} (tried {} times)", tries + 1)));
+            }
+            match self.watch.enough(term, post::pause(tries)).await {
+                Enough::Late(_) => tries += 1,
+                enough @ (Enough::LeadsNoMore | Enough::Leaving) => return Err(enough.into()),
+            }
+        }
+    }
+
+    /// Returns when to try again, if a file could not be made true.
+    async fn make_files_true(&mut self) -> Option<Moment> {
+        for n in 0..self.armed.len() {
+            self.make_file_true(n, STATE).await;
+        }
+        self.armed.iter().filter_map(|armed| armed.again).map(|(at, _)| at).min()
+    }
+
+    /// Has the file tell what is so now, which may be later news than what is told to the others.
+    async fn make_file_true(&mut self, n: usize, occasion: &'static str) {
+        let Seen { view, index } = self.watch.look();
+        let Armed { hook, pen, written, again } = &self.armed[n];
+        let Deed::Keep { file, mode, unknown } = &hook.deed else { return };
+        let waits = again.is_some_and(|(at, _)| self.watch.clock.now() < at);
+        let put_off = again.map_or(AGAIN, |(_, before)| (2 * before).min(AGAIN_AT_MOST));
+        if !hook.is_state() || written.as_ref() == Some(&view) || occasion == STATE && waits {
+            return;
+        }
+        let (file, mode, pen) = (file.clone(), *mode, pen.clone());
+        let text = message::state(&view, &self.names, index, self.watch.clock.date());
+        let text = Some(text).filter(|_| *unknown == Unknown::Keep || view != View::Nobody);
+        let began = self.begin(n, occasion);
+        let done = file::keep(&pen, &file, mode, text).await;
+        let armed = &mut self.armed[n];
+        let again = (self.watch.clock.now().after(put_off), put_off);
+        (armed.written, armed.again) = match &done {
+            Ok(()) => (Some(view), None),
+            Err(_) => (None, Some(again)),
+        };
+        self.end(n, began, done.map_err(Undone::Failed));
+    }
+
+    fn begin(&self, n: usize, change: &'static str) -> (&'static str, SystemTime, Moment) {
+        self.records.send_modify(|hooks| hooks.records[n].running = Some(change));
+        (change, self.watch.clock.date(), self.watch.clock.now())
+    }
+
+    fn end(
+        &self,
+        n: usize,
+        (change, at, since): (&'static str, SystemTime, Moment),
+        done: Result<(), Undone>,
+    ) {
+        let took = self.watch.clock.now().since(since);
+        let what = &self.armed[n].hook.deed;
+        match &done {
+            Ok(()) => info!("hook[{n}] {what}: {change}: done in {took:.0?}"),
+            Err(Undone::CutShort(why)) => {
+                warn!("hook[{n}] {what}: {change}: {why}, after {took:.0?}");
+            }
+            Err(Undone::Failed(why)) => {
+                error!("hook[{n}] {what}: {change}: {why}, after {took:.0?}");
+            }
+        }
+        self.records.send_modify(|hooks| {
+            let record = &mut hooks.records[n];
+            record.runs += 1;
+            record.failures += u64::from(matches!(done, Err(Undone::Failed(_))));
+            record.cut_short += u64::from(matches!(done, Err(Undone::CutShort(_))));
+            record.spent += took;
+            record.running = None;
+            let failure = done.err().map(|undone| match undone {
+                Undone::Failed(why) => why,
+                Undone::CutShort(why) => why.to_owned(),
+            });
+            record.last = Some(HookRun { change, at, took, failure });
+        });
+    }
+}
+
+impl Armed {
+    fn new(hook: Hook) -> (Self, HookRecord) {
+        let record = HookRecord {
+            what: hook.deed.to_string(),
+            on: hook.on().map(Occasion::name).collect(),
+            runs: 0,
+            failures: 0,
+            cut_short: 0,
+            spent: Duration::ZERO,
+            running: None,
+            last: None,
+        };
+        (Self { hook, pen: Pen::default(), written: None, again: None }, record)
+    }
+}
+
+/// What is so, and what tells when that is over.
+struct Watch {
+    clock: Clock,
+    alarm: Alarm,
+    report: watch::Receiver<Report>,
+    leaving: watch::Receiver<Option<Moment>>,
+}
+
+struct Seen {
+    view: View,
+    index: u64,
+}
+
+impl Watch {
+    fn look(&self) -> Seen {
+        let now = self.clock.now();
+        // Nobody renews a claim whose driver has ended, or whose process is about to.
+        let is_over = self.report.has_changed().is_err() || self.leaving.borrow().is_some();
+        let standing = &self.report.borrow().standing;
+        let view = if is_over { View::Nobody } else { View::of(standing.at(now)) };
+        Seen { view, index: standing.index_at(now) }
+    }
+
+    /// Whether what runs for this term, or at all, has to end.
+    fn is_enough(&self, term: Option<FencingToken>) -> bool {
+        self.why_enough(term, self.clock.now()).is_some()
+    }
+
+    fn why_enough(&self, term: Option<FencingToken>, now: Moment) -> Option<Enough> {
+        if term.is_some() && self.look().view.own_term() != term {
+            return Some(Enough::LeadsNoMore);
+        }
+        let deadline = *self.leaving.borrow();
+        deadline.filter(|deadline| *deadline <= now).map(|_| Enough::Leaving)
+    }
+
+    /// Returns when what runs for this term, or for none, has to end, whatever it is.
+    async fn enough(&mut self, term: Option<FencingToken>, limit: Duration) -> Enough {
+        let late_at = self.clock.now().after(limit);
+        loop {
+            let now = self.clock.now();
+            if let Some(enough) = self.why_enough(term, now) {
+                return enough;
+            }
+            if late_at <= now {
+                return Enough::Late(limit);
+            }
+            self.news(term, Some(late_at)).await;
+        }
+    }
+
+    /// Returns at the latest when there is something to see, or this moment has come: look again.
+    async fn news(&mut self, term: Option<FencingToken>, moment: Option<Moment>) {
+        let lease_end = self.report.borrow().standing.changes_at(self.clock.now());
+        let deadline = *self.leaving.borrow();
+        let due = [lease_end.filter(|_| term.is_some()), deadline, moment].into_iter().flatten();
+        let rings = async {
+            match due.min() {
+                Some(moment) => self.alarm.ring_at(moment).await,
+                None => std::future::pending().await,
+            }
+        };
+        // Who has ended says nothing any more.
+        let (reports, leaves) =
+            (self.report.has_changed().is_ok(), self.leaving.has_changed().is_ok());
+        tokio::select! {
+            _ = self.report.changed(), if reports => {}
+            _ = self.leaving.changed(), if leaves => {}
+            () = rings => {}
+        }
+    }
+}

@@ -1,0 +1,687 @@
+//! Hooks, as an application sees them that never asks.
+
+use crate::{
+    flock::{agreed, has_role, in_line, leader_of, role_of},
+    member::Setup,
+    program::Program,
+    servers::Servers,
+    wait::{eventually, throughout},
+};
+use bellwether::clock::Clock;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+use tempfile::TempDir;
+
+const ALL: &str = r#"["became-leader", "lost-leadership", "leader-changed", "leader-lost"]"#;
+
+/// A place for a configuration with hooks, and for what they note down.
+struct Home(TempDir);
+
+/// What a hook noted down when it began or ended.
+#[derive(Clone, Debug, PartialEq)]
+struct Note {
+    hook: String,
+    what: String,
+    change: String,
+    token: String,
+    address: String,
+    /// Seconds since boot.
+    at: f64,
+}
+
+impl Home {
+    fn new() -> Self {
+        Self(TempDir::new().expect("a directory"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// Has members run these hooks.
+    fn with(&self, setup: Setup, hooks: &[String]) -> Setup {
+        self.write(&hooks.concat());
+        setup.option("--config", self.path("config.toml").to_str().expect("a path of text"))
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.path("config.toml"), text).expect("a file");
+    }
+
+    /// A hook that notes down when it begins and ends, and does this in between.
+    fn noting(&self, name: &str, on: &str, does: &str) -> String {
+        let diary = self.path("diary");
+        let note = |what: &str| {
+            format!(
+                "read up idle < /proc/uptime; echo {name} {what} $BELLWETHER_CHANGE \
+                 ${{BELLWETHER_TOKEN:-none}} ${{BELLWETHER_LEADER_ADDRESS:-none}} $up >> {}",
+                diary.display()
+            )
+        };
+        let script = format!("{}; {does}; {}", note("begins"), note("ends"));
+        format!(
+            "[[hook]]\non = {on}\ntimeout = \"60s\"\ncommand = [\"sh\", \"-c\", '''{script}''']\n"
+        )
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        let note = |line: &str| {
+            let mut words = line.split(' ');
+            let mut word = || words.next().expect("six words").to_owned();
+            let (hook, what, change) = (word(), word(), word());
+            let (token, address) = (word(), word());
+            Note { hook, what, change, token, address, at: word().parse().expect("seconds") }
+        };
+        self.text("diary").lines().map(note).collect()
+    }
+
+    /// Waits for a note, from the given one on; returns it and the number of the next.
+    #[track_caller]
+    fn noted(&self, from: usize, hook: &str, what: &str, change: &str) -> (Note, usize) {
+        eventually(&format!("{hook} {what} {change}"), || {
+            let notes = self.notes();
+            let is_it = |it: &Note| it.hook == hook && it.what == what && it.change == change;
+            let found = notes.iter().skip(from).position(is_it);
+            found
+                .map(|at| (notes[from + at].clone(), from + at + 1))
+                .ok_or_else(|| format!("{notes:?}"))
+        })
+    }
+}
+
+#[test]
+fn hooks_run_in_order_never_two_at_once_and_are_told_what_it_is_about() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let told = home.path("told");
+    let tell = format!(
+        "cat > {0}.json; echo $BELLWETHER_ID $BELLWETHER_ELECTION $BELLWETHER_LEADER_ID > {0}; \
+         ulimit -Sn >> {0}; nice >> {0}; echo noise; grep SigBlk /proc/self/status >> {0}",
+        told.display()
+    );
+    let hooks = [
+        home.noting("first", ALL, "sleep 0.3"),
+        home.noting("second", r#"["became-leader"]"#, &tell),
+        home.noting("third", r#"["lost-leadership"]"#, "true"),
+        home.noting("fourth", ALL, "exit 7"),
+    ];
+    let setup = home.with(Setup::of(&servers), &hooks).option("--address", "h:1");
+    let setup = setup.run_by(&["prlimit", "--nofile=512:1024", "--"]);
+    let [member] = in_line(&setup, ["a"]);
+    let leader = agreed([&member]);
+    let (_, seen) = home.noted(0, "fourth", "begins", "became-leader");
+
+    let notes = home.notes();
+    let order: Vec<_> = notes.iter().map(|it| (&*it.hook, &*it.what)).collect();
+    let expected = [
+        ("first", "begins"),
+        ("first", "ends"),
+        ("second", "begins"),
+        ("second", "ends"),
+        ("fourth", "begins"),
+    ];
+    assert_eq!(order, expected);
+    let token = leader.token.to_string();
+    assert!(notes.iter().all(|it| it.token == token && it.address == "h:1"), "{notes:?}");
+    let nice = Command::new("nice").output().expect("coreutils are installed").stdout;
+    let nice = String::from_utf8(nice).unwrap();
+    let blocked = "SigBlk:\t0000000000000000";
+    assert_eq!(home.text("told"), format!("a /election a\n512\n{nice}{blocked}\n"));
+    let body: Value = serde_json::from_str(&home.text("told.json")).unwrap();
+    let now = leader_of(&member);
+    let expected = json!({
+        "change": "became-leader", "election": "/election", "id": "a", "leader": now["leader"],
+        "is_self": true, "token": leader.token, "index": now["index"], "at": body["at"],
+    });
+    assert_eq!(body, expected);
+    assert!(member.log().contains("noise"), "what it prints is in the log's stream");
+
+    assert_eq!(member.post("/pause").status, 200);
+    let (lost, _) = home.noted(seen, "third", "ends", "lost-leadership");
+    assert_eq!(lost.token, token, "of the term that was lost");
+    eventually("the status tells how they did", || {
+        let hooks = member.status()["hooks"].clone();
+        let runs: Vec<_> = (0..4).map(|n| hooks[n]["runs"].as_u64().unwrap()).collect();
+        let last = &hooks[3]["last"];
+        let failed = last["failure"] == "exit code 7" && hooks[3]["failures"] == 2;
+        let so = runs == [2, 1, 1, 2] && failed && last["change"] == "lost-leadership";
+        if so { Ok(()) } else { Err(hooks.to_string()) }
+    });
+    assert!(member.log().contains("hook[3] command sh: became-leader: exit code 7"));
+    assert!(!member.log().contains("sleep 0.3"), "arguments may be secret");
+}
+
+/// The lease's end is what the member itself says. Another could lead two heartbeats later at the earliest.
+#[test]
+fn what_runs_for_a_term_is_cut_short_so_that_its_loss_is_told_when_the_lease_ends() {
+    let mut servers = Servers::standalone();
+    let home = Home::new();
+    let stubborn =
+        format!("trap '' TERM; sleep 600 & echo $! > {}; wait", home.path("child").display());
+    let stubborn = stubborn.replace('\'', "\"");
+    let hooks = [
+        home.noting("slow", r#"["became-leader"]"#, &stubborn),
+        home.noting("never", r#"["became-leader"]"#, "true"),
+        home.noting("lost", r#"["lost-leadership"]"#, "true"),
+    ];
+    let heartbeat = Duration::from_millis(600);
+    let setup = home.with(Setup::of(&servers), &hooks).sessions(10 * heartbeat);
+    let [member] = in_line(&setup, ["a"]);
+    home.noted(0, "slow", "begins", "became-leader");
+    let child = eventually("it started another", || {
+        home.text("child").trim().parse::<i32>().map_err(|e| e.to_string())
+    });
+
+    servers.first().pause();
+    let mut lease_end = 0.0;
+    eventually("it leads no more", || {
+        let asked = since_boot();
+        let answer = leader_of(&member);
+        match answer["valid_for_ms"].as_u64().filter(|_| answer["is_self"] == true) {
+            Some(left) => {
+                // Never later than it is, since the answer was written later than asked for.
+                lease_end = asked + Duration::from_millis(left).as_secs_f64();
+                Err(answer.to_string())
+            }
+            None => Ok(()),
+        }
+    });
+    let (lost, _) = home.noted(0, "lost", "begins", "lost-leadership");
+    eprintln!("told {:.3} s after the lease ended", lost.at - lease_end);
+    assert!(lost.at < lease_end + (2 * heartbeat).as_secs_f64(), "{lost:?}, {lease_end}");
+    assert!(lost.at > lease_end - 0.02, "not before it is so: {lost:?}, {lease_end}");
+    eventually("nothing of what was cut short is left", || {
+        if lives(child) { Err("it lives".to_owned()) } else { Ok(()) }
+    });
+    let hooks = member.status()["hooks"].clone();
+    assert_eq!((&hooks[0]["cut_short"], &hooks[0]["failures"]), (&json!(1), &json!(0)), "{hooks}");
+    assert_eq!(hooks[1]["runs"], 0, "what came after it is not told any more: {hooks}");
+    assert!(hooks[0]["last"]["failure"].as_str().unwrap().contains("leads no more"), "{hooks}");
+}
+
+#[test]
+fn of_what_comes_while_a_hook_runs_only_the_newest_is_told() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let until_told = format!("until [ -e {} ]; do sleep 0.02; done", home.path("go").display());
+    let hooks = [home.noting("slow", ALL, &until_told)];
+    let [a] = in_line(&Setup::of(&servers), ["a"]);
+    let [b] = in_line(&home.with(Setup::of(&servers), &hooks), ["b"]);
+    let (heard, seen) = home.noted(0, "slow", "begins", "leader-changed");
+    let first = agreed([&a, &b]);
+    assert_eq!(heard.token, first.token.to_string());
+
+    // A whole term of its own comes and goes.
+    assert_eq!(a.post("/resign").status, 202);
+    eventually("b leads", || has_role(&b, "leader"));
+    agreed([&a, &b]);
+    assert_eq!(b.post("/resign").status, 202);
+    let second = eventually("a leads again", || {
+        let leader = agreed([&a, &b]);
+        if leader.id == "a" { Ok(leader) } else { Err(format!("{leader:?}")) }
+    });
+    for address in ["h:1", "h:2", "h:3"] {
+        let json = ("content-type", "application/json");
+        let body = format!("{{\"address\": \"{address}\"}}");
+        assert_eq!(a.send("PATCH", "/member", &[("x-bellwether", "1"), json], &body).status, 200);
+        eventually("b hears of it", || {
+            let told = leader_of(&b);
+            if told["leader"]["address"] == address { Ok(()) } else { Err(told.to_string()) }
+        });
+    }
+    assert_eq!(home.notes().len(), seen, "it still runs");
+    fs::write(home.path("go"), "").unwrap();
+    let (newest, _) = home.noted(seen, "slow", "ends", "leader-changed");
+    assert_eq!(newest.token, first.token.to_string());
+    let (newest, _) = home.noted(seen + 1, "slow", "ends", "leader-changed");
+    assert_eq!((newest.token, &*newest.address), (second.token.to_string(), "h:3"));
+    throughout("nothing else is told", Duration::from_millis(500), || {
+        let notes = home.notes();
+        if notes.len() == 4 { Ok(()) } else { Err(format!("{notes:?}")) }
+    });
+}
+
+/// Head and body.
+type Post = (Vec<String>, String);
+
+/// An application that answers as it is told to, and keeps what it was sent.
+struct Application {
+    port: u16,
+    heard: Arc<Mutex<Vec<Post>>>,
+}
+
+impl Application {
+    /// The first visitors get these answers; those for whom there is none wait for one in vain.
+    fn answering(answers: &'static [&'static str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let heard = Arc::<Mutex<Vec<_>>>::default();
+        let kept = Arc::clone(&heard);
+        thread::spawn(move || {
+            let mut hung = vec![];
+            for (visitor, n) in listener.incoming().map_while(Result::ok).zip(0..) {
+                kept.lock().expect("the test lives").push(read(&visitor));
+                match answers.get(n) {
+                    Some(answer) => {
+                        let mut visitor = &visitor;
+                        let _ = write!(visitor, "HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n");
+                    }
+                    None => hung.push(visitor),
+                }
+            }
+        });
+        Self { port, heard }
+    }
+
+    fn heard(&self, enough: usize) -> Vec<Post> {
+        eventually("it was told", || {
+            let heard = self.heard.lock().expect("nobody panics while holding it").clone();
+            if heard.len() >= enough { Ok(heard) } else { Err(format!("{heard:?}")) }
+        })
+    }
+}
+
+fn read(visitor: &TcpStream) -> Post {
+    let mut reader = BufReader::new(visitor);
+    let head = reader.by_ref().lines().map_while(Result::ok);
+    let head: Vec<String> = head.take_while(|line| !line.is_empty()).collect();
+    let length = header(&head, "content-length").parse().expect("a length");
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).expect("the body");
+    (head, String::from_utf8(body).expect("a body of text"))
+}
+
+fn header<'a>(head: &'a [String], name: &str) -> &'a str {
+    let value = head.iter().find_map(|line| line.split_once(": ").filter(|(key, _)| *key == name));
+    value.unwrap_or_else(|| panic!("{name} in {head:?}")).1
+}
+
+#[test]
+fn a_post_is_signed_and_tried_again_until_it_is_taken() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    fs::write(home.path("secret"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
+    let application = Application::answering(&["500 No", "302 Elsewhere", "204 Yes"]);
+    let hook = format!(
+        "[[hook]]\non = [\"became-leader\"]\nurl = \"http://localhost:{}/led?key=hunter2\"\nsecret_file = {:?}\n",
+        application.port,
+        home.path("secret"),
+    );
+    let [member] = in_line(&home.with(Setup::of(&servers), &[hook]), ["a"]);
+    let heard = application.heard(3);
+    eventually("it is done", || {
+        let hook = member.status()["hooks"][0].clone();
+        let so = hook["runs"] == 1 && hook["last"]["failure"].is_null();
+        if so { Ok(()) } else { Err(hook.to_string()) }
+    });
+    assert_eq!(application.heard(3).len(), 3);
+    let (first, body) = &heard[0];
+    assert_eq!(first[0], "POST /led?key=hunter2 HTTP/1.1");
+    assert_eq!(header(first, "content-type"), "application/json");
+    let told: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(told["change"], "became-leader");
+    for (head, again) in &heard {
+        assert_eq!((header(head, "webhook-id"), again), (header(first, "webhook-id"), body));
+        let verified = verified_by_python(head, again);
+        assert_eq!(header(head, "webhook-signature"), verified);
+    }
+    assert!(!member.log().contains("hunter2"), "{}", member.log());
+    assert!(!member.status().to_string().contains("hunter2"));
+}
+
+/// By another implementation, as the specification of Standard Webhooks has it.
+fn verified_by_python(head: &[String], body: &str) -> String {
+    const VERIFY: &str = "
+import base64, hashlib, hmac, sys
+id, timestamp, body = sys.argv[1:]
+key = base64.b64decode('MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw')
+digest = hmac.new(key, f'{id}.{timestamp}.{body}'.encode(), hashlib.sha256).digest()
+print('v1,' + base64.b64encode(digest).decode(), end='')";
+    let mut python = Command::new("python3");
+    python.args([
+        "-c",
+        VERIFY,
+        header(head, "webhook-id"),
+        header(head, "webhook-timestamp"),
+        body,
+    ]);
+    let output = python.output().expect("python3 is installed");
+    String::from_utf8(output.stdout).expect("Base64")
+}
+
+#[test]
+fn an_application_that_does_not_answer_is_given_up() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let application = Application::answering(&[]);
+    let hook = format!(
+        "[[hook]]\non = [\"became-leader\"]\nurl = \"http://127.0.0.1:{}\"\ntimeout = \"100ms\"\nretries = 2\n",
+        application.port
+    );
+    let after = home.noting("after", r#"["became-leader"]"#, "true");
+    let [member] = in_line(&home.with(Setup::of(&servers), &[hook, after]), ["a"]);
+    home.noted(0, "after", "ends", "became-leader");
+    let hooks = member.status()["hooks"].clone();
+    let failure = hooks[0]["last"]["failure"].as_str().expect("it failed");
+    assert_eq!(failure, "no answer within 100ms (tried 3 times)");
+    assert_eq!(application.heard(3).len(), 3);
+}
+
+#[test]
+fn a_signal_reaches_the_process_in_the_pid_file() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let pid_file = home.path("app.pid");
+    let script = "trap 'echo heard' USR1; echo ready; while :; do sleep 0.05; done";
+    let mut program = Program::start("app", ["sh", "-c", script], &[]);
+    program.says(0, |line| line == "ready");
+    let hook = |on: &str| {
+        format!("[[hook]]\non = [{on:?}]\nsignal = \"SIGUSR1\"\npid_file = {pid_file:?}\n")
+    };
+    let hooks = [hook("became-leader"), hook("lost-leadership")];
+    fs::write(&pid_file, format!("{}\n/more\n", program.process_id())).unwrap();
+    let [member] = in_line(&home.with(Setup::of(&servers), &hooks), ["a"]);
+    program.says(0, |line| line == "heard");
+
+    fs::write(&pid_file, format!("{}\n", member.process_id())).unwrap();
+    assert_eq!(member.post("/drain").status, 200);
+    let hooks = member.status()["hooks"].clone();
+    assert!(hooks[0]["last"]["failure"].is_null(), "{hooks}");
+    let failure = hooks[1]["last"]["failure"].as_str().expect("it failed");
+    assert!(failure.contains("names this very process"), "{failure}");
+    assert!(program.runs());
+}
+
+/// Whoever reads it at any time finds it whole.
+#[test]
+fn a_file_is_kept_true_and_is_never_missing_nor_torn() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let (kept, removed) = (home.path("leader.json"), home.path("removed.json"));
+    let hooks = [
+        format!("[[hook]]\nfile = {kept:?}\nmode = \"0640\"\n"),
+        format!("[[hook]]\nfile = {removed:?}\nunknown = \"remove\"\n"),
+    ];
+    fs::write(&kept, "of another life").unwrap();
+    let [mut member] = in_line(&home.with(Setup::of(&servers), &hooks), ["a"]);
+    let told = |is_self: bool| {
+        eventually("the file tells it", || {
+            let text = fs::read_to_string(&kept).map_err(|error| error.to_string())?;
+            let said: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+            let so = said["is_self"] == is_self && said["leader"].is_null() != is_self;
+            if so { Ok(said) } else { Err(text) }
+        })
+    };
+    let said = told(true);
+    let now = leader_of(&member);
+    assert_eq!(said["leader"], now["leader"]);
+    assert_eq!(said["index"], now["index"]);
+    assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o640);
+    eventually("the other file is there", || {
+        if removed.exists() { Ok(()) } else { Err(member.log()) }
+    });
+
+    let enough = Arc::new(AtomicBool::new(false));
+    let (reader, stop) = (kept.clone(), Arc::clone(&enough));
+    let reads = thread::spawn(move || {
+        let mut texts = std::collections::BTreeSet::new();
+        while !stop.load(Ordering::Relaxed) {
+            let text = fs::read_to_string(&reader).expect("it is there");
+            let said: Value = serde_json::from_str(&text).expect("it is whole");
+            assert!(said["index"].is_u64(), "{said}");
+            texts.insert(text);
+        }
+        texts.len()
+    });
+    for _ in 0..5 {
+        assert_eq!(member.post("/drain").status, 200);
+        told(false);
+        assert!(!removed.exists());
+        assert_eq!(member.post("/resume").status, 202);
+        told(true);
+    }
+    enough.store(true, Ordering::Relaxed);
+    let versions = reads.join().expect("always there, always whole");
+    assert!(versions > 5, "the reader saw {versions} versions");
+    member.signal("TERM");
+    member.wait();
+    told(false);
+    assert_eq!(fs::read_dir(home.0.path()).unwrap().count(), 2, "the configuration and the file");
+}
+
+#[test]
+fn a_file_that_could_not_be_written_is_written_when_it_can_be() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let file = home.path("later").join("leader.json");
+    let hook = format!("[[hook]]\nfile = {file:?}\n");
+    let [member] = in_line(&home.with(Setup::of(&servers), &[hook]), ["a"]);
+    eventually("it has failed", || {
+        let hook = member.status()["hooks"][0].clone();
+        if hook["failures"].as_u64() > Some(1) { Ok(()) } else { Err(hook.to_string()) }
+    });
+    fs::create_dir(home.path("later")).unwrap();
+    eventually("it is there", || if file.exists() { Ok(()) } else { Err(member.log()) });
+}
+
+#[test]
+fn drain_answers_when_the_hooks_are_done() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let hooks = [home.noting("lost", r#"["lost-leadership"]"#, "sleep 1")];
+    let [member] = in_line(&home.with(Setup::of(&servers), &hooks), ["a"]);
+    eventually("it leads", || has_role(&member, "leader"));
+    assert_eq!(member.post("/drain").status, 200);
+    assert_eq!(home.notes().last().map(|note| &*note.what), Some("ends"));
+    // There is nothing to tell any more.
+    assert_eq!(member.post("/drain").status, 200);
+    assert_eq!(home.notes().len(), 2);
+}
+
+/// Promised are 2 s. The rest is for a busy machine.
+const LEAVING: Duration = Duration::from_secs(3);
+
+#[test]
+fn who_is_terminated_tells_that_it_lost_leadership_and_is_gone_in_time() {
+    let mut servers = Servers::standalone();
+    let home = Home::new();
+    let child = home.path("child");
+    let hooks = [
+        home.noting("quick", r#"["lost-leadership"]"#, "sleep 0.2"),
+        home.noting(
+            "slow",
+            r#"["lost-leadership"]"#,
+            &format!("sleep 600 & echo $! > {}; wait", child.display()),
+        ),
+    ];
+    let setup = home.with(Setup::of(&servers), &hooks);
+    for hangs in [false, true] {
+        let [mut member] = in_line(&setup, ["a"]);
+        eventually("it leads", || has_role(&member, "leader"));
+        let seen = home.notes().len();
+        if hangs {
+            servers.first().pause();
+        }
+        member.signal("TERM");
+        let (status, took) = member.wait();
+        assert_eq!(status.code(), Some(0), "{status}");
+        assert!(took < LEAVING, "leaving took {took:?}");
+        let notes: Vec<_> =
+            home.notes().into_iter().skip(seen).map(|it| (it.hook, it.what)).collect();
+        let note = |hook: &str, what: &str| (hook.to_owned(), what.to_owned());
+        let told = [note("quick", "begins"), note("quick", "ends"), note("slow", "begins")];
+        assert_eq!(notes, told, "{}", member.log());
+        let child = home.text("child").trim().parse().unwrap();
+        eventually(
+            "nothing is left of it",
+            || if lives(child) { Err(String::new()) } else { Ok(()) },
+        );
+    }
+}
+
+#[test]
+fn a_sidecar_that_is_killed_takes_a_hooks_command_along() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let itself =
+        format!("echo $$ > {}; while :; do sleep 0.05; done", home.path("itself").display());
+    let hooks = [home.noting("slow", r#"["became-leader"]"#, &itself)];
+    let [mut member] = in_line(&home.with(Setup::of(&servers), &hooks), ["a"]);
+    let itself = eventually("it runs", || {
+        home.text("itself").trim().parse::<i32>().map_err(|e| e.to_string())
+    });
+    member.kill();
+    eventually("it is dead", || if lives(itself) { Err("it lives".to_owned()) } else { Ok(()) });
+}
+
+/// Whoever runs a command waits for all children, and must not take the end of a hook's from it.
+#[test]
+fn hooks_beside_a_command_know_how_theirs_ended() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let codes: Vec<u8> = (1..=20).collect();
+    let hooks: Vec<_> = codes
+        .iter()
+        .map(|code| home.noting("x", r#"["became-leader"]"#, &format!("exit {code}")))
+        .collect();
+    let last = home.noting("last", r#"["became-leader"]"#, "true");
+    let setup = home.with(Setup::of(&servers), &[hooks, vec![last]].concat());
+    let setup = setup.executing(&["sh", "-c", "while :; do sleep 0.02; done"]);
+    let unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--"];
+    for setup in [setup.clone(), setup.run_by(&unshare)] {
+        let seen = home.notes().len();
+        let [member] = in_line(&setup, ["a"]);
+        home.noted(seen, "last", "ends", "became-leader");
+        let hooks = member.status()["hooks"].clone();
+        for code in &codes {
+            let failure = &hooks[usize::from(code - 1)]["last"]["failure"];
+            assert_eq!(failure, &json!(format!("exit code {code}")), "{hooks}");
+        }
+        assert_eq!(role_of(&member), "leader");
+    }
+}
+
+#[test]
+fn sighup_changes_the_hooks_and_a_bad_list_changes_nothing() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let old = home.noting("old", ALL, "true");
+    let [member] = in_line(&home.with(Setup::of(&servers), std::slice::from_ref(&old)), ["a"]);
+    let (_, mut seen) = home.noted(0, "old", "ends", "became-leader");
+    let says = |words: &str| {
+        eventually("it says so", || {
+            let log = member.log();
+            if log.contains(words) { Ok(()) } else { Err(log) }
+        });
+    };
+    home.write("[[hook]]\ncommand = [\"true\"]\n");
+    member.signal("HUP");
+    says("hook[0].on is missing");
+    assert_eq!(member.post("/drain").status, 200);
+    (_, seen) = home.noted(seen, "old", "ends", "lost-leadership");
+    assert_eq!(member.status()["hooks"][0]["runs"], 2);
+
+    home.write(&[home.noting("new", ALL, "true"), old].concat());
+    member.signal("HUP");
+    says("the hooks are those of the file now, 2 of them");
+    assert_eq!(member.post("/resume").status, 202);
+    (_, seen) = home.noted(seen, "old", "ends", "became-leader");
+    let notes: Vec<_> = home.notes()[seen - 4..].iter().map(|note| note.hook.clone()).collect();
+    assert_eq!(notes, ["new", "new", "old", "old"]);
+    let hooks = member.status()["hooks"].clone();
+    assert_eq!(
+        (&hooks[0]["runs"], &hooks[1]["runs"]),
+        (&json!(1), &json!(3)),
+        "it goes on: {hooks}"
+    );
+}
+
+#[test]
+fn a_hook_that_acknowledges_makes_its_leader_active_if_it_succeeds() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let until_told = format!("until [ -e {} ]; do sleep 0.02; done", home.path("go").display());
+    let hook = home.noting("work", r#"["became-leader"]"#, &until_told) + "acknowledges = true\n";
+    let activate = "[election]\nactivate = \"ack\"\n".to_owned();
+    let [member] = in_line(&home.with(Setup::of(&servers), &[activate, hook]), ["a"]);
+    home.noted(0, "work", "begins", "became-leader");
+    let leads = leader_of(&member);
+    assert_eq!((&leads["is_self"], &leads["leader"]["active"]), (&json!(true), &json!(false)));
+    fs::write(home.path("go"), "").unwrap();
+    eventually("it is active", || {
+        let told = leader_of(&member);
+        if told["leader"]["active"] == true { Ok(()) } else { Err(told.to_string()) }
+    });
+}
+
+/// With the paths and the port of this machine.
+#[test]
+fn the_readmes_hooks_do_what_it_says() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let application = Application::answering(&["200 Yes"; 3]);
+    let script = "trap 'echo heard' HUP; echo ready; while :; do sleep 0.05; done";
+    let program = Program::start("app", ["sh", "-c", script], &[]);
+    program.says(0, |line| line == "ready");
+    fs::write(home.path("app.pid"), program.process_id().to_string()).unwrap();
+    let role =
+        format!("#!/bin/sh\necho $* $BELLWETHER_CHANGE >> {}\n", home.path("said").display());
+    fs::write(home.path("role"), role).unwrap();
+    fs::set_permissions(home.path("role"), fs::Permissions::from_mode(0o755)).unwrap();
+
+    let readme = include_str!("../../README.md");
+    let (_, section) = readme.split_once("\n## Hooks\n").expect("the README has them");
+    let (_, hooks) = section.split_once("```toml\n").expect("as an example");
+    let mut hooks = hooks.split_once("```\n").expect("it ends").0.to_owned();
+    for (there, here) in [
+        ("/run/bellwether/leader.json", home.path("leader.json").display().to_string()),
+        ("/app/role", home.path("role").display().to_string()),
+        ("127.0.0.1:8080", format!("127.0.0.1:{}", application.port)),
+        ("/run/app/app.pid", home.path("app.pid").display().to_string()),
+    ] {
+        assert!(hooks.contains(there), "{there}");
+        hooks = hooks.replace(there, &here);
+    }
+    let [member] = in_line(&home.with(Setup::of(&servers), &[hooks]), ["a"]);
+    assert!(application.heard(1)[0].1.starts_with(r#"{"change":"became-leader","#));
+    assert_eq!(home.text("said"), "--fast became-leader\n");
+    let kept: Value = serde_json::from_str(&home.text("leader.json")).unwrap();
+    assert_eq!(kept["is_self"], true);
+
+    let json = ("content-type", "application/json");
+    let order = [("x-bellwether", "1"), json];
+    assert_eq!(member.send("PATCH", "/member", &order, r#"{"address": "h:1"}"#).status, 200);
+    program.says(0, |line| line == "heard");
+    assert_eq!(member.post("/drain").status, 200);
+    assert!(application.heard(3)[2].1.starts_with(r#"{"change":"lost-leadership","#));
+    assert_eq!(home.text("said"), "--fast became-leader\n--fast lost-leadership\n");
+    let hooks = member.status()["hooks"].clone();
+    let hooks = hooks.as_array().expect("four of them");
+    assert!(hooks.iter().all(|hook| hook["failures"] == 0), "{hooks:?}");
+}
+
+fn since_boot() -> f64 {
+    Clock::system().now().0.as_secs_f64()
+}
+
+fn lives(process: i32) -> bool {
+    let stat = fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat"));
+    stat.is_ok_and(|stat| !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
+}
