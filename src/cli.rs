@@ -3,12 +3,15 @@
 mod asking;
 mod papers;
 
-use crate::config::{self, Config, File, Written, WrittenHealth};
+use crate::config::security::{self, CREDENTIALS_VARIABLE};
+use crate::config::{self, Config, File, Written, WrittenHealth, ZookeeperKeys};
 use crate::terminal::Errand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use secrecy::SecretString;
 use std::collections::BTreeMap;
+use std::env::VarError;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -117,6 +120,28 @@ struct Place {
     /// The start of the members' znodes' names [default: leader_] [key: election.prefix]
     #[arg(long, env = "BELLWETHER_PREFIX", value_name = "PREFIX")]
     prefix: Option<String>,
+    #[command(flatten)]
+    security: Security,
+}
+
+/// How to be let in. No secret is an argument: all processes of a machine see the arguments of all.
+#[derive(Args)]
+struct Security {
+    /// Speak TLS, with servers whose certificates a CA in this PEM file has signed [default: none] [key: zookeeper.tls.ca]
+    #[arg(long, env = "BELLWETHER_TLS_CA", value_name = "FILE")]
+    tls_ca: Option<String>,
+    /// This member's certificate, in PEM, for servers that ask for one [default: none] [key: zookeeper.tls.cert]
+    #[arg(long, env = "BELLWETHER_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<String>,
+    /// The private key to that certificate, in PEM [default: none] [key: zookeeper.tls.key]
+    #[arg(long, env = "BELLWETHER_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<String>,
+    /// How to log in with user and password: digest or sasl (DIGEST-MD5) [default: none] [key: zookeeper.auth]
+    #[arg(long, env = "BELLWETHER_AUTH", value_name = "SCHEME")]
+    auth: Option<String>,
+    /// A file with the line user:password, instead of BELLWETHER_CREDENTIALS in the environment [default: none] [key: zookeeper.credentials_file]
+    #[arg(long, env = "BELLWETHER_CREDENTIALS_FILE", value_name = "FILE")]
+    credentials_file: Option<String>,
 }
 
 /// A flag beats the environment, which beats the file, which beats the default.
@@ -124,6 +149,10 @@ struct Place {
 struct Options {
     #[command(flatten)]
     place: Place,
+    /// Who may touch what members create: open, creator or creator-readable [default: creator-readable with
+    /// an identity of --auth or --tls-cert, else open] [key: zookeeper.acl]
+    #[arg(long, env = "BELLWETHER_ACL", value_name = "ACL")]
+    acl: Option<String>,
     /// This member's name [default: $POD_NAME, else the host's name] [key: member.id]
     #[arg(long, env = "BELLWETHER_ID", value_name = "NAME")]
     id: Option<String>,
@@ -298,9 +327,11 @@ fn in_file(config: Option<PathBuf>) -> Result<(PathBuf, File), String> {
 }
 
 fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effective, String> {
-    let (place, file) = in_file(options.place.config)?;
+    let (place, mut file) = in_file(options.place.config)?;
     let mut layers = Layers { given, file: place, origins: vec![] };
-    let servers = layers.servers(options.place.zookeeper, file.zookeeper.servers);
+    let servers = layers.servers(options.place.zookeeper, file.zookeeper.servers.take());
+    let acl = options.acl;
+    let security = layers.security(options.place.security, acl, &mut file.zookeeper)?;
     let session_timeout = layers.pick(
         ("zookeeper.session_timeout", "session_timeout", "BELLWETHER_SESSION_TIMEOUT"),
         options.session_timeout,
@@ -370,9 +401,7 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
         file.http.token_file,
         "",
     );
-    if token_file.is_empty() && !matches!(layers.origins.last(), Some((_, _, Origin::Default))) {
-        return Err("http.token_file is empty: name a file, or leave it out".into());
-    }
+    layers.names_a_file(&token_file)?;
     let health = WrittenHealth {
         check: layers.pick(
             ("health.check", "app_health", "BELLWETHER_APP_HEALTH"),
@@ -444,6 +473,7 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
         token_file,
         kill_after,
         on_exit,
+        security,
         health,
         health_policy,
         hooks: file.hook,
@@ -456,6 +486,7 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
 }
 
 const A_TENTH: &str = "a tenth of zookeeper.session_timeout";
+const BY_IDENTITY: &str = "creator-readable with an identity, else open";
 
 struct Layers<'a> {
     given: &'a ArgMatches,
@@ -477,6 +508,71 @@ impl Layers<'_> {
     fn prefix(&mut self, given: Option<String>, in_file: Option<String>) -> String {
         let names = ("election.prefix", "prefix", "BELLWETHER_PREFIX");
         self.pick(names, given, in_file, "leader_")
+    }
+
+    fn security(
+        &mut self,
+        given: Security,
+        acl: Option<String>,
+        file: &mut ZookeeperKeys,
+    ) -> Result<security::Written, String> {
+        let names = ("zookeeper.tls.ca", "tls_ca", "BELLWETHER_TLS_CA");
+        let ca = self.pick(names, given.tls_ca, file.tls.ca.take(), "");
+        self.names_a_file(&ca)?;
+        let names = ("zookeeper.tls.cert", "tls_cert", "BELLWETHER_TLS_CERT");
+        let cert = self.pick(names, given.tls_cert, file.tls.cert.take(), "");
+        self.names_a_file(&cert)?;
+        let names = ("zookeeper.tls.key", "tls_key", "BELLWETHER_TLS_KEY");
+        let key = self.pick(names, given.tls_key, file.tls.key.take(), "");
+        self.names_a_file(&key)?;
+        let names = ("zookeeper.auth", "auth", "BELLWETHER_AUTH");
+        let auth = self.pick(names, given.auth, file.auth.take(), "");
+        let names =
+            ("zookeeper.credentials_file", "credentials_file", "BELLWETHER_CREDENTIALS_FILE");
+        let in_file = file.credentials_file.take();
+        let mut credentials_file = self.pick(names, given.credentials_file, in_file, "");
+        self.names_a_file(&credentials_file)?;
+        let credentials = self.secret(&mut credentials_file)?;
+        let names = ("zookeeper.acl", "acl", "BELLWETHER_ACL");
+        let acl = self.pick(names, acl, file.acl.take(), BY_IDENTITY);
+        let acl = Some(acl).filter(|acl| acl != BY_IDENTITY).unwrap_or_default();
+        Ok(security::Written { ca, cert, key, auth, credentials_file, credentials, acl })
+    }
+
+    /// The secret that stands in the environment itself, which also beats a file that is named in
+    /// the configuration's file. What it is, nobody is told.
+    fn secret(&mut self, file: &mut String) -> Result<Option<SecretString>, String> {
+        let secret = match std::env::var(CREDENTIALS_VARIABLE) {
+            Ok(secret) if !secret.is_empty() => SecretString::from(secret),
+            Ok(_) | Err(VarError::NotPresent) => return Ok(None),
+            Err(VarError::NotUnicode(_)) => {
+                return Err(format!("{CREDENTIALS_VARIABLE} is no UTF-8 text"));
+            }
+        };
+        let (_, value, origin) = self.origins.last_mut().expect("the file was picked just now");
+        match origin {
+            Origin::Flag(_) => return Ok(None),
+            Origin::Environment(variable) => {
+                return Err(format!(
+                    "both {variable} and {CREDENTIALS_VARIABLE} are set: leave one of them out"
+                ));
+            }
+            Origin::File(_) | Origin::Default => {}
+        }
+        *origin = Origin::Environment(CREDENTIALS_VARIABLE);
+        *value = "(not shown)".into();
+        file.clear();
+        Ok(Some(secret))
+    }
+
+    /// Checks what was picked last: a file that is named, and by nothing, is a mistake.
+    fn names_a_file(&self, file: &str) -> Result<(), String> {
+        match self.origins.last() {
+            Some((key, _, origin)) if file.is_empty() && *origin != Origin::Default => {
+                Err(format!("{key} is empty: name a file, or leave it out"))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn pick(

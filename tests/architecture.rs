@@ -8,7 +8,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("election", &[]),
     ("clock", &["election"]),
     ("caller", &[]),
-    ("children", &[]),
+    // What children are not to see in their environment is the configuration's to know.
+    ("children", &["config"]),
     ("checkup", &["election", "clock", "config", "desk", "caller", "children", "exec"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["election"]),
@@ -55,6 +56,8 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
     ("anstream", &["terminal"]),
+    ("tokio_rustls", &["zk"]),
+    ("expose_secret", &["zk"]),
     ("hmac", &["notify"]),
     ("http1::handshake", &["terminal", "caller"]),
     ("prometheus", &["http"]),

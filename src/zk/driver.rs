@@ -1,6 +1,7 @@
 //! The loop: hear, step, do, tell.
 
 use super::keeper::Leftover;
+use super::passport::Passport;
 use super::session::{Session, Told};
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -36,6 +37,7 @@ pub async fn run(
     mut stop: oneshot::Receiver<()>,
 ) -> bool {
     let (link_in, mut link) = watch::channel(Link::default());
+    let passport = Passport::of(&settings.zookeeper);
     let mut session: Option<Session> = None;
     let mut leftover: Leftover = None;
     let mut roll = Roll::default();
@@ -66,7 +68,8 @@ pub async fn run(
             if opens {
                 let profile = member.standing().profile().clone();
                 let told = Told { link: link_in.clone(), meter: desk.meter.clone() };
-                session = Some(Session::open(&settings, profile, clock, told, leftover.take()));
+                let leftover = leftover.take();
+                session = Some(Session::open(&settings, &passport, profile, clock, told, leftover));
             } else if let Some(session) = &mut session {
                 session.perform(action);
             }

@@ -1,7 +1,9 @@
 //! One session, and the requests under way in it. They end with it.
 
+use super::acl;
 use super::connection::{Wire, is_verdict};
 use super::keeper::{Keeper, Leftover};
+use super::passport::Passport;
 use super::wire;
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -17,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tracing::{debug, error, info, warn};
-use zookeeper::{Acls, CreateMode, Error, EventType, Stat};
+use zookeeper::{CreateMode, Error, EventType, Stat};
 
 const PAUSE: Duration = Duration::from_millis(200);
 /// Whoever deletes our znode may be about to delete the whole path, and cannot while we are back
@@ -50,6 +52,8 @@ struct Election {
     word: Mutex<Option<Word>>,
     /// Znodes that are named like a member's but are not ephemeral: nobody stands there.
     impostors: Mutex<BTreeSet<Sequence>>,
+    /// Whether others may harm us where we stand, in this session.
+    has_looked: AtomicBool,
 }
 
 /// Where is told how we stand with ZooKeeper, and measured what it takes.
@@ -91,6 +95,7 @@ struct Lost;
 impl Session {
     pub(super) fn open(
         settings: &Settings,
+        passport: &Arc<Passport>,
         profile: Arc<Profile>,
         clock: Clock,
         told: Told,
@@ -102,6 +107,7 @@ impl Session {
         let (writes, wanted) = mpsc::unbounded_channel();
         let keeper = Keeper {
             settings: settings.zookeeper.clone(),
+            passport: passport.clone(),
             clock,
             events: events_in.clone(),
             wire: wire_in,
@@ -115,6 +121,7 @@ impl Session {
             clock,
             word: Mutex::default(),
             impostors: Mutex::default(),
+            has_looked: AtomicBool::new(false),
         });
         let mut requests = JoinSet::new();
         requests.spawn(write_in_turn(line.clone(), wanted));
@@ -151,7 +158,7 @@ impl Session {
                     let ticket = line.draw_ticket(&data).await;
                     let _ends_with_us = writes.send(Write::Drawn(ticket));
                     line.tell(Event::TicketDrawn(ticket));
-                    line.watch_own(ticket).await;
+                    tokio::join!(line.watch_own(ticket), line.look_for_a_hole());
                 });
                 self.own_watch.replace(drawing).inspect(AbortHandle::abort);
                 return;
@@ -280,6 +287,26 @@ impl Election {
         self.told.link.send_modify(|link| link.problem = Some(problem));
     }
 
+    /// The servers have judged, so it does not help to ask them again before somebody has acted.
+    async fn complain_of(&self, wire: &Wire, path: &str, refused: &Error) {
+        let acl = self.settings.zookeeper.security.acl;
+        self.complain(acl::refusal(wire, acl, path, refused).await);
+    }
+
+    /// Whoever may delete where we stand can make anybody lead. Said once in a session.
+    async fn look_for_a_hole(&self) {
+        let security = &self.settings.zookeeper.security;
+        if security.is_open_by_choice || self.has_looked.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let root = &self.settings.root;
+        let look = self.until_judged(async |wire| acl::hole(&wire, root).await);
+        if let Ok(Some(hole)) = look.await {
+            let mend = acl::mend(security.acl);
+            warn!("anyone who reaches ZooKeeper may {hole}, at {root}: {mend}");
+        }
+    }
+
     fn content(&self) {
         self.told.link.send_if_modified(|link| link.problem.take().is_some());
     }
@@ -312,8 +339,7 @@ impl Election {
                 }
                 Err(Error::NoNode) => return Err(NoNode),
                 Err(error) if is_verdict(&error) => {
-                    let root = &self.settings.root;
-                    self.complain(format!("ZooKeeper refuses us at {root}: {error}"));
+                    self.complain_of(&self.wire().await, &self.settings.root, &error).await;
                     tokio::time::sleep(10 * PAUSE).await;
                 }
                 Err(error) => {
@@ -327,7 +353,8 @@ impl Election {
     /// Never sends a second create without knowing what became of the first.
     async fn draw_ticket(&self, data: &[u8]) -> Ticket {
         self.impostors().clear();
-        let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let acls = acl::of_election(self.settings.zookeeper.security.acl);
+        let mode = CreateMode::EphemeralSequential.with_acls(acls);
         let prefix = format!("{}/{}", self.settings.root, self.settings.prefix);
         let mut outcome_unknown = false;
         loop {
@@ -359,7 +386,7 @@ impl Election {
                     self.refuse_sequence(&wire, i64::from(Sequence::LAST)).await;
                 }
                 Err(error) if is_verdict(&error) => {
-                    self.complain(format!("cannot create {prefix}...: {error}"));
+                    self.complain_of(&wire, &self.settings.root, &error).await;
                     tokio::time::sleep(10 * PAUSE).await;
                 }
                 Err(error) => {
@@ -410,12 +437,13 @@ impl Election {
     /// Creates the election's path. The last part is a container where the servers know them:
     /// it goes when the last member has gone.
     async fn make_path(&self, wire: &Wire) {
-        let acls = Acls::anyone_all();
+        let acl = self.settings.zookeeper.security.acl;
         let root = &self.settings.root;
         let ends = root.match_indices('/').skip(1).map(|(at, _)| at).chain([root.len()]);
         for end in ends {
             let path = &root[..end];
             let last = end == root.len();
+            let acls = if last { acl::of_election(acl) } else { acl::of_ancestors(acl) };
             let container = CreateMode::Container.with_acls(acls);
             let persistent = CreateMode::Persistent.with_acls(acls);
             let mode = if last { &container } else { &persistent };
@@ -426,6 +454,10 @@ impl Election {
             match made {
                 Ok(_) => info!("created {path}"),
                 Err(Error::NodeExists) => {}
+                Err(error) if is_verdict(&error) => {
+                    self.complain_of(wire, path, &error).await;
+                    return tokio::time::sleep(5 * PAUSE).await;
+                }
                 Err(error) => {
                     self.complain(format!("cannot create {path}: {error}"));
                     return tokio::time::sleep(5 * PAUSE).await;
@@ -565,7 +597,8 @@ impl Election {
                     return Err(Error::NoNode);
                 }
             }
-            let stat = wire.ask(wire.client.set_data(&path, data, None)).await?;
+            let written = wire.ask(wire.client.set_data(&path, data, None)).await;
+            let stat = self.unless_denied(&path, written).await?;
             if is_ours(&stat, ticket, &wire) { Ok(stat) } else { Err(Error::NoNode) }
         });
         let stat = written.await.map_err(|_| Lost)?;
@@ -607,17 +640,29 @@ impl Election {
     async fn renew(&self, ticket: Ticket) -> Result<i32, Lost> {
         let path = self.path(ticket.sequence);
         let renewed = self.until_judged(async |wire| {
-            self.counted(async {
+            let asked = async {
                 let checked = wire.check(&path);
                 let stat = wire.client.check_stat(&path);
                 let (checked, stat) = tokio::join!(checked, wire.ask(stat));
                 checked?;
                 let ours = stat?.filter(|stat| is_ours(stat, ticket, &wire));
                 ours.map(|stat| stat.version).ok_or(Error::NoNode)
-            })
-            .await
+            };
+            self.unless_denied(&path, self.counted(asked).await).await
         });
         renewed.await.map_err(|_| Lost)
+    }
+
+    /// Whoever is kept from its own znode is another by now than who created it, or a stranger has
+    /// changed its ACL. Only the end of the session takes it out of the others' way.
+    async fn unless_denied<T>(&self, path: &str, answer: Result<T, Error>) -> Result<T, Error> {
+        if let Err(Error::NoAuth) = answer {
+            warn!("{path} is ours and we are kept from it: starting over with another session");
+            self.tell(Event::SessionLost);
+            // Which ends with the session.
+            std::future::pending().await
+        }
+        answer
     }
 
     /// Counts what becomes of a renewal, each time it is tried.

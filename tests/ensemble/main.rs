@@ -26,6 +26,7 @@ mod partitions;
 mod pipes;
 mod places;
 mod races;
+mod security;
 mod service;
 mod soak;
 mod strangers;
@@ -34,6 +35,7 @@ mod terminal;
 // What they are made of.
 mod browser;
 mod catalogue;
+mod certificates;
 mod expire;
 mod flock;
 mod host;
