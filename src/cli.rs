@@ -39,8 +39,8 @@ enum Subcommands {
     /// The same as `run`; and when this member leads, it starts the command, with BELLWETHER_TOKEN,
     /// BELLWETHER_ID and BELLWETHER_ELECTION in its environment. When leadership is going to be lost
     /// or given up, the command's process group gets SIGTERM, and SIGKILL before anybody else can
-    /// lead. SIGTERM and SIGINT end the command first, then this member leaves; other signals are
-    /// passed on.
+    /// lead. SIGTERM and SIGINT end the command first, then this member leaves; a second one kills it.
+    /// Other signals are passed on.
     ///
     /// Exits with the command's exit code, 128+n if signal n ended it, 127 if it is not found, 126 if
     /// it cannot be run, 125 if something else fails; 0 after a signal while it did not run; 2 if the
@@ -48,8 +48,8 @@ enum Subcommands {
     Exec(ExecOptions),
     /// Print the effective configuration and where each value came from, or what is wrong.
     ///
-    /// Exits 0 if `run` would accept it, else 2.
-    CheckConfig(Options),
+    /// Exits 0 if `run` would accept it, or with --exec if `exec` would, else 2.
+    CheckConfig(CheckOptions),
     /// Between `exec` and its command.
     #[command(hide = true)]
     ExecGuard { command: Vec<OsString> },
@@ -63,16 +63,22 @@ enum Subcommands {
 }
 
 #[derive(Args)]
+struct CheckOptions {
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    exec: Exec,
+    /// Check it for `exec`, which needs room in the lease to end its command
+    #[arg(long = "exec")]
+    for_exec: bool,
+}
+
+#[derive(Args)]
 struct ExecOptions {
     #[command(flatten)]
     options: Options,
-    /// From SIGTERM to SIGKILL, when the command has to end [default: 2s] [key: exec.kill_after]
-    #[arg(long, env = "BELLWETHER_KILL_AFTER", value_name = "DURATION")]
-    kill_after: Option<String>,
-    /// What to do when the command has ended: leave (hand over, and exit with its code), stay (lead on
-    /// without it) or restart [default: leave] [key: exec.on_exit]
-    #[arg(long, env = "BELLWETHER_ON_EXIT", value_name = "WHAT")]
-    on_exit: Option<String>,
+    #[command(flatten)]
+    exec: Exec,
     /// Leave when the command has ended with exit code 0, whatever --on-exit says
     #[arg(long)]
     once: bool,
@@ -82,9 +88,14 @@ struct ExecOptions {
 }
 
 /// What is only for a command.
-#[derive(Default)]
+#[derive(Args, Default)]
 struct Exec {
+    /// From SIGTERM to SIGKILL, when the command has to end [default: 2s] [key: exec.kill_after]
+    #[arg(long, env = "BELLWETHER_KILL_AFTER", value_name = "DURATION")]
     kill_after: Option<String>,
+    /// What to do when the command has ended: leave (hand over, and exit with its code), stay (lead on
+    /// without it) or restart [default: leave] [key: exec.on_exit]
+    #[arg(long, env = "BELLWETHER_ON_EXIT", value_name = "WHAT")]
     on_exit: Option<String>,
 }
 
@@ -268,13 +279,17 @@ pub fn read() -> Result<Command, String> {
     let (_, given) = matches.subcommand().expect("clap demands a command");
     match cli.command {
         Subcommands::Run(options) => effective(options, Exec::default(), given).map(Command::Run),
-        Subcommands::Exec(ExecOptions { options, kill_after, on_exit, once, command }) => {
-            let mut effective = effective(options, Exec { kill_after, on_exit }, given)?;
+        Subcommands::Exec(ExecOptions { options, exec, once, command }) => {
+            let mut effective = effective(options, exec, given)?;
             effective.config = effective.config.with_command()?;
             Ok(Command::Exec { effective, once, command })
         }
-        Subcommands::CheckConfig(options) => {
-            effective(options, Exec::default(), given).map(Command::CheckConfig)
+        Subcommands::CheckConfig(CheckOptions { options, exec, for_exec }) => {
+            let mut effective = effective(options, exec, given)?;
+            if for_exec {
+                effective.config = effective.config.with_command()?;
+            }
+            Ok(Command::CheckConfig(effective))
         }
         Subcommands::ExecGuard { command } => Ok(Command::ExecGuard { command }),
         Subcommands::ExecCommand { guard, files, command } => {

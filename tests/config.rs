@@ -302,6 +302,21 @@ fn a_secret_in_the_environment_beats_the_file_and_is_not_shown() {
 }
 
 #[test]
+fn a_command_needs_room_which_is_checked_where_it_is_asked_for() {
+    let check = |args: &[&str]| {
+        let mut command = bellwether(&["check-config"]);
+        ran(command.args(args).env("BELLWETHER_KILL_AFTER", "6s"))
+    };
+    let (code, printed) = check(&[]);
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains("BELLWETHER_KILL_AFTER"), "{printed}");
+    let (code, printed) = check(&["--exec"]);
+    assert_eq!(code, 2, "{printed}");
+    assert!(printed.contains("exec.kill_after"), "{printed}");
+    assert_eq!(check(&["--exec", "--kill-after", "1s"]).0, 0);
+}
+
+#[test]
 fn an_address_in_use_ends_with_1() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
