@@ -336,7 +336,10 @@ fn in_file(config: Option<PathBuf>) -> Result<(PathBuf, File), String> {
     let file = toml::from_str(&text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
         let line = text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count();
-        format!("{name}, line {}: {}", line + 1, error.message().replace('\n', " "))
+        // Not the value: it may be a secret that does not belong there.
+        let key = text.lines().nth(line).and_then(|line| line.split_once('='));
+        let key = key.map(|(key, _)| format!(", {}", key.trim())).unwrap_or_default();
+        format!("{name}, line {}{key}: {}", line + 1, error.message().replace('\n', " "))
     })?;
     Ok((path, file))
 }
@@ -496,7 +499,7 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
     let config = Config::new(&written)?;
     // Nobody could give an order else, and whoever configured a token would notice late.
     config.token_file.as_deref().map_or(Ok(()), |file| config::token(file).map(drop))?;
-    config::can_sign(&config.hooks)?;
+    config::can_use_files(&config.hooks)?;
     Ok(Effective { config, log_format, log_level, origins: layers.origins })
 }
 

@@ -5,7 +5,9 @@ mod hook;
 pub mod security;
 
 pub use self::health::{Check, Health, Written as WrittenHealth};
-pub use self::hook::{Deed, Hook, HookKeys, Occasion, Post, Signal, Unknown, can_sign, secret};
+pub use self::hook::{
+    Deed, Hook, HookKeys, Occasion, Post, Signal, Unknown, can_use_files, replaceable, secret,
+};
 use crate::election::{Activation, Disconnect, Margins, MemberId, Policy, Profile, Unhealthy};
 use security::{Security, TlsKeys};
 use serde::Deserialize;
@@ -119,6 +121,8 @@ pub struct Config {
     pub hooks: Vec<Hook>,
     /// What has to be left of a lease besides a heartbeat.
     pub reserve: Duration,
+    /// Of the session timeout, as nothing else was written.
+    heartbeat_is_a_tenth: bool,
 }
 
 /// How a command is run.
@@ -246,7 +250,7 @@ impl Config {
                 "zookeeper.session_timeout = {session_timeout:?} leaves no useful lease with \
                  zookeeper.tick_time = {tick_time:?} and lease.heartbeat = {heartbeat:?}: it must \
                  be at least {:?} (or lower the others, if the servers allow it)",
-                margins.least_session_timeout()
+                least(written.heartbeat.is_none(), margins, Duration::ZERO)
             ));
         }
         let disconnect = match &*written.disconnect {
@@ -326,6 +330,7 @@ impl Config {
             health,
             hooks,
             reserve,
+            heartbeat_is_a_tenth: written.heartbeat.is_none(),
         })
     }
 
@@ -368,8 +373,7 @@ impl Config {
         let room = margins
             .term(session_timeout)
             .map_or(Duration::ZERO, |term| term.0.saturating_sub(margins.heartbeat + TO_DIE));
-        // What is longer by this is longer by more than the drift of it.
-        let least = margins.least_session_timeout() + self.reserve + self.reserve / 100;
+        let least = least(self.heartbeat_is_a_tenth, margins, self.reserve);
         if self.exec.kill_after < room {
             return Ok(self);
         }
@@ -419,6 +423,25 @@ impl Settings {
         let zookeeper = Zookeeper { hosts, session_timeout, security };
         Ok(Self { zookeeper, root, prefix: prefix.to_owned() })
     }
+}
+
+/// The smallest session timeout, in milliseconds, whose lease leaves so much besides a heartbeat.
+fn least(heartbeat_is_a_tenth: bool, margins: Margins, reserve: Duration) -> Duration {
+    let would_do = |ms: u64| {
+        let timeout = Duration::from_millis(ms);
+        let heartbeat = if heartbeat_is_a_tenth { timeout / 10 } else { margins.heartbeat };
+        let term = Margins { heartbeat, ..margins }.term(timeout);
+        heartbeat >= SHORTEST_HEARTBEAT && term.is_some_and(|term| term.0 > heartbeat + reserve)
+    };
+    let (mut too_little, mut enough) = (0, 1);
+    while !would_do(enough) {
+        (too_little, enough) = (enough, 2 * enough);
+    }
+    while enough - too_little > 1 {
+        let between = too_little.midpoint(enough);
+        if would_do(between) { enough = between } else { too_little = between }
+    }
+    Duration::from_millis(enough)
 }
 
 /// The servers, and the full path of the election there.
@@ -787,6 +810,14 @@ mod tests {
     fn a_session_too_short_for_a_lease_is_refused_with_the_least_that_would_do() {
         let error = error(|w| w.session_timeout = "1s".into());
         assert!(error.contains("zookeeper.session_timeout = 1s"), "{error}");
-        assert!(error.contains("at least"), "{error}");
+        // What it says will do does, and a millisecond less does not.
+        let least = error.split("at least ").nth(1).unwrap().split(' ').next().unwrap();
+        let least = humantime::parse_duration(least).unwrap();
+        let tried = |timeout: Duration| {
+            let session_timeout = format!("{}ms", timeout.as_millis());
+            Config::new(&Written { session_timeout, ..written() })
+        };
+        assert!(tried(least).is_ok(), "{error}");
+        assert!(tried(least - Duration::from_millis(1)).is_err(), "{error}");
     }
 }

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 
 /// What the driver lays out. Judge it at a moment; never keep the verdict.
 #[derive(Clone, Debug)]
@@ -130,7 +132,7 @@ pub struct HookRecord {
 pub struct Application {
     /// After a few failures no more, and after a few successes again.
     pub healthy: bool,
-    /// Of the last check.
+    /// Of the last check, or why it is not healthy all the same.
     pub failure: Option<String>,
 }
 
@@ -185,6 +187,30 @@ pub struct Front {
 impl Front {
     /// For ZooKeeper to answer.
     const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Waits for a report of which that is so. Nothing of it is kept: whoever holds on to what lies on
+    /// the desk and looks again waits for a writer who waits for him.
+    ///
+    /// # Errors
+    /// It has not become so within that time.
+    pub async fn until(
+        &self,
+        patience: Duration,
+        so: impl FnMut(&Report) -> bool,
+    ) -> Result<(), Elapsed> {
+        let mut reports = self.report.clone();
+        timeout(patience, reports.wait_for(so)).await.map(drop)
+    }
+
+    /// Waits until the hooks have been told what is so.
+    ///
+    /// # Errors
+    /// They have not been within that time.
+    pub async fn until_hooks_are_told(&self, patience: Duration) -> Result<(), Elapsed> {
+        let now = self.report.borrow().standing.index();
+        let mut hooks = self.hooks.clone();
+        timeout(patience, hooks.wait_for(|hooks| hooks.told >= now)).await.map(drop)
+    }
 
     /// The same desk, by way of somebody who passes requests on and may take so long about it.
     pub fn by_way_of(&self, takes: Duration) -> (Self, mpsc::Receiver<Request>) {

@@ -183,6 +183,12 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
     let level = level.path().to_str().unwrap();
     let hook = file("[[hook]]\non = [\"became-leader\"]\nurl = \"https://127.0.0.1/\"\n");
     let hook = hook.path().to_str().unwrap();
+    let wrong_type = file("[health]\ninterval = 5\n");
+    let wrong_type = wrong_type.path().to_str().unwrap();
+    let device = file("[[hook]]\nfile = \"/dev/null\"\n");
+    let device = device.path().to_str().unwrap();
+    let twice = file("[[hook]]\nfile = \"/run/x\"\n[[hook]]\nfile = \"/run/x\"\n");
+    let twice = twice.path().to_str().unwrap();
     let unsigned =
         "[[hook]]\non = [\"became-leader\"]\nurl = \"http://h/\"\nsecret_file = \"/not/there\"\n";
     let unsigned = file(unsigned);
@@ -207,6 +213,9 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--token-file", "/dev/zero"], "http.token_file"),
         (vec!["--config", level], "log.level"),
         (vec!["--config", hook], "hook[0].url is https"),
+        (vec!["--config", wrong_type], "interval"),
+        (vec!["--config", device], "/dev/null is there and no regular file"),
+        (vec!["--config", twice], "another hook's file"),
         (vec!["--config", unsigned], "hook[0].secret_file: /not/there cannot be read"),
         (vec!["--config", unwanted], "hook[0].acknowledges takes election.activate"),
         (vec!["--token-file", "/does/not/exist"], "http.token_file"),

@@ -39,7 +39,10 @@ pub async fn run(
         let (next, turned) = patient.after(failure.is_none(), clock.now());
         patient = next;
         let healthy = patient.is_healthy();
-        told.send_replace(Some(Application { healthy, failure: failure.clone() }));
+        let proves = patient.left_to_prove(clock.now()).map(|left| {
+            format!("its checks succeed again: healthy in {left:.0?} if they go on to")
+        });
+        told.send_replace(Some(Application { healthy, failure: failure.clone().or(proves) }));
         said = failure;
         if let Some(healthy) = turned {
             let is = if healthy { "is healthy" } else { "is not healthy" };

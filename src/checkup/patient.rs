@@ -43,6 +43,16 @@ impl Patient {
         matches!(self.state, State::Healthy { .. })
     }
 
+    /// For how long it has to stay well yet until it is healthy, if it is well.
+    pub(super) fn left_to_prove(&self, now: Moment) -> Option<Duration> {
+        match self.state {
+            State::Ill { well_since: Some(since) } => {
+                Some(self.proof.saturating_sub(now.since(since)))
+            }
+            State::Ill { well_since: None } | State::Unknown | State::Healthy { .. } => None,
+        }
+    }
+
     /// After a check that succeeded or not; and what it is now, if that is another than before.
     pub(super) fn after(self, well: bool, now: Moment) -> (Self, Option<bool>) {
         let healthy = State::Healthy { since: now, failed: 0 };
@@ -106,7 +116,13 @@ mod tests {
     #[test]
     fn each_time_it_has_to_be_well_for_twice_as_long() {
         assert_eq!(story(&mut patient(), 0, "+---++"), "H..I.H");
-        assert_eq!(story(&mut patient(), 0, "+---++---+++"), "H..I.H..I..H");
+        let mut relapsed = patient();
+        assert_eq!(story(&mut relapsed, 0, "+---++---++"), "H..I.H..I..");
+        assert_eq!(
+            relapsed.left_to_prove(Moment(Duration::from_secs(10))),
+            Some(Duration::from_secs(1))
+        );
+        assert_eq!(story(&mut relapsed, 11, "+"), "H");
         assert_eq!(story(&mut patient(), 0, "+---++---+-+++"), "H..I.H..I....H", "in a row");
         assert_eq!(story(&mut patient(), 0, "+---++---+++---++++++"), "H..I.H..I..H..I....H.");
     }

@@ -4,9 +4,10 @@ use super::{small_file, span, token_in};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
-use std::fmt;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs};
 
 /// A hook as it is written in the file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -234,7 +235,7 @@ pub(super) fn place(written: &str) -> Result<(String, u16, String), String> {
     };
     let Some((scheme, _)) = written.split_once("://") else { return wrong("is no URL") };
     if scheme.eq_ignore_ascii_case("https") {
-        return wrong("is https, which hooks do not speak, as the application is on this machine");
+        return wrong("is https, which is not spoken, as the application is on this machine");
     }
     let Ok(uri) = written.parse::<hyper::Uri>() else { return wrong("is no URL") };
     let (Some("http"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
@@ -395,18 +396,46 @@ impl fmt::Display for Hook {
     }
 }
 
-/// Whether every secret is there that is to be signed with: a file that is missing would else be
-/// noticed only when it is needed.
+/// Whether the files that hooks name can be used: a secret is one, and what is to be kept replaces no
+/// more than a file.
 ///
 /// # Errors
 /// One sentence that names the hook and the file, and says how to mend it.
-pub fn can_sign(hooks: &[Hook]) -> Result<(), String> {
+pub fn can_use_files(hooks: &[Hook]) -> Result<(), String> {
+    let mut kept = BTreeSet::new();
     for (n, hook) in hooks.iter().enumerate() {
-        if let Deed::Post(Post { secret_file: Some(file), .. }) = &hook.deed {
-            secret(file).map_err(|wrong| format!("hook[{n}].secret_file: {wrong}"))?;
+        match &hook.deed {
+            Deed::Post(Post { secret_file: Some(file), .. }) => {
+                secret(file).map_err(|wrong| format!("hook[{n}].secret_file: {wrong}"))?;
+            }
+            Deed::Keep { file, .. } => {
+                replaceable(file).map_err(|wrong| format!("hook[{n}].file: {wrong}"))?;
+                if !kept.insert(file) {
+                    return Err(format!(
+                        "hook[{n}].file: {} is another hook's file already: give each its own",
+                        file.display()
+                    ));
+                }
+            }
+            Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } => {}
         }
     }
     Ok(())
+}
+
+/// A directory cannot be replaced by a file, and a device must not be.
+///
+/// # Errors
+/// What is there.
+pub fn replaceable(file: &Path) -> Result<(), String> {
+    match fs::symlink_metadata(file) {
+        Ok(found) if !found.is_file() && !found.is_symlink() => Err(format!(
+            "{} is there and no regular file: name one that may be replaced",
+            file.display()
+        )),
+        // Whether it can be written is seen when it is.
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// The secret that a message is signed with, from its file.

@@ -195,6 +195,12 @@ impl Rhythm {
         Self { last: sent_at, ..self }
     }
 
+    /// Whether a sign of life that is sent now comes within a heartbeat of the one before, if it is
+    /// answered at once.
+    pub(super) fn is_unbroken(&self, now: Moment, margins: &Margins) -> bool {
+        now.since(self.last) < margins.heartbeat / 2
+    }
+
     pub(super) fn is_steady(&self, margins: &Margins) -> bool {
         let regular = self.last.since(self.since) >= margins.looks_back();
         self.known || regular || cfg!(bellwether_without_lease)

@@ -249,7 +249,7 @@ impl Member {
             }
             Event::Unpause => {
                 self.paused = false;
-                self.stand_again(phase)
+                self.stand_again(phase, now)
             }
             Event::Unhealthy if self.unhealthy => stay(phase),
             Event::Unhealthy => {
@@ -258,7 +258,7 @@ impl Member {
             }
             Event::Healthy => {
                 self.unhealthy = false;
-                self.stand_again(phase)
+                self.stand_again(phase, now)
             }
             Event::Describe { address, labels } => self.describe(phase, address, labels, now),
             Event::Stop => (Phase::Gone, vec![Action::CloseSession]),
@@ -357,7 +357,9 @@ impl Member {
             Phase::Following { session, ticket, ahead, heard } => {
                 (session, ticket, heard, Some(ahead.predecessor))
             }
-            Phase::Waiting { session, .. } if line.is_empty() => return self.draw(session),
+            Phase::Waiting { session, .. } if line.is_empty() => {
+                return self.stand_up(session, now);
+            }
             Phase::Waiting { session, .. } => {
                 let look_at = Some(now.after(self.policy.margins.patience(session.id)));
                 return stay(Phase::Waiting { session, look_at });
@@ -569,13 +571,13 @@ impl Member {
     }
 
     /// Unless something else still keeps it from it.
-    fn stand_again(&self, phase: Phase) -> Next {
+    fn stand_again(&self, phase: Phase, now: Moment) -> Next {
         let strict = self.policy.unhealthy == Unhealthy::StandAside;
         match phase {
             Phase::Aside if !(self.paused || self.unhealthy && strict) => {
                 (Phase::Away, vec![Action::OpenSession])
             }
-            Phase::Waiting { session, .. } if !self.unhealthy => self.draw(session),
+            Phase::Waiting { session, .. } if !self.unhealthy => self.stand_up(session, now),
             phase @ (Phase::Away
             | Phase::Refused { .. }
             | Phase::Aside
@@ -586,6 +588,16 @@ impl Member {
             | Phase::Claiming { .. }
             | Phase::Leading { .. }
             | Phase::Gone) => stay(phase),
+        }
+    }
+
+    /// Who has waited for long has given no sign of life, and would have to show its rhythm before it
+    /// could lead: another session begins with one.
+    fn stand_up(&self, session: Session, now: Moment) -> Next {
+        if session.rhythm.is_unbroken(now, &self.policy.margins) {
+            self.draw(session)
+        } else {
+            give_up()
         }
     }
 

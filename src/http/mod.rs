@@ -194,7 +194,10 @@ async fn never_stored(mut response: Response) -> Response {
 mod tests {
     use super::*;
     use crate::desk;
-    use crate::election::{Margins, Member, MemberId, Policy, Profile};
+    use crate::election::{
+        Event, FencingToken, Margins, Member, MemberId, Policy, Profile, Sequence, SessionId,
+        Standing, Ticket,
+    };
     use axum::body::Body;
     use axum::http::StatusCode;
     use http_body_util::BodyExt;
@@ -232,6 +235,55 @@ mod tests {
         assert_eq!(ask(&router, "/sse").await.status(), StatusCode::OK);
     }
 
+    /// Who reads the desk lets go of it before reading again: a writer may wait between the two.
+    #[test]
+    fn an_order_does_not_wait_for_a_writer_who_waits_for_it() {
+        let (done, all) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let (router, mut back) = api(Duration::ZERO);
+            let places = [1, 2].map(leads);
+            back.report.send_modify(|report| report.standing = places[0].clone());
+            let (ended, end) = std::sync::mpsc::channel::<()>();
+            let election = std::thread::spawn(move || {
+                let mut place = 0;
+                while end.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                    if let Ok(desk::Request::Carry(_, carried_out)) = back.requests.try_recv() {
+                        place = 1 - place;
+                        back.report.send_modify(|it| it.standing = places[place].clone());
+                        carried_out.send(true).unwrap();
+                    }
+                    back.report.send_modify(|_| {});
+                }
+            });
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                for _ in 0..20_000 {
+                    let resign = Request::post("/resign").header("x-bellwether", "1");
+                    let resign = resign.body(Body::empty()).unwrap();
+                    let answer = router.clone().oneshot(resign).await.unwrap();
+                    assert_eq!(answer.status(), StatusCode::ACCEPTED);
+                }
+            });
+            drop(ended);
+            election.join().unwrap();
+            done.send(()).unwrap();
+        });
+        all.recv_timeout(Duration::from_secs(30)).expect("nobody is stuck");
+    }
+
+    fn leads(number: i32) -> Standing {
+        let mut member = member();
+        let sent_at = Clock::system().now();
+        let sequence = Sequence::new(number).unwrap();
+        let ticket = Ticket { sequence, token: FencingToken(u64::from(number.unsigned_abs())) };
+        let timeout = Duration::from_secs(60);
+        member.step(sent_at, Event::SessionOpened { session: SessionId(1), timeout, sent_at });
+        member.step(sent_at, Event::TicketDrawn(ticket));
+        member.step(sent_at, Event::LineRead([sequence].into_iter().collect()));
+        member.step(sent_at, Event::Committed { sent_at });
+        member.standing()
+    }
+
     /// A body that never ends is waited for by nobody: not at all for who may give no order.
     #[tokio::test(start_paused = true)]
     async fn who_never_sends_the_rest_is_answered_all_the_same() {
@@ -267,17 +319,19 @@ mod tests {
         router.clone().oneshot(request).await.unwrap()
     }
 
-    /// That of a member whose loop turned so long ago.
-    fn api(ago: Duration) -> (Router, desk::Back) {
+    fn member() -> Member {
         let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
         let profile = Profile { id, address: None, labels, revision: 0 };
         let second = Duration::from_secs(1);
         let margins = Margins { heartbeat: second, half_tick: second };
-        let policy = Policy::new(margins);
-        let member = Member::new(Arc::new(profile), policy);
+        Member::new(Arc::new(profile), Policy::new(margins))
+    }
+
+    /// That of a member whose loop turned so long ago.
+    fn api(ago: Duration) -> (Router, desk::Back) {
         let clock = Clock::system();
         let turned_at = clock.now().0.checked_sub(ago).expect("up for a minute");
-        let (back, front) = desk::set_up(&member, Moment(turned_at));
+        let (back, front) = desk::set_up(&member(), Moment(turned_at));
         let names = Names { election: "/election".into(), prefix: "leader_".into() };
         let limits = Limits::for_application();
         (routers(front, clock, names, Gate::Header, &limits).api, back)

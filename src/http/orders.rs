@@ -70,6 +70,7 @@ pub(super) async fn ack(
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Term {
     /// The fencing token under which the application leads: what comes late is refused then.
     #[param(maximum = 18446744073709551615u64)]
@@ -90,14 +91,13 @@ pub(super) async fn resign(State(sight): State<Sight>, _: Permitted) -> Answer {
     }
     let old = before.report.standing.ticket();
     sight.order(Order::Resign).await?;
-    let mut reports = sight.desk.report.clone();
-    let placed = reports.wait_for(|report| {
+    let placed = sight.desk.until(PATIENCE, |report| {
         let standing = &report.standing;
         standing.ticket().is_some_and(|ticket| Some(ticket) != old)
             && (standing.predecessor().is_some() || standing.is_first())
     });
     // If it takes longer, the answer says that it does not stand yet.
-    let _placed_or_not = tokio::time::timeout(PATIENCE, placed).await;
+    let _placed_or_not = placed.await;
     Ok((StatusCode::ACCEPTED, Json(sight.done("resigned"))))
 }
 
@@ -131,10 +131,7 @@ pub(super) async fn resume(State(sight): State<Sight>, _: Permitted) -> Answer {
 ))]
 pub(super) async fn drain(State(sight): State<Sight>, _: Permitted) -> Answer {
     sight.order(Order::Pause).await?;
-    let told = sight.desk.report.borrow().standing.index();
-    let mut hooks = sight.desk.hooks.clone();
-    let done = hooks.wait_for(|hooks| hooks.told >= told);
-    if tokio::time::timeout(FOR_HOOKS, done).await.is_err() {
+    if sight.desk.until_hooks_are_told(FOR_HOOKS).await.is_err() {
         let why = "this member is out of the line, but its hooks are not done yet: see /status";
         return Err(Problem::unavailable("hooks-pending", "not done yet", why));
     }

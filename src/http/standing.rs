@@ -108,7 +108,7 @@ struct SessionBody {
 struct ApplicationBody {
     /// Whether it may stand, and lead.
     healthy: bool,
-    /// Why the last check failed, for people; null if it did not.
+    /// Why the last check failed, or why it is not healthy all the same, for people; else null.
     failure: Option<String>,
 }
 
@@ -241,6 +241,7 @@ pub(super) async fn is_leader(
 /// `?active=1` asks for a leader whose application has taken up its work.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Activity {
     /// `1`: no is the answer also until the leader's application has acknowledged.
     #[param(pattern = "^[01]$")]

@@ -1,5 +1,6 @@
 //! Keeps a file that tells who leads. Whoever reads it finds the old one or the new one, whole.
 
+use crate::config;
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -46,6 +47,7 @@ pub(super) async fn keep(
 }
 
 fn write(file: &Path, mode: u32, text: &str) -> io::Result<()> {
+    config::replaceable(file).map_err(io::Error::other)?;
     let new = beside(file);
     // What a process left that was killed here, or a link to elsewhere that somebody laid.
     remove(&new)?;
@@ -96,6 +98,7 @@ mod tests {
         remove(&file).unwrap();
         remove(&file).expect("gone is gone");
         assert!(write(&home.path().join("no/file"), 0o644, "").is_err());
+        assert!(write(Path::new("/dev/null"), 0o644, "").is_err(), "a device is not replaced");
     }
 
     #[tokio::test]

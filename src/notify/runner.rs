@@ -155,14 +155,16 @@ impl Runner {
     async fn tell(&mut self, change: &Change, index: u64) {
         let names = self.names.clone();
         let message = Message::new(change, &names, index, self.watch.clock.date());
+        // What is to be true at every moment does not wait for what may take long.
+        for n in 0..self.armed.len() {
+            self.make_file_true(n, change.occasion.name()).await;
+        }
         for n in 0..self.armed.len() {
             if self.watch.is_enough(change.view.own_term()) {
                 return;
             }
             let hook = &self.armed[n].hook;
-            if hook.is_state() {
-                self.make_file_true(n, change.occasion.name()).await;
-            } else if hook.hears(change.occasion) {
+            if !hook.is_state() && hook.hears(change.occasion) {
                 self.perform(n, &message).await;
             }
         }

@@ -106,6 +106,32 @@ impl Home {
     }
 }
 
+/// What is to be true at every moment does not wait for what takes long.
+#[test]
+fn a_file_is_true_before_slow_hooks_have_run() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let file = home.path("leader.json");
+    let kept = format!("[[hook]]\nfile = {file:?}\n");
+    let slow = home.noting("slow", r#"["became-leader", "lost-leadership"]"#, "sleep 20");
+    let setup = home.with(Setup::of(&servers), &[slow, kept]);
+    let [member] = in_line(&setup, ["a"]);
+    let is_self = |wanted: bool| {
+        eventually("the file says so", || {
+            let text = home.text("leader.json");
+            let told: Value = serde_json::from_str(&text).unwrap_or_default();
+            if told["is_self"] == wanted { Ok(()) } else { Err(text) }
+        });
+    };
+    home.noted(0, "slow", "begins", "became-leader");
+    is_self(true);
+    member.send("POST", "/pause", &[("x-bellwether", "1")], "");
+    home.noted(0, "slow", "begins", "lost-leadership");
+    is_self(false);
+    let ended = home.notes().into_iter().find(|note| note.what == "ends");
+    assert_eq!(ended, None, "the slow ones were not waited for");
+}
+
 #[test]
 fn hooks_run_in_order_never_two_at_once_and_are_told_what_it_is_about() {
     let servers = Servers::standalone();
