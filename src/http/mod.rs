@@ -14,7 +14,7 @@
 //! - `GET /livez`, `GET /healthz`, `GET /readyz`: for the supervisor.
 //! - `GET /openapi.json`: all this, for programs.
 //!
-//! Errors are `application/problem+json` (RFC 9457).
+//! Errors are `application/problem+json` (RFC 9457). Whoever asks on the loopback has to say so: 421 otherwise.
 
 #![expect(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
 
@@ -23,6 +23,7 @@ mod events;
 mod gate;
 mod health;
 mod history;
+mod host;
 mod members;
 mod openapi;
 mod orders;
