@@ -44,6 +44,8 @@ use axum::response::Response;
 use axum::routing::get;
 pub use gate::Gate;
 use health::patroni;
+#[cfg(any(test, fuzzing))]
+pub(crate) use host::on_loopback;
 use problem::Problem;
 pub use serve::{Door, Limits, serve};
 use standing::Verdict;

@@ -20,3 +20,5 @@ mod wire;
 pub use driver::run;
 pub use survey::{Znode, survey};
 pub use wire::Says;
+#[cfg(any(test, fuzzing))]
+pub(crate) use wire::{decode, encode};
