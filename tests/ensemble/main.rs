@@ -14,6 +14,7 @@ mod election;
 mod exec;
 mod faults;
 mod hooks;
+mod hostile;
 mod http;
 mod leaving;
 mod load;
