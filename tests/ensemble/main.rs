@@ -8,6 +8,7 @@
 // The tests, by theme.
 mod application;
 mod clients;
+mod confined;
 mod counter;
 mod doors;
 mod election;
