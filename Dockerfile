@@ -1,23 +1,33 @@
-# A static binary and nothing else: no shell, no libc, no user but a number.
-# BuildKit (the default since Docker 23) keeps the dependencies between builds.
+# A static binary and nothing else: no shell, no libc, no user but a number. For this machine, or for another:
+#     docker build -t bellwether .
+#     docker buildx build --platform linux/amd64,linux/arm64 .
+# BuildKit (the default since Docker 23) says what to build on and for; --build-arg TARGETARCH=arm64 says it by hand.
 
-# Rust's Alpine image builds for musl, which is linked statically, on the architecture it runs on.
-FROM rust:1.95-alpine AS build
+FROM --platform=$BUILDPLATFORM rust:1.95-slim-bookworm AS build
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends python3-venv \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
+ARG TARGETARCH
+# The dependencies are a layer of their own, which stays until one of them changes: beside them only a program that
+# does nothing is built here.
+COPY scripts/lib.sh scripts/static scripts/
 COPY Cargo.toml Cargo.lock ./
+RUN mkdir src && echo 'fn main() {}' >src/main.rs && touch src/lib.rs && scripts/static "$TARGETARCH"
 COPY src src
-RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    --mount=type=cache,target=/src/target \
-    cargo build --release --locked --bin bellwether \
-    && cp target/release/bellwether /bellwether
+# What was copied is older than what was built.
+RUN touch src/main.rs src/lib.rs && cp "$(scripts/static "$TARGETARCH")" /bellwether
 
 FROM scratch
 LABEL org.opencontainers.image.title="bellwether" \
       org.opencontainers.image.description="A leader-election sidecar: stands in line in ZooKeeper and tells your application who leads" \
+      org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="MIT OR Apache-2.0"
 COPY --from=build /bellwether /bellwether
 USER 65532:65532
 # The API listens on 127.0.0.1:4040, for the containers of the same pod: BELLWETHER_LISTEN opens it.
 EXPOSE 4040
+# It asks where BELLWETHER_LISTEN says.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["/bellwether", "probe", "live"]
 ENTRYPOINT ["/bellwether"]
 CMD ["run"]

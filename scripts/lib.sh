@@ -65,6 +65,21 @@ install_wanted() {
     rm -f "$log"
 }
 
+# install_python_tool NAME VERSION [REQUIREMENT...]: from PyPI, into a place of its own, and onto the path.
+install_python_tool() {
+    local name=$1 version=$2 place
+    shift 2
+    place=$(realpath -m "${CARGO_TARGET_DIR:-target}/tools/$name-$version")
+    PATH=$place/bin:$PATH
+    [[ ! -e $place/installed ]] || return 0
+    printf '== install: %s %s\n' "$name" "$version" >&2
+    rm -rf "$place"
+    python3 -m venv "$place" || fail "python3 could not make $place"
+    "$place/bin/pip" install --quiet --disable-pip-version-check "$name==$version" "$@" >&2 ||
+        fail "pip could not install $name $version"
+    touch "$place/installed"
+}
+
 # Who is not root may still make networks in a namespace of users of its own.
 in_a_namespace_if_not_root() {
     if ((EUID == 0)); then

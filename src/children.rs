@@ -1,6 +1,7 @@
 //! Starts processes and waits for them, in one place: waiting for any child, as the first process of
 //! a container has to, takes from others the end of those they wait for.
 
+use crate::config::security::CREDENTIALS_VARIABLE;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
 use std::collections::BTreeMap;
 use std::io;
@@ -25,14 +26,16 @@ pub struct Child {
     end: oneshot::Receiver<WaitStatus>,
 }
 
-/// Starts it. Its end is told as long as somebody calls [`reap`] at each SIGCHLD.
+/// Starts it, without what is ours alone to log in with. Its end is told as long as somebody calls
+/// [`reap`] at each SIGCHLD.
 ///
 /// # Errors
 /// It cannot be started.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     use std::os::unix::process::CommandExt;
     let mut awaited = awaited();
-    let pid = Pid::from_child(&command.process_group(0).spawn()?);
+    let started = command.env_remove(CREDENTIALS_VARIABLE).process_group(0).spawn()?;
+    let pid = Pid::from_child(&started);
     let (ended, end) = oneshot::channel();
     awaited.insert(pid.as_raw_pid(), ended);
     Ok(Child { pid, end })

@@ -3,12 +3,15 @@
 mod asking;
 mod papers;
 
-use crate::config::{self, Config, File, Written, WrittenHealth};
+use crate::config::security::{self, CREDENTIALS_VARIABLE};
+use crate::config::{self, Config, File, Written, WrittenHealth, ZookeeperKeys};
 use crate::terminal::Errand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use secrecy::SecretString;
 use std::collections::BTreeMap;
+use std::env::VarError;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -36,8 +39,8 @@ enum Subcommands {
     /// The same as `run`; and when this member leads, it starts the command, with BELLWETHER_TOKEN,
     /// BELLWETHER_ID and BELLWETHER_ELECTION in its environment. When leadership is going to be lost
     /// or given up, the command's process group gets SIGTERM, and SIGKILL before anybody else can
-    /// lead. SIGTERM and SIGINT end the command first, then this member leaves; other signals are
-    /// passed on.
+    /// lead. SIGTERM and SIGINT end the command first, then this member leaves; a second one kills it.
+    /// Other signals are passed on.
     ///
     /// Exits with the command's exit code, 128+n if signal n ended it, 127 if it is not found, 126 if
     /// it cannot be run, 125 if something else fails; 0 after a signal while it did not run; 2 if the
@@ -45,8 +48,8 @@ enum Subcommands {
     Exec(ExecOptions),
     /// Print the effective configuration and where each value came from, or what is wrong.
     ///
-    /// Exits 0 if `run` would accept it, else 2.
-    CheckConfig(Options),
+    /// Exits 0 if `run` would accept it, or with --exec if `exec` would, else 2.
+    CheckConfig(CheckOptions),
     /// Between `exec` and its command.
     #[command(hide = true)]
     ExecGuard { command: Vec<OsString> },
@@ -60,16 +63,22 @@ enum Subcommands {
 }
 
 #[derive(Args)]
+struct CheckOptions {
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    exec: Exec,
+    /// Check it for `exec`, which needs room in the lease to end its command
+    #[arg(long = "exec")]
+    for_exec: bool,
+}
+
+#[derive(Args)]
 struct ExecOptions {
     #[command(flatten)]
     options: Options,
-    /// From SIGTERM to SIGKILL, when the command has to end [default: 2s] [key: exec.kill_after]
-    #[arg(long, env = "BELLWETHER_KILL_AFTER", value_name = "DURATION")]
-    kill_after: Option<String>,
-    /// What to do when the command has ended: leave (hand over, and exit with its code), stay (lead on
-    /// without it) or restart [default: leave] [key: exec.on_exit]
-    #[arg(long, env = "BELLWETHER_ON_EXIT", value_name = "WHAT")]
-    on_exit: Option<String>,
+    #[command(flatten)]
+    exec: Exec,
     /// Leave when the command has ended with exit code 0, whatever --on-exit says
     #[arg(long)]
     once: bool,
@@ -79,9 +88,14 @@ struct ExecOptions {
 }
 
 /// What is only for a command.
-#[derive(Default)]
+#[derive(Args, Default)]
 struct Exec {
+    /// From SIGTERM to SIGKILL, when the command has to end [default: 2s] [key: exec.kill_after]
+    #[arg(long, env = "BELLWETHER_KILL_AFTER", value_name = "DURATION")]
     kill_after: Option<String>,
+    /// What to do when the command has ended: leave (hand over, and exit with its code), stay (lead on
+    /// without it) or restart [default: leave] [key: exec.on_exit]
+    #[arg(long, env = "BELLWETHER_ON_EXIT", value_name = "WHAT")]
     on_exit: Option<String>,
 }
 
@@ -117,6 +131,28 @@ struct Place {
     /// The start of the members' znodes' names [default: leader_] [key: election.prefix]
     #[arg(long, env = "BELLWETHER_PREFIX", value_name = "PREFIX")]
     prefix: Option<String>,
+    #[command(flatten)]
+    security: Security,
+}
+
+/// How to be let in. No secret is an argument: all processes of a machine see the arguments of all.
+#[derive(Args)]
+struct Security {
+    /// Speak TLS, with servers whose certificates a CA in this PEM file has signed [default: none] [key: zookeeper.tls.ca]
+    #[arg(long, env = "BELLWETHER_TLS_CA", value_name = "FILE")]
+    tls_ca: Option<String>,
+    /// This member's certificate, in PEM, for servers that ask for one [default: none] [key: zookeeper.tls.cert]
+    #[arg(long, env = "BELLWETHER_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<String>,
+    /// The private key to that certificate, in PEM [default: none] [key: zookeeper.tls.key]
+    #[arg(long, env = "BELLWETHER_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<String>,
+    /// How to log in with user and password: digest or sasl (DIGEST-MD5) [default: none] [key: zookeeper.auth]
+    #[arg(long, env = "BELLWETHER_AUTH", value_name = "SCHEME")]
+    auth: Option<String>,
+    /// A file with the line user:password, instead of BELLWETHER_CREDENTIALS in the environment [default: none] [key: zookeeper.credentials_file]
+    #[arg(long, env = "BELLWETHER_CREDENTIALS_FILE", value_name = "FILE")]
+    credentials_file: Option<String>,
 }
 
 /// A flag beats the environment, which beats the file, which beats the default.
@@ -124,6 +160,10 @@ struct Place {
 struct Options {
     #[command(flatten)]
     place: Place,
+    /// Who may touch what members create: open, creator or creator-readable [default: creator-readable with
+    /// an identity of --auth or --tls-cert, else open] [key: zookeeper.acl]
+    #[arg(long, env = "BELLWETHER_ACL", value_name = "ACL")]
+    acl: Option<String>,
     /// This member's name [default: $POD_NAME, else the host's name] [key: member.id]
     #[arg(long, env = "BELLWETHER_ID", value_name = "NAME")]
     id: Option<String>,
@@ -239,13 +279,17 @@ pub fn read() -> Result<Command, String> {
     let (_, given) = matches.subcommand().expect("clap demands a command");
     match cli.command {
         Subcommands::Run(options) => effective(options, Exec::default(), given).map(Command::Run),
-        Subcommands::Exec(ExecOptions { options, kill_after, on_exit, once, command }) => {
-            let mut effective = effective(options, Exec { kill_after, on_exit }, given)?;
+        Subcommands::Exec(ExecOptions { options, exec, once, command }) => {
+            let mut effective = effective(options, exec, given)?;
             effective.config = effective.config.with_command()?;
             Ok(Command::Exec { effective, once, command })
         }
-        Subcommands::CheckConfig(options) => {
-            effective(options, Exec::default(), given).map(Command::CheckConfig)
+        Subcommands::CheckConfig(CheckOptions { options, exec, for_exec }) => {
+            let mut effective = effective(options, exec, given)?;
+            if for_exec {
+                effective.config = effective.config.with_command()?;
+            }
+            Ok(Command::CheckConfig(effective))
         }
         Subcommands::ExecGuard { command } => Ok(Command::ExecGuard { command }),
         Subcommands::ExecCommand { guard, files, command } => {
@@ -307,11 +351,13 @@ pub(crate) fn of_file(text: &str) -> Result<String, String> {
     static MATCHES: std::sync::LazyLock<ArgMatches> =
         std::sync::LazyLock::new(|| command().get_matches_from(["bellwether", "check-config"]));
     let cli = Cli::from_arg_matches(&MATCHES).unwrap_or_else(|error| error.exit());
-    let Subcommands::CheckConfig(options) = cli.command else { return Err("not asked".into()) };
+    let Subcommands::CheckConfig(CheckOptions { options, exec, .. }) = cli.command else {
+        return Err("not asked".into());
+    };
     let (_, given) = MATCHES.subcommand().expect("clap demands a command");
     let name = "bellwether.toml";
     let file = parsed(text, name)?;
-    Ok(resulting(options, Exec::default(), given, (name.into(), file))?.to_string())
+    Ok(resulting(options, exec, given, (name.into(), file))?.to_string())
 }
 
 fn effective(mut options: Options, exec: Exec, given: &ArgMatches) -> Result<Effective, String> {
@@ -328,10 +374,12 @@ fn resulting(
     options: Options,
     exec: Exec,
     given: &ArgMatches,
-    (place, file): (PathBuf, File),
+    (place, mut file): (PathBuf, File),
 ) -> Result<Effective, String> {
     let mut layers = Layers { given, file: place, origins: vec![] };
-    let servers = layers.servers(options.place.zookeeper, file.zookeeper.servers);
+    let servers = layers.servers(options.place.zookeeper, file.zookeeper.servers.take());
+    let acl = options.acl;
+    let security = layers.security(options.place.security, acl, &mut file.zookeeper)?;
     let session_timeout = layers.pick(
         ("zookeeper.session_timeout", "session_timeout", "BELLWETHER_SESSION_TIMEOUT"),
         options.session_timeout,
@@ -401,9 +449,7 @@ fn resulting(
         file.http.token_file,
         "",
     );
-    if token_file.is_empty() && !matches!(layers.origins.last(), Some((_, _, Origin::Default))) {
-        return Err("http.token_file is empty: name a file, or leave it out".into());
-    }
+    layers.names_a_file(&token_file)?;
     let health = WrittenHealth {
         check: layers.pick(
             ("health.check", "app_health", "BELLWETHER_APP_HEALTH"),
@@ -475,6 +521,7 @@ fn resulting(
         token_file,
         kill_after,
         on_exit,
+        security,
         health,
         health_policy,
         hooks: file.hook,
@@ -484,6 +531,7 @@ fn resulting(
 }
 
 const A_TENTH: &str = "a tenth of zookeeper.session_timeout";
+const BY_IDENTITY: &str = "creator-readable with an identity, else open";
 
 struct Layers<'a> {
     given: &'a ArgMatches,
@@ -505,6 +553,71 @@ impl Layers<'_> {
     fn prefix(&mut self, given: Option<String>, in_file: Option<String>) -> String {
         let names = ("election.prefix", "prefix", "BELLWETHER_PREFIX");
         self.pick(names, given, in_file, "leader_")
+    }
+
+    fn security(
+        &mut self,
+        given: Security,
+        acl: Option<String>,
+        file: &mut ZookeeperKeys,
+    ) -> Result<security::Written, String> {
+        let names = ("zookeeper.tls.ca", "tls_ca", "BELLWETHER_TLS_CA");
+        let ca = self.pick(names, given.tls_ca, file.tls.ca.take(), "");
+        self.names_a_file(&ca)?;
+        let names = ("zookeeper.tls.cert", "tls_cert", "BELLWETHER_TLS_CERT");
+        let cert = self.pick(names, given.tls_cert, file.tls.cert.take(), "");
+        self.names_a_file(&cert)?;
+        let names = ("zookeeper.tls.key", "tls_key", "BELLWETHER_TLS_KEY");
+        let key = self.pick(names, given.tls_key, file.tls.key.take(), "");
+        self.names_a_file(&key)?;
+        let names = ("zookeeper.auth", "auth", "BELLWETHER_AUTH");
+        let auth = self.pick(names, given.auth, file.auth.take(), "");
+        let names =
+            ("zookeeper.credentials_file", "credentials_file", "BELLWETHER_CREDENTIALS_FILE");
+        let in_file = file.credentials_file.take();
+        let mut credentials_file = self.pick(names, given.credentials_file, in_file, "");
+        self.names_a_file(&credentials_file)?;
+        let credentials = self.secret(&mut credentials_file)?;
+        let names = ("zookeeper.acl", "acl", "BELLWETHER_ACL");
+        let acl = self.pick(names, acl, file.acl.take(), BY_IDENTITY);
+        let acl = Some(acl).filter(|acl| acl != BY_IDENTITY).unwrap_or_default();
+        Ok(security::Written { ca, cert, key, auth, credentials_file, credentials, acl })
+    }
+
+    /// The secret that stands in the environment itself, which also beats a file that is named in
+    /// the configuration's file. What it is, nobody is told.
+    fn secret(&mut self, file: &mut String) -> Result<Option<SecretString>, String> {
+        let secret = match std::env::var(CREDENTIALS_VARIABLE) {
+            Ok(secret) if !secret.is_empty() => SecretString::from(secret),
+            Ok(_) | Err(VarError::NotPresent) => return Ok(None),
+            Err(VarError::NotUnicode(_)) => {
+                return Err(format!("{CREDENTIALS_VARIABLE} is no UTF-8 text"));
+            }
+        };
+        let (_, value, origin) = self.origins.last_mut().expect("the file was picked just now");
+        match origin {
+            Origin::Flag(_) => return Ok(None),
+            Origin::Environment(variable) => {
+                return Err(format!(
+                    "both {variable} and {CREDENTIALS_VARIABLE} are set: leave one of them out"
+                ));
+            }
+            Origin::File(_) | Origin::Default => {}
+        }
+        *origin = Origin::Environment(CREDENTIALS_VARIABLE);
+        *value = "(not shown)".into();
+        file.clear();
+        Ok(Some(secret))
+    }
+
+    /// Checks what was picked last: a file that is named, and by nothing, is a mistake.
+    fn names_a_file(&self, file: &str) -> Result<(), String> {
+        match self.origins.last() {
+            Some((key, _, origin)) if file.is_empty() && *origin != Origin::Default => {
+                Err(format!("{key} is empty: name a file, or leave it out"))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn pick(

@@ -2,10 +2,12 @@
 
 mod health;
 mod hook;
+pub mod security;
 
 pub use self::health::{Check, Health, Written as WrittenHealth};
 pub use self::hook::{Deed, Hook, HookKeys, Occasion, Post, Signal, Unknown, can_sign, secret};
 use crate::election::{Activation, Disconnect, Margins, MemberId, Policy, Profile, Unhealthy};
+use security::{Security, TlsKeys};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,6 +38,10 @@ pub struct ZookeeperKeys {
     pub servers: Option<String>,
     pub session_timeout: Option<String>,
     pub tick_time: Option<String>,
+    pub tls: TlsKeys,
+    pub auth: Option<String>,
+    pub credentials_file: Option<String>,
+    pub acl: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -159,6 +165,7 @@ pub struct Zookeeper {
     /// `host:port,host:port`, without a chroot.
     pub hosts: String,
     pub session_timeout: Duration,
+    pub security: Security,
 }
 
 /// The values as they were written, before anything is made of them.
@@ -184,6 +191,7 @@ pub struct Written {
     pub token_file: String,
     pub kill_after: String,
     pub on_exit: String,
+    pub security: security::Written,
     pub health: health::Written,
     pub health_policy: String,
     pub hooks: Vec<HookKeys>,
@@ -292,7 +300,8 @@ impl Config {
         }
         let token_file = Some(PathBuf::from(&written.token_file));
         let token_file = token_file.filter(|path| !path.as_os_str().is_empty());
-        let zookeeper = Zookeeper { hosts, session_timeout };
+        let security = Security::new(&written.security)?;
+        let zookeeper = Zookeeper { hosts, session_timeout, security };
         let settings = Settings { zookeeper, root, prefix: written.prefix.clone() };
         let election = written.path.clone();
         let exec = Exec::new(written)?;
@@ -318,6 +327,15 @@ impl Config {
             hooks,
             reserve,
         })
+    }
+
+    /// Whether there is anything in our memory that nobody else may see.
+    pub fn has_secrets(&self) -> bool {
+        let signs =
+            |hook: &Hook| matches!(&hook.deed, Deed::Post(Post { secret_file: Some(_), .. }));
+        self.settings.zookeeper.security.has_secrets()
+            || self.token_file.is_some()
+            || self.hooks.iter().any(signs)
     }
 
     /// The same, for running a command: there has to be time to end it.
@@ -394,9 +412,11 @@ impl Settings {
         path: &str,
         prefix: &str,
         session_timeout: Duration,
+        security: &security::Written,
     ) -> Result<Self, String> {
         let (hosts, root) = place(servers, path, prefix)?;
-        let zookeeper = Zookeeper { hosts, session_timeout };
+        let security = Security::new(security)?;
+        let zookeeper = Zookeeper { hosts, session_timeout, security };
         Ok(Self { zookeeper, root, prefix: prefix.to_owned() })
     }
 }
@@ -637,6 +657,7 @@ mod tests {
             token_file: String::new(),
             kill_after: "2s".into(),
             on_exit: "leave".into(),
+            security: security::Written::default(),
             health: health::Written {
                 check: String::new(),
                 interval: "5s".into(),

@@ -4,6 +4,7 @@
 use crate::election::{
     Announcement, FencingToken, Member, Moment, Profile, SessionId, Standing, Ticket,
 };
+use crate::tally::{Meter, Tally};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -17,6 +18,7 @@ pub struct Report {
     /// When the driver last turned.
     pub turned_at: Moment,
     pub chronicle: Arc<Chronicle>,
+    pub tally: Tally,
 }
 
 /// The driver turns every second; after this long it is stuck.
@@ -163,6 +165,7 @@ impl Chronicle {
 pub struct Back {
     pub report: watch::Sender<Report>,
     pub requests: mpsc::Receiver<Request>,
+    pub meter: Arc<Meter>,
 }
 
 /// Everybody else's side.
@@ -174,6 +177,7 @@ pub struct Front {
     pub hooks: watch::Receiver<Hooks>,
     /// What whoever checks it lays out; `None` if nobody does, or has not yet.
     pub application: watch::Receiver<Option<Application>>,
+    pub meter: Arc<Meter>,
     /// For how long to wait for an order to be carried out.
     pub patience: Duration,
 }
@@ -185,8 +189,7 @@ impl Front {
     /// The same desk, by way of somebody who passes requests on and may take so long about it.
     pub fn by_way_of(&self, takes: Duration) -> (Self, mpsc::Receiver<Request>) {
         let (requests, asked) = mpsc::channel(64);
-        let patience = self.patience + takes;
-        (Self { requests, patience, ..self.clone() }, asked)
+        (Self { requests, patience: self.patience + takes, ..self.clone() }, asked)
     }
 }
 
@@ -197,14 +200,16 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
         link: Link::default(),
         turned_at: now,
         chronicle: Arc::default(),
+        tally: Tally::begun(now),
     };
     let (report_in, report_out) = watch::channel(report);
     let (ask, asked) = mpsc::channel(64);
-    let back = Back { report: report_in, requests: asked };
+    let meter = Arc::<Meter>::default();
+    let back = Back { report: report_in, requests: asked, meter: meter.clone() };
     // Until somebody runs some, there are none.
     let (_, hooks) = watch::channel(Hooks::default());
     // Nor does anybody check the application.
     let (_, application) = watch::channel(None);
     let patience = Front::PATIENCE;
-    (back, Front { report: report_out, requests: ask, hooks, application, patience })
+    (back, Front { report: report_out, requests: ask, hooks, application, meter, patience })
 }

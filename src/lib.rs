@@ -12,6 +12,7 @@
 //! - [`children`]: the one place that waits for other processes.
 //! - [`systemd`]: tells the service manager.
 //! - [`desk`]: what passes between those who do and those who tell.
+//! - [`tally`]: what is counted and measured, for `/metrics`.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
 //! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints.
@@ -37,5 +38,6 @@ pub mod http;
 pub mod notify;
 pub mod reload;
 pub mod systemd;
+pub mod tally;
 pub mod terminal;
 pub mod zk;

@@ -3,13 +3,17 @@
 use anyhow::Context;
 use bellwether::cli::{self, Command, Effective, LogFormat};
 use bellwether::clock::Clock;
-use bellwether::config::{Exec, Listen};
+use bellwether::config::{Exec, Listen, Settings};
 use bellwether::desk::Front;
 use bellwether::election::{Member, Moment};
 use bellwether::exec::{self, Plan};
 use bellwether::reload::InForce;
+use bellwether::terminal::Errand;
 use bellwether::{checkup, desk, http, notify, systemd, terminal, zk};
-use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setpriority_process,
+    setrlimit,
+};
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write};
@@ -59,6 +63,10 @@ fn main() -> ExitCode {
             return fail(code, &why);
         }
         Command::CheckConfig(effective) => {
+            match look_at_security(&effective.config.settings, effective.config.has_secrets()) {
+                Ok(warnings) => warnings.iter().for_each(|warning| complain(warning)),
+                Err(error) => return fail(2, &error),
+            }
             // Whoever closes the pipe has read enough.
             let _nobody_reads = write!(std::io::stdout(), "{effective}");
             return ExitCode::SUCCESS;
@@ -67,12 +75,26 @@ fn main() -> ExitCode {
             let _nobody_reads = std::io::stdout().write_all(&text);
             return ExitCode::SUCCESS;
         }
-        Command::Terminal(errand) => return run_errand(errand),
+        Command::Terminal(errand) => {
+            if let Errand::Inspect { settings, .. } = &errand {
+                match look_at_security(settings, settings.zookeeper.security.has_secrets()) {
+                    Ok(warnings) => warnings.iter().for_each(|warning| complain(warning)),
+                    Err(error) => return fail(2, &error),
+                }
+            }
+            return run_errand(errand);
+        }
+    };
+    let config = &effective.config;
+    let warnings = match look_at_security(&config.settings, config.has_secrets()) {
+        Ok(warnings) => warnings,
+        Err(error) => return fail(2, &error),
     };
     let level = match start_log(&effective) {
         Ok(level) => level,
         Err(error) => return fail(2, &error),
     };
+    warnings.iter().for_each(|warning| warn!("{warning}"));
     let files = open_more_files();
     let plan = task.map(|(once, command)| plan(&effective, once, command, files));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -86,7 +108,20 @@ fn main() -> ExitCode {
     }
 }
 
-fn run_errand(errand: terminal::Errand) -> ExitCode {
+/// Checks what is needed to be let in, before a port is bound. Returns what somebody should look at.
+///
+/// With secrets in our memory, and in the client library's, where nobody wipes them, there is no core
+/// dump, no debugger and no look at our environment for whoever is not root.
+fn look_at_security(settings: &Settings, has_secrets: bool) -> Result<Vec<String>, String> {
+    let mut warnings = vec![];
+    if has_secrets && let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        warnings.push(format!("a core dump of this process may hold secrets: {error}"));
+    }
+    warnings.extend(zk::check(settings)?);
+    Ok(warnings)
+}
+
+fn run_errand(errand: Errand) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime can be built");
     let done = runtime.block_on(terminal::run(errand, Clock::system()));
@@ -123,10 +158,14 @@ fn open_more_files() -> Option<u64> {
     limit.current
 }
 
-#[expect(clippy::print_stderr, reason = "the log may not have started yet")]
 fn fail(code: u8, error: &str) -> ExitCode {
-    eprintln!("bellwether: {error}");
+    complain(error);
     ExitCode::from(code)
+}
+
+#[expect(clippy::print_stderr, reason = "the log may not have started yet")]
+fn complain(what: &str) {
+    eprintln!("bellwether: {what}");
 }
 
 /// What sets another level while the log runs.

@@ -8,18 +8,20 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("election", &[]),
     ("clock", &["election"]),
     ("caller", &[]),
-    ("children", &[]),
+    // What children are not to see in their environment is the configuration's to know.
+    ("children", &["config"]),
     ("checkup", &["election", "clock", "config", "desk", "caller", "children", "exec"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["election"]),
     // It makes an errand of a command.
     ("cli", &["config", "terminal"]),
-    ("desk", &["election"]),
-    ("zk", &["election", "clock", "config", "desk"]),
+    ("tally", &["election"]),
+    ("desk", &["election", "tally"]),
+    ("zk", &["election", "clock", "config", "desk", "tally"]),
     ("reload", &["election", "config", "cli", "desk"]),
     ("systemd", &["election", "clock", "desk"]),
     // How much a member may say of itself is the configuration's rule, whoever makes it say more.
-    ("http", &["election", "clock", "config", "desk"]),
+    ("http", &["election", "clock", "config", "desk", "tally"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     ("terminal", &["election", "clock", "config", "zk"]),
     ("exec", &["election", "clock", "config", "desk", "children"]),
@@ -56,8 +58,11 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
     ("anstream", &["terminal"]),
+    ("tokio_rustls", &["zk"]),
+    ("expose_secret", &["zk"]),
     ("hmac", &["notify"]),
     ("http1::handshake", &["terminal", "caller"]),
+    ("prometheus", &["http"]),
     ("env::var", &["cli"]),
     ("fs::read_to_string", &["cli"]),
     ("SystemTime::now", &["clock"]),

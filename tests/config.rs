@@ -2,9 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "ensemble/certificates.rs"]
+#[expect(dead_code, reason = "for tests that have servers")]
+mod certificates;
+
 use bellwether::config::File;
+use bellwether::election::Margins;
+use certificates::Authority;
 use std::io::Write;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 fn bellwether(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
@@ -43,13 +50,68 @@ fn the_sample_file_has_every_default_and_changes_nothing() {
 }
 
 #[test]
+fn the_operators_table_of_timeouts_is_what_the_formula_says() {
+    let tick = Duration::from_secs(2);
+    let guide = include_str!("../docs/operations.md");
+    let rows: Vec<Vec<&str>> = guide
+        .lines()
+        .map(|line| line.split('|').map(str::trim).collect())
+        .filter(|row: &Vec<_>| row.len() == 8 && row[2].ends_with(" s"))
+        .collect();
+    assert_eq!(rows.len(), 7, "{rows:?}");
+    for row in rows {
+        let session: u32 = row[1].strip_suffix('s').unwrap().parse().unwrap();
+        let session = session * Duration::from_secs(1);
+        let heartbeat = session / 10;
+        let margins = Margins { heartbeat, half_tick: tick / 2 };
+        let lease = margins.term(session).unwrap().0;
+        // Signs of life have to be regular again, and the renewal itself to be answered.
+        let resumed = 3 * heartbeat + tick / 2;
+        let survived = lease.saturating_sub(resumed).max(heartbeat / 2);
+        let rounded = |span: Duration| format!("{:.1} s", span.as_secs_f64());
+        assert_eq!(row[2], format!("{:.3} s", lease.as_secs_f64()), "{row:?}");
+        let ends = [session.as_secs(), (session + tick).as_secs()];
+        assert_eq!(row[3], format!("{} to {} s", ends[0], ends[1]), "{row:?}");
+        assert_eq!(row[4], rounded(session + 2 * tick + 2 * heartbeat), "{row:?}");
+        assert_eq!(row[5], rounded(survived), "{row:?}");
+        assert_eq!(row[6], rounded(lease), "{row:?}");
+    }
+}
+
+#[test]
 fn what_is_commented_out_in_the_sample_parses_too() {
     let text = include_str!("../config/bellwether.toml");
     let token = file("secret\n");
     let token = token.path().to_str().unwrap();
     let mut uncommented = text.replace("/etc/bellwether/token", token);
     uncommented = uncommented.replace("/etc/bellwether/webhook-secret", token);
-    for key in ["id", "address", "labels", "heartbeat", "probe_listen", "token_file"] {
+    let own = Authority::new("ours").issue("app", &[]);
+    let files = [
+        ("ca", own.certificate.clone()),
+        ("cert", own.certificate),
+        ("key", own.key),
+        ("credentials", "app:hush\n".to_owned()),
+    ];
+    let files = files.map(|(name, text)| (name, file(&text)));
+    for (name, file) in &files {
+        for sample in [format!("/etc/bellwether/{name}.pem"), format!("/etc/bellwether/{name}")] {
+            uncommented = uncommented.replace(&sample, file.path().to_str().unwrap());
+        }
+    }
+    for key in [
+        "id",
+        "address",
+        "labels",
+        "heartbeat",
+        "probe_listen",
+        "token_file",
+        "auth",
+        "credentials_file",
+        "acl",
+        "ca",
+        "cert",
+        "key",
+    ] {
         let commented = format!("# {key} =");
         assert!(text.contains(&commented), "{key}");
         uncommented = uncommented.replace(&commented, &format!("{key} ="));
@@ -158,6 +220,100 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
             assert!(!printed.contains("panicked"), "{printed}");
         }
     }
+}
+
+#[test]
+fn what_lets_nobody_in_is_refused_with_its_file() {
+    let (authority, now) = (Authority::new("ours"), Authority::new("ours").issue("app", &[]));
+    let ca = file(&authority.pem());
+    let (cert, key) = (file(&now.certificate), file(&now.key));
+    let other_key = file(&authority.issue("app", &[]).key);
+    let half = file(&now.certificate[..now.certificate.len() / 2]);
+    let no_pem = file("hush\n");
+    let broken = file(&now.key.replace("MIG", "!hush!"));
+    let encrypted =
+        file("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n");
+    let (empty, many) = (file(""), file("app:hush\nmore\n"));
+    let path = |file: &tempfile::NamedTempFile| file.path().to_str().unwrap().to_owned();
+    let (ca, cert, key) = (path(&ca), path(&cert), path(&key));
+    let tls = |ca: &str, cert: &str, key: &str| {
+        let all = ["--tls-ca", ca, "--tls-cert", cert, "--tls-key", key];
+        all.map(str::to_owned).to_vec()
+    };
+    let login =
+        |file: &str| ["--auth", "digest", "--credentials-file", file].map(str::to_owned).to_vec();
+    for (args, named, also) in [
+        (tls("/does/not/exist", &cert, &key), "zookeeper.tls.ca", "/does/not/exist cannot be read"),
+        (tls(&path(&empty), &cert, &key), "zookeeper.tls.ca", "is empty"),
+        (tls(&path(&no_pem), &cert, &key), "zookeeper.tls.ca", "holds no certificate in PEM"),
+        (tls(&ca, &path(&half), &key), "zookeeper.tls.cert", "ends in the middle"),
+        (tls(&ca, "/dev/zero", &key), "zookeeper.tls.cert", "is no file"),
+        (tls(&ca, &cert, &path(&other_key)), "zookeeper.tls.key", "is not the private key of"),
+        (tls(&ca, &cert, &path(&no_pem)), "zookeeper.tls.key", "holds no private key"),
+        (tls(&ca, &cert, &path(&broken)), "zookeeper.tls.key", "is no PEM"),
+        (tls(&ca, &cert, &path(&encrypted)), "zookeeper.tls.key", "passphrase"),
+        (tls("", &cert, &key), "zookeeper.tls.ca", "is empty"),
+        (tls(&ca, &cert, &key)[..4].to_vec(), "zookeeper.tls.key", "private key"),
+        (login("/does/not/exist"), "zookeeper.credentials_file", "cannot be read"),
+        (login(&path(&no_pem)), "zookeeper.credentials_file", "user:password"),
+        (login(&path(&many)), "zookeeper.credentials_file", "user:password"),
+        (login(&path(&empty)), "zookeeper.credentials_file", "is empty"),
+        (login("x")[..2].to_vec(), "zookeeper.credentials_file", "BELLWETHER_CREDENTIALS"),
+        (vec!["--auth".into(), "app:hush".into()], "zookeeper.auth", "sasl"),
+        (
+            [tls(&ca, &cert, &key), vec!["--zookeeper".into(), "a_b!:1".into()]].concat(),
+            "zookeeper.servers",
+            "no certificate can be for \"a_b!\"",
+        ),
+    ] {
+        for command in ["run", "check-config", "inspect"] {
+            let (code, printed) = ran(bellwether(&[command]).args(&args));
+            assert_eq!(code, 2, "{command} {args:?}: {printed}");
+            assert!(printed.contains(named) && printed.contains(also), "{args:?}: {printed}");
+            assert!(!printed.contains("hush") && printed.lines().count() == 1, "{printed}");
+        }
+    }
+}
+
+#[test]
+fn a_certificate_of_ours_that_has_expired_is_warned_of() {
+    let authority = Authority::new("ours");
+    let expired = authority.issue_expired("app", &[]);
+    let (ca, cert, key) = (file(&authority.pem()), file(&expired.certificate), file(&expired.key));
+    let mut command = bellwether(&["check-config", "--tls-ca"]);
+    command.arg(ca.path()).arg("--tls-cert").arg(cert.path()).arg("--tls-key").arg(key.path());
+    let (code, printed) = ran(&mut command);
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains("has expired on 2021-02-03T00:00:00Z"), "{printed}");
+}
+
+#[test]
+fn a_secret_in_the_environment_beats_the_file_and_is_not_shown() {
+    let config = file("[zookeeper]\nauth = \"sasl\"\ncredentials_file = \"/does/not/exist\"\n");
+    let mut command = bellwether(&["check-config", "--config"]);
+    command.arg(config.path()).env("BELLWETHER_CREDENTIALS", "app:hush");
+    let (code, printed) = ran(&mut command);
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains("environment BELLWETHER_CREDENTIALS"), "{printed}");
+    assert!(!printed.contains("hush"), "{printed}");
+    let (code, printed) = ran(command.env("BELLWETHER_CREDENTIALS_FILE", "/also/there"));
+    assert_eq!(code, 2, "{printed}");
+    assert!(printed.contains("leave one of them out"), "{printed}");
+}
+
+#[test]
+fn a_command_needs_room_which_is_checked_where_it_is_asked_for() {
+    let check = |args: &[&str]| {
+        let mut command = bellwether(&["check-config"]);
+        ran(command.args(args).env("BELLWETHER_KILL_AFTER", "6s"))
+    };
+    let (code, printed) = check(&[]);
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains("BELLWETHER_KILL_AFTER"), "{printed}");
+    let (code, printed) = check(&["--exec"]);
+    assert_eq!(code, 2, "{printed}");
+    assert!(printed.contains("exec.kill_after"), "{printed}");
+    assert_eq!(check(&["--exec", "--kill-after", "1s"]).0, 0);
 }
 
 #[test]

@@ -223,13 +223,14 @@ impl Json {
 
 impl Inspecting {
     fn errand(self, given: &ArgMatches) -> Result<Errand, String> {
-        let (place, file) = in_file(self.place.config)?;
+        let (place, mut file) = in_file(self.place.config)?;
         let mut layers = Layers { given, file: place, origins: vec![] };
-        let servers = layers.servers(self.place.zookeeper, file.zookeeper.servers);
+        let servers = layers.servers(self.place.zookeeper, file.zookeeper.servers.take());
+        let security = layers.security(self.place.security, None, &mut file.zookeeper)?;
         let path = layers.path(self.place.election, file.election.path);
         let prefix = layers.prefix(self.place.prefix, file.election.prefix);
         let patience = config::span("--timeout", &self.timeout)?;
-        let settings = Settings::new(&servers, &path, &prefix, patience)?;
+        let settings = Settings::new(&servers, &path, &prefix, patience, &security)?;
         let form = Json { json: self.json }.form();
         Ok(Errand::Inspect { settings, patience, form })
     }

@@ -40,6 +40,8 @@ pub struct Plan {
 /// Where requests come by before the driver hears of them.
 pub type Orders = mpsc::Receiver<Request>;
 
+/// Whoever starts us may pass a signal on that we got ourselves: that is no hurry.
+const SAME_SIGNAL: Duration = Duration::from_millis(250);
 /// From the end of a command to its restart.
 const REST: Duration = Duration::from_secs(1);
 
@@ -59,6 +61,7 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
         run: None,
         held: vec![],
         leaving: None,
+        patient_until: None,
     };
     let (mut desk, mut orders) = (desk, orders);
     loop {
@@ -133,6 +136,8 @@ struct Shop {
     held: Vec<(Order, oneshot::Sender<bool>)>,
     /// With this exit code, as soon as the command has ended.
     leaving: Option<u8>,
+    /// Before this moment, another signal to leave is the same one, passed on twice.
+    patient_until: Option<Moment>,
 }
 
 /// One run of the command.
@@ -263,11 +268,18 @@ impl Shop {
         match &self.run {
             None if ends_us => self.leaving = Some(0),
             None => info!("{name}: there is no command to pass it on to"),
-            // Whoever starts us may pass one on that we got ourselves: that is no hurry.
-            Some(_) if ends_us && self.leaving.is_some() => info!("{name} again"),
+            Some(run) if ends_us && self.leaving.is_some() => {
+                let now = self.clock.now();
+                if self.patient_until.is_some_and(|until| now < until) {
+                    return info!("{name} again");
+                }
+                warn!("{name} again: killing the command");
+                run.say(ToGuard::Signal(Signal::KILL));
+            }
             Some(_) if ends_us => {
                 info!("{name}: ending the command, then leaving");
                 self.leaving = Some(0);
+                self.patient_until = Some(self.clock.now().after(SAME_SIGNAL));
                 self.end(signal);
             }
             Some(run) => run.say(ToGuard::Signal(signal)),

@@ -5,7 +5,7 @@
 
 use super::problem::Unavailable;
 use super::standing::{Body, RoleName};
-use super::{Sight, Verdict, elector};
+use super::{Sight, Verdict, elector, metrics};
 use crate::desk::Change;
 use axum::body::Body as Bytes;
 use axum::extract::State;
@@ -70,6 +70,7 @@ struct Stream<T> {
     told: u64,
     was_leader: bool,
     _place: OwnedSemaphorePermit,
+    _open: metrics::Stream,
 }
 
 fn stream<T>(sight: Sight, ready: VecDeque<String>, name: Option<&str>, tell: T) -> Response
@@ -90,6 +91,7 @@ where
         was_leader: verdict.leads(),
         ready,
         tell,
+        _open: sight.visits.stream(),
         sight,
         _place: place,
     };

@@ -12,6 +12,7 @@
 //! - `GET /member`, `PATCH /member`: what this member says of itself.
 //! - `POST /ack`, `/resign`, `/pause`, `/resume`, `/drain`: orders. These and the `PATCH` have to pass the [`Gate`].
 //! - `GET /livez`, `GET /healthz`, `GET /readyz`: for the supervisor.
+//! - `GET /metrics`: for Prometheus.
 //! - `GET /openapi.json`: all this, for programs.
 //!
 //! Errors are `application/problem+json` (RFC 9457). Whoever asks on the loopback has to say so: 421 otherwise.
@@ -25,6 +26,7 @@ mod health;
 mod history;
 mod host;
 mod members;
+mod metrics;
 mod openapi;
 mod orders;
 mod page;
@@ -71,6 +73,7 @@ struct Sight {
     /// Places for those who wait for news.
     waiting: Arc<Semaphore>,
     gate: Gate,
+    visits: metrics::Visits,
     /// Held by whoever changes what this member says of itself.
     amending: Arc<Mutex<()>>,
 }
@@ -114,14 +117,15 @@ pub struct Routers {
 const API: &str = "ask /leader, /is-leader, /is-follower, /status, /members, /history, /events, /livez \
                    or /readyz; /openapi.json has them all";
 const PROBES: &str = "these are the probes, which are /leader, /is-leader, /is-follower, /primary, \
-                      /replica, /livez, /healthz and /readyz; the rest is at http.listen";
+                      /replica, /livez, /healthz and /readyz, and /metrics beside them; the rest is at http.listen";
 
 /// What is served to the application within these limits, and what to those who probe.
 pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Limits) -> Routers {
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
     let amending = Arc::default();
-    let sight = Sight { desk, clock, names, started, waiting, gate, amending };
+    let visits = metrics::Visits::none(&names.election);
+    let sight = Sight { desk, clock, names, started, waiting, gate, visits, amending };
     let harmless = || {
         OpenApiRouter::new()
             .routes(routes!(standing::is_leader))
@@ -132,6 +136,7 @@ pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Lim
             .routes(routes!(health::livez))
             .routes(routes!(health::healthz))
             .routes(routes!(health::readyz))
+            .routes(routes!(metrics::metrics))
     };
     // Nobody may wait at that door: those who come after would be kept out.
     let (probes, _) = harmless().routes(routes!(standing::leader_now)).split_for_parts();
@@ -162,6 +167,7 @@ pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Lim
             .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
             .layer(axum::middleware::from_fn_with_state(sight.clone(), indexed))
             .layer(axum::middleware::map_response(never_stored))
+            .layer(axum::middleware::from_fn_with_state(sight.clone(), metrics::counted))
             .with_state(sight.clone())
     };
     let (api, probes) = (furnished(api, API), furnished(probes, PROBES));

@@ -483,11 +483,11 @@ impl Verdict {
             Role::Candidate => "first in the line, but no quorum has lately confirmed it".into(),
             Role::Follower { heard: Some(heard) } => format!("{} leads", heard.leader.id),
             Role::Follower { heard: None } => "in the line, but no leader is known yet".into(),
-            Role::Absent if self.report.standing.is_unhealthy() => {
-                "not in the line: its application is not healthy".into()
-            }
             Role::Absent if self.report.standing.is_paused() => {
                 "not in the line: paused, until POST /resume".into()
+            }
+            Role::Absent if self.report.standing.is_unhealthy() => {
+                "not in the line: its application is not healthy, see /status".into()
             }
             Role::Absent => match &self.report.link.problem {
                 Some(problem) => format!("not in the line: {problem}"),

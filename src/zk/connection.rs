@@ -5,6 +5,7 @@
 //! connection that is lost is dropped with its thread and all that runs on it, and the keeper
 //! makes another for the same session.
 
+use super::passport::Passport;
 use crate::config::Zookeeper;
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(super) enum Failure {
     Expired,
     /// No server said anything of use.
     Unreachable(String),
+    /// It is known why, and no server has to be asked.
+    Refused(String),
 }
 
 /// How a connection ended.
@@ -79,15 +82,16 @@ impl Wire {
 /// Connects, trying each server once. Resumes the session if there is one.
 pub(super) async fn connect(
     settings: &Zookeeper,
+    passport: &Arc<Passport>,
     session: Option<SessionInfo>,
 ) -> Result<Connection, Failure> {
     let (opened, open) = oneshot::channel();
-    let settings = settings.clone();
+    let (settings, passport) = (settings.clone(), passport.clone());
     let thread = std::thread::Builder::new().name("zookeeper".into());
     let spawned = thread.spawn(move || {
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             // Dropping the runtime ends whatever the library still does.
-            Ok(runtime) => runtime.block_on(serve(&settings, session, opened)),
+            Ok(runtime) => runtime.block_on(serve(&settings, &passport, session, opened)),
             Err(error) => {
                 let failure = Failure::Unreachable(format!("no runtime can be built: {error}"));
                 let _nobody_waits = opened.send(Err(failure));
@@ -103,10 +107,11 @@ pub(super) async fn connect(
 
 async fn serve(
     settings: &Zookeeper,
+    passport: &Passport,
     session: Option<SessionInfo>,
     opened: oneshot::Sender<Result<Connection, Failure>>,
 ) {
-    let (wire, granted) = match open(settings, session).await {
+    let (wire, granted) = match open(settings, passport, session).await {
         Ok(open) => open,
         Err(failure) => {
             let _nobody_waits = opened.send(Err(failure));
@@ -138,10 +143,17 @@ async fn serve(
 
 async fn open(
     settings: &Zookeeper,
+    passport: &Passport,
     session: Option<SessionInfo>,
 ) -> Result<(Wire, Duration), Failure> {
     let patience = settings.session_timeout / 4;
-    let addresses = resolve(&settings.hosts, patience).await?;
+    let shown = passport.renewed().map_err(Failure::Refused)?;
+    // With TLS it has to be names: the library holds the servers' certificates against them.
+    let speaks_tls = shown.tls.is_some();
+    let addresses = match speaks_tls {
+        true => settings.hosts.clone(),
+        false => resolve(&settings.hosts, patience).await?,
+    };
     let resumed = session.is_some();
     let connector = Client::connector()
         .with_session_timeout(settings.session_timeout)
@@ -152,8 +164,18 @@ async fn open(
         None => connector,
     };
     // A limit of our own, below the library's deadline: past that it may never yield again.
-    let connected = timeout(settings.session_timeout * 9 / 10, connector.connect(&addresses));
-    let client = connected.await.unwrap_or(Err(Error::Timeout))?;
+    let connector = shown.show(connector)?;
+    let connecting = async {
+        match speaks_tls {
+            true => connector.secure_connect(&addresses).await,
+            false => connector.connect(&addresses).await,
+        }
+    };
+    let connected = timeout(settings.session_timeout * 9 / 10, connecting);
+    let client = match connected.await.unwrap_or(Err(Error::Timeout)) {
+        Err(Error::AuthFailed) => return Err(Failure::Refused(passport.refused())),
+        connected => connected?,
+    };
     let granted = client.session_timeout();
     let wire = Wire { client, suspect: Arc::new(Notify::new()), patience };
     if resumed
@@ -189,7 +211,7 @@ impl Failure {
     pub(super) fn told(self) -> String {
         match self {
             Self::Expired => "the session has expired".into(),
-            Self::Unreachable(why) => why,
+            Self::Unreachable(why) | Self::Refused(why) => why,
         }
     }
 }

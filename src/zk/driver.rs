@@ -1,11 +1,13 @@
 //! The loop: hear, step, do, tell.
 
 use super::keeper::Leftover;
-use super::session::Session;
+use super::passport::Passport;
+use super::session::{Session, Told};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::desk::{Back, Change, Chronicle, Entry, Link, Order, Report, Request};
 use crate::election::{Action, Event, Member, Moment, Role, Standing};
+use crate::tally::Tally;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -35,11 +37,13 @@ pub async fn run(
     mut stop: oneshot::Receiver<()>,
 ) -> bool {
     let (link_in, mut link) = watch::channel(Link::default());
+    let passport = Passport::of(&settings.zookeeper);
     let mut session: Option<Session> = None;
     let mut leftover: Leftover = None;
     let mut roll = Roll::default();
     let mut actions = member.start();
     let mut chronicle = Arc::<Chronicle>::default();
+    let mut tally = Tally::begun(clock.now());
     let mut orders: Vec<oneshot::Sender<bool>> = vec![];
     let mut stopping = false;
     loop {
@@ -48,6 +52,7 @@ pub async fn run(
             link: describe(&member, link.borrow().clone()),
             turned_at: clock.now(),
             chronicle: chronicle.clone(),
+            tally,
         };
         desk.report.send_replace(report());
         for action in actions.drain(..) {
@@ -62,8 +67,9 @@ pub async fn run(
             }
             if opens {
                 let profile = member.standing().profile().clone();
-                let link = link_in.clone();
-                session = Some(Session::open(&settings, profile, clock, link, leftover.take()));
+                let told = Told { link: link_in.clone(), meter: desk.meter.clone() };
+                let leftover = leftover.take();
+                session = Some(Session::open(&settings, &passport, profile, clock, told, leftover));
             } else if let Some(session) = &mut session {
                 session.perform(action);
             }
@@ -120,7 +126,9 @@ pub async fn run(
                 | Event::HeadRead { .. }
                 | Event::PredecessorRead { .. }
         );
+        tally.hears(&before, &event);
         actions = member.step(now, event);
+        tally.stands(&member.standing(), now);
         if let Some(change) = change(&before, &member.standing(), now, &clock, &told) {
             Arc::make_mut(&mut chronicle).push(change);
         }

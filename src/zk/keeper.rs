@@ -1,12 +1,17 @@
 //! Keeps one session alive over as many connections as it takes.
 
 use super::connection::{Connection, End, Failure, Wire, connect, is_verdict};
+use super::diagnosis::diagnose;
+use super::passport::Passport;
 use crate::clock::Clock;
 use crate::config::Zookeeper;
 use crate::desk::Link;
 use crate::election::{Event, Moment, SessionId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 use zookeeper::SessionInfo;
@@ -16,10 +21,24 @@ pub(super) type Leftover = Option<SessionInfo>;
 
 pub(super) struct Keeper {
     pub(super) settings: Zookeeper,
+    pub(super) passport: Arc<Passport>,
     pub(super) clock: Clock,
     pub(super) events: mpsc::UnboundedSender<Event>,
     pub(super) wire: watch::Sender<Option<Wire>>,
     pub(super) link: watch::Sender<Link>,
+}
+
+/// Why there is no connection, found out beside the attempts to get one.
+struct Trouble<'a> {
+    keeper: &'a Keeper,
+    /// Before the reason.
+    what: String,
+    /// What the log has said of it already.
+    said: BTreeSet<String>,
+    /// The last reason that was found.
+    found: Option<String>,
+    /// At most one at a time. It ends with what the library said if it finds nothing.
+    search: JoinSet<String>,
 }
 
 impl Keeper {
@@ -52,7 +71,7 @@ impl Keeper {
                 return Some(session);
             }
             self.tell(Event::Disconnected);
-            self.tell_problem("the connection to ZooKeeper is lost".into());
+            self.tell_problem(LOST.into());
             let sent_at;
             let resumed = tokio::select! {
                 resumed = self.resume(&session) => resumed,
@@ -74,9 +93,11 @@ impl Keeper {
 
     async fn open(&self, mut leftover: Leftover) -> (SessionInfo, Connection) {
         let mut pause = Pause::new();
+        let mut trouble =
+            self.trouble(format!("no session with ZooKeeper at {}", self.settings.hosts));
         loop {
             let sent_at = self.clock.now();
-            match self.open_once(&mut leftover).await {
+            match trouble.beside(self.open_once(&mut leftover)).await {
                 Ok(connection) => {
                     let session = connection.wire.client.session().clone();
                     self.tell_connected(&connection);
@@ -86,14 +107,15 @@ impl Keeper {
                     return (session, connection);
                 }
                 Err(Failure::Expired) => {}
-                Err(Failure::Unreachable(why)) => self.tell_problem(self.unreachable(&why)),
+                Err(Failure::Unreachable(why)) => trouble.look_into(why),
+                Err(Failure::Refused(why)) => trouble.tell(why),
             }
-            pause.wait().await;
+            trouble.beside(pause.wait()).await;
         }
     }
 
     async fn open_once(&self, leftover: &mut Leftover) -> Result<Connection, Failure> {
-        let connection = connect(&self.settings, None).await?;
+        let connection = connect(&self.settings, &self.passport, None).await?;
         if leftover.is_some() {
             // Every greeting keeps the old session alive. So it is asked for only when servers not
             // only greet but answer; else it is left alone, and ends by itself.
@@ -112,7 +134,9 @@ impl Keeper {
     }
 
     async fn close(&self, old: SessionInfo) {
-        if let Ok(Connection { wire, ended, .. }) = connect(&self.settings, Some(old)).await {
+        if let Ok(Connection { wire, ended, .. }) =
+            connect(&self.settings, &self.passport, Some(old)).await
+        {
             drop(wire);
             let _ended_or_lost = ended.await;
         }
@@ -122,26 +146,33 @@ impl Keeper {
     async fn resume(&self, session: &SessionInfo) -> Result<(Connection, Moment), Leftover> {
         let lost_at = self.clock.now();
         let mut pause = Pause::new();
+        let mut trouble = self.trouble(LOST.to_owned());
         loop {
             let sent_at = self.clock.now();
-            match connect(&self.settings, Some(session.clone())).await {
+            let resuming = connect(&self.settings, &self.passport, Some(session.clone()));
+            match trouble.beside(resuming).await {
                 Ok(connection) => return Ok((connection, sent_at)),
                 Err(Failure::Expired) => {
                     self.lost("the session expired");
                     return Err(None);
                 }
-                Err(Failure::Unreachable(why)) => debug!("not resumed: {why}"),
+                Err(Failure::Unreachable(why)) => {
+                    debug!("not resumed: {why}");
+                    trouble.look_into(why);
+                }
+                Err(Failure::Refused(why)) => trouble.tell(why),
             }
             if self.clock.now().since(lost_at) > self.settings.session_timeout {
                 self.lost("no server was reached for as long as the session lasts");
                 return Err(Some(session.clone()));
             }
-            pause.wait().await;
+            trouble.beside(pause.wait()).await;
         }
     }
 
-    fn unreachable(&self, why: &str) -> String {
-        format!("no session with ZooKeeper at {}: {why}", self.settings.hosts)
+    fn trouble(&self, what: String) -> Trouble<'_> {
+        let (said, search) = (BTreeSet::new(), JoinSet::new());
+        Trouble { keeper: self, what, said, found: None, search }
     }
 
     /// How long a session's end is waited for, with the driver waiting too.
@@ -179,6 +210,63 @@ impl Keeper {
             connected: true,
             problem: None,
         });
+    }
+}
+
+const LOST: &str = "the connection to ZooKeeper is lost";
+
+impl Trouble<'_> {
+    /// Does this, and whatever is found out in the meantime is told: no attempt waits for a reason.
+    async fn beside<T>(&mut self, attempt: impl Future<Output = T>) -> T {
+        let mut attempt = std::pin::pin!(attempt);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut attempt => return done,
+                Some(found) = self.search.join_next() => {
+                    if let Ok(found) = found {
+                        self.tell(found);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Unless that is under way already.
+    fn look_into(&mut self, why: String) {
+        if self.found.is_none() {
+            self.show(&why);
+        }
+        if self.search.is_empty() {
+            let Keeper { settings, passport, .. } = self.keeper;
+            let (settings, shown) = (settings.clone(), passport.last());
+            let patience = settings.session_timeout / 4;
+            // Where it slows nothing: it computes, and reads files.
+            self.search.spawn_blocking(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let found =
+                    runtime.map(|runtime| runtime.block_on(diagnose(&settings, shown, patience)));
+                found.ok().flatten().unwrap_or(why)
+            });
+        }
+    }
+
+    /// Says so once, however often it is found again.
+    fn tell(&mut self, why: String) {
+        let problem = self.show(&why);
+        if self.said.insert(why.clone()) {
+            warn!("{problem}; trying again until it is there");
+        }
+        self.found = Some(why);
+    }
+
+    fn show(&self, why: &str) -> String {
+        let problem = format!("{}: {why}", self.what);
+        self.keeper.link.send_modify(|link| {
+            link.connected = false;
+            link.problem = Some(problem.clone());
+        });
+        problem
     }
 }
 

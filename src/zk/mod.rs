@@ -8,16 +8,20 @@
 //! - writes to our own znode are done in the order in which they were wanted;
 //! - no event of an earlier session is heard in a later one.
 //!
-//! [`survey()`] is for who only wants to look: it joins nothing and writes nothing.
+//! [`check`] is for before anything is begun, and [`survey()`] is for who only wants to look: it joins nothing and writes nothing.
 
+mod acl;
 mod connection;
+mod diagnosis;
 mod driver;
 mod keeper;
+mod passport;
 mod session;
 mod survey;
 mod wire;
 
 pub use driver::run;
+pub use passport::check;
 pub use survey::{Znode, survey};
 pub use wire::Says;
 #[cfg(any(test, fuzzing))]

@@ -1,7 +1,9 @@
 //! One session, and the requests under way in it. They end with it.
 
+use super::acl;
 use super::connection::{Wire, is_verdict};
 use super::keeper::{Keeper, Leftover};
+use super::passport::Passport;
 use super::wire;
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -9,14 +11,15 @@ use crate::desk::{Entry, Link};
 use crate::election::{
     Action, Announcement, Event, FencingToken, Moment, Profile, Sequence, SessionId, Ticket,
 };
+use crate::tally::Meter;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tracing::{debug, error, info, warn};
-use zookeeper::{Acls, CreateMode, Error, EventType, Stat};
+use zookeeper::{CreateMode, Error, EventType, Stat};
 
 const PAUSE: Duration = Duration::from_millis(200);
 /// Whoever deletes our znode may be about to delete the whole path, and cannot while we are back
@@ -43,9 +46,31 @@ struct Election {
     settings: Settings,
     wire: watch::Receiver<Option<Wire>>,
     events: mpsc::UnboundedSender<Event>,
-    link: watch::Sender<Link>,
+    told: Told,
+    clock: Clock,
+    /// The last word that we passed on.
+    word: Mutex<Option<Word>>,
     /// Znodes that are named like a member's but are not ephemeral: nobody stands there.
     impostors: Mutex<BTreeSet<Sequence>>,
+    /// Whether others may harm us where we stand, in this session.
+    has_looked: AtomicBool,
+}
+
+/// Where is told how we stand with ZooKeeper, and measured what it takes.
+#[derive(Clone)]
+pub(super) struct Told {
+    pub(super) link: watch::Sender<Link>,
+    pub(super) meter: Arc<Meter>,
+}
+
+/// What our znode says of the leader, until it is known how old that was when we wrote it. By the
+/// servers' clock, which stamps every write of every member.
+struct Word {
+    says: Announcement,
+    written_ms: i64,
+    /// Since when we stand in the line.
+    drawn_ms: i64,
+    measured: bool,
 }
 
 enum Write {
@@ -70,9 +95,10 @@ struct Lost;
 impl Session {
     pub(super) fn open(
         settings: &Settings,
+        passport: &Arc<Passport>,
         profile: Arc<Profile>,
         clock: Clock,
-        link: watch::Sender<Link>,
+        told: Told,
         leftover: Leftover,
     ) -> Self {
         let (events_in, events) = mpsc::unbounded_channel();
@@ -81,17 +107,21 @@ impl Session {
         let (writes, wanted) = mpsc::unbounded_channel();
         let keeper = Keeper {
             settings: settings.zookeeper.clone(),
+            passport: passport.clone(),
             clock,
             events: events_in.clone(),
             wire: wire_in,
-            link: link.clone(),
+            link: told.link.clone(),
         };
         let line = Arc::new(Election {
             settings: settings.clone(),
             wire,
             events: events_in,
-            link,
+            told,
+            clock,
+            word: Mutex::default(),
             impostors: Mutex::default(),
+            has_looked: AtomicBool::new(false),
         });
         let mut requests = JoinSet::new();
         requests.spawn(write_in_turn(line.clone(), wanted));
@@ -128,7 +158,7 @@ impl Session {
                     let ticket = line.draw_ticket(&data).await;
                     let _ends_with_us = writes.send(Write::Drawn(ticket));
                     line.tell(Event::TicketDrawn(ticket));
-                    line.watch_own(ticket).await;
+                    tokio::join!(line.watch_own(ticket), line.look_for_a_hole());
                 });
                 self.own_watch.replace(drawing).inspect(AbortHandle::abort);
                 return;
@@ -251,14 +281,34 @@ impl Election {
 
     /// Says so once, however often it is tried again.
     fn complain(&self, problem: String) {
-        if self.link.borrow().problem.as_ref() != Some(&problem) {
+        if self.told.link.borrow().problem.as_ref() != Some(&problem) {
             warn!("{problem}; trying again");
         }
-        self.link.send_modify(|link| link.problem = Some(problem));
+        self.told.link.send_modify(|link| link.problem = Some(problem));
+    }
+
+    /// The servers have judged, so it does not help to ask them again before somebody has acted.
+    async fn complain_of(&self, wire: &Wire, path: &str, refused: &Error) {
+        let acl = self.settings.zookeeper.security.acl;
+        self.complain(acl::refusal(wire, acl, path, refused).await);
+    }
+
+    /// Whoever may delete where we stand can make anybody lead. Said once in a session.
+    async fn look_for_a_hole(&self) {
+        let security = &self.settings.zookeeper.security;
+        if security.is_open_by_choice || self.has_looked.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let root = &self.settings.root;
+        let look = self.until_judged(async |wire| acl::hole(&wire, root).await);
+        if let Ok(Some(hole)) = look.await {
+            let mend = acl::mend(security.acl);
+            warn!("anyone who reaches ZooKeeper may {hole}, at {root}: {mend}");
+        }
     }
 
     fn content(&self) {
-        self.link.send_if_modified(|link| link.problem.take().is_some());
+        self.told.link.send_if_modified(|link| link.problem.take().is_some());
     }
 
     fn path(&self, sequence: Sequence) -> String {
@@ -289,8 +339,7 @@ impl Election {
                 }
                 Err(Error::NoNode) => return Err(NoNode),
                 Err(error) if is_verdict(&error) => {
-                    let root = &self.settings.root;
-                    self.complain(format!("ZooKeeper refuses us at {root}: {error}"));
+                    self.complain_of(&self.wire().await, &self.settings.root, &error).await;
                     tokio::time::sleep(10 * PAUSE).await;
                 }
                 Err(error) => {
@@ -304,7 +353,8 @@ impl Election {
     /// Never sends a second create without knowing what became of the first.
     async fn draw_ticket(&self, data: &[u8]) -> Ticket {
         self.impostors().clear();
-        let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let acls = acl::of_election(self.settings.zookeeper.security.acl);
+        let mode = CreateMode::EphemeralSequential.with_acls(acls);
         let prefix = format!("{}/{}", self.settings.root, self.settings.prefix);
         let mut outcome_unknown = false;
         loop {
@@ -336,7 +386,7 @@ impl Election {
                     self.refuse_sequence(&wire, i64::from(Sequence::LAST)).await;
                 }
                 Err(error) if is_verdict(&error) => {
-                    self.complain(format!("cannot create {prefix}...: {error}"));
+                    self.complain_of(&wire, &self.settings.root, &error).await;
                     tokio::time::sleep(10 * PAUSE).await;
                 }
                 Err(error) => {
@@ -387,12 +437,13 @@ impl Election {
     /// Creates the election's path. The last part is a container where the servers know them:
     /// it goes when the last member has gone.
     async fn make_path(&self, wire: &Wire) {
-        let acls = Acls::anyone_all();
+        let acl = self.settings.zookeeper.security.acl;
         let root = &self.settings.root;
         let ends = root.match_indices('/').skip(1).map(|(at, _)| at).chain([root.len()]);
         for end in ends {
             let path = &root[..end];
             let last = end == root.len();
+            let acls = if last { acl::of_election(acl) } else { acl::of_ancestors(acl) };
             let container = CreateMode::Container.with_acls(acls);
             let persistent = CreateMode::Persistent.with_acls(acls);
             let mode = if last { &container } else { &persistent };
@@ -403,6 +454,10 @@ impl Election {
             match made {
                 Ok(_) => info!("created {path}"),
                 Err(Error::NodeExists) => {}
+                Err(error) if is_verdict(&error) => {
+                    self.complain_of(wire, path, &error).await;
+                    return tokio::time::sleep(5 * PAUSE).await;
+                }
                 Err(error) => {
                     self.complain(format!("cannot create {path}: {error}"));
                     return tokio::time::sleep(5 * PAUSE).await;
@@ -421,7 +476,7 @@ impl Election {
             .collect())
     }
 
-    fn impostors(&self) -> std::sync::MutexGuard<'_, BTreeSet<Sequence>> {
+    fn impostors(&self) -> MutexGuard<'_, BTreeSet<Sequence>> {
         self.impostors.lock().expect("nobody panics while holding it")
     }
 
@@ -507,7 +562,9 @@ impl Election {
             Ok((_, stat)) if self.is_impostor(head, &stat) => Event::HeadGone { head, sent_at },
             Ok((data, stat)) => {
                 let head = Ticket { sequence: head, token: token(&stat) };
-                Event::HeadRead { head, says: self.announcement(&data), sent_at }
+                let says = self.announcement(&data);
+                self.measure_news(says.as_ref(), &stat);
+                Event::HeadRead { head, says, sent_at }
             }
             Err(_) => Event::HeadGone { head, sent_at },
         };
@@ -540,10 +597,40 @@ impl Election {
                     return Err(Error::NoNode);
                 }
             }
-            let stat = wire.ask(wire.client.set_data(&path, data, None)).await?;
-            if is_ours(&stat, ticket, &wire) { Ok(stat.version) } else { Err(Error::NoNode) }
+            let written = wire.ask(wire.client.set_data(&path, data, None)).await;
+            let stat = self.unless_denied(&path, written).await?;
+            if is_ours(&stat, ticket, &wire) { Ok(stat) } else { Err(Error::NoNode) }
         });
-        written.await.map_err(|_| Lost)
+        let stat = written.await.map_err(|_| Lost)?;
+        self.note_word(data, &stat);
+        Ok(stat.version)
+    }
+
+    /// Notes when we wrote what we heard of the leader.
+    fn note_word(&self, data: &[u8], stat: &Stat) {
+        let Some(says) = self.announcement(data) else { return };
+        let mut word = self.word();
+        if word.as_ref().is_none_or(|word| word.says != says) {
+            let (written_ms, drawn_ms) = (stat.mtime, stat.ctime);
+            *word = Some(Word { says, written_ms, drawn_ms, measured: false });
+        }
+    }
+
+    /// Compares it with when the leader wrote that, unless that was before we came: then it was no
+    /// news, and came down no line. A server that has just begun to lead the others may have
+    /// another idea of the time: what seems to be older than its cause is not counted.
+    fn measure_news(&self, says: Option<&Announcement>, stat: &Stat) {
+        let mut word = self.word();
+        let Some(word) = word.as_mut().filter(|word| Some(&word.says) == says) else { return };
+        let is_news = !word.measured && stat.mtime >= word.drawn_ms;
+        word.measured = true;
+        if is_news && let Ok(age) = u64::try_from(word.written_ms - stat.mtime) {
+            self.told.meter.news.add(Duration::from_millis(age));
+        }
+    }
+
+    fn word(&self) -> MutexGuard<'_, Option<Word>> {
+        self.word.lock().expect("nobody panics while holding it")
     }
 
     /// A quorum commits a check of our path and, pipelined behind it, a stat proves that the
@@ -553,14 +640,44 @@ impl Election {
     async fn renew(&self, ticket: Ticket) -> Result<i32, Lost> {
         let path = self.path(ticket.sequence);
         let renewed = self.until_judged(async |wire| {
-            let checked = wire.check(&path);
-            let stat = wire.client.check_stat(&path);
-            let (checked, stat) = tokio::join!(checked, wire.ask(stat));
-            checked?;
-            let ours = stat?.filter(|stat| is_ours(stat, ticket, &wire));
-            ours.map(|stat| stat.version).ok_or(Error::NoNode)
+            let asked = async {
+                let checked = wire.check(&path);
+                let stat = wire.client.check_stat(&path);
+                let (checked, stat) = tokio::join!(checked, wire.ask(stat));
+                checked?;
+                let ours = stat?.filter(|stat| is_ours(stat, ticket, &wire));
+                ours.map(|stat| stat.version).ok_or(Error::NoNode)
+            };
+            self.unless_denied(&path, self.counted(asked).await).await
         });
         renewed.await.map_err(|_| Lost)
+    }
+
+    /// Whoever is kept from its own znode is another by now than who created it, or a stranger has
+    /// changed its ACL. Only the end of the session takes it out of the others' way.
+    async fn unless_denied<T>(&self, path: &str, answer: Result<T, Error>) -> Result<T, Error> {
+        if let Err(Error::NoAuth) = answer {
+            warn!("{path} is ours and we are kept from it: starting over with another session");
+            self.tell(Event::SessionLost);
+            // Which ends with the session.
+            std::future::pending().await
+        }
+        answer
+    }
+
+    /// Counts what becomes of a renewal, each time it is tried.
+    async fn counted<T>(
+        &self,
+        renewal: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let (meter, sent_at) = (&self.told.meter, self.clock.now());
+        let answer = renewal.await;
+        match &answer {
+            Ok(_) => meter.renewals.add(self.clock.now().since(sent_at)),
+            Err(error) if is_verdict(error) => meter.renewal_refused(),
+            Err(_) => meter.renewal_unanswered(),
+        }
+        answer
     }
 
     async fn read_members(&self) -> Result<Vec<Entry>, Error> {

@@ -1,6 +1,9 @@
 //! One look at an election from outside: nothing is joined, and nothing written.
 
-use super::connection::{Wire, connect, is_verdict};
+use super::acl;
+use super::connection::{Failure, Wire, connect, is_verdict};
+use super::diagnosis::diagnose;
+use super::passport::Passport;
 use super::wire::{self, Says};
 use crate::config::Settings;
 use crate::election::{FencingToken, Sequence, SessionId};
@@ -32,12 +35,29 @@ pub struct Znode {
 /// # Errors
 /// Why ZooKeeper does not answer.
 pub async fn survey(settings: &Settings) -> Result<Option<Vec<Znode>>, String> {
-    let connection = connect(&settings.zookeeper, None).await.map_err(|failure| failure.told())?;
-    let read = read(&connection.wire, settings).await;
+    let passport = Passport::of(&settings.zookeeper);
+    let connection = match connect(&settings.zookeeper, &passport, None).await {
+        Ok(connection) => connection,
+        Err(Failure::Unreachable(why)) => {
+            // Whoever asks once is told what the servers say, not what the library makes of it.
+            let patience = settings.zookeeper.session_timeout / 4;
+            let found = diagnose(&settings.zookeeper, passport.last(), patience).await;
+            return Err(found.unwrap_or(why));
+        }
+        Err(failure) => return Err(failure.told()),
+    };
+    let read = match read(&connection.wire, settings).await {
+        Ok(read) => Ok(read),
+        Err(error) if is_verdict(&error) => {
+            let (acl, root) = (settings.zookeeper.security.acl, &settings.root);
+            Err(acl::refusal(&connection.wire, acl, root, &error).await)
+        }
+        Err(error) => Err(error.to_string()),
+    };
     // The last client is dropped: the library closes the session, and tells.
     drop(connection.wire);
     let _left_to_expire = timeout(TO_LEAVE, connection.ended).await;
-    read.map_err(|error| error.to_string())
+    read
 }
 
 type Asked = Pin<Box<dyn Future<Output = Result<(Vec<u8>, Stat), Error>> + Send>>;

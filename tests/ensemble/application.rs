@@ -158,6 +158,7 @@ fn three_applications_fail_in_every_order_and_the_last_one_leads_on() {
             applications[nth].becomes(false);
             eventually("it leaves the line", || has_role(&members[nth], "absent"));
         }
+        eventually("the last one leads", || has_role(&members[last], "leader"));
         let alone = agreed([&members[last]]);
         applications[last].becomes(false);
         eventually("its check has failed", || {

@@ -29,7 +29,7 @@ fn probes_have_a_listener_of_their_own() {
         agent().run(request).expect("an answer").status().as_u16()
     };
 
-    for path in ["/livez", "/healthz", "/readyz", "/is-leader", "/primary", "/leader"] {
+    for path in ["/livez", "/healthz", "/readyz", "/is-leader", "/primary", "/leader", "/metrics"] {
         assert_eq!(status("GET", path), 200, "{path}");
     }
     for path in ["/is-follower", "/replica"] {

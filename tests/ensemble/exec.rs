@@ -229,6 +229,30 @@ fn a_follower_that_is_terminated_leaves_at_once_with_0() {
     assert_eq!(follower.wait().0.code(), Some(0));
 }
 
+/// A second signal is for who will not wait.
+#[test]
+fn who_is_told_twice_to_end_is_killed() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let setup = diary.kept_by(Setup::of(&servers), "trap '' TERM").option("--kill-after", "4s");
+    let [mut member] = in_line(&setup, ["a"]);
+    diary.next_run(0);
+
+    member.signal("TERM");
+    let told = Instant::now();
+    eventually("the first is heard", || {
+        let log = member.log();
+        if log.contains("then leaving") { Ok(()) } else { Err(log) }
+    });
+    eventually("one that comes later kills", || {
+        member.signal("TERM");
+        let log = member.log();
+        if log.contains("killing the command") { Ok(()) } else { Err(log) }
+    });
+    assert_eq!(member.wait().0.code(), Some(128 + 9), "{}", member.log());
+    assert!(told.elapsed() < Duration::from_secs(4), "{}", member.log());
+}
+
 #[test]
 fn other_signals_reach_the_command() {
     let servers = Servers::standalone();

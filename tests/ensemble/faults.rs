@@ -192,6 +192,18 @@ fn no_quorum_no_leader() {
     agreed(&members);
 }
 
+#[test]
+fn whoever_comes_when_there_is_no_quorum_is_told_so() {
+    let mut servers = Servers::three();
+    servers.each().take(2).for_each(|server| server.kill());
+    let member = Setup::of(&servers).short_sessions().start("a");
+    eventually("it says so", || {
+        let status = member.status();
+        let problem = status["session"]["problem"].as_str().unwrap_or_default();
+        if problem.contains("runs and serves nobody") { Ok(()) } else { Err(problem.to_owned()) }
+    });
+}
+
 /// From now on no member can prove anything to ZooKeeper, so each claim must end within a session.
 fn no_claim_beyond_a_session(members: &[Member]) -> impl Fn() -> Result<(), String> {
     let lost = Instant::now();

@@ -29,7 +29,7 @@ fn every_endpoint_on_the_leader() {
 
     let told = ok(&leader, "/leader");
     assert_eq!(keys(&told), ["index", "is_self", "leader", "valid_for_ms"]);
-    assert_eq!(keys(&told["leader"]), ["address", "id", "labels", "token", "znode"]);
+    assert_eq!(keys(&told["leader"]), ["active", "address", "id", "labels", "token", "znode"]);
     assert_eq!(told["is_self"], true);
     assert_eq!(told["leader"]["id"], "a");
     assert_eq!(told["leader"]["znode"], "leader_0000000000");
@@ -203,8 +203,10 @@ fn address_and_labels_of_the_leader_reach_every_member() {
         "znode": leader.znode,
         "token": leader.token,
     });
+    let mut told = card.clone();
+    told["active"] = json!(true);
     for member in [&first, &second, &third] {
-        assert_eq!(ok(member, "/leader")["leader"], card);
+        assert_eq!(ok(member, "/leader")["leader"], told);
     }
     for znode in &line {
         assert_eq!(keys(&znode.json()), ["address", "id", "labels", "leader", "version"]);

@@ -95,6 +95,15 @@ impl Observer {
         }
     }
 
+    /// Asks once, for an answer that may be a refusal.
+    pub(crate) fn ask<T>(&self, ask: impl AsyncFn(Client) -> Result<T, Error>) -> Result<T, Error> {
+        self.runtime.block_on(async {
+            tokio::time::timeout(LIMIT, ask(self.client()))
+                .await
+                .expect("ZooKeeper answers in time")
+        })
+    }
+
     fn read<T>(&self, ask: impl AsyncFn(Client) -> Result<T, Error>) -> T {
         eventually("ZooKeeper answers the observer", || {
             self.runtime.block_on(ask(self.client())).map_err(|error| {

@@ -18,8 +18,10 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Debian's `zookeeper.jar` names the jars it needs in its manifest; the other one lets it log to a file.
-const CLASSPATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar";
+/// Debian's `zookeeper.jar` names the jars it needs in its manifest, but for what Netty itself needs for
+/// TLS; `slf4j-simple` lets it log to a file.
+const CLASSPATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar:\
+    /usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar";
 
 /// A tick far below the default of 2 s, so that short session timeouts are granted.
 pub(crate) const TICK: Duration = Duration::from_millis(200);
@@ -32,6 +34,10 @@ pub(crate) struct Settings {
     pub(crate) max_session_timeout: Duration,
     /// How often a server looks for containers that nobody is in any more.
     pub(crate) container_check: Duration,
+    /// More lines for each server's configuration.
+    pub(crate) more: String,
+    /// More system properties for each server.
+    pub(crate) properties: Vec<String>,
 }
 
 impl Default for Settings {
@@ -42,6 +48,8 @@ impl Default for Settings {
             min_session_timeout: 2 * TICK,
             max_session_timeout: Duration::from_secs(20),
             container_check: Duration::from_secs(60),
+            more: String::new(),
+            properties: Vec::new(),
         }
     }
 }
@@ -56,6 +64,7 @@ pub(crate) struct Server {
     port: u16,
     home: PathBuf,
     container_check: Duration,
+    properties: Vec<String>,
     process: Option<Process>,
 }
 
@@ -104,6 +113,7 @@ impl Servers {
                     port,
                     home: directory,
                     container_check: settings.container_check,
+                    properties: settings.properties.clone(),
                     process: None,
                 };
                 fs::write(server.file("zoo.cfg"), server.config(settings, &peers))
@@ -212,6 +222,7 @@ impl Server {
             .arg("-Dzookeeper.fastleader.maxNotificationInterval=1000")
             // It may have been given a past, which is a log without a snapshot.
             .arg("-Dzookeeper.snapshot.trust.empty=true")
+            .args(self.properties.iter().map(|property| format!("-D{property}")))
             .args(["-cp", CLASSPATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
             .arg(self.file("zoo.cfg"))
             .stderr(Stdio::null());
@@ -256,7 +267,8 @@ impl Server {
              clientPortAddress={address}\n\
              clientPort={port}\n\
              dataDir={data}\n\
-             {ensemble}",
+             {ensemble}{more}",
+            more = settings.more,
             tick = settings.tick.as_millis(),
             min = settings.min_session_timeout.as_millis(),
             max = settings.max_session_timeout.as_millis(),

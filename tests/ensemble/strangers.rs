@@ -8,7 +8,7 @@ use crate::{
     wait::throughout,
 };
 use std::time::Duration;
-use zookeeper::CreateMode;
+use zookeeper::{Acls, Client, CreateMode};
 
 /// Almost all that a server takes in one request (`jute.maxbuffer` is 1 MiB).
 const HUGE: usize = 900_000;
@@ -77,6 +77,24 @@ fn what_a_stranger_writes_into_the_leaders_znode_unseats_nobody() {
     first.signal("TERM");
     first.wait();
     assert_eq!(agreed_after(&leader, [&second, &third]).id, "b");
+}
+
+#[test]
+fn who_is_kept_from_its_own_znode_gets_out_of_the_way_and_in_line_again() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [mut first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let (old, line) = settled([&first, &second], &observer);
+
+    let denied = format!("/election/{}", line[1].name);
+    let set = async |it: Client| it.set_acl(&denied, &Acls::anyone_read(), None).await.map(drop);
+    observer.ask(set).unwrap();
+    first.signal("TERM");
+    first.wait();
+
+    let new = agreed_after(&old, [&second]);
+    assert_ne!(new.znode, line[1].name, "{}", second.log());
+    assert!(second.log().contains("kept from it"), "{}", second.log());
 }
 
 #[test]

@@ -1,0 +1,416 @@
+//! What Prometheus scrapes. Everything about the election is judged or read at the moment of the
+//! scrape; only visits are counted here, as they come.
+
+use super::Sight;
+use super::standing::Verdict;
+use crate::desk::HookRecord;
+use crate::election::Role;
+use crate::tally::Reading;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use prometheus::core::Collector;
+use prometheus::proto::{
+    Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
+};
+use prometheus::{IntCounterVec, IntGauge, Opts, TEXT_FORMAT, TextEncoder};
+use std::time::Duration;
+
+/// Who came, and who is still here.
+#[derive(Clone)]
+pub(super) struct Visits {
+    answered: IntCounterVec,
+    streams: IntGauge,
+}
+
+/// An open stream.
+pub(super) struct Stream(IntGauge);
+
+/// The route of whoever asks for what is not there: paths are many, routes are few.
+const UNMATCHED: &str = "unmatched";
+
+impl Visits {
+    pub(super) fn none(election: &str) -> Self {
+        let opts = |name, help| Opts::new(name, help).const_label("election", election);
+        let answered = opts(
+            "bellwether_http_requests_total",
+            "Requests answered, by the route that matched and the status code.",
+        );
+        let streams = opts("bellwether_http_streams_open", "Streams of events that are open.");
+        Self {
+            answered: IntCounterVec::new(answered, &["route", "code"])
+                .expect("the names are valid"),
+            streams: IntGauge::with_opts(streams).expect("the name is valid"),
+        }
+    }
+
+    pub(super) fn stream(&self) -> Stream {
+        self.streams.inc();
+        Stream(self.streams.clone())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+pub(super) async fn counted(State(sight): State<Sight>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let response = next.run(request).await;
+    let route = route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
+    let answered = &sight.visits.answered;
+    answered.with_label_values(&[route, response.status().as_str()]).inc();
+    response
+}
+
+/// What there is to measure, in the text format of Prometheus.
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, description = "At this moment", body = String, content_type = "text/plain"),
+))]
+pub(super) async fn metrics(State(sight): State<Sight>) -> impl IntoResponse {
+    let told = TextEncoder.encode_to_string(&families(&sight));
+    ([(header::CONTENT_TYPE, TEXT_FORMAT)], told.expect("every family has a name and a sample"))
+}
+
+fn families(sight: &Sight) -> Vec<MetricFamily> {
+    let verdict = sight.judge();
+    let Verdict { report, role, now } = &verdict;
+    let (link, tally, meter) = (&report.link, &report.tally, &sight.desk.meter);
+    let election = label("election", &sight.names.election);
+    let mut page = Page { families: vec![], label: election };
+
+    // Dashboards for elections by Kubernetes' client-go know it, and its label.
+    let name = label("name", &sight.names.election);
+    page.families.push(family(
+        "leader_election_master_status",
+        "1 if this member leads, else 0; the name is the election's.",
+        MetricType::GAUGE,
+        vec![gauge(vec![name], yes(verdict.leads()))],
+    ));
+    page.gauges(
+        "bellwether_role",
+        "1 for the role of this member, 0 for the others: candidate is first in the line but unconfirmed by a \
+         quorum, absent is out of the line.",
+        "role",
+        [
+            ("leader", verdict.leads()),
+            ("candidate", *role == Role::Candidate),
+            ("follower", verdict.follows()),
+            ("absent", *role == Role::Absent),
+        ],
+    );
+    page.gauge(
+        "bellwether_paused",
+        "1 if this member was told to stay out of the line, else 0.",
+        yes(report.standing.is_paused()),
+    );
+    page.gauge(
+        "bellwether_application_healthy",
+        "0 if the application of this member is known not to be healthy, else 1.",
+        yes(!report.standing.is_unhealthy()),
+    );
+    page.gauge(
+        "bellwether_line_position",
+        "Where this member stood in the line when it last read it, 1 being first: it may stand further ahead by \
+         now, but never further behind. 0 if it has not seen itself in the line.",
+        tally.place(&report.standing).map_or(0.0, |place| place as f64),
+    );
+    page.gauge(
+        "bellwether_leader_token",
+        "Fencing token of the leader that this member knows; 0 if it knows none.",
+        verdict.leader().map_or(0.0, |leader| leader.ticket.token.0 as f64),
+    );
+    page.gauge(
+        "bellwether_leader_active",
+        "1 if the application of the leader that this member knows has taken up its work, where it is asked to say \
+         so; 0 if it has not, or if no leader is known.",
+        yes(verdict.is_active()),
+    );
+    page.counter(
+        "bellwether_leader_changes_total",
+        "How often this member heard of another leader than the one it knew before.",
+        tally.leader_changes as f64,
+    );
+    page.counter(
+        "bellwether_leaderless_seconds_total",
+        "For how long this member knew of no leader, since it started.",
+        tally.leaderless(*now).as_secs_f64(),
+    );
+    page.gauge(
+        "bellwether_lease_remaining_seconds",
+        "For how long the lease of this member holds if it is not renewed; 0 if it does not lead.",
+        if let Role::Leader { left, .. } = role { left.as_secs_f64() } else { 0.0 },
+    );
+    let renewals = meter.renewals.read();
+    let results = [
+        ("committed", renewals.count),
+        ("refused", meter.renewals_refused()),
+        ("unanswered", meter.renewals_unanswered()),
+    ];
+    page.family(
+        "bellwether_renewals_total",
+        "Renewals of the lease, by what came of them: a quorum committed it, ZooKeeper refused it, or nobody knows.",
+        MetricType::COUNTER,
+        results.map(|(result, n)| counter(vec![label("result", result)], n as f64)),
+    );
+    page.histogram(
+        "bellwether_renewal_duration_seconds",
+        "How long renewals took that were committed.",
+        renewals,
+    );
+    page.histogram(
+        "bellwether_news_age_seconds",
+        "How old the news of a leader was when this member had passed it on: from the leader's write to that of \
+         this member, both stamped by ZooKeeper. Once for each news since this member stands in the line.",
+        meter.news.read(),
+    );
+    let has_session = link.session.is_some();
+    page.gauges(
+        "bellwether_session_state",
+        "1 for the state of the session with ZooKeeper, 0 for the others: disconnected is one that may live.",
+        "state",
+        [
+            ("connected", has_session && link.connected),
+            ("disconnected", has_session && !link.connected),
+            ("none", !has_session),
+        ],
+    );
+    let age = link.session.and_then(|(session, _)| tally.age_of(session, *now));
+    page.gauge(
+        "bellwether_session_age_seconds",
+        "How old the session is; 0 if there is none.",
+        age.unwrap_or_default().as_secs_f64(),
+    );
+    page.gauge(
+        "bellwether_session_timeout_seconds",
+        "The session timeout that the servers granted; 0 if there is no session.",
+        link.session.map_or(0.0, |(_, timeout)| timeout.as_secs_f64()),
+    );
+    page.counter("bellwether_sessions_total", "Sessions that were opened.", tally.sessions as f64);
+    page.hooks(&sight.desk.hooks.borrow().records);
+    page.families.extend(sight.visits.answered.collect());
+    page.families.extend(sight.visits.streams.collect());
+    page.gauges(
+        "bellwether_build_info",
+        "1, with the version of the program.",
+        "version",
+        [(env!("CARGO_PKG_VERSION"), true)],
+    );
+    // There may be no hooks, and nobody may have come before.
+    page.families.retain(|family| !family.get_metric().is_empty());
+    page.families
+}
+
+/// What is being told, with the label that every series has.
+struct Page {
+    families: Vec<MetricFamily>,
+    label: LabelPair,
+}
+
+impl Page {
+    /// Each by its number, as in the log: what it does may be long.
+    fn hooks(&mut self, records: &[HookRecord]) {
+        let results = records.iter().enumerate().flat_map(|(n, record)| {
+            let HookRecord { runs, failures, cut_short, .. } = *record;
+            let results = [
+                ("done", runs.saturating_sub(failures + cut_short)),
+                ("failed", failures),
+                ("cut_short", cut_short),
+            ];
+            results.map(|(result, runs)| {
+                let labels = vec![label("hook", &n.to_string()), label("result", result)];
+                counter(labels, runs as f64)
+            })
+        });
+        self.family(
+            "bellwether_hook_runs_total",
+            "Runs of hooks that have ended, by the number of the hook and by how they ended.",
+            MetricType::COUNTER,
+            results,
+        );
+        let spent = records.iter().enumerate().map(|(n, record)| {
+            counter(vec![label("hook", &n.to_string())], record.spent.as_secs_f64())
+        });
+        self.family(
+            "bellwether_hook_duration_seconds_total",
+            "How long the runs of a hook took together.",
+            MetricType::COUNTER,
+            spent,
+        );
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, help, MetricType::GAUGE, [gauge(vec![], value)]);
+    }
+
+    fn gauges<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        key: &str,
+        values: [(&str, bool); N],
+    ) {
+        let gauges = values.map(|(value, is_so)| gauge(vec![label(key, value)], yes(is_so)));
+        self.family(name, help, MetricType::GAUGE, gauges);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, help, MetricType::COUNTER, [counter(vec![], value)]);
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, reading: Reading) {
+        let Reading { bounded, count, sum } = reading;
+        let mut histogram = Histogram::default();
+        histogram.set_sample_count(count);
+        histogram.set_sample_sum(sum.as_secs_f64());
+        let bucket = |(bound, count): (Duration, u64)| {
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound(bound.as_secs_f64());
+            bucket.set_cumulative_count(count);
+            bucket
+        };
+        histogram.set_bucket(bounded.into_iter().map(bucket).collect());
+        let mut metric = Metric::default();
+        metric.set_histogram(histogram);
+        self.family(name, help, MetricType::HISTOGRAM, [metric]);
+    }
+
+    fn family(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        metrics: impl IntoIterator<Item = Metric>,
+    ) {
+        let mut metrics: Vec<_> = metrics.into_iter().collect();
+        for metric in &mut metrics {
+            let mut labels = vec![self.label.clone()];
+            labels.extend(metric.take_label());
+            metric.set_label(labels);
+        }
+        self.families.push(family(name, help, kind, metrics));
+    }
+}
+
+fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.to_owned());
+    family.set_help(help.to_owned());
+    family.set_field_type(kind);
+    family.set_metric(metrics);
+    family
+}
+
+fn gauge(labels: Vec<LabelPair>, value: f64) -> Metric {
+    let mut gauge = Gauge::default();
+    gauge.set_value(value);
+    let mut metric = Metric::from_label(labels);
+    metric.set_gauge(gauge);
+    metric
+}
+
+fn counter(labels: Vec<LabelPair>, value: f64) -> Metric {
+    let mut counter = Counter::default();
+    counter.set_value(value);
+    let mut metric = Metric::from_label(labels);
+    metric.set_counter(counter);
+    metric
+}
+
+fn label(name: &str, value: &str) -> LabelPair {
+    let mut label = LabelPair::default();
+    label.set_name(name.to_owned());
+    label.set_value(value.to_owned());
+    label
+}
+
+fn yes(is_so: bool) -> f64 {
+    if is_so { 1.0 } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Gate, Limits, Names, routers};
+    use crate::clock::Clock;
+    use crate::desk;
+    use crate::election::{
+        Event, FencingToken, Margins, Member, MemberId, Moment, Policy, Profile, Sequence,
+        SessionId, Ticket,
+    };
+    use axum::body::Body;
+    use axum::extract::Request;
+    use http_body_util::BodyExt;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tower::util::ServiceExt;
+
+    /// The driver may be asleep, and have laid out what was true when it fell asleep.
+    #[tokio::test]
+    async fn a_lease_that_has_run_out_is_not_told_whatever_the_driver_knew_last() {
+        let leads = r#"leader_election_master_status{name="/e"} 1"#;
+        let fresh = scrape("/e", Duration::ZERO).await;
+        assert!(fresh.contains(leads), "{fresh}");
+        assert!(fresh.contains(r#"bellwether_leader_token{election="/e"} 7"#), "{fresh}");
+
+        // It is 6.89 s long.
+        let stale = scrape("/e", Duration::from_secs(8)).await;
+        assert!(!stale.contains(leads), "{stale}");
+        for told in [
+            r#"leader_election_master_status{name="/e"} 0"#,
+            r#"bellwether_role{election="/e",role="leader"} 0"#,
+            r#"bellwether_role{election="/e",role="candidate"} 1"#,
+            r#"bellwether_lease_remaining_seconds{election="/e"} 0"#,
+            r#"bellwether_leader_token{election="/e"} 0"#,
+        ] {
+            assert!(stale.contains(told), "{told}: {stale}");
+        }
+        let leaderless = r#"bellwether_leaderless_seconds_total{election="/e"} "#;
+        let leaderless = stale.split(leaderless).nth(1).and_then(|rest| rest.lines().next());
+        let leaderless: f64 = leaderless.and_then(|told| told.parse().ok()).expect(&stale);
+        assert!((1.11..8.0).contains(&leaderless), "since the lease ended: {leaderless}");
+    }
+
+    #[tokio::test]
+    async fn whatever_an_election_is_called_a_scrape_is_lines_of_text() {
+        let told = scrape("/a\"b\\c\nd", Duration::ZERO).await;
+        assert!(told.contains(r#"bellwether_paused{election="/a\"b\\c\nd"} 0"#), "{told}");
+        assert!(told.contains(r#"status{name="/a\"b\\c\nd"} 1"#), "{told}");
+    }
+
+    /// What a member tells whose claim was sent, and committed at once, so long ago.
+    async fn scrape(election: &str, ago: Duration) -> String {
+        let second = Duration::from_secs(1);
+        let margins = Margins { heartbeat: second, half_tick: second };
+        let id = MemberId::new("a").unwrap();
+        let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
+        let mut member = Member::new(Arc::new(profile), Policy::new(margins));
+        let clock = Clock::system();
+        let then = Moment(clock.now().0.checked_sub(ago).expect("up for a while"));
+        let (back, front) = desk::set_up(&member, then);
+        let sequence = Sequence::new(3).unwrap();
+        let timeout = Duration::from_secs(10);
+        for event in [
+            Event::SessionOpened { session: SessionId(1), timeout, sent_at: then },
+            Event::TicketDrawn(Ticket { sequence, token: FencingToken(7) }),
+            Event::LineRead([sequence].into_iter().collect()),
+            Event::Committed { sent_at: then },
+        ] {
+            let _undone = member.step(then, event);
+        }
+        back.report.send_modify(|report| {
+            report.standing = member.standing();
+            report.tally.stands(&report.standing, then);
+        });
+        let names = Names { election: election.into(), prefix: "leader_".into() };
+        let limits = Limits::for_application();
+        let router = routers(front, clock, names, Gate::Header, &limits).probes;
+        let request = Request::get("/metrics").body(Body::empty()).unwrap();
+        let body = router.oneshot(request).await.unwrap().into_body();
+        let told = body.collect().await.unwrap().to_bytes();
+        String::from_utf8(told.to_vec()).unwrap()
+    }
+}

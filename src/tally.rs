@@ -1,0 +1,315 @@
+//! What is counted and measured for those who watch from afar. Nothing is decided by it.
+
+use crate::election::{Event, FencingToken, Moment, Role, SessionId, Standing, Ticket};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What the driver has counted. It lies on the desk beside the standing, and agrees with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Tally {
+    /// How often another leader than the one before was heard of.
+    pub leader_changes: u64,
+    /// How many sessions were opened.
+    pub sessions: u64,
+    last_leader: Option<FencingToken>,
+    opened: Option<(SessionId, Moment)>,
+    /// Where we stood when the line was last read, the first being 1.
+    place: Option<(Ticket, usize)>,
+    leaderless: Duration,
+    /// From when on no leader is known: in a leader's case the end of its lease.
+    leaderless_from: Option<Moment>,
+}
+
+impl Tally {
+    pub fn begun(now: Moment) -> Self {
+        Self {
+            leader_changes: 0,
+            sessions: 0,
+            last_leader: None,
+            opened: None,
+            place: None,
+            leaderless: Duration::ZERO,
+            leaderless_from: Some(now),
+        }
+    }
+
+    /// Counts what a member who stands like this is about to hear.
+    pub fn hears(&mut self, standing: &Standing, event: &Event) {
+        if let Event::SessionOpened { session, sent_at, .. } = event {
+            self.sessions += 1;
+            self.opened = Some((*session, *sent_at));
+        }
+        if let (Event::LineRead(line), Some(ticket)) = (event, standing.ticket()) {
+            let ahead = line.iter().position(|sequence| sequence == ticket.sequence);
+            self.place = ahead.map(|ahead| (ticket, ahead + 1));
+        }
+    }
+
+    /// Counts what became of it.
+    pub fn stands(&mut self, standing: &Standing, now: Moment) {
+        let (leader, leaderless_from) = match standing.at(now) {
+            Role::Leader { announcement, left } => (Some(announcement), Some(now.after(left))),
+            Role::Follower { heard: Some(heard) } => (Some(heard), None),
+            Role::Follower { heard: None } | Role::Candidate | Role::Absent => {
+                (None, Some(self.leaderless_from.map_or(now, |from| from.min(now))))
+            }
+        };
+        if let Some(leader) = leader {
+            let token = leader.ticket.token;
+            self.leader_changes += u64::from(self.last_leader.is_some_and(|last| last != token));
+            self.last_leader = Some(token);
+            self.leaderless = self.leaderless(now);
+        }
+        self.leaderless_from = leaderless_from;
+    }
+
+    /// For how long, altogether, no leader was known.
+    pub fn leaderless(&self, now: Moment) -> Duration {
+        self.leaderless + self.leaderless_from.map_or(Duration::ZERO, |from| now.since(from))
+    }
+
+    /// How old this session is.
+    pub fn age_of(&self, session: SessionId, now: Moment) -> Option<Duration> {
+        self.opened.filter(|(opened, _)| *opened == session).map(|(_, at)| now.since(at))
+    }
+
+    /// Where this member stands in the line at most: those ahead only become fewer. `None` while it
+    /// has not seen itself there.
+    pub fn place(&self, standing: &Standing) -> Option<usize> {
+        let ticket = standing.ticket()?;
+        if standing.is_first() {
+            return Some(1);
+        }
+        self.place.filter(|(seen, _)| *seen == ticket).map(|(_, place)| place)
+    }
+}
+
+/// What the requests under way have measured: each adds for itself, and waits for nobody.
+#[derive(Debug, Default)]
+pub struct Meter {
+    pub renewals: Spread,
+    /// How old the news of a leader was when this member had passed it on.
+    pub news: Spread,
+    refused: AtomicU64,
+    unanswered: AtomicU64,
+}
+
+impl Meter {
+    /// ZooKeeper would not have it: the znode is gone, or is not ours.
+    pub fn renewal_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Nothing is known of what became of it.
+    pub fn renewal_unanswered(&self) {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn renewals_refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    pub fn renewals_unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::Relaxed)
+    }
+}
+
+const fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+/// What was read of a spread.
+pub struct Reading {
+    /// How many took at most so long, for each bound.
+    pub bounded: Vec<(Duration, u64)>,
+    /// How many there were.
+    pub count: u64,
+    /// How long they took together.
+    pub sum: Duration,
+}
+
+/// How many of many took how long.
+#[derive(Debug, Default)]
+pub struct Spread {
+    /// One for each bound, and one for what is beyond the last.
+    counts: [AtomicU64; Self::BOUNDS.len() + 1],
+    sum_us: AtomicU64,
+}
+
+impl Spread {
+    /// From what a quorum takes nearby to what no lease waits for.
+    const BOUNDS: [Duration; 13] = [
+        us(1_000),
+        us(2_500),
+        us(5_000),
+        us(10_000),
+        us(25_000),
+        us(50_000),
+        us(100_000),
+        us(250_000),
+        us(500_000),
+        us(1_000_000),
+        us(2_500_000),
+        us(5_000_000),
+        us(10_000_000),
+    ];
+
+    pub fn add(&self, took: Duration) {
+        let at = Self::BOUNDS.partition_point(|bound| *bound < took);
+        self.counts[at].fetch_add(1, Ordering::Relaxed);
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    pub fn read(&self) -> Reading {
+        let sum = us(self.sum_us.load(Ordering::Relaxed));
+        let mut count = 0;
+        let mut counts = self.counts.iter().map(|in_this| {
+            count += in_this.load(Ordering::Relaxed);
+            count
+        });
+        let bounded = Self::BOUNDS.into_iter().zip(counts.by_ref()).collect();
+        Reading { bounded, count: counts.last().unwrap_or_default(), sum }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::election::{Announcement, Margins, Member, MemberId, Policy, Profile, Sequence};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    /// With the default margins, a lease is 6.89 s of a session of ten.
+    const LEASE_MS: u64 = 6_890;
+
+    #[test]
+    fn what_takes_as_long_as_a_bound_is_within_it() {
+        let spread = Spread::default();
+        for took_us in [0, 1_000, 1_001, 10_000_000, 10_000_001] {
+            spread.add(us(took_us));
+        }
+        let Reading { bounded, count, sum } = spread.read();
+        assert_eq!(bounded[0], (us(1_000), 2));
+        assert_eq!(bounded[1], (us(2_500), 3));
+        assert_eq!(bounded[12], (us(10_000_000), 4));
+        assert_eq!((count, sum), (5, us(20_002_002)));
+    }
+
+    #[test]
+    fn time_without_a_leader_begins_when_the_lease_ends_whoever_notices_that_when() {
+        let mut watched = Watched::new(at(0));
+        assert_eq!(watched.leaderless(400), 400);
+        watched.hears(at(1_000), opened(1, at(1_000)));
+        watched.hears(at(1_000), Event::TicketDrawn(ticket(1)));
+        watched.hears(at(1_000), line(&[1]));
+        watched.hears(at(2_000), Event::Committed { sent_at: at(1_000) });
+        assert_eq!(watched.leaderless(1_000 + LEASE_MS), 2_000);
+        assert_eq!(watched.leaderless(1_000 + LEASE_MS + 300), 2_300, "before it has woken");
+        watched.hears(at(20_000), Event::Woke);
+        assert_eq!(watched.leaderless(20_000), 2_000 + 20_000 - 1_000 - LEASE_MS);
+    }
+
+    #[test]
+    fn a_leader_that_is_heard_of_again_is_no_other() {
+        let mut watched = Watched::following(&[1, 2, 7]);
+        let says = |leader| Event::PredecessorRead { predecessor: number(2), says: leads(leader) };
+        watched.hears(at(0), says(1));
+        watched.hears(at(0), says(1));
+        assert_eq!(watched.tally.leader_changes, 0, "the first is no change");
+        watched.hears(at(0), Event::HeadGone { head: number(1), sent_at: at(0) });
+        watched.hears(at(3_000), says(2));
+        assert_eq!(watched.tally.leader_changes, 1);
+        assert_eq!(watched.leaderless(9_000), 3_000);
+    }
+
+    #[test]
+    fn a_place_is_that_of_the_ticket_with_which_it_was_seen() {
+        let mut watched = Watched::following(&[1, 2, 7]);
+        assert_eq!(watched.place(), Some(3));
+        watched.hears(at(0), Event::TicketLost(ticket(7)));
+        assert_eq!(watched.place(), None);
+        watched.hears(at(0), Event::TicketDrawn(ticket(9)));
+        assert_eq!(watched.place(), None);
+        watched.hears(at(0), line(&[2, 9]));
+        assert_eq!(watched.place(), Some(2));
+        watched.hears(at(0), Event::PredecessorGone(number(2)));
+        watched.hears(at(0), line(&[9]));
+        assert_eq!(watched.place(), Some(1));
+    }
+
+    #[test]
+    fn an_age_is_that_of_the_session_which_was_opened() {
+        let watched = Watched::following(&[1, 7]);
+        let age = |session| watched.tally.age_of(SessionId(session), at(5_000));
+        assert_eq!((age(1), age(2)), (Some(Duration::from_secs(5)), None));
+    }
+
+    struct Watched {
+        member: Member,
+        tally: Tally,
+    }
+
+    impl Watched {
+        fn new(now: Moment) -> Self {
+            let second = Duration::from_secs(1);
+            let margins = Margins { heartbeat: second, half_tick: second };
+            let policy = Policy::new(margins);
+            Self { member: Member::new(profile("me"), policy), tally: Tally::begun(now) }
+        }
+
+        /// The last in the line.
+        fn following(numbers: &[i32]) -> Self {
+            let mut watched = Self::new(at(0));
+            watched.hears(at(0), opened(1, at(0)));
+            let last = numbers.last().expect("somebody is in it");
+            watched.hears(at(0), Event::TicketDrawn(ticket(*last)));
+            watched.hears(at(0), line(numbers));
+            watched
+        }
+
+        fn hears(&mut self, now: Moment, event: Event) {
+            self.tally.hears(&self.member.standing(), &event);
+            let _undone = self.member.step(now, event);
+            self.tally.stands(&self.member.standing(), now);
+        }
+
+        fn leaderless(&self, ms: u64) -> u64 {
+            self.tally.leaderless(at(ms)).as_millis().try_into().unwrap()
+        }
+
+        fn place(&self) -> Option<usize> {
+            self.tally.place(&self.member.standing())
+        }
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment(Duration::from_millis(ms))
+    }
+
+    fn opened(session: i64, sent_at: Moment) -> Event {
+        let timeout = Duration::from_secs(10);
+        Event::SessionOpened { session: SessionId(session), timeout, sent_at }
+    }
+
+    fn number(number: i32) -> Sequence {
+        Sequence::new(number).unwrap()
+    }
+
+    fn ticket(n: i32) -> Ticket {
+        Ticket { sequence: number(n), token: FencingToken(n.unsigned_abs().into()) }
+    }
+
+    fn line(numbers: &[i32]) -> Event {
+        Event::LineRead(numbers.iter().map(|n| number(*n)).collect())
+    }
+
+    fn leads(number: i32) -> Option<Announcement> {
+        Some(Announcement { leader: profile("first"), ticket: ticket(number), active: true })
+    }
+
+    fn profile(name: &str) -> Arc<Profile> {
+        let id = MemberId::new(name).unwrap();
+        Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision: 0 })
+    }
+}

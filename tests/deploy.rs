@@ -1,0 +1,357 @@
+//! What lies in `deploy/`, held against those who will read it: Kubernetes' own schemas, Helm, HAProxy, systemd,
+//! the schema of compose files, and this very binary. Nothing here starts a container.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use serde::Deserialize;
+use serde_norway::{Deserializer, Value, from_str};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const CHART: &str = "deploy/kubernetes/chart";
+
+/// The first Kubernetes with native sidecars by default, and the newest whose schemas are at hand.
+const VERSIONS: [&str; 2] = ["1.29", "1.37"];
+
+/// The first one that the chart says it is for.
+const FIRST_VERSION: &str = "1.27";
+
+/// Kinds that the Prometheus operator brings along: Kubernetes' schemas do not know them.
+const MONITORING: &str = "monitoring.yaml";
+
+#[test]
+fn the_plain_manifests_are_what_the_chart_renders() {
+    let rendered = tempfile::tempdir().unwrap();
+    runs(Command::new("scripts/manifests").arg(rendered.path()));
+    let names = |directory: &Path| -> BTreeSet<_> {
+        let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+        let files = files.filter(|entry| entry.file_type().unwrap().is_file());
+        files.map(|entry| entry.file_name().into_string().unwrap()).collect()
+    };
+    let mut expected = names(Path::new("deploy/kubernetes"));
+    // It has nothing to do with the chart.
+    assert!(expected.remove("zookeeper.yaml"));
+    assert_eq!(names(rendered.path()), expected);
+    for name in expected {
+        let [new, old] = [rendered.path(), Path::new("deploy/kubernetes")]
+            .map(|directory| fs::read_to_string(directory.join(&name)).unwrap());
+        assert!(new == old, "{name} is not what the chart renders: run scripts/manifests");
+    }
+}
+
+#[test]
+fn kubernetes_knows_every_field_of_every_manifest() {
+    let manifests: Vec<_> =
+        manifests().into_iter().filter(|path| !path.ends_with(MONITORING)).collect();
+    for version in VERSIONS {
+        runs(
+            Command::new("kubernetes-validate").args(["--strict", "-k", version]).args(&manifests),
+        );
+    }
+    runs(
+        Command::new("kubernetes-validate")
+            .args(["--strict", "-k", FIRST_VERSION])
+            .args(["deploy/kubernetes/classic.yaml", "deploy/kubernetes/zookeeper.yaml"]),
+    );
+}
+
+#[test]
+fn members_understand_what_the_manifests_tell_them() {
+    let mut told = 0;
+    for (path, document) in documents() {
+        for container in containers(&document, "bellwether") {
+            told += 1;
+            let mut variables = vec![];
+            for variable in list(&container["env"]) {
+                let value = match &variable["valueFrom"]["fieldRef"]["fieldPath"] {
+                    Value::String(field) => of_a_pod(field).to_owned(),
+                    _ => expanded(text(&variable["value"]), &variables),
+                };
+                variables.push((text(&variable["name"]).to_owned(), value));
+            }
+            understands(&path, &variables);
+        }
+    }
+    assert!(told >= 4, "each way has members, and these are {told}");
+    for (id, service) in compose()["services"].as_mapping().unwrap() {
+        if id != "zookeeper" {
+            let variables = service["environment"].as_mapping().unwrap().iter();
+            let variables: Vec<_> =
+                variables.map(|(name, value)| (text(name).into(), text(value).into())).collect();
+            understands(Path::new("compose.yaml"), &variables);
+        }
+    }
+}
+
+/// Kubernetes' "restricted" standard, and what else has to be so for this program.
+#[test]
+fn no_pod_may_do_more_than_it_needs() {
+    let mut seen = 0;
+    for (path, document) in documents() {
+        let kind = text(&document["kind"]);
+        assert!(!kind.contains("Role") && kind != "ServiceAccount", "{path:?}: needs no {kind}");
+        let pod = &document["spec"]["template"]["spec"];
+        if pod.is_null() {
+            continue;
+        }
+        let told = format!("{path:?}, {}: ", text(&document["metadata"]["name"]));
+        assert_eq!(pod["automountServiceAccountToken"], Value::Bool(false), "{told}");
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], Value::Bool(true), "{told}");
+        assert_eq!(text(&pod["securityContext"]["seccompProfile"]["type"]), "RuntimeDefault");
+        for container in list(&pod["initContainers"]).iter().chain(list(&pod["containers"])) {
+            seen += 1;
+            let told = format!("{told}{}", text(&container["name"]));
+            let rights = &container["securityContext"];
+            assert_eq!(rights["allowPrivilegeEscalation"], Value::Bool(false), "{told}");
+            assert_eq!(rights["capabilities"]["drop"], from_str::<Value>("[ALL]").unwrap());
+            // ZooKeeper's image writes its configuration when it starts.
+            let may_write = container["name"] == "zookeeper";
+            assert!(may_write || rights["readOnlyRootFilesystem"] == true, "{told}");
+            assert!(!container["resources"]["requests"]["memory"].is_null(), "{told}");
+            assert!(container["resources"]["limits"]["cpu"].is_null(), "{told} would be throttled");
+        }
+    }
+    assert!(seen >= 9, "seen {seen}");
+}
+
+#[test]
+fn the_chart_says_what_is_wrong_with_a_value() {
+    runs(Command::new("helm").args(["lint", "--strict", CHART]));
+    for (wrong, named) in [
+        ("route=nowhere", "/route"),
+        ("sidecar=modern", "/sidecar"),
+        ("bellwether.zookeper=zk:2181", "zookeper"),
+        ("replicas=0", "/replicas"),
+    ] {
+        let said = fails(Command::new("helm").args(["template", "x", CHART, "--set", wrong]));
+        assert!(said.contains(named), "{wrong}: {said}");
+    }
+    let old = ["template", "x", CHART, "--kube-version", "1.28"];
+    assert!(fails(Command::new("helm").args(old)).contains("take classic"));
+    runs(Command::new("helm").args(old).args(["--set", "sidecar=classic"]));
+}
+
+#[test]
+fn a_chart_of_your_own_takes_the_sidecar_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| {
+        let path = place.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    };
+    let write = |name, text| fs::write(path(name), text).unwrap();
+    write("Chart.yaml", "apiVersion: v2\nname: mine\nversion: 1.0.0\n");
+    write("values.yaml", "bellwether: {example: false, app: {port: 9000}}\n");
+    write(
+        "templates/pod.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: mine}\nspec:\n  initContainers:\n    \
+         {{- include \"bellwether.sidecar\" \
+         (dict \"Values\" .Values.bellwether \"Release\" .Release \"Capabilities\" .Capabilities) | nindent 4 }}\n",
+    );
+    runs(Command::new("cp").args(["-rL", CHART]).arg(path("charts/bellwether")));
+    let rendered = runs(Command::new("helm").args(["template", "x"]).arg(place.path()));
+    let documents = parsed(&rendered);
+    assert_eq!(documents.len(), 1, "{rendered}");
+    let [sidecar] = &containers_of(&documents[0]["spec"], "bellwether")[..] else {
+        panic!("{rendered}")
+    };
+    let address = list(&sidecar["env"]).iter().find(|it| it["name"] == "BELLWETHER_ADDRESS");
+    assert_eq!(address.unwrap()["value"], "$(POD_IP):9000");
+}
+
+#[test]
+fn haproxy_can_read_its_configuration() {
+    let manifest = fs::read_to_string("deploy/kubernetes/behind-haproxy.yaml").unwrap();
+    let documents = parsed(&manifest);
+    let config = documents.iter().find(|it| it["kind"] == "ConfigMap").unwrap();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text(&config["data"]["haproxy.cfg"]).as_bytes()).unwrap();
+    runs(
+        Command::new("haproxy")
+            .args(["-c", "-f"])
+            .arg(file.path())
+            .env("MEMBERS", "example-members.default.svc.cluster.local"),
+    );
+}
+
+#[test]
+fn compose_knows_every_field() {
+    let schema = ["--builtin-schema", "vendor.compose-spec"];
+    runs(Command::new("check-jsonschema").args(schema).arg("deploy/compose.yaml"));
+}
+
+/// What `systemd-analyze security` calls its exposure, times ten: lower is safer.
+const MOST_EXPOSED: &str = "13";
+
+#[test]
+fn systemd_is_content_with_the_unit() {
+    let unit = "deploy/systemd/bellwether.service";
+    runs(Command::new("systemd-analyze").args([
+        "security",
+        "--offline=true",
+        "--no-pager",
+        &format!("--threshold={MOST_EXPOSED}"),
+        unit,
+    ]));
+    // Where the package would put everything. What does not exist is reported.
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| {
+        let path = root.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    };
+    for program in ["usr/bin/bellwether", "bin/kill"] {
+        runs(Command::new("install").args(["-m", "755", "/bin/true"]).arg(path(program)));
+    }
+    fs::copy(unit, path("usr/lib/systemd/system/bellwether.service")).unwrap();
+    let said =
+        runs(
+            Command::new("systemd-analyze")
+                .arg(format!("--root={}", root.path().display()))
+                .args(["verify", "--man=no", "--recursive-errors=no", "bellwether.service"]),
+        );
+    assert_eq!(said, "");
+}
+
+#[test]
+fn the_units_environment_is_understood_once_it_is_uncommented() {
+    let sample = fs::read_to_string("deploy/systemd/bellwether.default").unwrap();
+    let variables: Vec<_> = sample
+        .lines()
+        .filter_map(|line| line.strip_prefix('#')?.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    assert!(variables.len() > 4, "{sample}");
+    understands(Path::new("bellwether.default"), &variables);
+}
+
+#[test]
+fn one_version_is_in_everything() {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    let chart: Value =
+        from_str(&fs::read_to_string(format!("{CHART}/Chart.yaml")).unwrap()).unwrap();
+    assert_eq!([&chart["version"], &chart["appVersion"]].map(text), [VERSION; 2]);
+    let values: Value =
+        from_str(&fs::read_to_string(format!("{CHART}/values.yaml")).unwrap()).unwrap();
+    assert_eq!(text(&values["bellwether"]["image"]), format!("bellwether:{VERSION}"));
+    let dockerfile = fs::read_to_string("Dockerfile").unwrap();
+    assert!(dockerfile.contains(&format!("image.version=\"{VERSION}\"")));
+}
+
+/// What the Dockerfile copies is what its build may see.
+#[test]
+fn the_build_of_the_image_sees_what_it_copies() {
+    let seen = fs::read_to_string(".dockerignore").unwrap();
+    let seen: BTreeSet<_> = seen.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    let dockerfile = fs::read_to_string("Dockerfile").unwrap();
+    let copies = dockerfile.lines().filter_map(|line| line.strip_prefix("COPY "));
+    let copied: BTreeSet<_> = copies
+        .filter(|line| !line.starts_with("--from"))
+        .flat_map(|line| line.split(' ').rev().skip(1))
+        .collect();
+    assert_eq!(copied, seen);
+    for path in seen {
+        assert!(Path::new(path).exists(), "{path}");
+    }
+}
+
+fn manifests() -> Vec<PathBuf> {
+    let files = fs::read_dir("deploy/kubernetes").unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|it| it == "yaml")).collect();
+    files.sort();
+    files
+}
+
+fn documents() -> Vec<(PathBuf, Value)> {
+    let read = |path: PathBuf| {
+        let documents = parsed(&fs::read_to_string(&path).unwrap());
+        documents.into_iter().map(move |document| (path.clone(), document))
+    };
+    manifests().into_iter().flat_map(read).collect()
+}
+
+fn parsed(yaml: &str) -> Vec<Value> {
+    let documents = Deserializer::from_str(yaml).map(|it| Value::deserialize(it).unwrap());
+    documents.filter(|document| !document.is_null()).collect()
+}
+
+fn compose() -> Value {
+    let mut compose: Value = from_str(&fs::read_to_string("deploy/compose.yaml").unwrap()).unwrap();
+    compose.apply_merge().unwrap();
+    compose
+}
+
+fn containers(document: &Value, name: &str) -> Vec<Value> {
+    containers_of(&document["spec"]["template"]["spec"], name)
+}
+
+fn containers_of(pod: &Value, name: &str) -> Vec<Value> {
+    let all = list(&pod["initContainers"]).iter().chain(list(&pod["containers"]));
+    all.filter(|container| container["name"] == name).cloned().collect()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_sequence().map_or(&[], Vec::as_slice)
+}
+
+#[track_caller]
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("no text: {value:?}"))
+}
+
+/// What the downward API says.
+fn of_a_pod(field: &str) -> &'static str {
+    match field {
+        "metadata.name" => "example-0",
+        "metadata.namespace" => "default",
+        "status.podIP" => "10.0.0.7",
+        other => panic!("not looked for here: {other}"),
+    }
+}
+
+/// As Kubernetes replaces $(NAME), by what stands before it.
+fn expanded(value: &str, before: &[(String, String)]) -> String {
+    let replace =
+        |value: String, (name, with): &(String, String)| value.replace(&format!("$({name})"), with);
+    let value = before.iter().fold(value.to_owned(), replace);
+    assert!(!value.contains("$("), "{value}: of a variable that does not stand before it");
+    value
+}
+
+/// Every variable of ours is one that counts, and the whole makes sense.
+#[track_caller]
+fn understands(path: &Path, variables: &[(String, String)]) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+    command.arg("check-config").env_clear().envs(variables.iter().cloned());
+    let said = runs(&mut command);
+    for (name, _) in variables.iter().filter(|(name, _)| name.starts_with("BELLWETHER_")) {
+        assert!(said.contains(&format!(" {name}")), "{path:?}: {name} counts for nothing\n{said}");
+    }
+}
+
+#[track_caller]
+fn runs(command: &mut Command) -> String {
+    let (well, said) = ran(command);
+    assert!(well, "{command:?}\n{said}");
+    said
+}
+
+#[track_caller]
+fn fails(command: &mut Command) -> String {
+    let (well, said) = ran(command);
+    assert!(!well, "{command:?}\n{said}");
+    said
+}
+
+#[track_caller]
+fn ran(command: &mut Command) -> (bool, String) {
+    let program = command.get_program().to_owned();
+    let output =
+        command.output().unwrap_or_else(|error| panic!("{program:?} (see scripts/test): {error}"));
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}

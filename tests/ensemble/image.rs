@@ -1,0 +1,122 @@
+//! The binary that the container image holds: small, and at home where there is nothing else.
+
+use crate::{
+    flock::{in_line, ready},
+    member::{Member, Setup},
+    names::serve_names,
+    network::Network,
+    process::tied_to_this_thread,
+    servers::{Servers, Settings},
+    wait::eventually,
+};
+use std::{
+    fs,
+    net::Ipv4Addr,
+    path::Path,
+    process::{Command, ExitStatus, Stdio},
+    thread,
+    time::Duration,
+};
+
+/// With everything that it may be built with.
+const LARGEST_BYTES: u64 = 6_000_000;
+
+/// Where a name server is reached from all hosts of a test's network.
+const SWITCH: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
+
+/// No shell, no library, no /proc, no /dev: only the binary and the names' configuration, as in the image.
+#[test]
+fn with_nothing_else_there_it_finds_zookeeper_by_name() {
+    let binary = static_binary();
+    let bytes = fs::metadata(&binary).expect("it was built").len();
+    assert!(bytes <= LARGEST_BYTES, "{binary} has {bytes} bytes");
+
+    let root = tempfile::tempdir().expect("a temporary directory");
+    let root = root.path();
+    fs::copy(&binary, root.join("bellwether")).expect("room for a copy");
+    fs::create_dir(root.join("etc")).expect("an empty directory");
+    // As a kubelet writes it: a short name is looked for in the namespace first.
+    let resolver = format!("nameserver {SWITCH}\nsearch example.test\noptions ndots:5\n");
+    fs::write(root.join("etc/resolv.conf"), resolver).expect("an empty directory");
+
+    let network = Network::new(1, 1);
+    let server_at = network.servers[0].address;
+    let asked = serve_names(SWITCH, "zookeeper.example.test", server_at);
+    let mut servers = Servers::prepared_on(&network.servers, &Settings::default());
+    servers.start();
+    let setup = Setup::at(format!("zookeeper:{}", servers.first().socket().port()))
+        .program("/bellwether".to_owned())
+        .run_by(&["chroot", root.to_str().expect("a path of ASCII")]);
+    let member = setup.start_on(&network.members[0], "a");
+    eventually("it leads", || ready(&member));
+    assert!(asked.lock().unwrap().contains(&"zookeeper.example.test".to_owned()));
+
+    // What the image and the manifests have the container runtime call.
+    assert!(called(&member, root, &["probe", "live"]).success());
+    assert!(called(&member, root, &["probe", "is-leader"]).success());
+    assert!(called(&member, root, &["drain"]).success());
+    assert!(!called(&member, root, &["probe", "is-leader"]).success());
+}
+
+/// Not part of the tests: what a member takes of a machine while nothing happens. See `scripts/footprint`.
+#[test]
+#[ignore = "takes a minute, and tells rather than checks"]
+#[allow(clippy::print_stdout, reason = "that is what it is for")]
+fn footprint() {
+    const IDLE: Duration = Duration::from_secs(60);
+    let binary = static_binary();
+    println!("size               {} bytes", fs::metadata(&binary).expect("it was built").len());
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers)
+        .program(binary)
+        .run_by(&["env", "RUST_LOG=info"])
+        .option("--probe-listen", "127.0.0.1:0");
+    let members: [Member; 3] = in_line(&setup, ["leader", "second", "third"]);
+    let before = members.each_ref().map(|member| cpu_ms(member.process_id()));
+    thread::sleep(IDLE);
+    println!("id                 CPU      resident  most so far  threads  files");
+    for (member, before) in members.iter().zip(before) {
+        let process = member.process_id();
+        let cpu = (cpu_ms(process) - before) / IDLE.as_secs_f64();
+        let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.expect("every process has it").trim().to_owned()
+        };
+        let files = fs::read_dir(format!("/proc/{process}/fd")).expect("it is ours").count();
+        println!(
+            "{:<10} {cpu:>6.2} ms/s  {:>10}  {:>11}  {:>7}  {files:>5}",
+            member.id,
+            field("VmRSS:"),
+            field("VmHWM:"),
+            field("Threads:"),
+        );
+    }
+}
+
+/// It is built by what builds it for the image.
+fn static_binary() -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/static");
+    let built = Command::new(script).stderr(Stdio::piped()).output().expect("it is a script");
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{said}");
+    String::from_utf8(built.stdout).expect("a path").trim().to_owned()
+}
+
+/// Another process of the same image beside this member.
+fn called(member: &Member, root: &Path, arguments: &[&str]) -> ExitStatus {
+    let url = format!("http://127.0.0.1:{}", member.port());
+    let mut command = tied_to_this_thread("chroot");
+    command.arg(root).arg("/bellwether").args(arguments).args(["--url", &url]);
+    member.host().inside(|| command.status().expect("setpriv is installed"))
+}
+
+/// In user and kernel mode, of all its threads so far.
+fn cpu_ms(process: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
+    let (_, behind_name) = stat.rsplit_once(')').expect("a name in brackets");
+    let columns = behind_name.split_whitespace().skip(11).take(2);
+    let ticks: f64 = columns.map(|column| column.parse::<f64>().expect("a number")).sum();
+    let a_second = rustix::param::clock_ticks_per_second();
+    ticks * 1000.0 / f64::from(u32::try_from(a_second).expect("usually 100"))
+}

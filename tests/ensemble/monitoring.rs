@@ -1,0 +1,381 @@
+//! What Prometheus is told, and what it makes of it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use crate::{
+    flock::{agreed, agreed_after, in_line, settled},
+    member::{Member, Setup, agent},
+    observer::Observer,
+    process::{Process, tied_to_this_thread},
+    servers::{Servers, free_ports},
+    wait::{eventually, throughout},
+};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::Write,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+/// What one scrape told.
+struct Scrape {
+    text: String,
+    /// By name and labels, as they are written.
+    samples: BTreeMap<String, f64>,
+}
+
+#[test]
+fn a_scrape_tells_what_the_documentation_promises_and_promtool_finds_no_fault() {
+    let servers = Servers::standalone();
+    let mut hooks = tempfile::NamedTempFile::new().unwrap();
+    for command in ["true", "false"] {
+        write!(
+            hooks,
+            "[[hook]]\non = [\"leader-changed\", \"became-leader\"]\ncommand = [{command:?}]\n"
+        )
+        .unwrap();
+    }
+    let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
+    let setup = setup.option("--config", hooks.path().to_str().unwrap());
+    let [leader, follower] = in_line(&setup, ["a", "b"]);
+    let runs = |hook: u8, result: &str| {
+        let labels = format!(r#"hook="{hook}",result="{result}""#);
+        Scrape::of(&leader).of_us("hook_runs_total", &labels)
+    };
+    eventually("its hooks have run", || {
+        match [(0, "done"), (1, "failed")].map(|(n, how)| runs(n, how)) {
+            [1.0, 1.0] => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    assert_eq!(
+        [(0, "failed"), (1, "done"), (1, "cut_short")].map(|(n, how)| runs(n, how)),
+        [0.0; 3]
+    );
+    for path in ["/leader", "/no/such/path", "/nor/this", "/events?of=a-post"] {
+        leader.send(if path.starts_with("/e") { "POST" } else { "GET" }, path, &[], "");
+    }
+    let stream = leader.stream("/events");
+
+    let scrape = Scrape::of(&leader);
+    promtool_checks(&scrape.text);
+    assert_eq!(scrape.described(), documented());
+    // It counts when it has been answered.
+    let answered = |route: &str, code: u16| scrape.value(&visits(route, code));
+    assert_eq!(answered("/leader", 200), 1.0);
+    assert_eq!(answered("unmatched", 404), 2.0, "paths are many, routes are few");
+    assert_eq!(answered("/events", 405), 1.0);
+    assert_eq!(answered("/events", 200), 1.0);
+    assert_eq!(scrape.of_us("http_streams_open", ""), 1.0);
+    drop(stream);
+    eventually("the stream is closed", || match Scrape::of(&leader) {
+        scrape if scrape.of_us("http_streams_open", "") == 0.0 => Ok(()),
+        scrape => Err(scrape.text),
+    });
+
+    // The other door has the same, and still no more.
+    let at_the_probes = |path: &str| {
+        let url = format!("http://127.0.0.1:{}{path}", follower.probe_port());
+        let mut answer = agent().get(url).call().unwrap();
+        (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+    };
+    let (status, text) = at_the_probes("/metrics");
+    assert_eq!(status, 200);
+    promtool_checks(&text);
+    assert_eq!(Scrape::read(text).described(), documented());
+    assert_eq!(at_the_probes("/status").0, 404);
+    assert!(Scrape::of(&follower).value(&visits("unmatched", 404)) >= 1.0, "of both doors");
+}
+
+#[test]
+fn metrics_say_of_each_member_what_its_status_says() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [a, b, c] = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let (first, _) = settled([&a, &b, &c], &observer);
+    let leads = |member: &Member| {
+        let scrape = Scrape::of(member);
+        let leads = scrape.of_us("role", r#"role="leader""#);
+        assert_eq!(scrape.value(r#"leader_election_master_status{name="/election"}"#), leads);
+        assert_eq!(scrape.of_us("lease_remaining_seconds", "") > 0.0, leads == 1.0);
+        let roles = ["leader", "candidate", "follower", "absent"];
+        let roles = roles.map(|role| scrape.of_us("role", &format!("role={role:?}")));
+        assert_eq!(roles.iter().sum::<f64>(), 1.0, "{}", scrape.text);
+        leads
+    };
+    assert_eq!([&a, &b, &c].map(leads), [1.0, 0.0, 0.0]);
+    for (member, place) in [(&a, 1.0), (&b, 2.0), (&c, 3.0)] {
+        let scrape = Scrape::of(member);
+        assert_eq!(scrape.of_us("line_position", ""), place, "{}", member.id);
+        assert_eq!(scrape.of_us("leader_token", ""), first.token as f64);
+        assert_eq!(scrape.of_us("leader_changes_total", ""), 0.0, "the first is no change");
+        assert_eq!(scrape.of_us("session_state", r#"state="connected""#), 1.0);
+        assert_eq!(scrape.of_us("session_timeout_seconds", ""), 10.0);
+        assert_eq!(scrape.of_us("sessions_total", ""), 1.0);
+        let uptime = member.status()["uptime_ms"].as_u64().unwrap() as f64 / 1000.0;
+        assert!(scrape.of_us("session_age_seconds", "") > 0.0, "{}", scrape.text);
+        assert!(scrape.of_us("session_age_seconds", "") <= uptime, "{}", scrape.text);
+        assert!(scrape.of_us("leaderless_seconds_total", "") > 0.0, "it was not born a follower");
+        assert_eq!(scrape.of_us("news_age_seconds_count", ""), 0.0, "nobody led after it came");
+    }
+    let before = Scrape::of(&b).of_us("leaderless_seconds_total", "");
+    eventually("the leader renews, and only the leader", || {
+        let committed = [&a, &b]
+            .map(|member| Scrape::of(member).of_us("renewals_total", r#"result="committed""#));
+        if committed[0] >= 2.0 && committed[1] == 0.0 {
+            Ok(())
+        } else {
+            Err(format!("{committed:?}"))
+        }
+    });
+    let scrape = Scrape::of(&a);
+    let count = scrape.of_us("renewal_duration_seconds_count", "");
+    assert_eq!(count, scrape.of_us("renewals_total", r#"result="committed""#));
+    assert!(scrape.of_us("renewal_duration_seconds_sum", "") > 0.0);
+
+    // A hand-over: b leads, c stands behind it, and a is behind both.
+    assert_eq!(a.post("/resign").status, 202);
+    let second = agreed_after(&first, [&a, &b, &c]);
+    assert_eq!(second.id, "b");
+    settled([&a, &b, &c], &observer);
+    for (member, place) in [(&b, 1.0), (&c, 2.0), (&a, 3.0)] {
+        let scrape = Scrape::of(member);
+        assert_eq!(scrape.of_us("leader_token", ""), second.token as f64);
+        assert_eq!(scrape.of_us("leader_changes_total", ""), 1.0, "{}", member.id);
+        // Nobody ahead of c has told it that one of them is gone.
+        assert!(scrape.of_us("line_position", "") >= place, "{}: {}", member.id, scrape.text);
+    }
+    assert_eq!(Scrape::of(&a).of_us("sessions_total", ""), 2.0);
+    let after = Scrape::of(&b).of_us("leaderless_seconds_total", "");
+    assert!(after > before, "there was a moment without a leader: {before} {after}");
+    let news = eventually("c has measured how long the word took", || {
+        let scrape = Scrape::of(&c);
+        let count = scrape.of_us("news_age_seconds_count", "");
+        if count == 1.0 { Ok(scrape) } else { Err(scrape.text) }
+    });
+    let age = news.of_us("news_age_seconds_sum", "");
+    let uptime = a.status()["uptime_ms"].as_u64().unwrap() as f64 / 1000.0;
+    assert!(age < uptime, "{age} s");
+    throughout("one piece of news is measured once", Duration::from_secs(2), || {
+        let count = Scrape::of(&c).of_us("news_age_seconds_count", "");
+        if count == 1.0 { Ok(()) } else { Err(format!("{count}")) }
+    });
+
+    assert_eq!(c.post("/pause").status, 200);
+    let scrape = Scrape::of(&c);
+    assert_eq!(scrape.of_us("paused", ""), 1.0);
+    assert_eq!(scrape.of_us("role", r#"role="absent""#), 1.0);
+    assert_eq!(scrape.of_us("session_state", r#"state="none""#), 1.0);
+    for zero in ["line_position", "leader_token", "session_age_seconds", "session_timeout_seconds"]
+    {
+        assert_eq!(scrape.of_us(zero, ""), 0.0, "{zero}");
+    }
+}
+
+#[test]
+fn a_leader_whose_servers_fall_silent_says_so_in_its_metrics() {
+    let mut servers = Servers::standalone();
+    let [leader] = in_line(&Setup::of(&servers).short_sessions(), ["a"]);
+    assert_eq!(Scrape::of(&leader).of_us("renewals_total", r#"result="unanswered""#), 0.0);
+
+    servers.each().for_each(|server| server.pause());
+    let scrape = eventually("it leads no more", || {
+        let scrape = Scrape::of(&leader);
+        let leads = scrape.of_us("role", r#"role="leader""#);
+        if leads == 0.0 { Ok(scrape) } else { Err(scrape.text) }
+    });
+    assert!(scrape.of_us("renewals_total", r#"result="unanswered""#) >= 1.0, "{}", scrape.text);
+    assert_eq!(scrape.of_us("session_state", r#"state="connected""#), 0.0);
+    let before = scrape.of_us("leaderless_seconds_total", "");
+    let after = Scrape::of(&leader).of_us("leaderless_seconds_total", "");
+    assert!(after > before, "time goes on from scrape to scrape: {before} {after}");
+    servers.each().for_each(|server| server.resume());
+}
+
+#[test]
+fn a_real_prometheus_says_when_the_leader_was_killed_and_nobody_follows() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
+    let [mut a, b, c] = in_line(&setup, ["a", "b", "c"]);
+    let first = agreed([&a, &b, &c]);
+    let prometheus = Prometheus::scraping([&a, &b, &c]);
+    let role = r#"sum(bellwether_role{election="/election"}) by (role)"#;
+    eventually("it has scraped three members, and found one leader", || {
+        let found = prometheus.query(role);
+        let of = |role: &str| {
+            let is = |series: &&Value| series["metric"]["role"] == role;
+            found.iter().find(is).map(|series| series["value"][1].clone())
+        };
+        let all_well = of("leader") == Some("1".into()) && of("follower") == Some("2".into());
+        if all_well { Ok(()) } else { Err(format!("{found:?}")) }
+    });
+    // As long as the shortened alerts need to fire.
+    throughout("it has nothing to say", 3 * FOR, || match prometheus.firing() {
+        firing if firing.is_empty() => Ok(()),
+        firing => Err(format!("{firing:?}")),
+    });
+
+    // For the ten seconds that its session has yet to live, nobody can lead.
+    a.kill();
+    eventually("the alert fires", || {
+        let firing = prometheus.firing();
+        let no_leader = firing.contains("BellwetherNoLeader");
+        if no_leader { Ok(()) } else { Err(format!("{firing:?}")) }
+    });
+    agreed_after(&first, [&b, &c]);
+    eventually("and is over when another leads", || {
+        let firing = prometheus.firing();
+        if firing.is_empty() { Ok(()) } else { Err(format!("{firing:?}")) }
+    });
+}
+
+/// What the alerts' waits are shortened to, a few scrapes.
+const FOR: Duration = Duration::from_secs(2);
+
+/// Scrapes once a second, and knows the alerts that are shipped.
+struct Prometheus {
+    address: String,
+    home: tempfile::TempDir,
+    _process: Process,
+}
+
+impl Prometheus {
+    fn scraping<const N: usize>(members: [&Member; N]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        let alerts = fs::read_to_string("deploy/monitoring/alerts.yaml").unwrap();
+        let short = format!("for: {}s", FOR.as_secs());
+        assert!(alerts.contains("for: 30s") && alerts.contains("for: 1m"), "{alerts}");
+        let alerts = alerts.replace("for: 30s", &short).replace("for: 1m", &short);
+        fs::write(at("alerts.yaml"), alerts).unwrap();
+        let targets = members.map(|member| format!("127.0.0.1:{}", member.probe_port()));
+        let config = format!(
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
+             rule_files: [alerts.yaml]\n\
+             scrape_configs: [{{job_name: shop, static_configs: [{{targets: {targets:?}}}]}}]\n"
+        );
+        fs::write(at("prometheus.yaml"), config).unwrap();
+        let [port] = free_ports();
+        let address = format!("127.0.0.1:{port}");
+        let log = fs::File::create(at("log")).unwrap();
+        let mut command = tied_to_this_thread("prometheus");
+        command
+            .arg(format!("--config.file={}", at("prometheus.yaml").display()))
+            .arg(format!("--storage.tsdb.path={}", at("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .current_dir(home.path())
+            .stderr(Stdio::from(log));
+        let process = Process::start(&mut command);
+        let prometheus = Self { address, home, _process: process };
+        eventually("Prometheus, which scripts/test unpacks, is ready", || {
+            let said = || fs::read_to_string(prometheus.home.path().join("log")).unwrap();
+            prometheus.get("/-/ready").map_err(|error| format!("{error}: {}", said()))
+        });
+        prometheus
+    }
+
+    fn query(&self, question: &str) -> Vec<Value> {
+        let question = question.replace('"', "%22").replace(' ', "%20");
+        let question = question.replace('{', "%7B").replace('}', "%7D");
+        self.data(&format!("/api/v1/query?query={question}"))["result"].as_array().unwrap().clone()
+    }
+
+    /// The names of the alerts that fire.
+    fn firing(&self) -> BTreeSet<String> {
+        let alerts = self.data("/api/v1/alerts");
+        let alerts = alerts["alerts"].as_array().unwrap().iter();
+        let firing = alerts.filter(|alert| alert["state"] == "firing");
+        firing.map(|alert| alert["labels"]["alertname"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn data(&self, path: &str) -> Value {
+        let answer = self.get(path).unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(answer["status"], "success", "{answer}");
+        answer["data"].clone()
+    }
+
+    fn get(&self, path: &str) -> Result<String, String> {
+        let url = format!("http://{}{path}", self.address);
+        let mut answer = agent().get(url).call().map_err(|error| error.to_string())?;
+        let body = answer.body_mut().read_to_string().map_err(|error| error.to_string())?;
+        if answer.status() == 200 { Ok(body) } else { Err(body) }
+    }
+}
+
+impl Scrape {
+    fn of(member: &Member) -> Self {
+        let answer = member.get("/metrics");
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4");
+        Self::read(answer.body)
+    }
+
+    fn read(text: String) -> Self {
+        let sample = |line: &str| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        let samples = text.lines().filter(|line| !line.starts_with('#')).map(sample);
+        let samples = samples.collect::<Option<_>>().unwrap_or_else(|| panic!("{text}"));
+        Self { text, samples }
+    }
+
+    fn value(&self, series: &str) -> f64 {
+        let value = self.samples.get(series);
+        *value.unwrap_or_else(|| panic!("no {series} in {}", self.text))
+    }
+
+    /// That of `bellwether_...`, with these labels besides the election.
+    fn of_us(&self, name: &str, labels: &str) -> f64 {
+        let comma = if labels.is_empty() { "" } else { "," };
+        self.value(&format!(r#"bellwether_{name}{{election="/election"{comma}{labels}}}"#))
+    }
+
+    /// Each metric with its type and labels.
+    fn described(&self) -> BTreeSet<(String, String, BTreeSet<String>)> {
+        let kinds =
+            self.text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+        let labels = |name: &str| {
+            let ours = self.samples.keys().filter_map(|series| {
+                let labels = series.strip_prefix(name)?.split_once('{')?;
+                ["", "_bucket", "_sum", "_count"].contains(&labels.0).then_some(labels.1)
+            });
+            let labels =
+                ours.flat_map(|labels| labels.split(',').filter_map(|l| l.split_once('=')));
+            labels.map(|(label, _)| label.to_owned()).filter(|label| label != "le").collect()
+        };
+        kinds.map(|(name, kind)| (name.to_owned(), kind.to_owned(), labels(name))).collect()
+    }
+}
+
+/// The rows of the table in docs/metrics.md.
+fn documented() -> BTreeSet<(String, String, BTreeSet<String>)> {
+    let docs = fs::read_to_string("docs/metrics.md").unwrap();
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let name = cells[0].strip_prefix("| `")?.strip_suffix('`')?;
+        let labels = cells.get(2)?.split('`').map(str::trim).filter(|label| !label.is_empty());
+        Some((name.to_owned(), cells[1].to_owned(), labels.map(str::to_owned).collect()))
+    };
+    docs.lines().filter_map(row).collect()
+}
+
+fn visits(route: &str, code: u16) -> String {
+    // The crate writes labels in the order of their names.
+    format!(
+        r#"bellwether_http_requests_total{{code="{code}",election="/election",route="{route}"}}"#
+    )
+}
+
+fn promtool_checks(text: &str) {
+    let mut promtool = Command::new("promtool");
+    promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut promtool = promtool.spawn().expect("promtool, which scripts/test unpacks");
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let checked = promtool.wait_with_output().unwrap();
+    let found = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(checked.status.success() && found.is_empty(), "{found}\n{text}");
+}
