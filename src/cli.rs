@@ -341,7 +341,10 @@ fn parsed(text: &str, name: &str) -> Result<File, String> {
     toml::from_str(text).map_err(|error: toml::de::Error| {
         let start = error.span().map_or(0, |span| span.start);
         let line = text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count();
-        format!("{name}, line {}: {}", line + 1, error.message().replace('\n', " "))
+        // It may quote a key, and a key may hold whatever plays tricks on a terminal.
+        let told = error.message().replace('\n', " ");
+        let odd = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.into() };
+        format!("{name}, line {}: {}", line + 1, told.chars().map(odd).collect::<String>())
     })
 }
 
