@@ -333,19 +333,55 @@ fn in_file(config: Option<PathBuf>) -> Result<(PathBuf, File), String> {
     let name = path.display();
     let text = std::fs::read_to_string(&path)
         .map_err(|error| format!("--config: cannot read {name}: {error}"))?;
-    let file = toml::from_str(&text).map_err(|error| {
+    let file = parsed(&text, &name.to_string())?;
+    Ok((path, file))
+}
+
+fn parsed(text: &str, name: &str) -> Result<File, String> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
         let start = error.span().map_or(0, |span| span.start);
         let line = text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count();
         // Not the value: it may be a secret that does not belong there.
         let key = text.lines().nth(line).and_then(|line| line.split_once('='));
         let key = key.map(|(key, _)| format!(", {}", key.trim())).unwrap_or_default();
-        format!("{name}, line {}{key}: {}", line + 1, error.message().replace('\n', " "))
-    })?;
-    Ok((path, file))
+        let told = format!("{key}: {}", error.message().replace('\n', " "));
+        // A key may hold whatever plays tricks on a terminal.
+        let odd = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.into() };
+        format!("{name}, line {}{}", line + 1, told.chars().map(odd).collect::<String>())
+    })
 }
 
-fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effective, String> {
-    let (place, mut file) = in_file(options.place.config)?;
+/// What `check-config` prints for a file that says this, if no other file is looked at.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn of_file(text: &str) -> Result<String, String> {
+    static MATCHES: std::sync::LazyLock<ArgMatches> =
+        std::sync::LazyLock::new(|| command().get_matches_from(["bellwether", "check-config"]));
+    let cli = Cli::from_arg_matches(&MATCHES).unwrap_or_else(|error| error.exit());
+    let Subcommands::CheckConfig(CheckOptions { options, exec, .. }) = cli.command else {
+        return Err("not asked".into());
+    };
+    let (_, given) = MATCHES.subcommand().expect("clap demands a command");
+    let name = "bellwether.toml";
+    let file = parsed(text, name)?;
+    Ok(resulting(options, exec, given, (name.into(), file))?.to_string())
+}
+
+fn effective(mut options: Options, exec: Exec, given: &ArgMatches) -> Result<Effective, String> {
+    let in_file = in_file(options.place.config.take())?;
+    let effective = resulting(options, exec, given, in_file)?;
+    let config = &effective.config;
+    // Nobody could give an order else, and whoever configured a token would notice late.
+    config.token_file.as_deref().map_or(Ok(()), |file| config::token(file).map(drop))?;
+    config::can_use_files(&config.hooks)?;
+    Ok(effective)
+}
+
+fn resulting(
+    options: Options,
+    exec: Exec,
+    given: &ArgMatches,
+    (place, mut file): (PathBuf, File),
+) -> Result<Effective, String> {
     let mut layers = Layers { given, file: place, origins: vec![] };
     let servers = layers.servers(options.place.zookeeper, file.zookeeper.servers.take());
     let acl = options.acl;
@@ -497,9 +533,6 @@ fn effective(options: Options, exec: Exec, given: &ArgMatches) -> Result<Effecti
         hooks: file.hook,
     };
     let config = Config::new(&written)?;
-    // Nobody could give an order else, and whoever configured a token would notice late.
-    config.token_file.as_deref().map_or(Ok(()), |file| config::token(file).map(drop))?;
-    config::can_use_files(&config.hooks)?;
     Ok(Effective { config, log_format, log_level, origins: layers.origins })
 }
 

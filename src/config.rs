@@ -445,7 +445,7 @@ fn least(heartbeat_is_a_tenth: bool, margins: Margins, reserve: Duration) -> Dur
 }
 
 /// The servers, and the full path of the election there.
-fn place(written: &str, path: &str, prefix: &str) -> Result<(String, String), String> {
+pub(crate) fn place(written: &str, path: &str, prefix: &str) -> Result<(String, String), String> {
     let (hosts, chroot) = servers(written)?;
     znode_path("election.path", path)?;
     if path == "/" {

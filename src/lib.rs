@@ -31,6 +31,9 @@ pub mod config;
 pub mod desk;
 pub mod election;
 pub mod exec;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod http;
 pub mod notify;
 pub mod reload;

@@ -25,6 +25,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     ("terminal", &["election", "clock", "config", "zk"]),
     ("exec", &["election", "clock", "config", "desk", "children"]),
+    // In tests and for a fuzzer only: it throws bytes at all that reads any.
+    ("fuzzing", &["election", "clock", "config", "desk", "http", "cli", "zk"]),
     // The command of a hook starts as the one of `exec` does.
     ("notify", &["election", "clock", "config", "desk", "caller", "children", "exec"]),
 ];
@@ -50,7 +52,7 @@ const UNHEARD_OF_IN_ELECTION: &[&str] = &[
 
 /// Crates and calls with one room to live in, or two.
 const LIVES_IN: &[(&str, &[&str])] = &[
-    ("axum", &["http"]),
+    ("axum", &["http", "fuzzing"]),
     ("clock_gettime", &["clock"]),
     ("clap", &["cli"]),
     ("clap_complete", &["cli"]),

@@ -15,7 +15,7 @@
 //! - `GET /metrics`: for Prometheus.
 //! - `GET /openapi.json`: all this, for programs.
 //!
-//! Errors are `application/problem+json` (RFC 9457).
+//! Errors are `application/problem+json` (RFC 9457). Whoever asks on the loopback has to say so: 421 otherwise.
 
 #![expect(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
 
@@ -24,6 +24,7 @@ mod events;
 mod gate;
 mod health;
 mod history;
+mod host;
 mod members;
 mod metrics;
 mod openapi;
@@ -45,6 +46,8 @@ use axum::response::Response;
 use axum::routing::get;
 pub use gate::Gate;
 use health::patroni;
+#[cfg(any(test, fuzzing))]
+pub(crate) use host::on_loopback;
 use problem::Problem;
 pub use serve::{Door, Limits, serve};
 use standing::Verdict;

@@ -90,6 +90,17 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, "web-page", "an order from a web page", detail)
     }
 
+    pub(super) fn foreign_host(name: &str) -> Self {
+        let detail = format!(
+            "the request is for {name:?}, and here on the loopback only localhost, names that end in \
+             .localhost, 127.0.0.0/8 and [::1] are answered, so that no web page can read this by \
+             having its own name mean this machine: ask by 127.0.0.1 instead, or, if the name must \
+             stay, have the client or the proxy send the header Host: localhost"
+        );
+        let title = "asked by a name that is none of the loopback";
+        Self::new(StatusCode::MISDIRECTED_REQUEST, "foreign-host", title, detail)
+    }
+
     pub(super) fn unauthorized(detail: impl Into<String>) -> Self {
         let title = "an order without the right token";
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", title, detail)

@@ -1,6 +1,7 @@
 //! Serves connections within limits, so that no visitor can take what the election or the next
 //! visitor needs.
 
+use super::host::on_loopback;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -66,6 +67,9 @@ pub trait Door {
     type Stream: AsyncRead + AsyncWrite + AsFd + Send + 'static;
 
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+
+    /// Whether a browser on this machine reaches it, and nobody from elsewhere.
+    fn is_on_loopback(&self) -> bool;
 }
 
 impl Door for TcpListener {
@@ -77,6 +81,10 @@ impl Door for TcpListener {
         let _slower_without = stream.set_nodelay(true);
         Ok(stream)
     }
+
+    fn is_on_loopback(&self) -> bool {
+        self.local_addr().is_ok_and(|address| address.ip().is_loopback())
+    }
 }
 
 impl Door for UnixListener {
@@ -84,6 +92,10 @@ impl Door for UnixListener {
 
     async fn accept(&self) -> io::Result<UnixStream> {
         Ok(Self::accept(self).await?.0)
+    }
+
+    fn is_on_loopback(&self) -> bool {
+        false
     }
 }
 
@@ -94,6 +106,8 @@ pub async fn serve(
     limits: Limits,
     closing: impl Future<Output = ()>,
 ) {
+    // Here, so that nothing can be served without.
+    let router = if door.is_on_loopback() { on_loopback(router) } else { router };
     let places = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
@@ -182,7 +196,7 @@ mod tests {
         socket.set_recv_buffer_size(16 * 1024).expect("a size that is allowed");
         let visitor = socket.connect(address).await.expect("it listens");
         visitor.writable().await.expect("it is open");
-        visitor.try_write(b"GET / HTTP/1.1\r\nhost: it\r\n\r\n").expect("there is room");
+        visitor.try_write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("there is room");
 
         let begun = Instant::now();
         while begun.elapsed() < 3 * TO_TAKE {
@@ -201,6 +215,50 @@ mod tests {
         serving.abort();
     }
 
+    /// What a browser is told under a name that somebody else made to mean this machine, a page of
+    /// theirs may read. Nobody's browser comes by a socket, and nobody else by the loopback.
+    #[tokio::test]
+    async fn on_the_loopback_only_its_own_names_are_answered() {
+        async fn told<S: AsyncRead + AsyncWrite + Unpin>(mut visitor: S, host: &str) -> String {
+            let head = format!("GET / HTTP/1.1\r\n{host}connection: close\r\n\r\n");
+            visitor.write_all(head.as_bytes()).await.expect("it is open");
+            let mut told = String::new();
+            visitor.read_to_string(&mut told).await.expect("it is answered");
+            told
+        }
+        fn served(door: impl Door + Send + Sync + 'static) -> tokio::task::JoinHandle<()> {
+            let limits = Limits { connections: 1, to_ask: LIMIT, to_take: LIMIT };
+            // Also what is no route of ours.
+            let router = Router::new().fallback(async || "secret");
+            tokio::spawn(serve(door, router, limits, std::future::pending()))
+        }
+        let foreign = "host: evil.example:4040\r\n";
+        for (address, refuses) in [("127.0.0.1:0", true), ("0.0.0.0:0", false)] {
+            let door = TcpListener::bind(address).await.expect("a free port");
+            let port = door.local_addr().expect("it is bound").port();
+            let serving = served(door);
+            let visit = || TcpStream::connect(("127.0.0.1", port));
+            let answer = told(visit().await.expect("it listens"), foreign).await;
+            assert_eq!(answer.starts_with("HTTP/1.1 421 "), refuses, "{address}: {answer}");
+            assert_eq!(answer.contains("secret"), !refuses, "{address}: {answer}");
+            if refuses {
+                assert!(answer.contains("application/problem+json"), "{answer}");
+                assert!(answer.contains("evil.example:4040") && answer.contains("127.0.0.1"));
+            }
+            for host in ["host: localhost:4040\r\n", ""] {
+                let answer = told(visit().await.expect("it listens"), host).await;
+                assert!(answer.starts_with("HTTP/1.1 200 "), "{address}, {host:?}: {answer}");
+            }
+            serving.abort();
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let serving = served(UnixListener::bind(&path).expect("it is ours"));
+        let answer = told(UnixStream::connect(&path).await.expect("it listens"), foreign).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        serving.abort();
+    }
+
     /// There is one place, so whoever comes next has to wait for the one before.
     #[tokio::test]
     async fn who_asks_nothing_or_never_ends_asking_holds_no_place() {
@@ -210,7 +268,7 @@ mod tests {
         let limits = Limits { connections: 1, to_ask, to_take: LIMIT };
         let router = Router::new().route("/", get(async || "well"));
         let serving = tokio::spawn(serve(door, router, limits, std::future::pending()));
-        let whole = "GET / HTTP/1.1\r\nhost: it\r\n\r\n";
+        let whole = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
         let mut held = vec![];
         for head in ["", "GET / HTTP/1.1\r\nho", whole, whole] {

@@ -24,3 +24,5 @@ pub use driver::run;
 pub use passport::check;
 pub use survey::{Znode, survey};
 pub use wire::Says;
+#[cfg(any(test, fuzzing))]
+pub(crate) use wire::{decode, encode};

@@ -62,7 +62,7 @@ pub struct Says {
     pub version: Option<String>,
 }
 
-pub(super) fn encode(profile: &Profile, names: Option<&Announcement>, prefix: &str) -> Vec<u8> {
+pub(crate) fn encode(profile: &Profile, names: Option<&Announcement>, prefix: &str) -> Vec<u8> {
     let leader = names.map(|Announcement { leader, ticket, active }| LeaderNote {
         profile: ProfileNote::of(leader),
         znode: ticket.sequence.name(prefix),
@@ -75,7 +75,7 @@ pub(super) fn encode(profile: &Profile, names: Option<&Announcement>, prefix: &s
 }
 
 /// Whatever is no note of a member says nothing: others may write what they like.
-pub(super) fn decode(data: &[u8], prefix: &str) -> Option<Says> {
+pub(crate) fn decode(data: &[u8], prefix: &str) -> Option<Says> {
     if data.len() > LONGEST {
         return None;
     }

@@ -152,7 +152,7 @@ fn t23_what_was_asked_of_a_leader_while_it_slept_is_answered_as_of_its_waking() 
         .take(12)
         .map(|path| {
             let mut stream = TcpStream::connect(("127.0.0.1", first.port())).expect("it listens");
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n").expect("it reads");
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n").expect("it reads");
             stream
         })
         .collect();

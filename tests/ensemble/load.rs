@@ -397,8 +397,11 @@ async fn query(member: SocketAddr, tally: Arc<Tally>) {
     let stream = TcpStream::connect(member).await.expect("the member listens");
     let (mut index, mut buffer) = ("0".to_owned(), [0; 4096]);
     loop {
-        send(&stream, &format!("GET /leader?index={index}&wait=1m HTTP/1.1\r\nhost: it\r\n\r\n"))
-            .await;
+        send(
+            &stream,
+            &format!("GET /leader?index={index}&wait=1m HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+        )
+        .await;
         // The answer is short and sent in one piece.
         let length = receive(&stream, &mut buffer).await.expect("it is answered");
         let answer = String::from_utf8_lossy(&buffer[..length]);

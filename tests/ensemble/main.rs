@@ -8,12 +8,14 @@
 // The tests, by theme.
 mod application;
 mod clients;
+mod confined;
 mod counter;
 mod doors;
 mod election;
 mod exec;
 mod faults;
 mod hooks;
+mod hostile;
 mod http;
 mod image;
 mod leaving;

@@ -1,0 +1,267 @@
+//! Whatever bytes come from outside, whoever reads them stays sound.
+//!
+//! One function for each door by which strangers' bytes come in. `fuzz/` calls them with what a fuzzer
+//! finds, the tests below with what it has found, and with new noise each time. They panic where
+//! something is not as promised.
+
+use crate::clock::Clock;
+use crate::config;
+use crate::desk;
+use crate::election::{
+    Event, FencingToken, Line, Margins, Member, MemberId, Moment, Policy, Profile, Role, Sequence,
+    SessionId, Ticket,
+};
+use crate::http::{Gate, Limits, Names, routers};
+use crate::{cli, zk};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode, Uri, header};
+use futures_util::FutureExt;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+const PREFIX: &str = "leader_";
+
+/// The data of any znode in the line. What is understood can be said again; and neither those behind
+/// it nor the leader itself take any harm.
+pub fn znode(data: &[u8]) {
+    let says = zk::decode(data, PREFIX);
+    if let Some(says) = &says {
+        let again = zk::encode(&says.profile, says.names.as_ref(), PREFIX);
+        if let Some(told) = zk::decode(&again, PREFIX) {
+            assert_eq!((&told.profile, &told.names), (&says.profile, &says.names));
+        } else {
+            assert!(again.len() > 1024, "only what is too long is not understood any more");
+        }
+    }
+    let says = says.and_then(|says| says.names);
+    let mut now = Moment(Duration::from_secs(1000));
+    let [mut first, mut third] = [(1, "a"), (3, "c")].map(|(number, id)| {
+        let mut member = member(id);
+        let (session, timeout) = (SessionId(number), Duration::from_secs(10));
+        member.step(now, Event::SessionOpened { session, timeout, sent_at: now });
+        member.step(now, Event::TicketDrawn(ticket(number)));
+        member.step(now, Event::LineRead(line([1, 2, 3])));
+        member
+    });
+    first.step(now, Event::Committed { sent_at: now });
+    let head = ticket(1);
+    for _ in 0..3 {
+        now = now.after(Duration::from_secs(1));
+        let predecessor = ticket(2).sequence;
+        first.step(now, Event::Woke);
+        third.step(now, Event::Woke);
+        third.step(now, Event::PredecessorRead { predecessor, says: says.clone() });
+        third.step(now, Event::HeadRead { head, says: says.clone(), sent_at: now });
+        first.step(now, Event::HeadRead { head, says: says.clone(), sent_at: now });
+        first.step(now, Event::PredecessorRead { predecessor, says: says.clone() });
+        assert!(matches!(first.standing().at(now), Role::Leader { .. }), "nobody is talked out");
+        assert!(matches!(third.standing().at(now), Role::Follower { .. }), "nor talked into it");
+        first.step(now, Event::Committed { sent_at: now });
+    }
+    // And whoever reads the truth at last believes it.
+    let leader = Arc::new(profile("a"));
+    let truth = crate::election::Announcement { leader, ticket: head, active: true };
+    for _ in 0..2 {
+        now = now.after(Duration::from_secs(1));
+        third.step(now, Event::Woke);
+        third.step(now, Event::HeadRead { head, says: Some(truth.clone()), sent_at: now });
+        third.step(now, Event::Committed { sent_at: now });
+    }
+    assert_eq!(third.standing().at(now), Role::Follower { heard: Some(truth) });
+}
+
+/// The names of what stands in the election's path, one a line. Those of members are read as what
+/// they are, and as no two the same.
+pub fn names(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let mut seen = BTreeMap::new();
+    for name in text.split('\n') {
+        let Some(sequence) = Sequence::of_name(name, PREFIX) else { continue };
+        assert_eq!(sequence.name(PREFIX), name);
+        assert!(seen.insert(sequence, name).is_none_or(|other| other == name));
+    }
+    let standing: Line = seen.into_keys().collect();
+    let mut member = member("c");
+    let now = Moment(Duration::from_secs(1000));
+    let (session, timeout) = (SessionId(1), Duration::from_secs(10));
+    member.step(now, Event::SessionOpened { session, timeout, sent_at: now });
+    member.step(now, Event::TicketDrawn(ticket(7)));
+    member.step(now, Event::LineRead(standing));
+    assert!(!matches!(member.standing().at(now), Role::Leader { .. }), "no quorum has said so");
+}
+
+/// The file of the configuration: what results from it, or one line that says what is wrong.
+pub fn config_file(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match cli::of_file(text) {
+        Ok(told) => told.trim_end().split('\n').for_each(one_line),
+        Err(error) => one_line(&error),
+    }
+}
+
+/// The connect string, behind it the election's path and the prefix, each on a line of its own.
+pub fn connect_string(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let mut written = text.split('\n');
+    let servers = written.next().unwrap_or_default();
+    let path = written.next().unwrap_or("/election");
+    let prefix = written.next().unwrap_or(PREFIX);
+    match config::place(servers, path, prefix) {
+        Err(error) => one_line(&error),
+        Ok((hosts, root)) => {
+            assert!(root.starts_with('/') && !root.ends_with('/') && !root.contains("//"));
+            for host in hosts.split(',') {
+                let (_, port) = host.rsplit_once(':').expect("each with its port");
+                assert!(port.parse::<u16>().is_ok_and(|port| port > 0), "{hosts}");
+            }
+            let again = config::place(&hosts, &root, prefix);
+            assert_eq!(again.as_ref(), Ok(&(hosts, root)), "it means the same read again");
+        }
+    }
+}
+
+/// A request: where to, and after the end of the line for whom (`Host`). An acknowledgement is the only
+/// order that is tried.
+pub fn query(data: &[u8]) {
+    let mut lines = data.splitn(2, |byte| *byte == b'\n');
+    let target = lines.next().unwrap_or_default();
+    let Ok(uri) = Uri::try_from([b"/", target].concat()) else { return };
+    let method = if uri.path() == "/ack" { Method::POST } else { Method::GET };
+    let mut request = Request::builder().method(method).uri(uri).header("x-bellwether", "1");
+    if let Some(host) = lines.next() {
+        request = request.header(header::HOST, host);
+    }
+    let Ok(request) = request.body(Body::empty()) else { return };
+    let answer = SERVICE.with(|Served { runtime, router, .. }| {
+        let _timers = runtime.enter();
+        TowerToHyperService::new(router.clone()).call(request).now_or_never()
+    });
+    // Whoever waits for news is not answered yet.
+    let Some(Ok(answer)) = answer else { return };
+    let is_known = matches!(
+        answer.status(),
+        StatusCode::OK
+            | StatusCode::BAD_REQUEST
+            | StatusCode::NOT_FOUND
+            | StatusCode::METHOD_NOT_ALLOWED
+            | StatusCode::CONFLICT
+            | StatusCode::MISDIRECTED_REQUEST
+            | StatusCode::SERVICE_UNAVAILABLE
+    );
+    assert!(is_known, "{}", answer.status());
+}
+
+struct Served {
+    runtime: Runtime,
+    router: Router,
+    _back: desk::Back,
+}
+
+thread_local! {
+    static SERVICE: Served = {
+        let clock = Clock::system();
+        let (back, front) = desk::set_up(&member("a"), clock.now());
+        let names = Names { election: "/election".into(), prefix: PREFIX.into() };
+        let limits = Limits::for_application();
+        let router = routers(front, clock, names, Gate::Header, &limits).api;
+        let runtime = Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.expect("a runtime can be built");
+        Served { runtime, router: crate::http::on_loopback(router), _back: back }
+    };
+}
+
+/// Whatever was written, it plays no tricks on a terminal or a log.
+fn one_line(told: &str) {
+    assert!(!told.trim().is_empty() && !told.contains(char::is_control), "{told:?}");
+}
+
+fn member(id: &str) -> Member {
+    let margins = Margins { heartbeat: Duration::from_secs(1), half_tick: Duration::from_secs(1) };
+    Member::new(Arc::new(profile(id)), Policy::new(margins))
+}
+
+fn profile(id: &str) -> Profile {
+    let id = MemberId::new(id).expect("a name");
+    Profile { id, address: None, labels: BTreeMap::new(), revision: 0 }
+}
+
+fn ticket(number: i64) -> Ticket {
+    let sequence = i32::try_from(number).ok().and_then(Sequence::new).expect("a small number");
+    Ticket { sequence, token: FencingToken(number.unsigned_abs()) }
+}
+
+fn line(numbers: [i64; 3]) -> Line {
+    numbers.into_iter().map(|number| ticket(number).sequence).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use proptest::test_runner::TestRunner;
+    use std::fs;
+    use std::time::Instant;
+
+    /// Of noise, for each door.
+    const LONG_ENOUGH: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn any_data_of_a_znode_does_no_harm() {
+        withstands("znode", znode);
+    }
+
+    #[test]
+    fn any_names_in_the_election_do_no_harm() {
+        withstands("names", names);
+    }
+
+    #[test]
+    fn any_file_is_a_configuration_or_wrong_in_clear_lines() {
+        withstands("config_file", config_file);
+    }
+
+    #[test]
+    fn any_connect_string_is_one_or_is_refused() {
+        withstands("connect_string", connect_string);
+    }
+
+    #[test]
+    fn any_query_is_answered() {
+        withstands("query", query);
+    }
+
+    /// What the fuzzer has found worth keeping, and then noise: of its own, and made of what was kept.
+    fn withstands(door: &str, bytes: fn(&[u8])) {
+        let kept: Vec<Vec<u8>> = fs::read_dir(format!("fuzz/corpus/{door}"))
+            .expect("it is kept")
+            .map(|file| fs::read(file.unwrap().path()).unwrap())
+            .collect();
+        assert!(!kept.is_empty());
+        kept.iter().for_each(|data| bytes(data));
+        let piece =
+            (prop::sample::select(kept), any::<(prop::sample::Index, prop::sample::Index)>());
+        let piece = piece.prop_map(|(data, (from, to))| {
+            let (from, to) = (from.index(data.len() + 1), to.index(data.len() + 1));
+            data[from.min(to)..from.max(to)].to_vec()
+        });
+        let noise = prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..8),
+            "\\PC{0,8}".prop_map(String::into_bytes),
+            piece,
+        ];
+        let data = prop::collection::vec(noise, 0..6).prop_map(|pieces| pieces.concat());
+        let begun = Instant::now();
+        while begun.elapsed() < LONG_ENOUGH {
+            let run = TestRunner::default().run(&data, |data| {
+                bytes(&data);
+                Ok(())
+            });
+            run.unwrap_or_else(|found| panic!("{door}: {found}"));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Somebody who may write into the election's znodes means harm.
+
+use crate::{
+    flock::{agreed, agreed_after, in_line, leader_of, settled},
+    member::{LONG_SESSION, Member, Setup},
+    observer::Observer,
+    servers::Servers,
+    wait::eventually,
+};
+use serde_json::json;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+use zookeeper::CreateMode;
+
+/// What a member gives a sign of life and looks at the head's znode more often than, by default.
+const HEARTBEAT: Duration = Duration::from_secs(LONG_SESSION.as_secs() / 10);
+
+/// Those behind may believe a liar until they have looked at the head themselves, and hear nothing but the
+/// head from then on.
+#[test]
+fn who_lies_in_a_loop_from_the_middle_of_the_line_is_believed_for_less_than_a_heartbeat() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [mut first, second, tail] = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let (leader, line) = settled([&first, &second, &tail], &observer);
+    let middle = format!("/election/{}", line[1].name);
+    let named_by = |member: &Member| leader_of(member)["leader"]["id"].clone();
+
+    // Of these, the first says what can be: so it is heard. The longer, the newer each claims to be.
+    let lies = |n: u64| {
+        let of_second = json!({ "id": "b", "znode": line[1].name, "token": line[1].stat.czxid });
+        let of_nobody =
+            json!({ "id": "mallory", "revision": n, "znode": leader.znode, "token": leader.token });
+        let lie = if n.is_multiple_of(2) { of_nobody } else { of_second };
+        json!({ "id": "b", "leader": lie }).to_string()
+    };
+    let (mut seen, mut last) = (None, Instant::now());
+    let begun = Instant::now();
+    let mut n = 1;
+    while begun.elapsed() < 5 * HEARTBEAT {
+        observer.set(&middle, lies(n).as_bytes());
+        n += 1;
+        assert_eq!(named_by(&first), "a", "the leader is none of those behind");
+        assert_eq!(named_by(&second), "a", "nor does it believe what it says itself");
+        // From before it was asked, and until it has answered: its lie may have been as short as that.
+        let asking = Instant::now();
+        if named_by(&tail) != "a" {
+            seen.get_or_insert_with(Instant::now);
+            last = asking;
+        }
+    }
+    let seen = seen.expect("a lie that was never believed shows nothing");
+    let believed = last.saturating_duration_since(seen);
+    assert!(believed < HEARTBEAT, "{believed:?}, of {n} lies");
+
+    // Nor does it keep the next leader's word from those behind.
+    assert_eq!(agreed([&first, &second, &tail]), leader);
+    first.signal("TERM");
+    first.wait();
+    assert_eq!(agreed_after(&leader, [&second, &tail]).id, "b");
+}
+
+/// Whoever leads looks at its own znode with each sign of life.
+#[test]
+fn what_was_written_into_the_leaders_znode_is_corrected_within_a_heartbeat() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [first, tail] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let (leader, line) = settled([&first, &tail], &observer);
+    let path = format!("/election/{}", line[0].name);
+    let lie =
+        json!({ "id": "mallory", "revision": 7, "znode": leader.znode, "token": leader.token });
+    let lie = json!({ "id": "mallory", "leader": lie }).to_string();
+    for _ in 0..5 {
+        let written = Instant::now();
+        observer.set(&path, lie.as_bytes());
+        let mut asked = Instant::now();
+        eventually("the leader's znode says again what it said", || {
+            asked = Instant::now();
+            let znode = observer.znode(&path).ok_or("it is gone")?;
+            let text = String::from_utf8_lossy(&znode.data).into_owned();
+            if znode.data == line[0].data { Ok(()) } else { Err(text) }
+        });
+        assert!(asked - written < HEARTBEAT, "{:?}", asked - written);
+    }
+    eventually("nobody believes it any more", || match leader_of(&tail)["leader"]["id"].as_str() {
+        Some("a") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    assert_eq!(agreed([&first, &tail]), leader, "the same one leads");
+}
+
+/// What a fuzzer found worth keeping, and noise that is another one each time.
+#[test]
+fn no_bytes_in_any_znode_unseat_anybody_or_seat_a_second() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let setup = Setup::of(&servers);
+    let [mut first, second, third] = in_line(&setup, ["a", "b", "c"]);
+    // A stranger in the line, and one that only looks like it.
+    observer.create("/election/leader_", b"", CreateMode::EphemeralSequential);
+    observer.create("/election/leader_0000000000x", b"", CreateMode::Persistent);
+    let [behind] = in_line(&setup, ["d"]);
+    let leader = agreed([&first, &second, &third, &behind]);
+    let line = observer.line("/election", "leader_");
+    assert_eq!(line.len(), 5);
+    let mut paths: Vec<String> =
+        line.iter().map(|znode| format!("/election/{}", znode.name)).collect();
+    paths.extend(["/election".to_owned(), "/election/leader_0000000000x".to_owned()]);
+    let mut scrawls: Vec<Vec<u8>> = fs::read_dir("fuzz/corpus/znode")
+        .expect("it is kept")
+        .map(|file| fs::read(file.unwrap().path()).unwrap())
+        .collect();
+    let (noise, long) = (fastrand::u64(..), fastrand::usize(1..900_000));
+    let mut random = fastrand::Rng::with_seed(noise);
+    scrawls.extend((0..64).map(|n| (0..n * n).map(|_| random.u8(..)).collect()));
+    scrawls.push((0..long).map(|_| random.u8(..)).collect());
+
+    for (n, scrawl) in scrawls.iter().enumerate() {
+        let (here, there) = (&paths[n % paths.len()], &paths[random.usize(..paths.len())]);
+        observer.set(here, scrawl);
+        observer.set(there, scrawl);
+        for member in [&first, &second, &third, &behind] {
+            assert_eq!(member.get("/livez").status, 200, "{}, noise {noise}", member.id);
+            let leads = member.get("/is-leader").status == 200;
+            assert_eq!(leads, member.id == "a", "{}, noise {noise}, {scrawl:?}", member.id);
+        }
+    }
+    assert_eq!(agreed([&first, &second, &third, &behind]), leader);
+
+    first.signal("TERM");
+    first.wait();
+    assert_eq!(agreed_after(&leader, [&second, &third, &behind]).id, "b");
+    for member in [&first, &second, &third, &behind] {
+        assert!(!member.log().contains("panicked"), "{}", member.log());
+    }
+}
