@@ -16,6 +16,7 @@ mod faults;
 mod hooks;
 mod http;
 mod image;
+mod labels;
 mod leaving;
 mod load;
 mod monitoring;
