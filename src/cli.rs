@@ -4,7 +4,7 @@ mod asking;
 mod papers;
 
 use crate::config::security::{self, CREDENTIALS_VARIABLE};
-use crate::config::{self, Config, File, Written, WrittenHealth, ZookeeperKeys};
+use crate::config::{self, Config, File, Written, WrittenHealth, WrittenPod, ZookeeperKeys};
 use crate::terminal::Errand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
@@ -531,6 +531,7 @@ fn resulting(
         health,
         health_policy,
         hooks: file.hook,
+        pod: pod(),
     };
     let config = Config::new(&written)?;
     Ok(Effective { config, log_format, log_level, origins: layers.origins })
@@ -697,6 +698,13 @@ fn label(written: &str) -> Result<(String, String), String> {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("a label is KEY=VALUE, such as zone=eu-1".into()),
     }
+}
+
+/// What Kubernetes says of the pod that this may be in.
+fn pod() -> WrittenPod {
+    let said = |name| std::env::var(name).unwrap_or_default();
+    let host = said("KUBERNETES_SERVICE_HOST");
+    WrittenPod { host, port: said("KUBERNETES_SERVICE_PORT"), name: default_id() }
 }
 
 fn default_id() -> String {

@@ -2,12 +2,14 @@
 
 mod health;
 mod hook;
+mod pod;
 pub mod security;
 
 pub use self::health::{Check, Health, Written as WrittenHealth};
 pub use self::hook::{
     Deed, Hook, HookKeys, Occasion, Post, Signal, Unknown, can_use_files, replaceable, secret,
 };
+pub use self::pod::{PodLabel, Written as WrittenPod, is_namespace};
 use crate::election::{Activation, Disconnect, Margins, MemberId, Policy, Profile, Unhealthy};
 use security::{Security, TlsKeys};
 use serde::Deserialize;
@@ -199,6 +201,8 @@ pub struct Written {
     pub health: health::Written,
     pub health_policy: String,
     pub hooks: Vec<HookKeys>,
+    /// For hooks that label the pod.
+    pub pod: WrittenPod,
 }
 
 /// The largest data a member may have to write, its own and a leader's of the same size.
@@ -309,7 +313,7 @@ impl Config {
         let settings = Settings { zookeeper, root, prefix: written.prefix.clone() };
         let election = written.path.clone();
         let exec = Exec::new(written)?;
-        let hooks = Hook::all(&written.hooks)?;
+        let hooks = Hook::all(&written.hooks, &written.pod)?;
         if let Some(n) = hooks.iter().position(|hook| hook.acknowledges)
             && policy.activation == Activation::AtOnce
         {
@@ -336,11 +340,12 @@ impl Config {
 
     /// Whether there is anything in our memory that nobody else may see.
     pub fn has_secrets(&self) -> bool {
-        let signs =
-            |hook: &Hook| matches!(&hook.deed, Deed::Post(Post { secret_file: Some(_), .. }));
+        let shows = |hook: &Hook| {
+            matches!(&hook.deed, Deed::Post(Post { secret_file: Some(_), .. }) | Deed::Label(_))
+        };
         self.settings.zookeeper.security.has_secrets()
             || self.token_file.is_some()
-            || self.hooks.iter().any(signs)
+            || self.hooks.iter().any(shows)
     }
 
     /// The same, for running a command: there has to be time to end it.
@@ -689,6 +694,7 @@ mod tests {
             },
             health_policy: "strict".into(),
             hooks: vec![],
+            pod: WrittenPod::default(),
         }
     }
 

@@ -8,7 +8,7 @@
 //! - [`exec`]: runs a command only while this member leads. Reads the same channel and the clock.
 //! - [`notify`]: runs the operator's hooks at each change. Reads the same channel and the clock.
 //! - [`checkup`]: asks the application whether it is healthy, and tells the election.
-//! - [`caller`]: asks the application one thing over HTTP.
+//! - [`caller`]: asks the application one thing over HTTP, or Kubernetes over HTTPS.
 //! - [`children`]: the one place that waits for other processes.
 //! - [`systemd`]: tells the service manager.
 //! - [`desk`]: what passes between those who do and those who tell.

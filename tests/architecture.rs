@@ -58,7 +58,7 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
     ("anstream", &["terminal"]),
-    ("tokio_rustls", &["zk"]),
+    ("tokio_rustls", &["zk", "caller"]),
     ("expose_secret", &["zk"]),
     ("hmac", &["notify"]),
     ("http1::handshake", &["terminal", "caller"]),

@@ -18,9 +18,19 @@ fn bellwether(args: &[&str]) -> Command {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BELLWETHER_")) {
         command.env_remove(name);
     }
-    command.env_remove("RUST_LOG").env_remove("POD_NAME").args(args);
+    command.env_remove("RUST_LOG").args(args);
+    for (name, _) in POD {
+        command.env_remove(name);
+    }
     command
 }
+
+/// What Kubernetes and the downward API say.
+const POD: [(&str, &str); 3] = [
+    ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
+    ("KUBERNETES_SERVICE_PORT", "443"),
+    ("POD_NAME", "shop-0"),
+];
 
 fn ran(command: &mut Command) -> (i32, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
@@ -129,6 +139,8 @@ fn what_is_commented_out_in_the_sample_parses_too() {
         "file",
         "mode",
         "unknown",
+        "pod_label",
+        "service_account",
     ] {
         let commented = format!("\n# {key} =");
         assert!(text.contains(&commented), "{key}");
@@ -136,19 +148,24 @@ fn what_is_commented_out_in_the_sample_parses_too() {
     }
     uncommented = uncommented.replace("\n# [[hook]]", "\n[[hook]]");
     let sample = file(&uncommented);
-    let (code, printed) = ran(bellwether(&["check-config", "--config"]).arg(sample.path()));
+    let mut check = bellwether(&["check-config", "--config"]);
+    let (code, printed) = ran(check.arg(sample.path()).envs(POD));
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains("version=1.4,zone=a"), "{printed}");
     let hooks: Vec<_> = printed.lines().filter(|line| line.starts_with("hook[")).collect();
-    assert_eq!(hooks.len(), 4, "{printed}");
+    assert_eq!(hooks.len(), 5, "{printed}");
     // What is written there is the default.
     let (on, path) = ("on = [\"leader-lost\"]\n", "url = \"http://127.0.0.1:8080/leadership\"\n");
-    let bare =
-        file(&format!("[[hook]]\n{on}{path}[[hook]]\nfile = \"/run/bellwether/leader.json\"\n"));
-    let (_, bare) = ran(bellwether(&["check-config", "--config"]).arg(bare.path()));
+    let bare = file(&format!(
+        "[[hook]]\n{on}{path}[[hook]]\nfile = \"/run/bellwether/leader.json\"\n[[hook]]\npod_label = \"bellwether.io/role\"\n"
+    ));
+    let (_, bare) = ran(bellwether(&["check-config", "--config"]).arg(bare.path()).envs(POD));
     let is_default = |words: &str| bare.contains(words) && printed.contains(words);
     assert!(is_default("timeout 5s, retries 3"), "{bare}");
     assert!(is_default("leader.json, mode 0644, on every change"), "{bare}");
+    let label = "pod label bellwether.io/role of shop-0, timeout 5s, with \
+                 /var/run/secrets/kubernetes.io/serviceaccount, on every change";
+    assert!(is_default(label), "{bare}");
 }
 
 #[test]
@@ -189,6 +206,8 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
     let device = device.path().to_str().unwrap();
     let twice = file("[[hook]]\nfile = \"/run/x\"\n[[hook]]\nfile = \"/run/x\"\n");
     let twice = twice.path().to_str().unwrap();
+    let label = file("[[hook]]\npod_label = \"role\"\n");
+    let label = label.path().to_str().unwrap();
     let unsigned =
         "[[hook]]\non = [\"became-leader\"]\nurl = \"http://h/\"\nsecret_file = \"/not/there\"\n";
     let unsigned = file(unsigned);
@@ -216,6 +235,7 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--config", wrong_type], "interval"),
         (vec!["--config", device], "/dev/null is there and no regular file"),
         (vec!["--config", twice], "another hook's file"),
+        (vec!["--config", label], "hook[0].pod_label is only for a pod in Kubernetes"),
         (vec!["--config", unsigned], "hook[0].secret_file: /not/there cannot be read"),
         (vec!["--config", unwanted], "hook[0].acknowledges takes election.activate"),
         (vec!["--token-file", "/does/not/exist"], "http.token_file"),

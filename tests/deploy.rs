@@ -64,10 +64,14 @@ fn members_understand_what_the_manifests_tell_them() {
     for (path, document) in documents() {
         for container in containers(&document, "bellwether") {
             told += 1;
+            let config = config_beside(&path, &container);
             let mut variables = vec![];
             for variable in list(&container["env"]) {
-                let value = match &variable["valueFrom"]["fieldRef"]["fieldPath"] {
-                    Value::String(field) => of_a_pod(field).to_owned(),
+                let value = match (&config, &variable["valueFrom"]["fieldRef"]["fieldPath"]) {
+                    (Some(config), _) if variable["name"] == "BELLWETHER_CONFIG" => {
+                        config.path().to_str().unwrap().to_owned()
+                    }
+                    (_, Value::String(field)) => of_a_pod(field).to_owned(),
                     _ => expanded(text(&variable["value"]), &variables),
                 };
                 variables.push((text(&variable["name"]).to_owned(), value));
@@ -75,7 +79,7 @@ fn members_understand_what_the_manifests_tell_them() {
             understands(&path, &variables);
         }
     }
-    assert!(told >= 4, "each way has members, and these are {told}");
+    assert!(told >= 5, "each way has members, and these are {told}");
     for (id, service) in compose()["services"].as_mapping().unwrap() {
         if id != "zookeeper" {
             let variables = service["environment"].as_mapping().unwrap().iter();
@@ -92,13 +96,15 @@ fn no_pod_may_do_more_than_it_needs() {
     let mut seen = 0;
     for (path, document) in documents() {
         let kind = text(&document["kind"]);
-        assert!(!kind.contains("Role") && kind != "ServiceAccount", "{path:?}: needs no {kind}");
+        let is_about_rights = kind.contains("Role") || kind == "ServiceAccount";
+        assert!(!is_about_rights || path.ends_with(LABELLED), "{path:?}: needs no {kind}");
         let pod = &document["spec"]["template"]["spec"];
         if pod.is_null() {
             continue;
         }
         let told = format!("{path:?}, {}: ", text(&document["metadata"]["name"]));
         assert_eq!(pod["automountServiceAccountToken"], Value::Bool(false), "{told}");
+        assert!(pod["serviceAccountName"].is_null() || path.ends_with(LABELLED), "{told}");
         assert_eq!(pod["securityContext"]["runAsNonRoot"], Value::Bool(true), "{told}");
         assert_eq!(text(&pod["securityContext"]["seccompProfile"]["type"]), "RuntimeDefault");
         for container in list(&pod["initContainers"]).iter().chain(list(&pod["containers"])) {
@@ -117,6 +123,64 @@ fn no_pod_may_do_more_than_it_needs() {
     assert!(seen >= 9, "seen {seen}");
 }
 
+/// What sets a label by Kubernetes' API, and nothing else, may do that and nothing else.
+const LABELLED: &str = "pod-label.yaml";
+
+#[test]
+fn whoever_labels_its_pod_has_that_right_alone_and_keeps_its_token_from_the_application() {
+    let documents: Vec<_> =
+        documents().into_iter().filter(|(path, _)| path.ends_with(LABELLED)).collect();
+    let of_kind = |kind: &str| {
+        let mut them =
+            documents.iter().map(|(_, document)| document).filter(|it| it["kind"] == kind);
+        let it = them.next().unwrap_or_else(|| panic!("no {kind}"));
+        assert!(them.next().is_none(), "more than one {kind}");
+        it
+    };
+    let role = of_kind("Role");
+    let rules: Value = from_str("[{apiGroups: [''], resources: [pods], verbs: [patch]}]").unwrap();
+    assert_eq!(role["rules"], rules);
+    let account = of_kind("ServiceAccount");
+    let binding = of_kind("RoleBinding");
+    let name = &account["metadata"]["name"];
+    assert_eq!(
+        (&binding["roleRef"]["name"], &binding["roleRef"]["kind"]),
+        (&role["metadata"]["name"], &"Role".into())
+    );
+    let [subject] = list(&binding["subjects"]) else { panic!("{binding:?}") };
+    assert_eq!((&subject["kind"], &subject["name"]), (&"ServiceAccount".into(), name));
+
+    let deployment = of_kind("Deployment");
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(&pod["serviceAccountName"], name);
+    let has_token = |volume: &&Value| {
+        list(&volume["projected"]["sources"]).iter().any(|it| !it["serviceAccountToken"].is_null())
+    };
+    let tokens: Vec<_> = list(&pod["volumes"]).iter().filter(has_token).collect();
+    let [token] = &tokens[..] else { panic!("{pod:?}") };
+    let mounts = |container: &str| -> Vec<Value> {
+        let [container] = &containers_of(pod, container)[..] else { panic!("{pod:?}") };
+        let mounts = list(&container["volumeMounts"]).iter();
+        mounts.filter(|mount| mount["name"] == token["name"]).cloned().collect()
+    };
+    assert!(mounts("app").is_empty());
+    let [mount] = &mounts("bellwether")[..] else { panic!("{pod:?}") };
+    assert_eq!(mount["mountPath"], "/var/run/secrets/kubernetes.io/serviceaccount", "the default");
+
+    let [sidecar] = &containers_of(pod, "bellwether")[..] else { panic!("{pod:?}") };
+    let config = config_beside(&documents[0].0, sidecar).expect("it has hooks");
+    let config: Value = Value::from(fs::read_to_string(config.path()).unwrap());
+    let service = documents
+        .iter()
+        .map(|(_, it)| it)
+        .find(|it| it["kind"] == "Service" && it["metadata"]["name"] == "example");
+    let selector = service.unwrap()["spec"]["selector"].as_mapping().unwrap();
+    let (key, _) = selector.iter().find(|(_, value)| *value == "leader").expect("the leader's");
+    assert_eq!(text(&config), format!("[[hook]]\npod_label = {:?}\n", text(key)));
+    let template = &deployment["spec"]["template"]["metadata"]["labels"];
+    assert!(template[text(key)].is_null(), "a new pod does not lead: {template:?}");
+}
+
 #[test]
 fn the_chart_says_what_is_wrong_with_a_value() {
     runs(Command::new("helm").args(["lint", "--strict", CHART]));
@@ -125,6 +189,7 @@ fn the_chart_says_what_is_wrong_with_a_value() {
         ("sidecar=modern", "/sidecar"),
         ("bellwether.zookeper=zk:2181", "zookeper"),
         ("replicas=0", "/replicas"),
+        ("podLabel=a b", "/podLabel"),
     ] {
         let said = fails(Command::new("helm").args(["template", "x", CHART, "--set", wrong]));
         assert!(said.contains(named), "{wrong}: {said}");
@@ -294,6 +359,30 @@ fn containers_of(pod: &Value, name: &str) -> Vec<Value> {
     all.filter(|container| container["name"] == name).cloned().collect()
 }
 
+/// The file that this container is configured by, as the config map in the same manifest has it.
+fn config_beside(path: &Path, container: &Value) -> Option<tempfile::NamedTempFile> {
+    let mut variables = list(&container["env"]).iter();
+    let place = variables.find(|it| it["name"] == "BELLWETHER_CONFIG")?;
+    let place = Path::new(text(&place["value"]));
+    let mount = list(&container["volumeMounts"])
+        .iter()
+        .find(|it| Path::new(text(&it["mountPath"])) == place.parent().unwrap())
+        .expect("it is mounted");
+    let documents = parsed(&fs::read_to_string(path).unwrap());
+    let pods = documents.iter().map(|it| &it["spec"]["template"]["spec"]);
+    let volume = pods
+        .flat_map(|pod| list(&pod["volumes"]))
+        .find(|volume| volume["name"] == mount["name"])
+        .expect("it is a volume");
+    let name = &volume["configMap"]["name"];
+    let map =
+        documents.iter().find(|it| it["kind"] == "ConfigMap" && it["metadata"]["name"] == *name);
+    let key = place.file_name().unwrap().to_str().unwrap();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text(&map.expect("a config map")["data"][key]).as_bytes()).unwrap();
+    Some(file)
+}
+
 fn list(value: &Value) -> &[Value] {
     value.as_sequence().map_or(&[], Vec::as_slice)
 }
@@ -327,8 +416,16 @@ fn expanded(value: &str, before: &[(String, String)]) -> String {
 fn understands(path: &Path, variables: &[(String, String)]) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
     command.arg("check-config").env_clear().envs(variables.iter().cloned());
+    // As they are in every pod.
+    let api = [("KUBERNETES_SERVICE_HOST", "10.96.0.1"), ("KUBERNETES_SERVICE_PORT", "443")];
+    command.envs(api);
     let said = runs(&mut command);
-    for (name, _) in variables.iter().filter(|(name, _)| name.starts_with("BELLWETHER_")) {
+    for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("BELLWETHER_")) {
+        if name == "BELLWETHER_CONFIG" {
+            let hooks = fs::read_to_string(value).unwrap().matches("[[hook]]").count();
+            assert_eq!(said.matches("\nhook[").count(), hooks, "{path:?}: {said}");
+            continue;
+        }
         assert!(said.contains(&format!(" {name}")), "{path:?}: {name} counts for nothing\n{said}");
     }
 }

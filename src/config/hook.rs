@@ -1,5 +1,6 @@
 //! What the operator wants done at a change: one hook each, parsed and checked.
 
+use super::pod::{self, PodLabel};
 use super::{small_file, span, token_in};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -18,12 +19,14 @@ pub struct HookKeys {
     pub url: Option<String>,
     pub signal: Option<String>,
     pub file: Option<String>,
+    pub pod_label: Option<String>,
     pub timeout: Option<String>,
     pub retries: Option<u32>,
     pub secret_file: Option<String>,
     pub pid_file: Option<String>,
     pub mode: Option<String>,
     pub unknown: Option<String>,
+    pub service_account: Option<String>,
     pub acknowledges: Option<bool>,
 }
 
@@ -51,6 +54,7 @@ pub enum Deed {
     Post(Post),
     Signal { signal: Signal, pid_file: PathBuf },
     Keep { file: PathBuf, mode: u32, unknown: Unknown },
+    Label(PodLabel),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,9 +94,9 @@ pub enum Unknown {
 }
 
 impl Hook {
-    pub(super) fn all(written: &[HookKeys]) -> Result<Vec<Self>, String> {
+    pub(super) fn all(written: &[HookKeys], pod: &pod::Written) -> Result<Vec<Self>, String> {
         let hook = |(n, keys): (usize, &HookKeys)| {
-            Self::new(keys).map_err(|(key, wrong)| match key {
+            Self::new(keys, pod).map_err(|(key, wrong)| match key {
                 "" => format!("hook[{n}] {wrong}"),
                 key => format!("hook[{n}].{key} {wrong}"),
             })
@@ -101,11 +105,21 @@ impl Hook {
     }
 
     /// What is wrong is said behind the key that it is said of.
-    fn new(keys: &HookKeys) -> Result<Self, (&'static str, String)> {
+    fn new(keys: &HookKeys, pod: &pod::Written) -> Result<Self, (&'static str, String)> {
         let on = keys.on.as_deref().map(occasions).transpose().map_err(|wrong| ("on", wrong))?;
-        let deed = keys.deed()?;
-        if on.is_none() && !matches!(deed, Deed::Keep { .. }) {
-            return Err(("on", format!("is missing: name the changes, {EXAMPLE}")));
+        let deed = keys.deed(pod)?;
+        match deed {
+            Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } if on.is_none() => {
+                return Err(("on", format!("is missing: name the changes, {EXAMPLE}")));
+            }
+            // One that is set at some changes only would tell what is not so at the others.
+            Deed::Label(_) if on.is_some() => {
+                return Err((
+                    "on",
+                    "is not for a pod_label, which is kept true: leave it out".into(),
+                ));
+            }
+            _ => {}
         }
         let hook = Self { on, deed, acknowledges: keys.acknowledges.unwrap_or_default() };
         let can = matches!(hook.deed, Deed::Run { .. } | Deed::Post(_));
@@ -131,7 +145,7 @@ impl Hook {
 }
 
 impl HookKeys {
-    fn deed(&self) -> Result<Deed, (&'static str, String)> {
+    fn deed(&self, pod: &pod::Written) -> Result<Deed, (&'static str, String)> {
         let timeout = || match &self.timeout {
             Some(written) => span("timeout", written).map_err(|wrong| {
                 // The key is said by whoever knows which hook this is.
@@ -139,12 +153,12 @@ impl HookKeys {
             }),
             None => Ok(TIMEOUT),
         };
-        let deed = match (&self.command, &self.url, &self.signal, &self.file) {
-            (Some(command), None, None, None) => {
+        let deed = match (&self.command, &self.url, &self.signal, &self.file, &self.pod_label) {
+            (Some(command), None, None, None, None) => {
                 command_of(command).map_err(|wrong| ("command", wrong))?;
                 Deed::Run { command: command.clone(), timeout: timeout()? }
             }
-            (None, Some(url), None, None) => {
+            (None, Some(url), None, None, None) => {
                 let (host, port, path) = place(url).map_err(|wrong| ("url", wrong))?;
                 let retries = self.retries.unwrap_or(RETRIES);
                 if retries > MOST_RETRIES {
@@ -156,7 +170,7 @@ impl HookKeys {
                 let secret_file = secret_file.transpose()?;
                 Deed::Post(Post { host, port, path, timeout: timeout()?, retries, secret_file })
             }
-            (None, None, Some(signal), None) => {
+            (None, None, Some(signal), None, None) => {
                 let signal = Signal::named(signal).map_err(|wrong| ("signal", wrong))?;
                 let Some(pid_file) = &self.pid_file else {
                     let wrong = "is missing: name the file with the number of the process to send \
@@ -165,23 +179,30 @@ impl HookKeys {
                 };
                 Deed::Signal { signal, pid_file: absolute("pid_file", pid_file)? }
             }
-            (None, None, None, Some(file)) => Deed::Keep {
+            (None, None, None, Some(file), None) => Deed::Keep {
                 file: absolute("file", file)?,
                 mode: self.mode.as_deref().map_or(Ok(0o644), mode)?,
                 unknown: self.unknown.as_deref().map_or(Ok(Unknown::Keep), unknown)?,
             },
+            (None, None, None, None, Some(key)) => {
+                let account = self.service_account.as_deref().unwrap_or(pod::ACCOUNT);
+                let account = absolute("service_account", account)?;
+                let label = PodLabel::new(key, pod, account, timeout()?);
+                Deed::Label(label.map_err(|wrong| ("pod_label", wrong))?)
+            }
             _ => {
-                let wrong = "must have exactly one of command, url, signal and file";
+                let wrong = "must have exactly one of command, url, signal, file and pod_label";
                 return Err(("", wrong.into()));
             }
         };
-        let written: [(&'static str, bool, &[&str]); 6] = [
-            ("timeout", self.timeout.is_some(), &["command", "url"]),
+        let written: [(&'static str, bool, &[&str]); 7] = [
+            ("timeout", self.timeout.is_some(), &["command", "url", "pod_label"]),
             ("retries", self.retries.is_some(), &["url"]),
             ("secret_file", self.secret_file.is_some(), &["url"]),
             ("pid_file", self.pid_file.is_some(), &["signal"]),
             ("mode", self.mode.is_some(), &["file"]),
             ("unknown", self.unknown.is_some(), &["file"]),
+            ("service_account", self.service_account.is_some(), &["pod_label"]),
         ];
         for (key, is_written, kinds) in written {
             if is_written && !kinds.contains(&deed.key()) {
@@ -342,6 +363,7 @@ impl Deed {
             Self::Post(_) => "url",
             Self::Signal { .. } => "signal",
             Self::Keep { .. } => "file",
+            Self::Label(_) => "pod_label",
         }
     }
 }
@@ -359,6 +381,7 @@ impl fmt::Display for Deed {
                 write!(f, "{} to {}", signal.name(), pid_file.display())
             }
             Self::Keep { file, .. } => write!(f, "file {}", file.display()),
+            Self::Label(PodLabel { key, .. }) => write!(f, "pod label {key}"),
         }
     }
 }
@@ -389,6 +412,9 @@ impl fmt::Display for Hook {
                     f.write_str(", removed when no leader is known")?;
                 }
             }
+            Deed::Label(PodLabel { pod, account, timeout, .. }) => {
+                write!(f, " of {pod}, timeout {timeout:?}, with {}", account.display())?;
+            }
         }
         let on: Vec<_> = self.on().map(Occasion::name).collect();
         write!(f, ", on {}", if self.is_state() { "every change".into() } else { on.join(", ") })?;
@@ -417,7 +443,7 @@ pub fn can_use_files(hooks: &[Hook]) -> Result<(), String> {
                     ));
                 }
             }
-            Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } => {}
+            Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } | Deed::Label(_) => {}
         }
     }
     Ok(())
@@ -462,7 +488,8 @@ mod tests {
 
     fn parsed(text: &str) -> Result<Vec<Hook>, String> {
         let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-        Hook::all(&file.hook)
+        let pod = pod::Written { host: "fd00::1".into(), port: "443".into(), name: "app-0".into() };
+        Hook::all(&file.hook, &pod)
     }
 
     #[test]
@@ -484,6 +511,8 @@ mod tests {
             on = ["leader-changed"]
             signal = "SIGHUP"
             pid_file = "/run/app.pid"
+            [[hook]]
+            pod_label = "bellwether.io/role"
             "#,
         );
         let shown: Vec<_> = hooks.unwrap().iter().map(ToString::to_string).collect();
@@ -496,6 +525,8 @@ mod tests {
                 "url http://[::1]:8080/leadership, timeout 5s, retries 3, signed with /etc/secret, \
                  on leader-changed, leader-lost",
                 "SIGHUP to /run/app.pid, on leader-changed",
+                "pod label bellwether.io/role of app-0, timeout 5s, with \
+                 /var/run/secrets/kubernetes.io/serviceaccount, on every change",
             ]
         );
     }
@@ -532,6 +563,11 @@ mod tests {
             ("file = \"/a\"\nacknowledges = true", "hook[1].acknowledges is only for"),
             ("on = [\"leader-lost\"]\ncommand = [\"a\"]\nacknowledges = true", "hook[1].ackno"),
             ("file = \"/a\"\nurls = 1", "unknown field"),
+            ("pod_label = \"a b\"", "hook[1].pod_label = \"a b\" must"),
+            ("pod_label = \"a\"\nfile = \"/a\"", "hook[1] must have exactly one"),
+            ("pod_label = \"a\"\non = [\"leader-lost\"]", "hook[1].on is not for a pod_label"),
+            ("pod_label = \"a\"\nservice_account = \"x\"", "hook[1].service_account = "),
+            ("file = \"/a\"\nservice_account = \"/x\"", "hook[1].service_account is only for"),
         ] {
             let error = parsed(&format!("[[hook]]\nfile = \"/x\"\n[[hook]]\n{text}")).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

@@ -8,6 +8,7 @@
 mod change;
 mod command;
 mod file;
+mod label;
 mod message;
 mod post;
 mod process;
@@ -25,6 +26,8 @@ enum Enough {
     Late(Duration),
     /// It ran for a term that has ended.
     LeadsNoMore,
+    /// What it says is not so any more.
+    Overtaken,
     /// This process ends.
     Leaving,
 }
@@ -41,6 +44,7 @@ impl From<Enough> for Undone {
         match enough {
             Enough::Late(limit) => Self::Failed(format!("not done within {limit:?}")),
             Enough::LeadsNoMore => Self::CutShort("cut short, as this member leads no more"),
+            Enough::Overtaken => Self::CutShort("cut short, as that is not so any more"),
             Enough::Leaving => Self::CutShort("cut short, as this member is to be gone"),
         }
     }

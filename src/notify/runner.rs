@@ -3,7 +3,7 @@
 use super::change::{Change, View, next};
 use super::file::{self, Pen};
 use super::message::{self, Message, Names};
-use super::{Enough, Undone, command, post, process};
+use super::{Enough, Undone, command, label, post, process};
 use crate::children::reap;
 use crate::clock::{Alarm, Clock};
 use crate::config::{Deed, Hook, Occasion, Post, Unknown};
@@ -16,11 +16,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{error, info, warn};
 
-/// A file that could not be written is tried again after this long, then after twice as long, and so
-/// on up to a limit.
+/// A file or a label that could not be written is tried again after this long, then after twice as
+/// long, and so on up to a limit.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
-/// What the run of a hook is called that only makes a file true, as the first of all events is.
+/// What the run of a hook is called that only makes a file or a label true, as the first of all
+/// events is.
 const STATE: &str = "state";
 
 struct Runner {
@@ -66,9 +67,9 @@ pub fn set_up(hooks: Vec<Hook>) -> (Stage, Switch) {
 struct Armed {
     hook: Hook,
     pen: Pen,
-    /// What its file says, if it has one and that is known.
+    /// What its file or label says, if it has one and that is known.
     written: Option<View>,
-    /// When to write it again, if it could not be written, and how long that was put off.
+    /// When to write it again, and how long that was put off since it could not be written.
     again: Option<(Moment, Duration)>,
 }
 
@@ -111,7 +112,7 @@ impl Runner {
                 self.tell(&change, now.index).await;
                 continue;
             }
-            let again = self.make_files_true().await;
+            let again = self.make_all_true().await;
             // What became true meanwhile is told first.
             if self.watch.look().view != self.told {
                 continue;
@@ -155,17 +156,22 @@ impl Runner {
     async fn tell(&mut self, change: &Change, index: u64) {
         let names = self.names.clone();
         let message = Message::new(change, &names, index, self.watch.clock.date());
-        // What is to be true at every moment does not wait for what may take long.
+        // A file that is to be true at every moment does not wait for what may take long.
         for n in 0..self.armed.len() {
-            self.make_file_true(n, change.occasion.name()).await;
+            if matches!(self.armed[n].hook.deed, Deed::Keep { .. }) {
+                self.make_true(n, change.occasion.name()).await;
+            }
         }
         for n in 0..self.armed.len() {
             if self.watch.is_enough(change.view.own_term()) {
                 return;
             }
             let hook = &self.armed[n].hook;
-            if !hook.is_state() && hook.hears(change.occasion) {
-                self.perform(n, &message).await;
+            match &hook.deed {
+                Deed::Keep { .. } if hook.is_state() => {}
+                _ if hook.is_state() => self.make_true(n, change.occasion.name()).await,
+                _ if hook.hears(change.occasion) => self.perform(n, &message).await,
+                _ => {}
             }
         }
     }
@@ -182,12 +188,8 @@ impl Runner {
             Deed::Signal { signal, pid_file } => {
                 process::send(signal, &pid_file).map_err(Undone::Failed)
             }
-            Deed::Keep { file, mode, unknown } => {
-                let text = message::state(&change.view, message.names, message.index, message.at);
-                let text =
-                    Some(text).filter(|_| unknown == Unknown::Keep || change.view != View::Nobody);
-                let pen = self.armed[n].pen.clone();
-                file::keep(&pen, &file, mode, text).await.map_err(Undone::Failed)
+            deed @ (Deed::Keep { .. } | Deed::Label(_)) => {
+                self.write(n, deed, &change.view, message.index).await
             }
         };
         if done.is_ok()
@@ -226,7 +228,9 @@ impl Runner {
                 },
                 enough = self.watch.enough(term, post.timeout) => match enough {
                     Enough::Late(limit) => format!("no answer within {limit:?}"),
-                    Enough::LeadsNoMore | Enough::Leaving => return Err(enough.into()),
+                    Enough::LeadsNoMore | Enough::Overtaken | Enough::Leaving => {
+                        return Err(enough.into());
+                    }
                 },
             };
             if tries == post.retries {
@@ -234,41 +238,85 @@ impl Runner {
             }
             match self.watch.enough(term, post::pause(tries)).await {
                 Enough::Late(_) => tries += 1,
-                enough @ (Enough::LeadsNoMore | Enough::Leaving) => return Err(enough.into()),
+                enough @ (Enough::LeadsNoMore | Enough::Overtaken | Enough::Leaving) => {
+                    return Err(enough.into());
+                }
             }
         }
     }
 
-    /// Returns when to try again, if a file could not be made true.
-    async fn make_files_true(&mut self) -> Option<Moment> {
+    /// Returns when to try again, if one could not be made true, or is to be set anew.
+    async fn make_all_true(&mut self) -> Option<Moment> {
         for n in 0..self.armed.len() {
-            self.make_file_true(n, STATE).await;
+            self.make_true(n, STATE).await;
         }
         self.armed.iter().filter_map(|armed| armed.again).map(|(at, _)| at).min()
     }
 
-    /// Has the file tell what is so now, which may be later news than what is told to the others.
-    async fn make_file_true(&mut self, n: usize, occasion: &'static str) {
+    /// Has the file or the label tell what is so now, which may be later news than what is told to the
+    /// others.
+    async fn make_true(&mut self, n: usize, occasion: &'static str) {
         let Seen { view, index } = self.watch.look();
-        let Armed { hook, pen, written, again } = &self.armed[n];
-        let Deed::Keep { file, mode, unknown } = &hook.deed else { return };
-        let waits = again.is_some_and(|(at, _)| self.watch.clock.now() < at);
-        let put_off = again.map_or(AGAIN, |(_, before)| (2 * before).min(AGAIN_AT_MOST));
-        if !hook.is_state() || written.as_ref() == Some(&view) || occasion == STATE && waits {
+        let Armed { hook, written, again, .. } = &self.armed[n];
+        if !hook.is_state() {
             return;
         }
-        let (file, mode, pen) = (file.clone(), *mode, pen.clone());
-        let text = message::state(&view, &self.names, index, self.watch.clock.date());
-        let text = Some(text).filter(|_| *unknown == Unknown::Keep || view != View::Nobody);
-        let began = self.begin(n, occasion);
-        let done = file::keep(&pen, &file, mode, text).await;
-        let armed = &mut self.armed[n];
-        let again = (self.watch.clock.now().after(put_off), put_off);
-        (armed.written, armed.again) = match &done {
-            Ok(()) => (Some(view), None),
-            Err(_) => (None, Some(again)),
+        let (deed, again) = (hook.deed.clone(), *again);
+        let is_time = again.is_some_and(|(at, _)| at <= self.watch.clock.now());
+        let is_so = written.as_ref().map(|written| says_the_same(&deed, written, &view));
+        let is_due = match is_so {
+            Some(true) => is_time,
+            Some(false) => true,
+            None => is_time || again.is_none() || occasion != STATE,
         };
-        self.end(n, began, done.map_err(Undone::Failed));
+        if !is_due {
+            return;
+        }
+        let began = self.begin(n, occasion);
+        let done = self.write(n, deed.clone(), &view, index).await;
+        let armed = &mut self.armed[n];
+        let now = self.watch.clock.now();
+        (armed.written, armed.again) = match (&done, &deed) {
+            (Ok(()), Deed::Label(_)) => {
+                (Some(view), Some((now.after(label::REFRESH), Duration::ZERO)))
+            }
+            (Ok(()), _) => (Some(view), None),
+            (Err(_), _) => {
+                let before = again.map_or(Duration::ZERO, |(_, before)| before);
+                let put_off = (2 * before).clamp(AGAIN, AGAIN_AT_MOST);
+                (None, Some((now.after(put_off), put_off)))
+            }
+        };
+        if is_so == Some(true) && done.is_ok() {
+            self.record(n, began, &done);
+        } else {
+            self.end(n, began, done);
+        }
+    }
+
+    async fn write(&mut self, n: usize, deed: Deed, view: &View, index: u64) -> Result<(), Undone> {
+        match deed {
+            Deed::Keep { file, mode, unknown } => {
+                let text = message::state(view, &self.names, index, self.watch.clock.date());
+                let text = Some(text).filter(|_| unknown == Unknown::Keep || *view != View::Nobody);
+                let pen = self.armed[n].pen.clone();
+                file::keep(&pen, &file, mode, text).await.map_err(Undone::Failed)
+            }
+            Deed::Label(label) => {
+                let leads = label::tells_leader(view);
+                let is_overtaken = |now: &View| label::tells_leader(now) != leads;
+                let enough = self.watch.enough_or(view.own_term(), label.timeout, is_overtaken);
+                tokio::select! {
+                    done = label::set(&label, leads) => done.map_err(Undone::Failed),
+                    enough = enough => Err(match enough {
+                        Enough::Late(limit) => Undone::Failed(label::unanswered(&label, limit)),
+                        Enough::LeadsNoMore | Enough::Overtaken | Enough::Leaving => enough.into(),
+                    }),
+                }
+            }
+            // They do something, and leave nothing that could be true or not.
+            Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } => Ok(()),
+        }
     }
 
     fn begin(&self, n: usize, change: &'static str) -> (&'static str, SystemTime, Moment) {
@@ -276,13 +324,8 @@ impl Runner {
         (change, self.watch.clock.date(), self.watch.clock.now())
     }
 
-    fn end(
-        &self,
-        n: usize,
-        (change, at, since): (&'static str, SystemTime, Moment),
-        done: Result<(), Undone>,
-    ) {
-        let took = self.watch.clock.now().since(since);
+    fn end(&self, n: usize, began: (&'static str, SystemTime, Moment), done: Result<(), Undone>) {
+        let (change, took) = (began.0, self.record(n, began, &done));
         let what = &self.armed[n].hook.deed;
         match &done {
             Ok(()) => info!("hook[{n}] {what}: {change}: done in {took:.0?}"),
@@ -293,6 +336,16 @@ impl Runner {
                 error!("hook[{n}] {what}: {change}: {why}, after {took:.0?}");
             }
         }
+    }
+
+    /// Returns how long it took.
+    fn record(
+        &self,
+        n: usize,
+        (change, at, since): (&'static str, SystemTime, Moment),
+        done: &Result<(), Undone>,
+    ) -> Duration {
+        let took = self.watch.clock.now().since(since);
         self.records.send_modify(|hooks| {
             let record = &mut hooks.records[n];
             record.runs += 1;
@@ -300,12 +353,13 @@ impl Runner {
             record.cut_short += u64::from(matches!(done, Err(Undone::CutShort(_))));
             record.spent += took;
             record.running = None;
-            let failure = done.err().map(|undone| match undone {
-                Undone::Failed(why) => why,
-                Undone::CutShort(why) => why.to_owned(),
+            let failure = done.as_ref().err().map(|undone| match undone {
+                Undone::Failed(why) => why.clone(),
+                Undone::CutShort(why) => (*why).to_owned(),
             });
             record.last = Some(HookRun { change, at, took, failure });
         });
+        took
     }
 }
 
@@ -322,6 +376,16 @@ impl Armed {
             last: None,
         };
         (Self { hook, pen: Pen::default(), written: None, again: None }, record)
+    }
+}
+
+/// Whether what was written of the one view is right for the other.
+fn says_the_same(deed: &Deed, written: &View, now: &View) -> bool {
+    match deed {
+        Deed::Label(_) => label::tells_leader(written) == label::tells_leader(now),
+        Deed::Keep { .. } | Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } => {
+            written == now
+        }
     }
 }
 
@@ -363,11 +427,24 @@ impl Watch {
 
     /// Returns when what runs for this term, or for none, has to end, whatever it is.
     async fn enough(&mut self, term: Option<FencingToken>, limit: Duration) -> Enough {
+        self.enough_or(term, limit, |_| false).await
+    }
+
+    /// The same, or when this view of what is so is no more what it says.
+    async fn enough_or(
+        &mut self,
+        term: Option<FencingToken>,
+        limit: Duration,
+        is_overtaken: impl Fn(&View) -> bool,
+    ) -> Enough {
         let late_at = self.clock.now().after(limit);
         loop {
             let now = self.clock.now();
             if let Some(enough) = self.why_enough(term, now) {
                 return enough;
+            }
+            if is_overtaken(&self.look().view) {
+                return Enough::Overtaken;
             }
             if late_at <= now {
                 return Enough::Late(limit);

@@ -18,6 +18,7 @@ mod hooks;
 mod hostile;
 mod http;
 mod image;
+mod labels;
 mod leaving;
 mod load;
 mod monitoring;

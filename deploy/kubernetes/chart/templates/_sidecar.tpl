@@ -34,6 +34,10 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     # the rest of the API, orders among it, stays on 127.0.0.1:4040.
     - name: BELLWETHER_PROBE_LISTEN
       value: 0.0.0.0:4041
+    {{- if eq .Values.route "label" }}
+    - name: BELLWETHER_CONFIG # the hook that sets this pod's label
+      value: /etc/bellwether/bellwether.toml
+    {{- end }}
     {{- with .Values.bellwether.env }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -73,10 +77,31 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
   # No limit on the CPU: being throttled looks like a long pause, and a long pause costs leadership.
   resources:
     {{- toYaml .Values.bellwether.resources | nindent 4 }}
-  {{- with .Values.bellwether.volumeMounts }}
+  {{- if or .Values.bellwether.volumeMounts (eq .Values.route "label") }}
   volumeMounts:
+    {{- if eq .Values.route "label" }}
+    - {name: bellwether-config, mountPath: /etc/bellwether, readOnly: true}
+    # This container's alone: the application has no token.
+    - {name: bellwether-account, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+    {{- end }}
+    {{- with .Values.bellwether.volumeMounts }}
     {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- end }}
+{{- end }}
+
+{{- /* With `route: label`, the volumes of its pod. */}}
+{{- define "bellwether.volumes" -}}
+{{- if eq .Values.route "label" -}}
+- name: bellwether-config
+  configMap: {name: {{ .Release.Name }}-bellwether}
+- name: bellwether-account
+  projected:
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3600}
+      - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+      - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
+{{- end }}
 {{- end }}
 
 {{- define "bellwether.labels" -}}

@@ -1,0 +1,161 @@
+//! The label that tells of a pod whether it leads, and how Kubernetes' API is reached from there.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where Kubernetes mounts what a pod's service account has.
+pub(super) const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// What Kubernetes says in a container's environment, and nothing where there is no Kubernetes.
+#[derive(Clone, Debug, Default)]
+pub struct Written {
+    pub host: String,
+    pub port: String,
+    /// The pod's name.
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodLabel {
+    pub key: String,
+    pub pod: String,
+    /// As in an URL: an address of version 6 is in brackets.
+    pub host: String,
+    pub port: u16,
+    /// The directory with `token`, `ca.crt` and `namespace`.
+    pub account: PathBuf,
+    pub timeout: Duration,
+}
+
+impl PodLabel {
+    /// What is wrong is said behind the key `pod_label`.
+    pub(super) fn new(
+        key: &str,
+        written: &Written,
+        account: PathBuf,
+        timeout: Duration,
+    ) -> Result<Self, String> {
+        check_key(key)?;
+        if written.host.is_empty() || written.port.is_empty() {
+            return Err("is only for a pod in Kubernetes, which sets KUBERNETES_SERVICE_HOST and \
+                        KUBERNETES_SERVICE_PORT: leave it out elsewhere"
+                .into());
+        }
+        let Some(port) = written.port.parse().ok().filter(|port| *port != 0) else {
+            return Err(format!("needs a port: KUBERNETES_SERVICE_PORT is {:?}", written.port));
+        };
+        let pod = &written.name;
+        if !is_subdomain(pod) {
+            return Err(format!(
+                "needs the pod's name, and {pod:?} is none: set POD_NAME by the downward API \
+                 (metadata.name)"
+            ));
+        }
+        let bare = written.host.trim_start_matches('[').trim_end_matches(']');
+        let host = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
+        Ok(Self { key: key.into(), pod: pod.clone(), host, port, account, timeout })
+    }
+}
+
+/// As Kubernetes checks it.
+fn check_key(key: &str) -> Result<(), String> {
+    let wrong = |why: &str| Err(format!("= {key:?} {why}: write such as \"bellwether.io/role\""));
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    if prefix.is_some_and(|prefix| !is_subdomain(prefix)) {
+        return wrong("must have a domain in lower case before the slash");
+    }
+    let inner = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
+    let ends = [name.bytes().next(), name.bytes().next_back()];
+    let ends_well = ends.iter().all(|end| end.is_some_and(|c| c.is_ascii_alphanumeric()));
+    if !ends_well || name.len() > 63 || !name.bytes().all(inner) {
+        return wrong(
+            "must have a name of at most 63 letters, digits, '-', '_' and '.', which begins and \
+             ends with a letter or digit",
+        );
+    }
+    Ok(())
+}
+
+/// What Kubernetes calls a DNS subdomain, as the names of pods are.
+fn is_subdomain(name: &str) -> bool {
+    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    let is_part = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+            && part.bytes().all(inner)
+    };
+    name.len() <= 253 && name.split('.').all(is_part)
+}
+
+/// Whether this can be the name of a namespace: it becomes a part of a path.
+pub fn is_namespace(name: &str) -> bool {
+    is_subdomain(name) && !name.contains('.') && name.len() <= 63
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(key: &str, host: &str, port: &str, name: &str) -> Result<PodLabel, String> {
+        let written = Written { host: host.into(), port: port.into(), name: name.into() };
+        PodLabel::new(key, &written, ACCOUNT.into(), Duration::from_secs(5))
+    }
+
+    #[test]
+    fn a_key_is_one_that_kubernetes_takes() {
+        let long = "x".repeat(63);
+        for key in ["role", "bellwether.io/role", "a-b.c/Some_name.2", &long, "0/0"] {
+            label(key, "10.0.0.1", "443", "app-0").expect(key);
+        }
+        let too_long = "x".repeat(64);
+        for key in [
+            "",
+            "/",
+            "/role",
+            "a/",
+            "a/b/c",
+            "A.io/role",
+            "a..b/role",
+            "-a/role",
+            "a-/role",
+            "_role",
+            "role.",
+            "ro le",
+            "röle",
+            "a_b/role",
+            &too_long,
+            "a/../role",
+        ] {
+            let error = label(key, "10.0.0.1", "443", "app-0").expect_err(key);
+            assert!(error.starts_with(&format!("= {key:?} must have")), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_the_pod_lacks_is_said() {
+        for (host, port, name, said) in [
+            ("", "", "app-0", "is only for a pod"),
+            ("10.0.0.1", "", "app-0", "is only for a pod"),
+            ("10.0.0.1", "tcp", "app-0", "KUBERNETES_SERVICE_PORT is \"tcp\""),
+            ("10.0.0.1", "0", "app-0", "KUBERNETES_SERVICE_PORT is \"0\""),
+            ("10.0.0.1", "443", "", "set POD_NAME"),
+            ("10.0.0.1", "443", "../nodes/x", "set POD_NAME"),
+            ("10.0.0.1", "443", "App", "set POD_NAME"),
+        ] {
+            let error = label("role", host, port, name).expect_err(said);
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_version_6_is_in_brackets() {
+        for host in ["fd00::1", "[fd00::1]"] {
+            assert_eq!(label("role", host, "443", "app-0").unwrap().host, "[fd00::1]");
+        }
+        assert_eq!(label("role", "10.0.0.1", "443", "app-0").unwrap().host, "10.0.0.1");
+    }
+}

@@ -1,0 +1,140 @@
+//! Keeps a label of this pod that tells whether it leads, by way of Kubernetes' API.
+
+use super::change::View;
+use crate::caller;
+use crate::config::{PodLabel, is_namespace, small_file, token_in};
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use hyper::{Request, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
+use std::path::Path;
+use std::time::Duration;
+
+/// Set anew after this long, whatever was answered: a request of ours that was given up may have
+/// reached the server all the same, and later than the next one; and others may write labels too.
+pub(super) const REFRESH: Duration = Duration::from_secs(30);
+
+const LEADER: &str = "leader";
+const FOLLOWER: &str = "follower";
+
+/// Whether a Service may lead here: not before the application has taken up its work, where it is
+/// asked to say so.
+pub(super) fn tells_leader(view: &View) -> bool {
+    match view {
+        View::Us(us) => us.active,
+        View::Nobody | View::Other(_) => false,
+    }
+}
+
+/// Sets it, or says in one line why not and how to mend that.
+pub(super) async fn set(label: &PodLabel, leads: bool) -> Result<(), String> {
+    let PodLabel { key, pod, host, port, account, .. } = label;
+    // All three are read anew each time, as Kubernetes replaces them while we run.
+    let token = in_account(account, "token", |text| token_in(text).map(<[u8]>::to_vec))?;
+    let namespace = in_account(account, "namespace", |text| {
+        let name = str::from_utf8(text).ok()?.trim_ascii();
+        is_namespace(name).then(|| name.to_owned())
+    })?;
+    let value = if leads { LEADER } else { FOLLOWER };
+    let body = json!({ "metadata": { "labels": { (key): value } } }).to_string();
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}?fieldManager=bellwether");
+    let mut shown = HeaderValue::from_bytes(&[b"Bearer ", &token[..]].concat())
+        .map_err(|_| format!("{}/token holds no token", account.display()))?;
+    shown.set_sensitive(true);
+    let request = Request::patch(path)
+        .header(HOST, format!("{host}:{port}"))
+        .header(AUTHORIZATION, shown)
+        .header(ACCEPT, "application/json")
+        .header(CONTENT_TYPE, "application/merge-patch+json")
+        .header(USER_AGENT, concat!("bellwether/", env!("CARGO_PKG_VERSION")))
+        .body(Full::new(Bytes::from(body)))
+        .map_err(|error| error.to_string())?;
+    let answer = caller::ask_securely(host, *port, &account.join("ca.crt"), request).await;
+    let (status, said) = answer.map_err(|why| format!("the API server at {host}:{port}: {why}"))?;
+    if status.is_success() {
+        return Ok(());
+    }
+    let said = complaint(&said, &token).map_or_else(String::new, |said| format!(" ({said})"));
+    let place = format!("pod {pod} in the namespace {namespace}");
+    Err(match status {
+        StatusCode::UNAUTHORIZED => format!(
+            "the API server does not accept the token in {}/token{said}: is it of this cluster, and \
+             is it renewed?",
+            account.display()
+        ),
+        StatusCode::FORBIDDEN => format!(
+            "the API server forbids it{said}: give this pod's service account a Role with \
+             apiGroups: [\"\"], resources: [pods], verbs: [patch] in the namespace {namespace}"
+        ),
+        StatusCode::NOT_FOUND => format!(
+            "the API server knows no {place}{said}: set POD_NAME by the downward API (metadata.name)"
+        ),
+        other => format!("the API server answers {other} for {place}{said}"),
+    })
+}
+
+/// Why it may be that nothing has come within this time.
+pub(super) fn unanswered(label: &PodLabel, limit: Duration) -> String {
+    let PodLabel { host, port, .. } = label;
+    format!(
+        "no answer of the API server at {host}:{port} within {limit:?}: may this pod reach it \
+         (NetworkPolicy)?"
+    )
+}
+
+/// What a file of the service account's says.
+fn in_account<T>(
+    account: &Path,
+    name: &str,
+    parse: impl FnOnce(&[u8]) -> Option<T>,
+) -> Result<T, String> {
+    let path = account.join(name);
+    let text = small_file(&path).map_err(|why| {
+        format!(
+            "{} {why}: is a service account mounted (automountServiceAccountToken: true, or a \
+             projected volume)?",
+            path.display()
+        )
+    })?;
+    parse(&text).ok_or_else(|| format!("{} holds no {name}", path.display()))
+}
+
+/// What Kubernetes says is wrong, in one line, if it is fit to be read.
+fn complaint(said: &[u8], token: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Status {
+        message: String,
+    }
+    let Status { message } = serde_json::from_slice(said).ok()?;
+    let is_shown = message.as_bytes().windows(token.len()).any(|part| part == token);
+    let line: String = message
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(LONGEST_COMPLAINT)
+        .collect();
+    Some(line).filter(|line| !is_shown && !line.trim().is_empty())
+}
+
+const LONGEST_COMPLAINT: usize = 300;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_is_one_line_and_shows_no_token() {
+        let said = |message: &str| {
+            complaint(
+                json!({ "kind": "Status", "message": message }).to_string().as_bytes(),
+                b"secret",
+            )
+        };
+        assert_eq!(said("pods \"a\" is\nforbidden").unwrap(), "pods \"a\" is forbidden");
+        assert_eq!(said(&"é".repeat(1000)).unwrap(), "é".repeat(300));
+        assert_eq!(said("Bearer secret is not known"), None);
+        assert_eq!(said(" \n"), None);
+        assert_eq!(complaint(b"<html>", b"secret"), None);
+    }
+}
