@@ -24,7 +24,7 @@ use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore}
 /// Why it is no such answer, or none.
 pub async fn ask(host: &str, port: u16, request: Request<Full<Bytes>>) -> Result<(), String> {
     let stream = connect(host, port).await?;
-    let (status, _) = exchange(stream, request, 0).await?;
+    let (status, _) = exchange(Box::new(stream), request, 0).await?;
     if status.is_success() { Ok(()) } else { Err(format!("the answer is {status}")) }
 }
 
@@ -45,7 +45,7 @@ pub async fn ask_securely(
     let stream = connect(host, port).await?;
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
     let stream = stream.map_err(|error| untrusted(&error, ca))?;
-    exchange(stream, request, LONGEST_COMPLAINT).await
+    exchange(Box::new(stream), request, LONGEST_COMPLAINT).await
 }
 
 const LONGEST_COMPLAINT: usize = 64 * 1024;
@@ -59,9 +59,14 @@ fn bare(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
+/// With TLS or without: behind a pointer, so that HTTP is in the binary once.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
 /// Reads no more than so much of what is said with a refusal, and nothing if that is nothing.
 async fn exchange(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    stream: Box<dyn Stream>,
     request: Request<Full<Bytes>>,
     most: usize,
 ) -> Result<(StatusCode, Bytes), String> {
