@@ -1171,20 +1171,18 @@ mod tests {
 
     #[test]
     fn nobody_is_told_that_who_is_behind_leads_or_that_it_leads_itself() {
-        let hear = |leader: &str, number| {
+        let hear = |leader: &str, number, token| {
             let mut third = in_line(Disconnect::Hold, &[1, 2, 3]);
-            let says = Some(Announcement {
-                leader: profile(leader),
-                ticket: ticket(number),
-                active: true,
-            });
-            let predecessor = ticket(2).sequence;
+            let ticket = Ticket { token: FencingToken(token), ..ticket(number) };
+            let says = Some(Announcement { leader: profile(leader), ticket, active: true });
+            let predecessor = Sequence::new(2).unwrap();
             third.step(at(0), Event::PredecessorRead { predecessor, says });
             third
         };
-        assert!(names(&hear("first", 1), 1));
-        assert!(names_nobody(&hear("first", 4)));
-        assert!(names_nobody(&hear("me", 1)), "an earlier life of ours");
+        assert!(names(&hear("first", 1, 1), 1));
+        assert!(names_nobody(&hear("first", 4, 4)));
+        assert!(names_nobody(&hear("first", 4, 1)), "whatever its token");
+        assert!(names_nobody(&hear("me", 1, 1)), "an earlier life of ours");
     }
 
     /// Numbers begin anew when the path is created anew. Tokens never do.
