@@ -13,7 +13,7 @@ pub struct Tally {
     pub sessions: u64,
     last_leader: Option<FencingToken>,
     opened: Option<(SessionId, Moment)>,
-    /// Where we stood when the line was last read, the first being 1.
+    /// Where we last knew that we stood, the first being 1.
     place: Option<(Ticket, usize)>,
     leaderless: Duration,
     /// From when on no leader is known: in a leader's case the end of its lease.
@@ -33,20 +33,19 @@ impl Tally {
         }
     }
 
-    /// Counts what a member who stands like this is about to hear.
-    pub fn hears(&mut self, standing: &Standing, event: &Event) {
+    /// Counts what a member is about to hear.
+    pub fn hears(&mut self, event: &Event) {
         if let Event::SessionOpened { session, sent_at, .. } = event {
             self.sessions += 1;
             self.opened = Some((*session, *sent_at));
-        }
-        if let (Event::LineRead(line), Some(ticket)) = (event, standing.ticket()) {
-            let ahead = line.iter().position(|sequence| sequence == ticket.sequence);
-            self.place = ahead.map(|ahead| (ticket, ahead + 1));
         }
     }
 
     /// Counts what became of it.
     pub fn stands(&mut self, standing: &Standing, now: Moment) {
+        if let (Some(ticket), Some(place)) = (standing.ticket(), standing.place()) {
+            self.place = Some((ticket, place));
+        }
         let (leader, leaderless_from) = match standing.at(now) {
             Role::Leader { announcement, left } => (Some(announcement), Some(now.after(left))),
             Role::Follower { heard: Some(heard) } => (Some(heard), None),
@@ -77,9 +76,6 @@ impl Tally {
     /// has not seen itself there.
     pub fn place(&self, standing: &Standing) -> Option<usize> {
         let ticket = standing.ticket()?;
-        if standing.is_first() {
-            return Some(1);
-        }
         self.place.filter(|(seen, _)| *seen == ticket).map(|(_, place)| place)
     }
 }
@@ -238,8 +234,14 @@ mod tests {
         watched.hears(at(0), line(&[2, 9]));
         assert_eq!(watched.place(), Some(2));
         watched.hears(at(0), Event::PredecessorGone(number(2)));
-        watched.hears(at(0), line(&[9]));
         assert_eq!(watched.place(), Some(1));
+    }
+
+    #[test]
+    fn a_place_is_one_less_when_the_head_is_gone() {
+        let mut watched = Watched::following(&[1, 2, 7]);
+        watched.hears(at(0), Event::HeadGone { head: number(1), sent_at: at(0) });
+        assert_eq!(watched.place(), Some(2));
     }
 
     #[test]
@@ -273,7 +275,7 @@ mod tests {
         }
 
         fn hears(&mut self, now: Moment, event: Event) {
-            self.tally.hears(&self.member.standing(), &event);
+            self.tally.hears(&event);
             let _undone = self.member.step(now, event);
             self.tally.stands(&self.member.standing(), now);
         }

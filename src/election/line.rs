@@ -1,10 +1,11 @@
 //! Who stands where.
 
 use super::Sequence;
+use std::sync::Arc;
 
 /// The members in line, first come first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Line(Vec<Sequence>);
+pub struct Line(Arc<[Sequence]>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
@@ -21,7 +22,7 @@ impl FromIterator<Sequence> for Line {
     fn from_iter<I: IntoIterator<Item = Sequence>>(members: I) -> Self {
         let mut line: Vec<_> = members.into_iter().collect();
         line.sort_unstable();
-        Self(line)
+        Self(line.into())
     }
 }
 
@@ -32,6 +33,12 @@ impl Line {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Who stood next to this one, on the side of the tail.
+    pub fn behind(&self, one: Sequence) -> Option<Sequence> {
+        let at = self.0.binary_search(&one).ok()?;
+        self.0.get(at + 1).copied()
     }
 
     pub fn place_of(&self, me: Sequence) -> Place {
@@ -58,6 +65,8 @@ mod tests {
         let behind = Place::Behind { predecessor: sequence(12), head: sequence(3) };
         assert_eq!(line.place_of(sequence(40)), behind);
         assert_eq!(line.place_of(sequence(4)), Place::Nowhere);
+        let behind = [12, 40, 4].map(|one| line.behind(sequence(one)));
+        assert_eq!(behind, [Some(sequence(40)), None, None]);
     }
 
     /// As text, the first negative name would come before all others, and lead.

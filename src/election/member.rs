@@ -75,9 +75,11 @@ enum Beat {
     Answered(Moment),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Ahead {
     predecessor: Sequence,
+    /// As it was last read: whoever came since stands behind us.
+    line: Line,
     head: Head,
     /// Under which token the head would lead, once its znode was read.
     token: Option<FencingToken>,
@@ -86,10 +88,11 @@ struct Ahead {
     doubted: bool,
 }
 
-/// Who stood first when the line was last read.
+/// Who stands first, as far as we know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Head {
     Stands(Sequence),
+    /// This one did. The line is to be read again.
     Gone(Sequence),
 }
 
@@ -230,11 +233,11 @@ impl Member {
             Event::SessionLost => Self::lose_session(phase),
             Event::TicketDrawn(ticket) => self.enter(phase, ticket),
             Event::TicketLost(ticket) => self.lose_ticket(phase, ticket),
-            Event::LineRead(line) => self.take_place(phase, &line, now),
+            Event::LineRead(line) => self.take_place(phase, line, now),
             Event::PredecessorRead { predecessor, says } => {
                 Self::hear_predecessor(phase, predecessor, says, now)
             }
-            Event::PredecessorGone(predecessor) => Self::move_up(phase, predecessor),
+            Event::PredecessorGone(predecessor) => self.move_up(phase, predecessor, now),
             Event::HeadRead { head, says, sent_at } => {
                 self.hear_head(phase, head, says, sent_at, now)
             }
@@ -351,7 +354,7 @@ impl Member {
         self.draw(session)
     }
 
-    fn take_place(&self, phase: Phase, line: &Line, now: Moment) -> Next {
+    fn take_place(&self, phase: Phase, line: Line, now: Moment) -> Next {
         let (mut session, ticket, heard, watched) = match phase {
             Phase::Looking { session, ticket, heard } => (session, ticket, heard, None),
             Phase::Following { session, ticket, ahead, heard } => {
@@ -376,13 +379,7 @@ impl Member {
         };
         match line.place_of(ticket.sequence) {
             Place::Behind { .. } if self.unhealthy => give_up(),
-            Place::First => {
-                let announcement =
-                    self.policy.activation.first(now).announced(&self.profile, ticket);
-                session.beat = Beat::Sent(now);
-                let claim = Action::Claim { announcement, sent_at: now };
-                (Phase::Claiming { session, ticket }, vec![claim])
-            }
+            Place::First => self.claim(session, ticket, now),
             Place::Behind { predecessor, head } => {
                 let heard = heard.only_if(|leader| leader >= head);
                 let mut actions = vec![];
@@ -393,8 +390,8 @@ impl Member {
                     session.beat = Beat::Sent(now);
                     actions.push(Action::ReadHead { head, sent_at: now });
                 }
-                let ahead =
-                    Ahead { predecessor, head: Head::Stands(head), token: None, doubted: false };
+                let head = Head::Stands(head);
+                let ahead = Ahead { predecessor, line, head, token: None, doubted: false };
                 (Phase::Following { session, ticket, ahead, heard }, actions)
             }
             Place::Nowhere => self.draw(session),
@@ -459,7 +456,9 @@ impl Member {
     /// so news is old if it names somebody who has left the line, and no news at all if it names
     /// somebody behind the one who says so, or a znode that cannot be where it is said to stand.
     fn hear(phase: Phase, from: Sequence, says: Option<Announcement>, now: Moment) -> Next {
-        let Phase::Following { session, ticket, ahead, heard } = phase else { return stay(phase) };
+        let Phase::Following { mut session, ticket, ahead, heard } = phase else {
+            return stay(phase);
+        };
         let is_news = |says: &Announcement| {
             says.ticket.sequence <= from
                 && says.ticket.token < ticket.token
@@ -468,30 +467,46 @@ impl Member {
         };
         match says.filter(is_news) {
             Some(announcement) => {
+                let leads_itself = announcement.ticket.sequence == from;
                 let heard = Heard::Leads(announcement.clone(), now);
-                let pass_on = Action::PassOn { announcement, sent_at: now };
-                (Phase::Following { session, ticket, ahead, heard }, vec![pass_on])
+                let mut actions = vec![Action::PassOn { announcement, sent_at: now }];
+                // Then we are next, and had better know it before it goes.
+                if let Head::Stands(head) = ahead.head
+                    && leads_itself
+                    && head != from
+                    && let Beat::Answered(_) = session.beat
+                {
+                    session.beat = Beat::Sent(now);
+                    actions.push(Action::ReadHead { head, sent_at: now });
+                }
+                (Phase::Following { session, ticket, ahead, heard }, actions)
             }
             None => stay(Phase::Following { session, ticket, ahead, heard }),
         }
     }
 
-    /// The head is gone. The word of who is next is on its way down the line; if it is held up,
-    /// we read the line ourselves when we wake.
+    /// The head is gone. Whoever stood next to it is the first now, for nobody has come in between; if
+    /// that one is gone as well, we read the line when we wake.
     fn miss_head(&self, phase: Phase, gone: Sequence, sent_at: Moment, now: Moment) -> Next {
         match self.answered(phase, sent_at, now) {
-            Phase::Following { session, ticket, ahead, heard } => {
-                let head =
-                    if ahead.head == Head::Stands(gone) { Head::Gone(gone) } else { ahead.head };
-                let ahead = Ahead { head, ..ahead };
-                stay(Phase::Following {
-                    session,
-                    ticket,
-                    ahead,
-                    heard: heard.only_if(|leader| head.may_be(leader)),
-                })
+            Phase::Following { mut session, ticket, ahead, heard }
+                if ahead.head == Head::Stands(gone) =>
+            {
+                let next = ahead.line.behind(gone).filter(|next| *next < ticket.sequence);
+                let (ahead, actions) = match next.filter(|_| ahead.token.is_some()) {
+                    Some(next) => {
+                        session.beat = Beat::Sent(now);
+                        let head = Head::Stands(next);
+                        let actions = vec![Action::ReadHead { head: next, sent_at: now }];
+                        (Ahead { head, token: None, doubted: false, ..ahead }, actions)
+                    }
+                    None => (Ahead { head: Head::Gone(gone), ..ahead }, vec![]),
+                };
+                let heard = heard.only_if(|leader| ahead.head.may_be(leader));
+                (Phase::Following { session, ticket, ahead, heard }, actions)
             }
-            phase @ (Phase::Away
+            phase @ (Phase::Following { .. }
+            | Phase::Away
             | Phase::Refused { .. }
             | Phase::Aside
             | Phase::Waiting { .. }
@@ -503,15 +518,27 @@ impl Member {
         }
     }
 
-    fn move_up(phase: Phase, gone: Sequence) -> Next {
+    /// The line never grows at its head: whoever stood right behind it knows that it is the first now,
+    /// and only who stood further back reads the line.
+    fn move_up(&self, phase: Phase, gone: Sequence, now: Moment) -> Next {
         let Phase::Following { session, ticket, ahead, heard } = phase else { return stay(phase) };
         if ahead.predecessor != gone {
             return stay(Phase::Following { session, ticket, ahead, heard });
+        }
+        if ahead.head.was(gone) {
+            return self.claim(session, ticket, now);
         }
         (
             Phase::Looking { session, ticket, heard: heard.only_if(|leader| leader != gone) },
             vec![Action::ReadLine],
         )
+    }
+
+    fn claim(&self, mut session: Session, ticket: Ticket, now: Moment) -> Next {
+        let announcement = self.policy.activation.first(now).announced(&self.profile, ticket);
+        session.beat = Beat::Sent(now);
+        let claim = Action::Claim { announcement, sent_at: now };
+        (Phase::Claiming { session, ticket }, vec![claim])
     }
 
     fn lead(&self, phase: Phase, sent_at: Moment, now: Moment) -> Next {
@@ -818,6 +845,11 @@ impl Ahead {
 }
 
 impl Head {
+    fn was(self, one: Sequence) -> bool {
+        let (Self::Stands(head) | Self::Gone(head)) = self;
+        head == one
+    }
+
     /// Whether this one may lead: the line never grows at its head.
     fn may_be(self, leader: Sequence) -> bool {
         match self {
@@ -933,6 +965,24 @@ impl Standing {
             | Phase::Looking { .. }
             | Phase::Claiming { .. }
             | Phase::Leading { .. }
+            | Phase::Gone => None,
+        }
+    }
+
+    /// Where we stand in the line at most, the first being 1: those ahead only become fewer.
+    pub fn place(&self) -> Option<usize> {
+        match &self.phase {
+            Phase::Following { ticket, ahead: Ahead { line, head, .. }, .. } => {
+                let ahead = line.iter().filter(|one| *one < ticket.sequence && head.may_be(*one));
+                Some(ahead.count() + 1)
+            }
+            Phase::Claiming { .. } | Phase::Leading { .. } => Some(1),
+            Phase::Away
+            | Phase::Refused { .. }
+            | Phase::Aside
+            | Phase::Waiting { .. }
+            | Phase::Arriving { .. }
+            | Phase::Looking { .. }
             | Phase::Gone => None,
         }
     }
@@ -1106,9 +1156,12 @@ mod tests {
 
     #[test]
     fn whoever_has_left_the_line_is_named_no_more() {
-        let mut second = follower(&[1, 2]);
-        second.step(at(0), gone(1));
-        assert!(names_nobody(&second), "its predecessor is gone");
+        let mut last = in_line(Disconnect::Hold, &[1, 2, 3]);
+        let predecessor = ticket(2).sequence;
+        last.step(at(0), Event::PredecessorRead { predecessor, says: leads(2) });
+        assert!(names(&last, 2));
+        last.step(at(0), gone(2));
+        assert!(names_nobody(&last), "its predecessor is gone");
 
         let mut third = follower(&[1, 2, 3]);
         third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
@@ -1125,6 +1178,15 @@ mod tests {
     fn only_the_predecessor_is_moved_up_for() {
         assert_eq!(follower(&[1, 2, 3]).step(at(0), gone(1)), []);
         assert_eq!(follower(&[1, 2, 3]).step(at(0), gone(2)), [Action::ReadLine]);
+    }
+
+    #[test]
+    fn only_who_stood_right_behind_the_head_knows_that_it_is_the_first_now() {
+        let mut second = follower(&[1, 2]);
+        assert!(matches!(second.step(at(0), gone(1))[..], [Action::Claim { .. }]));
+        let mut third = follower(&[1, 2, 3]);
+        third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
+        assert_eq!(third.step(at(0), gone(2)), [Action::ReadLine]);
     }
 
     #[test]
@@ -1281,6 +1343,37 @@ mod tests {
         for (number, token) in [(1, 2), (2, 1), (1, 0)] {
             assert!(!hear(number, token), "{number}, {token}");
         }
+    }
+
+    #[test]
+    fn whoever_knew_the_head_asks_the_one_behind_it_and_then_reads_the_line() {
+        let head_gone = |n| Event::HeadGone { head: ticket(n).sequence, sent_at: at(0) };
+        let mut fourth = follower(&[1, 2, 3, 4]);
+        head_says(&mut fourth, at(0), leads(1));
+        let ask = Action::ReadHead { head: ticket(2).sequence, sent_at: at(0) };
+        assert_eq!(fourth.step(at(0), head_gone(1)), [ask]);
+        assert_eq!(fourth.step(at(0), head_gone(2)), []);
+        assert_eq!(fourth.step(at(500), Event::Woke), [Action::ReadLine]);
+
+        let mut second = follower(&[1, 2]);
+        head_says(&mut second, at(0), leads(1));
+        assert_eq!(second.step(at(0), head_gone(1)), [], "nobody is left ahead");
+    }
+
+    #[test]
+    fn whoever_is_next_sees_whether_the_head_has_gone() {
+        let hear = |line: &[i32], from, leader| {
+            let predecessor = ticket(from).sequence;
+            let mut last = in_line(Disconnect::Hold, line);
+            let told = Event::PredecessorRead { predecessor, says: leads(leader) };
+            head_says(&mut last, at(0), None);
+            let actions = last.step(at(10), told);
+            actions.contains(&Action::ReadHead { head: ticket(1).sequence, sent_at: at(10) })
+        };
+        assert!(hear(&[1, 2, 3], 2, 2));
+        assert!(!hear(&[1, 2, 3], 2, 1), "the head leads");
+        assert!(!hear(&[1, 2], 1, 1), "our predecessor is the head");
+        assert!(!hear(&[1, 2, 3, 4], 3, 2), "another is next");
     }
 
     #[test]

@@ -126,7 +126,7 @@ pub async fn run(
                 | Event::HeadRead { .. }
                 | Event::PredecessorRead { .. }
         );
-        tally.hears(&before, &event);
+        tally.hears(&event);
         actions = member.step(now, event);
         tally.stands(&member.standing(), now);
         if let Some(change) = change(&before, &member.standing(), now, &clock, &told) {

@@ -1,0 +1,209 @@
+//! The floor: bare sessions that do nothing but what no protocol can do without.
+//!
+//! They use the same client library, on threads of their own, and know beforehand all that a member has
+//! to find out. Also here is the herd, the design that a line is there to avoid.
+
+use std::{
+    io::{BufRead, Write, stdin, stdout},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::{mpsc, oneshot},
+};
+use zookeeper::{Acls, Client, CreateMode, Error};
+
+pub(crate) const SESSION: Duration = Duration::from_secs(20);
+
+const EPHEMERAL: CreateMode = CreateMode::Ephemeral;
+
+pub(crate) fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime can be built")
+}
+
+pub(crate) async fn connect(servers: &str) -> Client {
+    Client::connector()
+        .with_session_timeout(SESSION)
+        .connect(servers)
+        .await
+        .expect("the servers run")
+}
+
+pub(crate) async fn make(client: &Client, path: &str, mode: CreateMode) {
+    let made = client.create(path, b"", &mode.with_acls(Acls::anyone_all())).await;
+    assert!(matches!(made, Ok(_) | Err(Error::NodeExists)), "{path}: {made:?}");
+}
+
+/// Two sessions that hand leadership to and fro, as a contestant: one deletes its znode, the other is
+/// notified of it and writes into its own.
+pub(crate) fn pair(servers: &str) {
+    say("leads");
+    let (a, to_a) = mpsc::unbounded_channel();
+    let (b, to_b) = mpsc::unbounded_channel();
+    let stands = |own: &'static str, other: &'static str, orders, leads| {
+        let servers = servers.to_owned();
+        let (ready, is_ready) = channel();
+        thread::spawn(move || {
+            runtime().block_on(stand(&servers, own, other, orders, leads, &ready));
+        });
+        is_ready.recv().expect("it stands");
+    };
+    stands("/floor-a", "/floor-b", to_a, true);
+    stands("/floor-b", "/floor-a", to_b, false);
+    say("ready");
+    for (_order, leader) in stdin().lock().lines().map_while(Result::ok).zip([a, b].iter().cycle())
+    {
+        leader.send(()).expect("both sessions live");
+    }
+}
+
+async fn stand(
+    servers: &str,
+    own: &str,
+    other: &str,
+    mut orders: mpsc::UnboundedReceiver<()>,
+    mut leads: bool,
+    ready: &Sender<()>,
+) {
+    let client = connect(servers).await;
+    make(&client, own, EPHEMERAL).await;
+    loop {
+        if leads {
+            let _ = ready.send(());
+            orders.recv().await.expect("as long as there is a contest");
+            client.delete(own, None).await.expect("it is ours");
+            make(&client, own, EPHEMERAL).await;
+        }
+        let (_, _, watch) = client.get_and_watch_data(other).await.expect("the other stands");
+        if leads {
+            say("back");
+        }
+        let _ = ready.send(());
+        watch.changed().await;
+        client.set_data(own, b"leads", None).await.expect("it is ours");
+        say("leads");
+        leads = true;
+    }
+}
+
+fn say(word: &str) {
+    let mut out = stdout().lock();
+    writeln!(out, "{word}").and_then(|()| out.flush()).expect("somebody reads");
+}
+
+/// Sessions in a row of threads, each of which does this with its number.
+pub(crate) struct Row {
+    heard: Receiver<(usize, Instant)>,
+    _until_dropped: Vec<oneshot::Sender<()>>,
+}
+
+impl Row {
+    /// `act` is to say when it stands ready, and then that it has heard, again and again.
+    fn of<F: Future<Output = ()>>(
+        count: usize,
+        act: impl Fn(usize, Say) -> F + Send + Sync + 'static,
+    ) -> Self {
+        let act = Arc::new(act);
+        let (say, heard) = channel();
+        let mut until_dropped = vec![];
+        for nth in 0..count {
+            let (act, say) = (act.clone(), Say { nth, to: say.clone() });
+            let (keep, dropped) = oneshot::channel();
+            until_dropped.push(keep);
+            thread::spawn(move || {
+                runtime().block_on(async {
+                    tokio::select! {
+                        () = act(nth, say) => {}
+                        _ = dropped => {}
+                    }
+                });
+            });
+            heard.recv_timeout(SESSION).expect("it stands ready");
+        }
+        Self { heard, _until_dropped: until_dropped }
+    }
+
+    /// Each watches the data of the one before it, reads it when that changes, and writes the same into
+    /// its own: a line that does nothing else. The first watches `/chain`, in which `tell` writes.
+    pub(crate) fn chain(servers: &str, count: usize) -> Self {
+        let servers = servers.to_owned();
+        Self::of(count, move |nth, say| {
+            let servers = servers.clone();
+            async move {
+                let client = connect(&servers).await;
+                let own = format!("/chain-{nth}");
+                let ahead =
+                    if nth == 0 { "/chain".to_owned() } else { format!("/chain-{}", nth - 1) };
+                make(&client, &own, EPHEMERAL).await;
+                let (_, _, mut watch) =
+                    client.get_and_watch_data(&ahead).await.expect("that one stands");
+                say.so();
+                loop {
+                    watch.changed().await;
+                    let (data, _, next) =
+                        client.get_and_watch_data(&ahead).await.expect("that one stands");
+                    say.so();
+                    watch = next;
+                    client.set_data(&own, &data, None).await.expect("it is ours");
+                }
+            }
+        })
+    }
+
+    /// Everybody looks at the whole line and watches its head; when it goes, all look again, and whoever
+    /// is first now says so in its znode.
+    pub(crate) fn herd(servers: &str, path: &str, count: usize) -> Self {
+        let place = (servers.to_owned(), path.to_owned());
+        Self::of(count, move |_, say| {
+            let (servers, parent) = place.clone();
+            async move {
+                let client = connect(&servers).await;
+                let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+                let (_, sequence) = client
+                    .create(&format!("{parent}/n_"), b"", &mode)
+                    .await
+                    .expect("the path exists");
+                let own = format!("n_{sequence}");
+                loop {
+                    let names = client.list_children(&parent).await.expect("the path exists");
+                    let head = names.iter().min().expect("at least we stand there");
+                    let path = format!("{parent}/{head}");
+                    if *head == own {
+                        client.set_data(&path, b"leads", None).await.expect("it is ours");
+                        say.so();
+                        return std::future::pending().await;
+                    }
+                    while let Ok((data, _, watch)) = client.get_and_watch_data(&path).await {
+                        if data == b"leads" {
+                            say.so();
+                        }
+                        watch.changed().await;
+                    }
+                }
+            }
+        })
+    }
+
+    /// Waits until as many have heard, and returns when each did, in that order.
+    pub(crate) fn heard(&self, count: usize) -> Vec<(usize, Instant)> {
+        (0..count)
+            .map(|_| self.heard.recv_timeout(SESSION).expect("the word comes through"))
+            .collect()
+    }
+}
+
+pub(crate) struct Say {
+    nth: usize,
+    to: Sender<(usize, Instant)>,
+}
+
+impl Say {
+    fn so(&self) {
+        let _nobody_listens = self.to.send((self.nth, Instant::now()));
+    }
+}

@@ -1,0 +1,264 @@
+//! How the word of a new leader comes down the line: ours, a line of bare sessions, and a herd.
+
+use crate::{
+    bare::{self, Row},
+    crowd::Crowd,
+    report::{Bound, Plot, Section, Times, ms, ratio},
+    scene::{Ensemble, Scene},
+    servers::Server,
+};
+use bellwether::desk::Order;
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+use zookeeper::{Acls, CreateMode};
+
+/// Long, so that signs of life are few.
+const SESSION: Duration = Duration::from_secs(40);
+/// Two heartbeats of such a session: within them everybody has looked whether what it heard is so.
+const AFTERWARDS: Duration = Duration::from_secs(9);
+
+/// What a change of leader cost the servers beyond what as much time without one costs them.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    requests: f64,
+    bytes: f64,
+}
+
+struct Run {
+    /// When the k-th had heard, from when the first had.
+    heard: Vec<Duration>,
+    cost: Cost,
+}
+
+pub(crate) fn chain(scene: &Scene) -> (Section, Vec<(&'static str, String)>) {
+    let mut section = Section::new(
+        "The word down the line",
+        "A leader gives up; when does the k-th member know the next one, from when that one knows it itself? \
+         Ours: members in one process, each with its own threads as in the program. The floor: as many bare \
+         sessions on as many threads, each of which is notified, reads, writes, and knows nothing else. The herd: \
+         bare sessions that all look at the line and watch its head. What it costs the servers is counted until \
+         two heartbeats later, less what the same time costs without a change: requests and answers by `mntr` \
+         (`zk_packets_received`, `zk_packets_sent`), bytes on the loopback device, headers included.",
+    );
+    let counts = scene.pick(vec![10, 50, 100, 250, 500], vec![10, 30]);
+    let longest = *counts.last().expect("there are some");
+    let mut pictures = vec![];
+    for Ensemble { name: ensemble, mut servers } in scene.ensembles() {
+        let connect_string = servers.connect_string();
+        let all = servers.all();
+        let mut rows = vec![];
+        let (mut per_member, mut load) = (vec![], [vec![], vec![]]);
+        let (mut ours_longest, mut herd_longest, mut floor_longest) = (vec![], vec![], vec![]);
+        for &count in &counts {
+            let repetitions = if count == longest { scene.repetitions() } else { 1 };
+            let ours = ours(&connect_string, all, count, repetitions);
+            let floor = floor(&connect_string, count, scene.pick(5, 2));
+            let herd: Vec<Run> =
+                (0..repetitions).map(|_| herd(&connect_string, all, count, scene)).collect();
+            let hop = |runs: &[Vec<Duration>]| {
+                let last: Times =
+                    runs.iter().map(|heard| *heard.last().expect("somebody heard")).collect();
+                last.median_ms() / (count - 1) as f64
+            };
+            let heard = |runs: &[Run]| runs.iter().map(|run| run.heard.clone()).collect::<Vec<_>>();
+            let (ours_heard, herd_heard) = (heard(&ours), heard(&herd));
+            let last = |runs: &[Vec<Duration>]| hop(runs) * (count - 1) as f64;
+            let [our_cost, herd_cost] = [&ours, &herd].map(|runs| {
+                let mean = |of: fn(&Cost) -> f64| {
+                    runs.iter().map(|run| of(&run.cost)).sum::<f64>() / runs.len() as f64
+                };
+                Cost { requests: mean(|cost| cost.requests), bytes: mean(|cost| cost.bytes) }
+            });
+            let each = |value: f64| format!("{:.1}", value / count as f64);
+            rows.push(vec![
+                count.to_string(),
+                ms(hop(&ours_heard)),
+                ms(hop(&floor)),
+                ratio(hop(&ours_heard) / hop(&floor)),
+                ms(last(&ours_heard)),
+                ms(last(&herd_heard)),
+                each(our_cost.requests),
+                each(herd_cost.requests),
+                each(our_cost.bytes),
+                each(herd_cost.bytes),
+            ]);
+            per_member.push(our_cost.requests / count as f64);
+            let members = count as f64;
+            load[0].push((members, our_cost.bytes / 1e3));
+            load[1].push((members, herd_cost.bytes / 1e3));
+            if count == longest {
+                (ours_longest, herd_longest, floor_longest) = (ours_heard, herd_heard, floor);
+            }
+        }
+        section.say(&format!("{ensemble}:"));
+        section.table(
+            &[
+                "Members",
+                "A hop",
+                "Its floor",
+                "Ratio",
+                "The last knows",
+                "In a herd",
+                "Packets per member",
+                "In a herd",
+                "Bytes per member",
+                "In a herd",
+            ],
+            &rows,
+        );
+        let middle = |runs: &[Vec<Duration>]| middle_curve(runs);
+        let hop = |runs: &[Vec<Duration>]| middle(runs).last().expect("somebody heard").1;
+        let goal = format!("{ensemble}, {longest} members: a hop at most 1.25 times its floor");
+        let measured = hop(&ours_longest) / hop(&floor_longest);
+        section.goal(&goal, measured, Bound::AtMost(1.25));
+        let goal = format!(
+            "{ensemble}: packets per member as many with {longest} members as with {}, a tenth more at most",
+            counts[0]
+        );
+        let growth = per_member[per_member.len() - 1] / per_member[0];
+        section.goal(&goal, growth, Bound::AtMost(1.1));
+        if ensemble == "One server" {
+            let latency = Plot {
+                title: "When the k-th member knows the new leader",
+                across: "k",
+                up: "ms",
+                curves: vec![
+                    ("Bellwether, down the line", middle(&ours_longest)),
+                    ("bare sessions in a line (the floor)", middle(&floor_longest)),
+                    ("a herd", middle(&herd_longest)),
+                ],
+            };
+            let [ours, herd] = load;
+            let load = Plot {
+                title: "Bytes to and from the server for one change of leader",
+                across: "members",
+                up: "kB",
+                curves: vec![("Bellwether", ours), ("a herd", herd)],
+            };
+            pictures = vec![("chain-latency.svg", latency.svg()), ("chain-load.svg", load.svg())];
+        }
+    }
+    (section, pictures)
+}
+
+/// The median run, by when the last has heard: how many had heard by when, in milliseconds.
+fn middle_curve(runs: &[Vec<Duration>]) -> Vec<(f64, f64)> {
+    let mut runs: Vec<_> = runs.iter().collect();
+    runs.sort_by_key(|heard| heard.last().copied());
+    let middle = runs[runs.len() / 2];
+    middle.iter().enumerate().map(|(k, at)| ((k + 1) as f64, at.as_secs_f64() * 1e3)).collect()
+}
+
+fn ours(servers: &str, all: &[Server], count: usize, repetitions: usize) -> Vec<Run> {
+    let crowd = Crowd::in_line(servers, SESSION, count);
+    let runs = (0..repetitions)
+        .map(|leader| {
+            let idle = cost_of(all, || ());
+            let mut heard = vec![];
+            let whole = cost_of(all, || {
+                crowd.order(leader, Order::Resign);
+                let mut first = None;
+                let next = leader + 1;
+                let mut missing = count;
+                // The one that resigned hears of it as well, at the end of the line.
+                crowd.wait(SESSION, |told| {
+                    let Some((token, is_self)) = told.leader else { return false };
+                    if told.who == next && is_self {
+                        first = Some((token, told.at));
+                    }
+                    if let Some((leads, at)) = first
+                        && token == leads
+                    {
+                        missing -= 1;
+                        if told.who != leader {
+                            heard.push(told.at.saturating_duration_since(at));
+                        }
+                    }
+                    missing == 0
+                });
+            });
+            heard.sort_unstable();
+            Run { heard, cost: whole.less(idle) }
+        })
+        .collect();
+    crowd.leave();
+    runs
+}
+
+fn floor(servers: &str, count: usize, repetitions: usize) -> Vec<Vec<Duration>> {
+    let runtime = bare::runtime();
+    let client = runtime.block_on(async {
+        let client = bare::connect(servers).await;
+        bare::make(&client, "/chain", CreateMode::Persistent).await;
+        client
+    });
+    let row = Row::chain(servers, count);
+    (0..repetitions)
+        .map(|n| {
+            let data = format!("{n}");
+            runtime
+                .block_on(client.set_data("/chain", data.as_bytes(), None))
+                .expect("it is there");
+            let heard = row.heard(count);
+            let (_, first) = heard[0];
+            heard.into_iter().map(|(_, at)| at - first).collect()
+        })
+        .collect()
+}
+
+fn herd(servers: &str, all: &[Server], count: usize, scene: &Scene) -> Run {
+    let path = scene.path();
+    let runtime = bare::runtime();
+    // It stands first, and leads until it goes.
+    let head = runtime.block_on(async {
+        let client = bare::connect(servers).await;
+        bare::make(&client, &path, CreateMode::Persistent).await;
+        let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let head = client.create(&format!("{path}/n_"), b"leads", &mode).await;
+        let (_, sequence) = head.expect("the path exists");
+        (client, format!("{path}/n_{sequence}"))
+    });
+    let row = Row::herd(servers, &path, count);
+    let idle = cost_of(all, || ());
+    let mut heard = vec![];
+    let whole = cost_of(all, || {
+        let (client, head) = &head;
+        runtime.block_on(client.delete(head, None)).expect("it is ours");
+        let told = row.heard(count);
+        let (_, first) = told[0];
+        heard = told.into_iter().map(|(_, at)| at - first).collect();
+    });
+    Run { heard, cost: whole.less(idle) }
+}
+
+fn cost_of(servers: &[Server], act: impl FnOnce()) -> Cost {
+    let counted = || Cost { requests: servers.iter().map(packets).sum(), bytes: bytes() };
+    let before = counted();
+    let until = Instant::now() + AFTERWARDS;
+    act();
+    thread::sleep(until.saturating_duration_since(Instant::now()));
+    counted().less(before)
+}
+
+fn packets(server: &Server) -> f64 {
+    let told = server.ask("mntr").expect("it runs");
+    let count = |name: &str| -> f64 {
+        let line = told.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.trim().parse().ok()).expect("every server counts it")
+    };
+    count("zk_packets_received\t") + count("zk_packets_sent\t")
+}
+
+/// All that has gone over the loopback device.
+fn bytes() -> f64 {
+    let told = fs::read_to_string("/sys/class/net/lo/statistics/tx_bytes");
+    told.ok().and_then(|bytes| bytes.trim().parse().ok()).expect("the kernel counts it")
+}
+
+impl Cost {
+    fn less(self, other: Self) -> Self {
+        Self { requests: self.requests - other.requests, bytes: self.bytes - other.bytes }
+    }
+}

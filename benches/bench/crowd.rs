@@ -1,0 +1,140 @@
+//! Many members in one process: the election and its connections as in the program, without the rest.
+
+use crate::bare::runtime;
+use bellwether::{
+    clock::Clock,
+    config::{
+        Settings, Zookeeper,
+        security::{Acl, Security},
+    },
+    desk::{self, Front, Order, Report, Request},
+    election::{Margins, Member, MemberId, Policy, Profile, Role},
+    zk,
+};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use tokio::sync::{oneshot, watch};
+
+/// What a member told, and when.
+pub(crate) struct Told {
+    pub(crate) who: usize,
+    pub(crate) at: Instant,
+    /// Under which token somebody leads, and whether it is this one.
+    pub(crate) leader: Option<(u64, bool)>,
+}
+
+pub(crate) struct Crowd {
+    fronts: Vec<Front>,
+    told: Receiver<Told>,
+    stops: Vec<oneshot::Sender<()>>,
+}
+
+impl Crowd {
+    /// Members of the election with these numbers, one after another, so that they stand in that order.
+    pub(crate) fn in_line(servers: &str, session: Duration, count: usize) -> Self {
+        let (tell, told) = channel();
+        let mut crowd = Self { fronts: vec![], told, stops: vec![] };
+        for who in 0..count {
+            crowd.join(servers, session, who, tell.clone());
+            crowd.wait(Duration::from_secs(60), |told| told.who == who && told.leader.is_some());
+        }
+        crowd
+    }
+
+    /// All at once, in whatever order.
+    pub(crate) fn at_once(servers: &str, session: Duration, first: usize, count: usize) -> Self {
+        let (tell, told) = channel();
+        let mut crowd = Self { fronts: vec![], told, stops: vec![] };
+        for who in first..first + count {
+            crowd.join(servers, session, who, tell.clone());
+        }
+        crowd
+    }
+
+    fn join(&mut self, servers: &str, session: Duration, who: usize, tell: Sender<Told>) {
+        let profile = Profile {
+            id: MemberId::new(&format!("m{who}")).expect("a good name"),
+            address: None,
+            labels: BTreeMap::new(),
+            revision: 0,
+        };
+        let margins = Margins { heartbeat: session / 10, half_tick: crate::servers::TICK / 2 };
+        let member = Member::new(Arc::new(profile), Policy::new(margins));
+        let clock = Clock::system();
+        let (back, front) = desk::set_up(&member, clock.now());
+        let (stop, stopping) = oneshot::channel();
+        let settings = settings(servers, session);
+        let reports = front.report.clone();
+        thread::spawn(move || {
+            runtime().block_on(async {
+                let drive = zk::run(member, settings, clock, back, stopping);
+                tokio::join!(drive, listen(who, reports, clock, tell));
+            });
+        });
+        self.fronts.push(front);
+        self.stops.push(stop);
+    }
+
+    pub(crate) fn order(&self, who: usize, order: Order) {
+        let (answer, _) = oneshot::channel();
+        let sent = self.fronts[who].requests.blocking_send(Request::Carry(order, answer));
+        assert!(sent.is_ok(), "it runs");
+    }
+
+    /// What is told, until it is so.
+    pub(crate) fn wait(&self, patience: Duration, mut so: impl FnMut(&Told) -> bool) {
+        let until = Instant::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let told = self.told.recv_timeout(left).expect("it becomes so in time");
+            if so(&told) {
+                return;
+            }
+        }
+    }
+
+    /// Returns when all of them are out of the line.
+    pub(crate) fn leave(self) {
+        let Self { fronts, told, stops } = self;
+        drop((fronts, stops));
+        // The last of those who tell is gone.
+        while told.recv().is_ok() {}
+    }
+
+    pub(crate) fn told(&self) -> &Receiver<Told> {
+        &self.told
+    }
+}
+
+async fn listen(
+    who: usize,
+    mut reports: watch::Receiver<Report>,
+    clock: Clock,
+    tell: Sender<Told>,
+) {
+    let mut last = None;
+    while reports.changed().await.is_ok() {
+        let leader = match reports.borrow_and_update().standing.at(clock.now()) {
+            Role::Leader { announcement, .. } => Some((announcement.ticket.token.0, true)),
+            Role::Follower { heard } => heard.map(|heard| (heard.ticket.token.0, false)),
+            Role::Candidate | Role::Absent => None,
+        };
+        if leader != last {
+            last = leader;
+            let _nobody_listens = tell.send(Told { who, at: Instant::now(), leader });
+        }
+    }
+}
+
+fn settings(servers: &str, session_timeout: Duration) -> Settings {
+    let security = Security { tls: None, login: None, acl: Acl::Open, is_open_by_choice: true };
+    let zookeeper = Zookeeper { hosts: servers.to_owned(), session_timeout, security };
+    Settings { zookeeper, root: "/election".to_owned(), prefix: "leader_".to_owned() }
+}

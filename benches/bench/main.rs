@@ -1,0 +1,92 @@
+//! Bellwether measured against its peers and against what no protocol can do without: `scripts/bench`
+//! runs this, and tells how.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it reports as it goes")]
+
+// The parts of the report.
+mod chain;
+mod handover;
+mod scale;
+
+// What they are made of.
+mod bare;
+mod contest;
+mod crowd;
+mod report;
+mod scene;
+
+// The tests' own servers and members.
+#[allow(dead_code)]
+#[path = "../../tests/ensemble/host.rs"]
+mod host;
+#[allow(dead_code)]
+#[path = "../../tests/ensemble/member.rs"]
+mod member;
+#[allow(dead_code)]
+#[path = "../../tests/ensemble/process.rs"]
+mod process;
+#[allow(dead_code)]
+#[path = "../../tests/ensemble/servers.rs"]
+mod servers;
+#[allow(dead_code)]
+#[path = "../../tests/ensemble/wait.rs"]
+mod wait;
+
+use report::Section;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use scene::Scene;
+use std::{env, fs, path::Path};
+
+type Pictures = Vec<(&'static str, String)>;
+type Part = fn(&Scene) -> (Section, Pictures);
+
+const PARTS: [(&str, Part); 4] = [
+    ("handover", |scene| (handover::handover(scene), vec![])),
+    ("crash", |scene| (handover::crash(scene), vec![])),
+    ("chain", chain::chain),
+    ("scale", |scene| (scale::scale(scene), vec![])),
+];
+
+fn main() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
+        .expect("a process may raise its limit");
+    let arguments: Vec<String> = env::args().skip(1).filter(|word| word != "--bench").collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["floor", servers, ..] => bare::pair(servers),
+        ["house", servers, first, count] => {
+            let number = |word: &str| word.parse().expect("a number");
+            scale::house(servers, number(first), number(count));
+        }
+        _ => measure(&words),
+    }
+}
+
+/// `--quick` and `--into DIRECTORY`, and which parts: all of them if none is named.
+fn measure(words: &[&str]) {
+    let mut scene = Scene::new(false);
+    let mut into = None;
+    let mut wanted = vec![];
+    let mut rest = words.iter();
+    while let Some(word) = rest.next() {
+        match *word {
+            "--quick" => scene.quick = true,
+            "--into" => into = rest.next().map(Path::new),
+            part => wanted.push(part),
+        }
+    }
+    for (name, part) in PARTS {
+        if !wanted.is_empty() && !wanted.contains(&name) {
+            continue;
+        }
+        eprintln!("== bench: {name}");
+        let (section, pictures) = part(&scene);
+        println!("{}", section.text());
+        let Some(into) = into else { continue };
+        fs::write(into.join(format!("{name}.md")), section.text()).expect("it can be written");
+        for (file, picture) in pictures {
+            fs::write(into.join(file), picture).expect("it can be written");
+        }
+    }
+}

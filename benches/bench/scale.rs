@@ -1,0 +1,248 @@
+//! Two thousand members on one server: they join, lose their leader, half of them, and the server.
+
+use crate::{
+    bare,
+    crowd::Crowd,
+    process::{Process, tied_to_this_thread},
+    report::Section,
+    scene::{Scene, ourselves, started},
+    servers::Server,
+};
+use std::{
+    io::{BufRead, BufReader, Write, stdout},
+    process::Stdio,
+    sync::mpsc::{Receiver, Sender, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+const SESSION: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A process with many members, which says on each line which of them knows which leader now.
+struct House {
+    process: Process,
+    first: usize,
+    count: usize,
+}
+
+/// Who knows which leader, as far as they have told us.
+struct Streets {
+    houses: Vec<House>,
+    told: Receiver<Word>,
+    tell: Sender<Word>,
+    /// Under which token each knows somebody to lead, and whether that is itself.
+    known: Vec<Option<(u64, bool)>>,
+    alive: Vec<bool>,
+}
+
+struct Word {
+    at: Instant,
+    who: usize,
+    leader: Option<(u64, bool)>,
+}
+
+/// The program of such a process.
+pub(crate) fn house(servers: &str, first: usize, count: usize) {
+    let crowd = Crowd::at_once(servers, SESSION, first, count);
+    let mut out = stdout().lock();
+    for told in crowd.told() {
+        let (token, is_self) = told.leader.unwrap_or_default();
+        let line = writeln!(out, "{} {token} {}", told.who, u8::from(is_self));
+        if line.and_then(|()| out.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+pub(crate) fn scale(scene: &Scene) -> Section {
+    let houses = scene.pick(20, 4);
+    let each = scene.pick(100, 10);
+    let count = houses * each;
+    let mut section = Section::new(
+        "Scale",
+        &format!(
+            "{count} members in {houses} processes and a leader in a process of its own, on one server, each \
+             with a session of {SESSION:?} and its own connection. Times are until one member leads and \
+             every member that is left names it; requests are all that the server received and sent within \
+             that time (`mntr`).",
+        ),
+    );
+    let mut servers = started(1);
+    let connect_string = servers.connect_string();
+    let (tell, told) = channel();
+    let mut streets = Streets {
+        houses: vec![],
+        told,
+        tell,
+        known: vec![None; count + 1],
+        alive: vec![false; count + 1],
+    };
+    let mut rows = vec![];
+    let mut note = |what: &str, took: Duration, before: f64, server: &Server, members: usize| {
+        let told = Told::by(server);
+        rows.push(vec![
+            what.to_owned(),
+            format!("{:.1} s", took.as_secs_f64()),
+            format!("{:.0}", (told.packets - before).max(0.0)),
+            format!("{:.0}", told.watches),
+            format!("{:.0}", told.ephemerals),
+            members.to_string(),
+        ]);
+    };
+
+    let before = Told::by(servers.first()).packets;
+    let begun = Instant::now();
+    streets.open(&connect_string, count, 1);
+    streets.agree(begun);
+    let begun = Instant::now();
+    (0..houses).for_each(|n| streets.open(&connect_string, n * each, each));
+    let took = streets.agree(begun);
+    note("All join at once", took, before, servers.first(), streets.living());
+
+    let before = Told::by(servers.first()).packets;
+    let begun = Instant::now();
+    streets.kill(houses_of(&streets, |house| house.first == count));
+    let took = streets.agree(begun);
+    note("The leader is killed", took, before, servers.first(), streets.living());
+
+    let before = Told::by(servers.first()).packets;
+    let mut victims = houses_of(&streets, |_| true);
+    fastrand::shuffle(&mut victims);
+    victims.truncate(houses / 2);
+    let begun = Instant::now();
+    streets.kill(victims);
+    let took = streets.agree_all(begun, &connect_string);
+    note("A random half is killed at once", took, before, servers.first(), streets.living());
+
+    let begun = Instant::now();
+    servers.first().kill();
+    streets.forget();
+    servers.first().start();
+    let took = streets.agree(begun);
+    note("The server is killed and starts again", took, 0.0, servers.first(), streets.living());
+
+    let columns = ["What happens", "Time", "Packets", "Watches", "Ephemeral znodes", "Members"];
+    section.table(&columns, &rows);
+    let living = streets.living();
+    drop(streets);
+    let left = bare::runtime().block_on(async {
+        let client = bare::connect(&connect_string).await;
+        let until = Instant::now() + 4 * SESSION;
+        loop {
+            match client.list_children("/election").await {
+                Ok(names) if !names.is_empty() && Instant::now() < until => {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                Ok(names) => return names.len(),
+                Err(_) => return 0,
+            }
+        }
+    });
+    section.say(&format!(
+        "After all {living} that were left were killed as well, {left} znodes were left over once their sessions \
+         had ended. The sessions of killed members last up to {SESSION:?} longer, which is part of the times above. \
+         Each member holds two watches: on its own znode and on its predecessor's.",
+    ));
+    section
+}
+
+fn houses_of(streets: &Streets, is_it: impl Fn(&House) -> bool) -> Vec<usize> {
+    streets.houses.iter().filter(|house| is_it(house)).map(|house| house.first).collect()
+}
+
+impl Streets {
+    fn open(&mut self, servers: &str, first: usize, count: usize) {
+        let mut command = tied_to_this_thread(&ourselves());
+        command.args(["house", servers, &first.to_string(), &count.to_string()]);
+        let mut process = Process::start(command.stdout(Stdio::piped()));
+        let output = process.child().stdout.take().expect("it is piped");
+        let tell = self.tell.clone();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let words: Vec<u64> =
+                    line.split(' ').filter_map(|word| word.parse().ok()).collect();
+                let [who, token, is_self] = words[..] else { panic!("what is {line:?}?") };
+                let leader = (token > 0).then_some((token, is_self == 1));
+                let who = usize::try_from(who).expect("a member's number");
+                let _nobody_listens = tell.send(Word { at: Instant::now(), who, leader });
+            }
+        });
+        self.alive[first..first + count].fill(true);
+        self.houses.push(House { process, first, count });
+    }
+
+    fn kill(&mut self, firsts: Vec<usize>) {
+        let (mut dead, living) =
+            self.houses.drain(..).partition(|house| firsts.contains(&house.first));
+        self.houses = living;
+        for House { process, first, count } in &mut dead {
+            process.kill();
+            self.alive[*first..*first + *count].fill(false);
+        }
+    }
+
+    fn forget(&mut self) {
+        self.known.fill(None);
+    }
+
+    fn living(&self) -> usize {
+        self.alive.iter().filter(|alive| **alive).count()
+    }
+
+    /// Waits until one of the living leads and all of them name it; returns how long that took.
+    fn agree(&mut self, begun: Instant) -> Duration {
+        let mut at = begun;
+        while !self.all_name_one() {
+            let left = PATIENCE.saturating_sub(begun.elapsed());
+            let word = self.told.recv_timeout(left).expect("they agree in time");
+            self.known[word.who] = word.leader;
+            at = at.max(word.at);
+        }
+        at - begun
+    }
+
+    /// The same, and the dead have left the line: before that, nothing may have changed for the living.
+    fn agree_all(&mut self, begun: Instant, servers: &str) -> Duration {
+        let living = self.living();
+        let took = bare::runtime().block_on(async {
+            let client = bare::connect(servers).await;
+            while client.list_children("/election").await.expect("it is there").len() != living {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            begun.elapsed()
+        });
+        self.agree(begun).max(took)
+    }
+
+    fn all_name_one(&self) -> bool {
+        let mut living = self.known.iter().zip(&self.alive).filter(|(_, alive)| **alive);
+        let Some((Some((token, _)), _)) = living.clone().next() else { return false };
+        let one = |(known, _): (&Option<(u64, bool)>, &bool)| {
+            known.is_some_and(|(named, _)| named == *token)
+        };
+        let leads = living.clone().any(|(known, _)| known.is_some_and(|(_, is_self)| is_self));
+        leads && living.all(one)
+    }
+}
+
+struct Told {
+    packets: f64,
+    watches: f64,
+    ephemerals: f64,
+}
+
+impl Told {
+    fn by(server: &Server) -> Self {
+        let told = server.ask("mntr").expect("it runs");
+        let count = |name: &str| -> f64 {
+            let line = told.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|value| value.trim().parse().ok()).expect("every server counts it")
+        };
+        Self {
+            packets: count("zk_packets_received\t") + count("zk_packets_sent\t"),
+            watches: count("zk_watch_count\t"),
+            ephemerals: count("zk_ephemerals_count\t"),
+        }
+    }
+}

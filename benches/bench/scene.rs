@@ -1,0 +1,67 @@
+//! What all parts share: the servers, and how much is to be done.
+
+use crate::servers::{Servers, Settings};
+use std::{
+    env,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+pub(crate) struct Scene {
+    /// Whether everything is only to be seen to work.
+    pub(crate) quick: bool,
+    names: AtomicUsize,
+}
+
+pub(crate) struct Ensemble {
+    pub(crate) name: &'static str,
+    pub(crate) servers: Servers,
+}
+
+impl Scene {
+    pub(crate) fn new(quick: bool) -> Self {
+        Self { quick, names: AtomicUsize::new(0) }
+    }
+
+    /// What there is to measure against, one after the other, each begun anew.
+    pub(crate) fn ensembles(&self) -> impl Iterator<Item = Ensemble> {
+        let all = [("One server", 1), ("Three servers", 3)];
+        all.into_iter().map(|(name, servers)| Ensemble { name, servers: started(servers) })
+    }
+
+    pub(crate) fn pick<T>(&self, thorough: T, quick: T) -> T {
+        if self.quick { quick } else { thorough }
+    }
+
+    pub(crate) fn repetitions(&self) -> usize {
+        self.pick(3, 1)
+    }
+
+    /// A path that nobody has used yet.
+    pub(crate) fn path(&self) -> String {
+        format!("/bench-{}", self.names.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// As servers are usually run: each write is on the disk before it is answered.
+pub(crate) fn started(servers: u16) -> Servers {
+    let mut servers = Servers::prepared(&Settings {
+        servers,
+        max_session_timeout: Duration::from_secs(60),
+        more: "forceSync=yes\n".to_owned(),
+        ..Settings::default()
+    });
+    servers.start();
+    servers
+}
+
+/// This program, for those of its parts that are processes of their own.
+pub(crate) fn ourselves() -> String {
+    let path = env::current_exe().expect("a program has a path");
+    path.into_os_string().into_string().expect("paths here are text")
+}
+
+/// A file beside this one.
+pub(crate) fn beside(name: &str) -> String {
+    format!("{}/benches/bench/{name}", env!("CARGO_MANIFEST_DIR"))
+}
