@@ -23,7 +23,7 @@ pub struct Report {
     pub tally: Tally,
 }
 
-/// The driver turns every second; after this long it is stuck.
+/// The driver turns every five seconds; after this long it is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 impl Report {
@@ -165,6 +165,7 @@ impl Chronicle {
 
 /// The driver's side.
 pub struct Back {
+    /// Who waits for it is woken by news alone; when the driver turned is there for who looks.
     pub report: watch::Sender<Report>,
     pub requests: mpsc::Receiver<Request>,
     pub meter: Arc<Meter>,

@@ -196,13 +196,15 @@ impl Member {
     }
 
     pub fn standing(&self) -> Standing {
-        Standing {
-            profile: self.profile.clone(),
-            paused: self.paused,
-            unhealthy: self.unhealthy,
-            phase: self.phase.clone(),
-            index: self.index,
+        let mut phase = self.phase.clone();
+        // Signs of life are no news: who stands as before has the same standing.
+        if let Some(session) = phase.session_mut() {
+            let never = Moment(Duration::ZERO);
+            session.rhythm = Rhythm::begun(never);
+            session.beat = Beat::Answered(never);
         }
+        let Self { paused, unhealthy, index, .. } = *self;
+        Standing { profile: self.profile.clone(), paused, unhealthy, phase, index }
     }
 
     fn told(&self) -> Option<Announcement> {
@@ -1381,6 +1383,23 @@ mod tests {
         let mut third = in_line(Disconnect::Hold, &[1, 2, 3]);
         third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
         assert_eq!(third.step(at(500), Event::Woke), [Action::ReadLine]);
+    }
+
+    #[test]
+    fn a_standing_is_the_same_until_there_is_something_to_tell() {
+        let mut third = in_line(Disconnect::Hold, &[1, 2, 3]);
+        head_says(&mut third, at(0), leads(1));
+        let before = third.standing();
+        assert_eq!(third.step(at(500), Event::Woke).len(), 1);
+        third.step(at(600), Event::HeadRead { head: ticket(1), says: leads(1), sent_at: at(500) });
+        assert_eq!(third.standing(), before);
+
+        let mut leader = leader(Disconnect::Hold);
+        let before = leader.standing();
+        leader.step(at(500), Event::Woke);
+        assert_eq!(leader.standing(), before);
+        leader.step(at(600), Event::Committed { sent_at: at(500) });
+        assert_ne!(leader.standing(), before, "its lease is longer");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tracing::{debug, error, info, warn};
 /// The line is read for people at most this often, however many ask.
 const ROLL_KEEPS: Duration = Duration::from_secs(1);
 /// The driver turns at least this often, and says so: a watchdog's food.
-const TURN: Duration = Duration::from_secs(1);
+const TURN: Duration = Duration::from_secs(5);
 
 type Answer = oneshot::Sender<Result<Arc<[Entry]>, String>>;
 
@@ -46,32 +46,49 @@ pub async fn run(
     let mut tally = Tally::begun(clock.now());
     let mut orders: Vec<oneshot::Sender<bool>> = vec![];
     let mut stopping = false;
+    let mut said: Option<Said> = None;
     loop {
-        let report = || Report {
+        // Whoever gives something up tells it first. Whoever claims something first sends for it.
+        let gives_up = actions
+            .iter()
+            .any(|action| matches!(action, Action::OpenSession | Action::CloseSession));
+        if !gives_up && let Some(session) = &mut session {
+            let sends = !actions.is_empty();
+            actions.drain(..).for_each(|action| session.perform(action));
+            if sends {
+                tokio::task::yield_now().await;
+            }
+        }
+        let report = Report {
             standing: member.standing(),
             link: describe(&member, link.borrow().clone()),
             turned_at: clock.now(),
             chronicle: chronicle.clone(),
             tally,
         };
-        desk.report.send_replace(report());
+        // Nobody is woken for a sign of life.
+        desk.report.send_if_modified(|told| {
+            let is_news = told.standing != report.standing
+                || told.link != report.link
+                || !Arc::ptr_eq(&told.chronicle, &report.chronicle);
+            *told = report;
+            is_news
+        });
+        if let Some(said) = said.take() {
+            said.log();
+        }
         for action in actions.drain(..) {
-            let opens = action == Action::OpenSession;
-            if opens || action == Action::CloseSession {
-                // Whoever opens another has lost the one before, if it is still here.
-                if let Some(before) = session.take() {
-                    leftover = before.close().await;
-                }
-                roll.give_up();
-                link_in.send_modify(Link::forget_session);
+            // Whoever opens another has lost the one before, if it is still here.
+            if let Some(before) = session.take() {
+                leftover = before.close().await;
             }
-            if opens {
+            roll.give_up();
+            link_in.send_modify(Link::forget_session);
+            if action == Action::OpenSession {
                 let profile = member.standing().profile().clone();
                 let told = Told { link: link_in.clone(), meter: desk.meter.clone() };
                 let leftover = leftover.take();
                 session = Some(Session::open(&settings, &passport, profile, clock, told, leftover));
-            } else if let Some(session) = &mut session {
-                session.perform(action);
             }
         }
         if stopping {
@@ -134,17 +151,34 @@ pub async fn run(
         }
         let wants: Vec<_> = actions.iter().map(Action::to_string).collect();
         let wants = wants.join(", ");
-        if routine && wants.len() < 20 {
-            debug!("{told}  ->  {wants}");
+        said = Some(if routine && wants.len() < 20 {
+            Said::Routine(format!("{told}  ->  {wants}"))
         } else if lapsed || late {
-            warn!("{told}  ->  {wants}");
+            Said::Warning(format!("{told}  ->  {wants}"))
         } else if stopping {
-            info!("{told}: leaving the line  ->  {wants}");
+            Said::Event(format!("{told}: leaving the line  ->  {wants}"))
         } else {
-            info!("{told}  ->  {wants}");
-        }
+            Said::Event(format!("{told}  ->  {wants}"))
+        });
         if member.standing().is_refused() && !before.is_refused() {
             error!("{REFUSED}");
+        }
+    }
+}
+
+/// A line of the log that is yet to be written.
+enum Said {
+    Routine(String),
+    Event(String),
+    Warning(String),
+}
+
+impl Said {
+    fn log(self) {
+        match self {
+            Self::Routine(said) => debug!("{said}"),
+            Self::Event(said) => info!("{said}"),
+            Self::Warning(said) => warn!("{said}"),
         }
     }
 }

@@ -31,7 +31,8 @@ pub(super) struct Session {
     /// What our znode says of us, or will when it is drawn.
     profile: Arc<Profile>,
     requests: JoinSet<()>,
-    /// The watch on our own znode, and the one on the predecessor's.
+    watches: JoinSet<()>,
+    /// The one on our own znode, and the one on the predecessor's.
     own_watch: Option<AbortHandle>,
     predecessor_watch: Option<AbortHandle>,
     reading: Option<AbortHandle>,
@@ -130,6 +131,7 @@ impl Session {
             line,
             profile,
             requests,
+            watches: JoinSet::new(),
             own_watch: None,
             predecessor_watch: None,
             reading: None,
@@ -151,7 +153,7 @@ impl Session {
                 self.predecessor_watch.take().inspect(AbortHandle::abort);
                 let writes = self.writes.clone();
                 let was_lost = self.own_watch.is_some();
-                let drawing = self.requests.spawn(async move {
+                let drawing = self.watches.spawn(async move {
                     if was_lost {
                         tokio::time::sleep(AWAY.mul_f64(1.0 + fastrand::f64())).await;
                     }
@@ -171,7 +173,7 @@ impl Session {
             }
             Action::WatchPredecessor(predecessor) => {
                 let watching =
-                    self.requests.spawn(async move { line.watch_predecessor(predecessor).await });
+                    self.watches.spawn(async move { line.watch_predecessor(predecessor).await });
                 self.predecessor_watch.replace(watching).inspect(AbortHandle::abort);
                 return;
             }
@@ -211,7 +213,9 @@ impl Session {
     }
 
     fn reap(&mut self) {
-        while let Some(done) = self.requests.try_join_next() {
+        while let Some(done) =
+            self.requests.try_join_next().or_else(|| self.watches.try_join_next())
+        {
             // A watch may be among the dead, and a member that is deaf must not stay in line.
             if let Err(error) = done
                 && error.is_panic()
@@ -226,8 +230,12 @@ impl Session {
     /// one request, which cannot hit anybody else's znode. Returns the session if it may live on.
     pub(super) async fn close(mut self) -> Leftover {
         self.requests.shutdown().await;
-        drop(self.line);
         let _ended_already = self.close.send(());
+        // The client goes before the watches. The other way round the library would ask the servers to
+        // forget each of them, and wait for that with the end of the session.
+        let mut wire = self.line.wire.clone();
+        let _gone_or_never_there = wire.wait_for(Option::is_none).await.is_ok();
+        self.watches.shutdown().await;
         self.keeper.await.expect("the keeper neither panics nor is cancelled")
     }
 }
