@@ -1,0 +1,161 @@
+//! The steps that an election mostly consists of: who hears what, what comes of it, and what it costs.
+
+#![allow(dead_code, unreachable_pub, reason = "each binary judges its own part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use bellwether::election::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub struct Step {
+    pub name: &'static str,
+    /// Made anew each time, for a step has to compare and to free what it hears.
+    pub set: fn() -> (Member, Moment, Event),
+    pub outcome: &'static str,
+    /// As tests are built.
+    pub instructions: u64,
+    pub allocations: u64,
+}
+
+pub const STEPS: [Step; 9] = [
+    Step {
+        name: "the leader wakes",
+        set: || (leader(), at(500), Event::Woke),
+        outcome: "renew, leads, token 1, for 6.39s yet",
+        instructions: 591,
+        allocations: 1,
+    },
+    Step {
+        name: "the leader's renewal is committed",
+        set: || {
+            let mut leader = leader();
+            leader.step(at(500), Event::Woke);
+            (leader, at(510), Event::Committed { sent_at: at(500) })
+        },
+        outcome: "leads, token 1, for 6.88s yet",
+        instructions: 750,
+        allocations: 0,
+    },
+    Step {
+        name: "a follower wakes",
+        set: || (follower(), at(500), Event::Woke),
+        outcome: "read the head, #1, follows, has heard «app-1 leads, token 1»",
+        instructions: 646,
+        allocations: 1,
+    },
+    Step {
+        name: "a follower's question to the head is answered",
+        set: || {
+            let mut follower = follower();
+            follower.step(at(500), Event::Woke);
+            (follower, at(510), head_says(at(500)))
+        },
+        outcome: "follows, has heard «app-1 leads, token 1»",
+        instructions: 3644,
+        allocations: 0,
+    },
+    Step {
+        name: "a follower's predecessor has news",
+        set: || (in_line(&[1, 2, 3]), at(10), predecessor_says()),
+        outcome: "pass on «app-1 leads, token 1», follows, has heard «app-1 leads, token 1»",
+        instructions: 632,
+        allocations: 1,
+    },
+    Step {
+        name: "a follower's predecessor is gone",
+        set: || {
+            let mut second = in_line(&[1, 2]);
+            second.step(at(10), head_says(at(0)));
+            (second, at(20), Event::PredecessorGone(ticket(1).sequence))
+        },
+        outcome: "claim «app-2 leads, token 2», stands first, leads not",
+        instructions: 2305,
+        allocations: 1,
+    },
+    Step {
+        name: "the last of 3 reads the line",
+        set: || (arrived(3), at(0), line(1..=3)),
+        outcome: "watch #2, read the head, #1, follows, has heard nothing",
+        instructions: 700,
+        allocations: 1,
+    },
+    Step {
+        name: "the last of 500 reads the line",
+        set: || (arrived(500), at(0), line(1..=500)),
+        outcome: "watch #499, read the head, #1, follows, has heard nothing",
+        instructions: 770,
+        allocations: 1,
+    },
+    Step {
+        name: "a claim is committed",
+        set: || (in_line(&[1]), at(10), Event::Committed { sent_at: at(0) }),
+        outcome: "leads, token 1, for 6.88s yet",
+        instructions: 642,
+        allocations: 0,
+    },
+];
+
+fn leader() -> Member {
+    let mut member = in_line(&[1]);
+    member.step(at(10), Event::Committed { sent_at: at(0) });
+    member
+}
+
+/// The last of three, who has heard and seen that the first leads.
+fn follower() -> Member {
+    let mut member = in_line(&[1, 2, 3]);
+    member.step(at(10), predecessor_says());
+    member.step(at(10), head_says(at(0)));
+    member
+}
+
+/// The last of these, who has just read so.
+fn in_line(numbers: &[i32]) -> Member {
+    let mut member = arrived(numbers[numbers.len() - 1]);
+    member.step(at(0), line(numbers.iter().copied()));
+    member
+}
+
+/// It has drawn this ticket, and nothing else.
+fn arrived(number: i32) -> Member {
+    let second = Duration::from_secs(1);
+    let margins = Margins { heartbeat: second, half_tick: second };
+    let mut member = Member::new(profile(number), Policy::new(margins));
+    let (session, timeout) = (SessionId(1), 10 * second);
+    member.step(at(0), Event::SessionOpened { session, timeout, sent_at: at(0) });
+    member.step(at(0), Event::TicketDrawn(ticket(number)));
+    member
+}
+
+fn predecessor_says() -> Event {
+    Event::PredecessorRead { predecessor: ticket(2).sequence, says: Some(leads(1)) }
+}
+
+fn head_says(sent_at: Moment) -> Event {
+    Event::HeadRead { head: ticket(1), says: Some(leads(1)), sent_at }
+}
+
+fn line(numbers: impl Iterator<Item = i32>) -> Event {
+    Event::LineRead(numbers.map(|number| ticket(number).sequence).collect())
+}
+
+fn leads(number: i32) -> Announcement {
+    Announcement { leader: profile(number), ticket: ticket(number), active: true }
+}
+
+fn ticket(number: i32) -> Ticket {
+    let token = FencingToken(number.unsigned_abs().into());
+    Ticket { sequence: Sequence::new(number).unwrap(), token }
+}
+
+fn profile(number: i32) -> Arc<Profile> {
+    let id = MemberId::new(&format!("app-{number}")).unwrap();
+    let address = Some(format!("app-{number}.app:8080"));
+    let labels = BTreeMap::from([("zone".to_owned(), "eu-1".to_owned())]);
+    Arc::new(Profile { id, address, labels, revision: 0 })
+}
+
+fn at(ms: u64) -> Moment {
+    Moment(Duration::from_millis(ms))
+}
