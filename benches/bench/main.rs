@@ -7,6 +7,7 @@
 mod chain;
 mod handover;
 mod scale;
+mod web;
 
 // What they are made of.
 mod bare;
@@ -40,11 +41,12 @@ use std::{env, fs, path::Path};
 type Pictures = Vec<(&'static str, String)>;
 type Part = fn(&Scene) -> (Section, Pictures);
 
-const PARTS: [(&str, Part); 4] = [
+const PARTS: [(&str, Part); 5] = [
     ("handover", |scene| (handover::handover(scene), vec![])),
     ("crash", |scene| (handover::crash(scene), vec![])),
     ("chain", chain::chain),
     ("scale", |scene| (scale::scale(scene), vec![])),
+    ("web", |scene| (web::web(scene), vec![])),
 ];
 
 fn main() {
@@ -55,6 +57,7 @@ fn main() {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["floor", servers, ..] => bare::pair(servers),
+        ["constant", body] => web::constant(body),
         ["house", servers, first, count] => {
             let number = |word: &str| word.parse().expect("a number");
             scale::house(servers, number(first), number(count));

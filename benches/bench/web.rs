@@ -1,0 +1,209 @@
+//! What telling over HTTP costs: answers per second against a bare server, and how late an event is.
+
+use crate::{
+    bare,
+    contest::{Contestant, Members, has_role},
+    member::Setup,
+    process::{Process, tied_to_this_thread},
+    report::{Bound, Section, Times, ms, ratio},
+    scene::{Scene, ourselves, started},
+};
+use axum::{Router, http::header, routing::get};
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    process::{Command, Stdio},
+    sync::mpsc::{Sender, channel},
+    thread,
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+/// The program of the bare server: one route, one answer, on one thread as in ours.
+pub(crate) fn constant(body: &str) {
+    let body: &'static str = body.to_owned().leak();
+    let answer = move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], body));
+    bare::runtime()
+        .block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+            println!("{}", listener.local_addr().expect("it is bound"));
+            axum::serve(listener, Router::new().route("/leader", get(answer))).await
+        })
+        .expect("it serves until it is killed");
+}
+
+pub(crate) fn web(scene: &Scene) -> Section {
+    let mut section = Section::new(
+        "HTTP",
+        "`GET /leader` of a follower, asked by `wrk` with one thread over 64 connections, against a bare axum \
+         handler that returns as many bytes, served by `axum::serve`; both serve on one thread. They are asked in turn. \
+         Then: streams of `/events` at one member which comes to lead; from the notification that a bare \
+         session gets of the claim in that member's znode until the event has been read on all of the streams.",
+    );
+    let servers = started(1);
+    let connect_string = servers.connect_string();
+    let setup = Setup::at(connect_string.clone())
+        .sessions(Duration::from_secs(20))
+        .environment("RUST_LOG", "info");
+    let mut members = Members::in_line(&setup, 2);
+
+    let follower = &members.line()[1];
+    let body = follower.get("/leader").body;
+    let mut command = tied_to_this_thread(&ourselves());
+    let mut bare_server = Process::start(command.args(["constant", &body]).stdout(Stdio::piped()));
+    let output = bare_server.child().stdout.take().expect("it is piped");
+    let mut address = String::new();
+    BufReader::new(output).read_line(&mut address).expect("it says where it serves");
+    let ours = format!("127.0.0.1:{}", follower.port());
+    let (mut our_runs, mut bare_runs) = (vec![], vec![]);
+    for _ in 0..scene.repetitions() {
+        our_runs.push(wrk(&ours, scene));
+        bare_runs.push(wrk(address.trim(), scene));
+    }
+    let [our_run, bare_run] = [our_runs, bare_runs].map(middle);
+    let row = |who: &str, run: Run| {
+        vec![
+            who.to_owned(),
+            format!("{:.0}", run.per_second),
+            ms(run.median_ms),
+            ms(run.p99_ms),
+            ratio(run.per_second / bare_run.per_second),
+        ]
+    };
+    section.table(
+        &["Who", "Answers per second", "Median", "99 %", "To the bare server"],
+        &[row("Bellwether", our_run), row("A bare axum handler", bare_run)],
+    );
+    let measured = our_run.per_second / bare_run.per_second;
+    let goal = "at least 0.85 times as many answers as the bare handler";
+    section.goal(goal, measured, Bound::AtLeast(0.85));
+
+    let mut rows = vec![];
+    for streams in scene.pick(vec![1, 100, 1000], vec![1, 20]) {
+        let (mut first, mut last) = (Times::default(), Times::default());
+        for _ in 0..scene.pick(15, 2) {
+            let (one, all) = event(&mut members, &connect_string, streams);
+            first.add(one);
+            last.add(all);
+        }
+        rows.push(vec![
+            streams.to_string(),
+            ms(first.median_ms()),
+            ms(last.median_ms()),
+            ms(last.p99_ms()),
+        ]);
+    }
+    let columns = ["Streams", "The first has read it", "The last has, median", "99 %"];
+    section.table(&columns, &rows);
+    section
+}
+
+#[derive(Clone, Copy)]
+struct Run {
+    per_second: f64,
+    median_ms: f64,
+    p99_ms: f64,
+}
+
+fn wrk(address: &str, scene: &Scene) -> Run {
+    let seconds = scene.pick("10s", "2s");
+    let url = format!("http://{address}/leader");
+    let output =
+        Command::new("wrk").args(["-t1", "-c64", "-d", seconds, "--latency", &url]).output();
+    let output = output.expect("wrk is installed");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let value = |word: &str| {
+        let line = said.lines().find_map(|line| line.trim().strip_prefix(word));
+        line.unwrap_or_else(|| panic!("no {word} in {said}")).trim().to_owned()
+    };
+    assert!(!said.contains("Non-2xx"), "{said}");
+    Run {
+        per_second: value("Requests/sec:").parse().expect("a number"),
+        median_ms: milliseconds(&value("50%")),
+        p99_ms: milliseconds(&value("99%")),
+    }
+}
+
+fn milliseconds(written: &str) -> f64 {
+    let units = [("us", 1e-3), ("ms", 1.0), ("s", 1e3)];
+    let parsed = units.iter().find_map(|(unit, times)| {
+        let number: f64 = written.strip_suffix(unit)?.parse().ok()?;
+        Some(number * times)
+    });
+    parsed.expect("a time as wrk writes it")
+}
+
+fn middle(mut runs: Vec<Run>) -> Run {
+    runs.sort_by(|one, other| one.per_second.total_cmp(&other.per_second));
+    runs[runs.len() / 2]
+}
+
+/// The leader resigns. From when its successor's claim is known, when have the first and the last of so
+/// many streams at the successor read of it?
+fn event(members: &mut Members, servers: &str, streams: usize) -> (Duration, Duration) {
+    let next = &members.line()[1];
+    let address = SocketAddr::from(([127, 0, 0, 1], next.port()));
+    let znode = next.status()["znode"].as_str().expect("it stands in line").to_owned();
+    let path = format!("/election/{znode}");
+    let (say, said) = channel();
+    let servers = servers.to_owned();
+    let watching = say.clone();
+    let watcher = thread::spawn(move || {
+        bare::runtime().block_on(async {
+            let client = bare::connect(&servers).await;
+            let (_, _, watch) = client.get_and_watch_data(&path).await.expect("it stands");
+            watching.send(Instant::now()).expect("somebody waits");
+            watch.changed().await;
+            Instant::now()
+        })
+    });
+    said.recv().expect("it watches");
+    let readers = thread::spawn(move || {
+        bare::runtime().block_on(async {
+            let mut all = JoinSet::new();
+            for _ in 0..streams {
+                all.spawn(read(address, say.clone()));
+            }
+            drop(say);
+            all.join_all().await
+        })
+    });
+    (0..streams).for_each(|_| drop(said.recv().expect("it is open")));
+    members.hand_over();
+    let read = readers.join().expect("all streams go on");
+    let committed = watcher.join().expect("the watch fires");
+    let late =
+        |at: Option<&Instant>| at.expect("there are streams").saturating_duration_since(committed);
+    let took = (late(read.iter().min()), late(read.iter().max()));
+    has_role(&members.line()[0], "leader");
+    took
+}
+
+async fn read(member: SocketAddr, opened: Sender<Instant>) -> Instant {
+    let mut stream = TcpStream::connect(member).await.expect("the member listens");
+    let request = b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    stream.write_all(request).await.expect("it reads");
+    let mut text = String::new();
+    let mut opened = Some(opened);
+    let mut buffer = [0; 4096];
+    loop {
+        let length = stream.read(&mut buffer).await.expect("the stream goes on");
+        assert!(length > 0, "the stream goes on");
+        text.push_str(&String::from_utf8_lossy(&buffer[..length]));
+        if text.contains("event: state")
+            && let Some(opened) = opened.take()
+        {
+            let _ = opened.send(Instant::now());
+        }
+        // An event ends with an empty line.
+        if let Some((_, event)) = text.split_once("event: became-leader")
+            && event.contains("\n\n")
+        {
+            return Instant::now();
+        }
+    }
+}
