@@ -38,7 +38,7 @@ enum Phase {
     /// A session, but no ticket: what is being drawn will say this of us.
     Arriving { session: Session, profile: Arc<Profile> },
     /// A ticket; whoever is ahead is not known yet.
-    Looking { session: Session, ticket: Ticket, heard: Heard },
+    Looking { session: Session, ticket: Ticket, known: Option<Ahead>, heard: Heard },
     /// Somebody is ahead.
     Following { session: Session, ticket: Ticket, ahead: Ahead, heard: Heard },
     /// Nobody is ahead, and nobody ever will be again; but no quorum has lately said so.
@@ -342,7 +342,7 @@ impl Member {
             let profile = self.profile.clone();
             actions.push(Action::Introduce { profile, says: None });
         }
-        (Phase::Looking { session, ticket, heard: Heard::Nothing }, actions)
+        (Phase::Looking { session, ticket, known: None, heard: Heard::Nothing }, actions)
     }
 
     fn lose_ticket(&self, mut phase: Phase, lost: Ticket) -> Next {
@@ -357,10 +357,13 @@ impl Member {
     }
 
     fn take_place(&self, phase: Phase, line: Line, now: Moment) -> Next {
-        let (mut session, ticket, heard, watched) = match phase {
-            Phase::Looking { session, ticket, heard } => (session, ticket, heard, None),
+        let (mut session, ticket, known, heard, watched) = match phase {
+            Phase::Looking { session, ticket, known, heard } => {
+                (session, ticket, known, heard, None)
+            }
             Phase::Following { session, ticket, ahead, heard } => {
-                (session, ticket, heard, Some(ahead.predecessor))
+                let watched = ahead.predecessor;
+                (session, ticket, Some(ahead), heard, Some(watched))
             }
             Phase::Waiting { session, .. } if line.is_empty() => {
                 return self.stand_up(session, now);
@@ -379,6 +382,11 @@ impl Member {
             | Phase::Arriving { .. }
             | Phase::Gone => return stay(phase),
         };
+        // Whoever has a smaller number now than the head had was not given it: somebody has jumped ahead.
+        let line = match &known {
+            Some(Ahead { head, .. }) => line.iter().filter(|one| head.may_be(*one)).collect(),
+            None => line,
+        };
         match line.place_of(ticket.sequence) {
             Place::Behind { .. } if self.unhealthy => give_up(),
             Place::First => self.claim(session, ticket, now),
@@ -393,7 +401,12 @@ impl Member {
                     actions.push(Action::ReadHead { head, sent_at: now });
                 }
                 let head = Head::Stands(head);
-                let ahead = Ahead { predecessor, line, head, token: None, doubted: false };
+                // What the head contradicted stays in doubt for as long as there is no other head.
+                let (token, doubted) = match known {
+                    Some(known) if known.head == head => (known.token, known.doubted),
+                    Some(_) | None => (None, false),
+                };
+                let ahead = Ahead { predecessor, line, head, token, doubted };
                 (Phase::Following { session, ticket, ahead, heard }, actions)
             }
             Place::Nowhere => self.draw(session),
@@ -531,7 +544,12 @@ impl Member {
             return self.claim(session, ticket, now);
         }
         (
-            Phase::Looking { session, ticket, heard: heard.only_if(|leader| leader != gone) },
+            Phase::Looking {
+                session,
+                ticket,
+                known: Some(ahead),
+                heard: heard.only_if(|leader| leader != gone),
+            },
             vec![Action::ReadLine],
         )
     }
@@ -1360,6 +1378,37 @@ mod tests {
         let mut second = follower(&[1, 2]);
         head_says(&mut second, at(0), leads(1));
         assert_eq!(second.step(at(0), head_gone(1)), [], "nobody is left ahead");
+    }
+
+    #[test]
+    fn nobody_gets_ahead_of_the_head() {
+        let mut fourth = follower(&[3, 5, 6]);
+        assert_eq!(fourth.step(at(0), gone(5)), [Action::ReadLine]);
+        fourth.step(at(0), line(&[1, 3, 4, 6]));
+        assert_eq!(fourth.standing().place(), Some(3), "behind the third and the fourth");
+        assert_eq!(fourth.step(at(0), gone(4)), [Action::ReadLine]);
+        let ahead = fourth.step(at(0), line(&[1, 3, 6]));
+        assert_eq!(ahead, [Action::WatchPredecessor(ticket(3).sequence)]);
+    }
+
+    #[test]
+    fn who_was_lied_to_hears_only_the_head_until_there_is_another() {
+        let mut fifth = in_line(Disconnect::Hold, &[1, 2, 3, 4, 5]);
+        let lie = |from: i32| Event::PredecessorRead {
+            predecessor: ticket(from).sequence,
+            says: leads(2),
+        };
+        fifth.step(at(0), lie(4));
+        assert!(names(&fifth, 2));
+        head_says(&mut fifth, at(1), leads(1));
+        fifth.step(at(2), gone(4));
+        fifth.step(at(2), line(&[1, 2, 3, 5]));
+        fifth.step(at(2), lie(3));
+        assert!(names(&fifth, 1), "another liar, the same head");
+        fifth.step(at(3), gone(3));
+        fifth.step(at(3), line(&[2, 5]));
+        fifth.step(at(3), lie(2));
+        assert!(names(&fifth, 2), "another head");
     }
 
     #[test]

@@ -53,6 +53,10 @@ struct Election {
     word: Mutex<Option<Word>>,
     /// Znodes that are named like a member's but are not ephemeral: nobody stands there.
     impostors: Mutex<BTreeSet<Sequence>>,
+    /// Whose znode the predecessor's is.
+    predecessor: Mutex<Option<Ticket>>,
+    /// Who stands first, if that one has not come there by its turn.
+    jumper: Mutex<Option<Sequence>>,
     /// Whether others may harm us where we stand, in this session.
     has_looked: AtomicBool,
 }
@@ -122,6 +126,8 @@ impl Session {
             clock,
             word: Mutex::default(),
             impostors: Mutex::default(),
+            predecessor: Mutex::default(),
+            jumper: Mutex::default(),
             has_looked: AtomicBool::new(false),
         });
         let mut requests = JoinSet::new();
@@ -536,6 +542,8 @@ impl Election {
             if self.is_impostor(predecessor, &stat) {
                 return self.tell(Event::PredecessorGone(predecessor));
             }
+            let ticket = Ticket { sequence: predecessor, token: token(&stat) };
+            *self.predecessor.lock().expect("nobody panics while holding it") = Some(ticket);
             let says = self.announcement(&data);
             self.tell(Event::PredecessorRead { predecessor, says });
             tokio::select! {
@@ -570,13 +578,36 @@ impl Election {
             Ok((_, stat)) if self.is_impostor(head, &stat) => Event::HeadGone { head, sent_at },
             Ok((data, stat)) => {
                 let head = Ticket { sequence: head, token: token(&stat) };
-                let says = self.announcement(&data);
+                let says = self.announcement(&data).filter(|_| self.came_in_turn(head));
                 self.measure_news(says.as_ref(), &stat);
                 Event::HeadRead { head, says, sent_at }
             }
             Err(_) => Event::HeadGone { head, sent_at },
         };
         self.tell(event);
+    }
+
+    /// Numbers and tokens grow together, unless somebody made a znode by hand with a number of its own
+    /// choice. Which of two that is cannot be told; so who stands first is not believed.
+    fn came_in_turn(&self, head: Ticket) -> bool {
+        let predecessor = *self.predecessor.lock().expect("nobody panics while holding it");
+        let mut jumper = self.jumper.lock().expect("nobody panics while holding it");
+        let other =
+            predecessor.filter(|other| other.sequence > head.sequence && other.token < head.token);
+        let Some(other) = other else {
+            *jumper = None;
+            return true;
+        };
+        let (first, other) = (self.path(head.sequence), self.path(other.sequence));
+        let problem = format!(
+            "{first} stands ahead of {other} and was created after it: one of them was made by hand, and \
+             who leads cannot be told. Delete it"
+        );
+        if jumper.replace(head.sequence) != Some(head.sequence) {
+            warn!("{problem}");
+        }
+        self.told.link.send_modify(|link| link.problem = Some(problem));
+        false
     }
 
     fn announcement(&self, data: &[u8]) -> Option<Announcement> {

@@ -5,7 +5,7 @@ use crate::{
     member::{LONG_SESSION, Member, Setup},
     observer::Observer,
     servers::Servers,
-    wait::eventually,
+    wait::{eventually, throughout},
 };
 use serde_json::json;
 use std::{
@@ -60,6 +60,44 @@ fn who_lies_in_a_loop_from_the_middle_of_the_line_is_believed_for_less_than_a_he
     first.signal("TERM");
     first.wait();
     assert_eq!(agreed_after(&leader, [&second, &tail]).id, "b");
+}
+
+/// Whoever may create in the path may give itself a number smaller than the leader's.
+#[test]
+fn who_makes_a_smaller_number_by_hand_is_never_named() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    observer.make_path("/election");
+    // So that the number 0 is nobody's.
+    observer.create("/election/other", b"", CreateMode::Persistent);
+    let setup = Setup::of(&servers).sessions(Duration::from_secs(4));
+    let [first, second] = in_line(&setup, ["a", "b"]);
+    let (leader, _) = settled([&first, &second], &observer);
+
+    let jumper = "/election/leader_0000000000";
+    observer.create(jumper, b"", CreateMode::Ephemeral);
+    let token = observer.znode(jumper).expect("it was made").stat.czxid;
+    let says = json!({ "id": "mallory", "znode": "leader_0000000000", "token": token });
+    observer.set(jumper, json!({ "id": "mallory", "leader": says }).to_string().as_bytes());
+    let third = setup.start("c");
+    let named = || leader_of(&third)["leader"]["id"].clone();
+    eventually("who comes now says what is wrong", || {
+        assert_ne!(named(), "mallory");
+        let problem = third.status()["session"]["problem"].to_string();
+        if problem.contains("made by hand") { Ok(()) } else { Err(problem) }
+    });
+    throughout("nobody believes it", Duration::from_secs(2), || {
+        let named = [leader_of(&first), leader_of(&second), leader_of(&third)]
+            .map(|told| told["leader"]["id"].to_string());
+        let [a, b, c] = &named;
+        if [a, b].iter().all(|named| **named == "\"a\"") && c == "null" {
+            Ok(())
+        } else {
+            Err(format!("{named:?}"))
+        }
+    });
+    observer.delete(jumper);
+    assert_eq!(agreed([&first, &second, &third]), leader);
 }
 
 /// Whoever leads looks at its own znode with each sign of life.
