@@ -79,13 +79,19 @@ pub(crate) fn has_role(member: &Member, role: &str) {
 /// A process with contenders of another make. It says `ready` when all of them stand in line, `leads`
 /// each time one comes to lead, and `back` when the one that was asked to `release` is in line again.
 pub(crate) struct Others {
-    _process: Process,
+    process: Process,
     input: ChildStdin,
     said: Receiver<(Instant, String)>,
 }
 
 impl Others {
+    /// The first of them leads.
     pub(crate) fn start(program: &str, arguments: &[String]) -> Self {
+        Self::begin(program, arguments, &["leads", "ready"])
+    }
+
+    /// Returns when it has said these words.
+    pub(crate) fn begin(program: &str, arguments: &[String], words: &[&str]) -> Self {
         let mut command = tied_to_this_thread(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::start(&mut command);
@@ -97,24 +103,28 @@ impl Others {
                 let _nobody_listens = say.send((Instant::now(), line));
             }
         });
-        let others = Self { _process: process, input, said };
-        others.says(["leads", "ready"]);
+        let others = Self { process, input, said };
+        others.says(words);
         others
     }
 
-    /// Waits until it has said both, in either order, and returns when it said the first.
-    fn says(&self, mut words: [&str; 2]) -> Instant {
-        let [first, _] = words;
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Waits until it has said all of these words, in any order, and returns when it said the first.
+    fn says(&self, words: &[&str]) -> Instant {
+        let mut missing = words.to_vec();
         let mut at = None;
-        while words != ["", ""] {
+        while !missing.is_empty() {
             let (said_at, line) =
                 self.said.recv_timeout(PATIENCE).expect("the contender goes on and is not stuck");
-            if line == first {
+            if line == words[0] {
                 at = Some(said_at);
             }
-            words = words.map(|word| if word == line { "" } else { word });
+            missing.retain(|word| *word != line);
         }
-        at.expect("both were said")
+        at.expect("all were said")
     }
 }
 
@@ -122,6 +132,6 @@ impl Contestant for Others {
     fn hand_over(&mut self) -> Duration {
         let asked = Instant::now();
         self.input.write_all(b"release\n").expect("the contender reads");
-        self.says(["leads", "back"]) - asked
+        self.says(&["leads", "back"]) - asked
     }
 }

@@ -18,7 +18,7 @@ use zookeeper::EventType;
 const SESSION: Duration = Duration::from_secs(20);
 
 /// Debian's, and what they need.
-const CURATOR: &str = "/usr/share/java/curator-recipes.jar:/usr/share/java/curator-framework.jar:\
+pub(crate) const CURATOR: &str = "/usr/share/java/curator-recipes.jar:/usr/share/java/curator-framework.jar:\
     /usr/share/java/curator-client.jar:/usr/share/java/guava.jar:/usr/share/java/zookeeper.jar:\
     /usr/share/java/slf4j-api.jar:/usr/share/java/slf4j-nop.jar";
 
@@ -112,7 +112,7 @@ fn start(make: Make, servers: &str, path: &str, count: usize) -> Box<dyn Contest
     }
 }
 
-fn setup(servers: &str, path: &str) -> Setup {
+pub(crate) fn setup(servers: &str, path: &str) -> Setup {
     Setup::at(servers.to_owned())
         .sessions(SESSION)
         .option("--election", path)

@@ -5,6 +5,7 @@
 
 // The parts of the report.
 mod chain;
+mod footprint;
 mod handover;
 mod scale;
 mod web;
@@ -41,11 +42,12 @@ use std::{env, fs, path::Path};
 type Pictures = Vec<(&'static str, String)>;
 type Part = fn(&Scene) -> (Section, Pictures);
 
-const PARTS: [(&str, Part); 5] = [
+const PARTS: [(&str, Part); 6] = [
     ("handover", |scene| (handover::handover(scene), vec![])),
     ("crash", |scene| (handover::crash(scene), vec![])),
     ("chain", chain::chain),
     ("scale", |scene| (scale::scale(scene), vec![])),
+    ("footprint", |scene| (footprint::footprint(scene), vec![])),
     ("web", |scene| (web::web(scene), vec![])),
 ];
 

@@ -172,7 +172,9 @@ fn event(members: &mut Members, servers: &str, streams: usize) -> (Duration, Dur
             all.join_all().await
         })
     });
-    (0..streams).for_each(|_| drop(said.recv().expect("it is open")));
+    for _ in 0..streams {
+        said.recv().expect("it is open");
+    }
     members.hand_over();
     let read = readers.join().expect("all streams go on");
     let committed = watcher.join().expect("the watch fires");

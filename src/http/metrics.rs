@@ -6,10 +6,9 @@ use super::standing::Verdict;
 use crate::desk::HookRecord;
 use crate::election::Role;
 use crate::tally::Reading;
-use axum::extract::{MatchedPath, Request, State};
-use axum::http::header;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::extract::{MatchedPath, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
 use prometheus::core::Collector;
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
@@ -18,7 +17,6 @@ use prometheus::{IntCounterVec, IntGauge, Opts, TEXT_FORMAT, TextEncoder};
 use std::time::Duration;
 
 /// Who came, and who is still here.
-#[derive(Clone)]
 pub(super) struct Visits {
     answered: IntCounterVec,
     streams: IntGauge,
@@ -45,6 +43,11 @@ impl Visits {
         }
     }
 
+    pub(super) fn count(&self, route: Option<&MatchedPath>, status: StatusCode) {
+        let route = route.map_or(UNMATCHED, MatchedPath::as_str);
+        self.answered.with_label_values(&[route, status.as_str()]).inc();
+    }
+
     pub(super) fn stream(&self) -> Stream {
         self.streams.inc();
         Stream(self.streams.clone())
@@ -55,15 +58,6 @@ impl Drop for Stream {
     fn drop(&mut self) {
         self.0.dec();
     }
-}
-
-pub(super) async fn counted(State(sight): State<Sight>, request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let response = next.run(request).await;
-    let route = route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
-    let answered = &sight.visits.answered;
-    answered.with_label_values(&[route, response.status().as_str()]).inc();
-    response
 }
 
 /// What there is to measure, in the text format of Prometheus.

@@ -39,7 +39,7 @@ use crate::clock::Clock;
 use crate::desk::Front;
 use crate::election::Moment;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -51,6 +51,7 @@ pub(crate) use host::on_loopback;
 use problem::Problem;
 pub use serve::{Door, Limits, serve};
 use standing::Verdict;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::{Mutex, Semaphore};
@@ -64,8 +65,11 @@ pub struct Names {
     pub prefix: String,
 }
 
+/// What every answer is made of. Each request takes some of these, so they are cheap.
 #[derive(Clone)]
-struct Sight {
+struct Sight(Arc<View>);
+
+struct View {
     desk: Front,
     clock: Clock,
     names: Names,
@@ -75,7 +79,15 @@ struct Sight {
     gate: Gate,
     visits: metrics::Visits,
     /// Held by whoever changes what this member says of itself.
-    amending: Arc<Mutex<()>>,
+    amending: Mutex<()>,
+}
+
+impl Deref for Sight {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        &self.0
+    }
 }
 
 /// What this member may have to say of itself is shorter than this.
@@ -123,9 +135,10 @@ const PROBES: &str = "these are the probes, which are /leader, /is-leader, /is-f
 pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Limits) -> Routers {
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
-    let amending = Arc::default();
+    let amending = Mutex::default();
     let visits = metrics::Visits::none(&names.election);
-    let sight = Sight { desk, clock, names, started, waiting, gate, visits, amending };
+    let view = View { desk, clock, names, started, waiting, gate, visits, amending };
+    let sight = Sight(Arc::new(view));
     let harmless = || {
         OpenApiRouter::new()
             .routes(routes!(standing::is_leader))
@@ -165,32 +178,29 @@ pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Lim
             .fallback(async move |uri: Uri| Problem::not_found(uri.path(), instead))
             .method_not_allowed_fallback(async |uri: Uri| Problem::wrong_method(uri.path()))
             .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
-            .layer(axum::middleware::from_fn_with_state(sight.clone(), indexed))
-            .layer(axum::middleware::map_response(never_stored))
-            .layer(axum::middleware::from_fn_with_state(sight.clone(), metrics::counted))
+            .layer(axum::middleware::from_fn_with_state(sight.clone(), finished))
             .with_state(sight.clone())
     };
     let (api, probes) = (furnished(api, API), furnished(probes, PROBES));
     Routers { api, probes, first_index: started.index(0) }
 }
 
-/// The index from before the answer was made: who waits for news since then misses none.
-async fn indexed(State(sight): State<Sight>, request: Request, next: Next) -> Response {
-    let index = sight.index(&sight.judge());
+/// What all answers have in common.
+async fn finished(State(sight): State<Sight>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    // From before the answer is made: who waits for news since then misses none.
+    let index = sight.index_now();
     let mut response = next.run(request).await;
-    response.headers_mut().entry(INDEX).or_insert(HeaderValue::from(index));
+    let headers = response.headers_mut();
+    headers.entry(INDEX).or_insert(HeaderValue::from(index));
+    // Who leads is old news the moment it is written.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    sight.visits.count(route.as_ref(), response.status());
     response
 }
 
 fn date(at: SystemTime) -> String {
     humantime::format_rfc3339_millis(at).to_string()
-}
-
-/// Who leads is old news the moment it is written.
-async fn never_stored(mut response: Response) -> Response {
-    let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }
 
 #[cfg(test)]

@@ -363,6 +363,12 @@ impl Sight {
         place.map_err(|_| Problem::crowded(crowded))
     }
 
+    /// That of an answer which is made at this moment.
+    pub(super) fn index_now(&self) -> u64 {
+        let now = self.clock.now();
+        self.started.index(self.desk.report.borrow().standing.index_at(now))
+    }
+
     pub(super) fn index(&self, verdict: &Verdict) -> u64 {
         self.started.index(verdict.report.standing.index_at(verdict.now))
     }

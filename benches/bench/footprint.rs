@@ -1,0 +1,152 @@
+//! What a process takes of a machine while it stands in line and nothing happens.
+
+use crate::{
+    contest::{Members, Others},
+    handover::{CURATOR, setup},
+    report::{Bound, Section},
+    scene::{Scene, beside, started},
+};
+use std::{fs, path::Path, process::Command, thread, time::Duration};
+
+/// The default, so that signs of life are as frequent as in use.
+const SESSION: Duration = Duration::from_secs(10);
+
+struct Taken {
+    resident_kib: f64,
+    private_kib: f64,
+    threads: f64,
+    files: f64,
+    /// In user and kernel mode.
+    cpu_ms: f64,
+    /// Each is somebody's waking.
+    switches: f64,
+    packets: f64,
+}
+
+pub(crate) fn footprint(scene: &Scene) -> Section {
+    let idle = scene.pick(Duration::from_secs(60), Duration::from_secs(5));
+    let mut section = Section::new(
+        "Footprint",
+        &format!(
+            "{idle:?} in which nothing happens, with sessions of {SESSION:?} on one server: the second of three \
+             members (the image's static binary), a JVM with one `LeaderLatch`, and a Python process with one \
+             `Election`, each behind another that leads. Private memory is what no other process shares; a \
+             wake-up is a voluntary context switch of any thread; packets are segments in and out of its connection to \
+             the server.",
+        ),
+    );
+    let servers = started(1);
+    let connect_string = servers.connect_string();
+    let binary = static_binary();
+    let size = fs::metadata(&binary).expect("it was built").len();
+    let ours = setup(&connect_string, &scene.path()).sessions(SESSION).program(binary);
+    let mut members = Members::in_line(&ours, 3);
+    let contest = |path: &str| {
+        [connect_string.clone(), path.to_owned(), "1".to_owned(), SESSION.as_millis().to_string()]
+    };
+    let others = |program: &str, first: &[String]| {
+        let start = |path: &str, words: &[&str]| {
+            let arguments: Vec<String> = first.iter().cloned().chain(contest(path)).collect();
+            Others::begin(program, &arguments, words)
+        };
+        let path = scene.path();
+        [start(&path, &["leads", "ready"]), start(&path, &["ready"])]
+    };
+    let curator = others("java", &["-cp".to_owned(), CURATOR.to_owned(), beside("Latch.java")]);
+    let kazoo = others("python3", &[beside("contenders.py")]);
+    let processes = [
+        ("Bellwether, follower", members.line()[1].process_id()),
+        ("Bellwether, leader", members.line()[0].process_id()),
+        ("JVM with Curator, follower", curator[1].process_id()),
+        ("Python with kazoo, follower", kazoo[1].process_id()),
+    ];
+    let port = connect_string.rsplit(':').next().expect("it has a port").to_owned();
+    let before = processes.map(|(_, process)| Taken::by(process, &port));
+    thread::sleep(idle);
+    let after = processes.map(|(_, process)| Taken::by(process, &port));
+    let seconds = idle.as_secs_f64();
+    let mut rows = vec![];
+    for (n, (name, _)) in processes.iter().enumerate() {
+        let (before, after) = (&before[n], &after[n]);
+        rows.push(vec![
+            (*name).to_owned(),
+            format!("{:.1} MiB", after.resident_kib / 1024.0),
+            format!("{:.1} MiB", after.private_kib / 1024.0),
+            format!("{}", after.threads),
+            format!("{}", after.files),
+            format!("{:.2} ms/s", (after.cpu_ms - before.cpu_ms) / seconds),
+            format!("{:.1}", (after.switches - before.switches) / seconds),
+            format!("{:.1}", (after.packets - before.packets) / seconds),
+        ]);
+    }
+    section.table(
+        &["Who", "Resident", "Private", "Threads", "Files", "CPU", "Wake-ups/s", "Packets/s"],
+        &rows,
+    );
+    section.say(&format!("The static binary is {size} bytes large."));
+    let (start, end) = (&before[0], &after[0]);
+    section.goal("at most 6 MB resident", end.resident_kib * 1024.0 / 1e6, Bound::AtMost(6.0));
+    let cpu = (end.cpu_ms - start.cpu_ms) / seconds;
+    section.goal("at most 0.5 ms of CPU per second", cpu, Bound::AtMost(0.5));
+    let wakes = (end.switches - start.switches) / seconds;
+    section.goal("at most 10 wake-ups per second", wakes, Bound::AtMost(10.0));
+    section
+}
+
+/// It is built by what builds it for the image.
+fn static_binary() -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/static");
+    let built = Command::new(script).output().expect("it is a script");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    String::from_utf8(built.stdout).expect("a path").trim().to_owned()
+}
+
+impl Taken {
+    fn by(process: u32, server_port: &str) -> Self {
+        let home = format!("/proc/{process}");
+        let status = read(&format!("{home}/status"));
+        let rollup = read(&format!("{home}/smaps_rollup"));
+        let private = number(&rollup, "Private_Clean:") + number(&rollup, "Private_Dirty:");
+        let (mut cpu_ns, mut switches) = (0.0, 0.0);
+        for thread in fs::read_dir(format!("{home}/task")).expect("it runs").flatten() {
+            let thread = thread.path();
+            let at = |name: &str| fs::read_to_string(thread.join(name)).unwrap_or_default();
+            let spent = at("schedstat").split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
+            cpu_ns += spent.unwrap_or(0.0);
+            let status = at("status");
+            if !status.is_empty() {
+                switches += number(&status, "\nvoluntary_ctxt_switches:");
+            }
+        }
+        Self {
+            resident_kib: number(&status, "VmRSS:"),
+            private_kib: private,
+            threads: number(&status, "Threads:"),
+            files: fs::read_dir(Path::new(&home).join("fd")).expect("it is ours").count() as f64,
+            cpu_ms: cpu_ns / 1e6,
+            switches,
+            packets: packets(process, server_port),
+        }
+    }
+}
+
+/// As the kernel counts them for the connections to the server.
+fn packets(process: u32, server_port: &str) -> f64 {
+    let told =
+        Command::new("ss").args(["-tinpOH", "dport", "=", &format!(":{server_port}")]).output();
+    let told = told.expect("iproute2 is installed").stdout;
+    let told = String::from_utf8_lossy(&told);
+    let ours = told.lines().filter(|line| line.contains(&format!("pid={process},")));
+    let counts =
+        |line: &str| ["segs_in:", "segs_out:"].iter().map(|word| number(line, word)).sum::<f64>();
+    ours.map(counts).sum()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).expect("a process that runs")
+}
+
+fn number(text: &str, word: &str) -> f64 {
+    let after = text.split_once(word).and_then(|(_, after)| after.split_whitespace().next());
+    after.and_then(|number| number.parse().ok()).expect("a number")
+}
