@@ -90,6 +90,58 @@ fn members_understand_what_the_manifests_tell_them() {
     }
 }
 
+/// A name that only an init container gives to its port, as a native sidecar does, means nothing to Services before
+/// Kubernetes 1.32 and to some networks' policies: who goes by it would find the members' doors shut.
+#[test]
+fn ports_are_reached_by_number() {
+    let documents = documents();
+    let is_of = |document: &Value, selector: &Value| {
+        let labels = &document["spec"]["template"]["metadata"]["labels"];
+        let mut wanted = selector.as_mapping().unwrap().iter();
+        // Each member sets its role's label by itself.
+        wanted.all(|(key, value)| labels[key] == *value || value == "leader")
+    };
+    let mut seen = 0;
+    for (path, document) in &documents {
+        let (selector, ports) = match text(&document["kind"]) {
+            "Service" => {
+                let ports = list(&document["spec"]["ports"]).iter();
+                let target = |port: &Value| match &port["targetPort"] {
+                    Value::Null => port["port"].clone(),
+                    target => target.clone(),
+                };
+                (&document["spec"]["selector"], ports.map(target).collect::<Vec<_>>())
+            }
+            "NetworkPolicy" => {
+                let rules = list(&document["spec"]["ingress"]).iter();
+                let ports = rules.flat_map(|rule| list(&rule["ports"]));
+                let ports = ports.map(|port| port["port"].clone());
+                (&document["spec"]["podSelector"]["matchLabels"], ports.collect())
+            }
+            _ => continue,
+        };
+        let pods = documents.iter().filter(|(beside, it)| {
+            beside == path && !it["spec"]["template"].is_null() && is_of(it, selector)
+        });
+        let [(_, workload)] = &pods.collect::<Vec<_>>()[..] else {
+            panic!("{path:?}: {selector:?}")
+        };
+        let pod = &workload["spec"]["template"]["spec"];
+        let open: Vec<_> = list(&pod["initContainers"])
+            .iter()
+            .chain(list(&pod["containers"]))
+            .flat_map(|container| list(&container["ports"]))
+            .map(|port| &port["containerPort"])
+            .collect();
+        for port in ports {
+            seen += 1;
+            assert!(port.is_number(), "{path:?}, {}: {port:?}", text(&document["kind"]));
+            assert!(open.contains(&&port), "{path:?}: {port:?} is no port of its pods: {open:?}");
+        }
+    }
+    assert!(seen >= 20, "seen {seen}");
+}
+
 /// Kubernetes' "restricted" standard, and what else has to be so for this program.
 #[test]
 fn no_pod_may_do_more_than_it_needs() {
