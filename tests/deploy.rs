@@ -5,11 +5,11 @@
 
 use serde::Deserialize;
 use serde_norway::{Deserializer, Value, from_str};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const CHART: &str = "deploy/kubernetes/chart";
 
@@ -251,6 +251,50 @@ fn the_chart_says_what_is_wrong_with_a_value() {
     runs(Command::new("helm").args(old).args(["--set", "sidecar=classic"]));
 }
 
+/// Nobody is called for a hand-over that takes as long as it may: docs/operations.md says how long that is.
+#[test]
+fn the_alarm_waits_for_the_longest_hand_over() {
+    let waits = |options: &[&str]| {
+        let mut helm = Command::new("helm");
+        helm.args(["template", "x", CHART, "--set", "monitoring.enabled=true"]);
+        let documents = parsed(&rendered(helm.args(options)));
+        let rules = documents.iter().find(|it| it["kind"] == "PrometheusRule").unwrap();
+        let rules = list(&rules["spec"]["groups"][0]["rules"]);
+        let wait = |rule: &Value| (text(&rule["alert"]).to_owned(), rule["for"].clone());
+        rules.iter().map(wait).collect::<BTreeMap<_, _>>()
+    };
+    let usual = waits(&[]);
+    let guide = fs::read_to_string("docs/operations.md").unwrap();
+    let longest = guide.lines().filter_map(|line| {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        let [_, timeout, _, _, longest, ..] = cells[..] else { return None };
+        timeout.strip_suffix('s')?.parse::<u64>().ok()?;
+        Some((timeout, longest.strip_suffix(" s")?.parse::<f64>().ok()?))
+    });
+    let (mut timeouts, mut expected) = (vec![], vec![]);
+    for (timeout, longest) in longest {
+        // Whole scrapes, of which one may come too late.
+        let wait = format!("{}s", (((longest + 15.0) / 15.0).ceil() * 15.0).max(30.0));
+        let told = waits(&["--set", &format!("bellwether.sessionTimeout={timeout}")]);
+        assert_eq!(told["BellwetherNoLeader"], wait.as_str(), "T = {timeout}");
+        let others = |all: &BTreeMap<_, _>| {
+            let mut all = all.clone();
+            all.remove("BellwetherNoLeader");
+            all
+        };
+        assert_eq!(others(&told), others(&usual), "T = {timeout}");
+        timeouts.push(timeout);
+        expected.push(wait);
+    }
+    assert!(timeouts.contains(&"10s") && timeouts.len() > 5, "{timeouts:?}");
+    let documented = fs::read_to_string("docs/metrics.md").unwrap();
+    for row in [format!("| T | {} |", timeouts.join(" | ")), expected.join(" | ")] {
+        assert!(documented.contains(&row), "docs/metrics.md lacks {row}");
+    }
+    let ticks = waits(&["--set", "bellwether.tickTime=12s"]);
+    assert_eq!(ticks["BellwetherNoLeader"], "60s", "12 s and 2 * 12 s and 15 s are 51 s");
+}
+
 #[test]
 fn a_chart_of_your_own_takes_the_sidecar_alone() {
     let place = tempfile::tempdir().unwrap();
@@ -487,6 +531,14 @@ fn runs(command: &mut Command) -> String {
     let (well, said) = ran(command);
     assert!(well, "{command:?}\n{said}");
     said
+}
+
+/// What goes to standard output. Helm has remarks of its own beside it.
+#[track_caller]
+fn rendered(command: &mut Command) -> String {
+    let output = command.stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "{command:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[track_caller]

@@ -108,3 +108,22 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
 app.kubernetes.io/name: bellwether-example
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
+
+{{- /* A length of time, as the configuration has it: (list "its key" "1m 30s") is 90000. */}}
+{{- define "bellwether.milliseconds" -}}
+{{- $units := dict "ms" 1 "msec" 1 "s" 1000 "sec" 1000 "secs" 1000 "m" 60000 "min" 60000 "mins" 60000 "h" 3600000 }}
+{{- $key := index . 0 }}
+{{- $written := index . 1 }}
+{{- if not (regexMatch "^([0-9]+ *[a-z]+ *)+$" $written) }}
+{{- fail (printf "%s = %q is no duration: write 500ms, 10s or 2m" $key $written) }}
+{{- end }}
+{{- $sum := 0 }}
+{{- range regexFindAll "[0-9]+ *[a-z]+" $written -1 }}
+{{- $unit := regexFind "[a-z]+" . }}
+{{- if not (hasKey $units $unit) }}
+{{- fail (printf "%s = %q has no unit that is known here: write 500ms, 10s or 2m" $key $written) }}
+{{- end }}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" . | int) (get $units $unit)) }}
+{{- end }}
+{{- $sum }}
+{{- end }}
