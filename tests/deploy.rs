@@ -242,6 +242,22 @@ fn the_chart_says_what_is_wrong_with_a_value() {
         ("bellwether.zookeper=zk:2181", "zookeper"),
         ("replicas=0", "/replicas"),
         ("podLabel=a b", "/podLabel"),
+        ("podLabels.app\\.kubernetes\\.io/name=mine", "Services select by"),
+        ("app.port=4040", "app.port: 4040 is Bellwether's own"),
+        ("app.port=4041", "app.port: 4041 is Bellwether's own"),
+        ("ipFamily=IPv5", "/ipFamily"),
+        ("bellwether.env[0].value=json", "/bellwether/env/0"),
+        ("bellwether.env[0].name=A,bellwether.env[1].name=A", "A twice"),
+        (
+            "bellwether.env[0].name=BELLWETHER_PROBE_LISTEN,bellwether.env[0].value=0.0.0.0:9",
+            "must end in :4041",
+        ),
+        // An empty list of either would be no restriction at all.
+        ("networkPolicy.zookeeper={}", "/networkPolicy/zookeeper"),
+        ("networkPolicy.zookeeper=null", "/networkPolicy"),
+        ("networkPolicy.ports={2281,9}", "networkPolicy.ports lacks 2181"),
+        ("bellwether.env[0].name=BELLWETHER_ZOOKEEPER", "networkPolicy.ports: say which"),
+        ("bellwether.sessionTimeout=10 bananas,monitoring.enabled=true", "500ms, 10s or 2m"),
     ] {
         let said = fails(Command::new("helm").args(["template", "x", CHART, "--set", wrong]));
         assert!(said.contains(named), "{wrong}: {said}");
@@ -323,19 +339,183 @@ fn a_chart_of_your_own_takes_the_sidecar_alone() {
     assert_eq!(address.unwrap()["value"], "$(POD_IP):9000");
 }
 
-#[test]
-fn haproxy_can_read_its_configuration() {
-    let manifest = fs::read_to_string("deploy/kubernetes/behind-haproxy.yaml").unwrap();
-    let documents = parsed(&manifest);
-    let config = documents.iter().find(|it| it["kind"] == "ConfigMap").unwrap();
+/// As `helm template` renders the chart with these values.
+#[track_caller]
+fn chart(values: &str) -> Vec<Value> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(text(&config["data"]["haproxy.cfg"]).as_bytes()).unwrap();
+    file.write_all(values.as_bytes()).unwrap();
+    let mut helm = Command::new("helm");
+    helm.args(["template", "example", CHART, "--kube-version", VERSIONS[0], "--values"]);
+    parsed(&rendered(helm.arg(file.path())))
+}
+
+#[track_caller]
+fn named<'a>(documents: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let is = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
+    documents.iter().find(is).unwrap_or_else(|| panic!("no {kind} {name}"))
+}
+
+#[test]
+fn a_variable_of_ones_own_takes_the_place_of_the_charts() {
+    let documents = chart(
+        "{bellwether: {election: /$(POD_NAMESPACE)/of-mine, env: [ \
+            {name: MY_HOST, value: app.example}, \
+            {name: BELLWETHER_ADDRESS, value: '$(MY_HOST):9000'}, \
+            {name: BELLWETHER_LOG_FORMAT, value: json}, {name: POD_NAME, value: me}]}, \
+          app: {env: [{name: ELECTOR_GET_URL, value: none}]}}",
+    );
+    let [app] = &containers(named(&documents, "Deployment", "example"), "app")[..] else {
+        panic!()
+    };
+    let urls: BTreeMap<_, _> =
+        list(&app["env"]).iter().map(|it| (text(&it["name"]), text(&it["value"]))).collect();
+    assert_eq!((list(&app["env"]).len(), urls.len()), (3, 3), "{urls:?}");
+    assert_eq!(urls["ELECTOR_GET_URL"], "none");
+    let [sidecar] = &containers(named(&documents, "Deployment", "example"), "bellwether")[..]
+    else {
+        panic!()
+    };
+    let mut variables: Vec<(String, String)> = vec![];
+    for variable in list(&sidecar["env"]) {
+        let name = text(&variable["name"]).to_owned();
+        assert!(variables.iter().all(|(known, _)| *known != name), "{name} twice");
+        let value = match &variable["valueFrom"]["fieldRef"]["fieldPath"] {
+            Value::String(field) => of_a_pod(field).to_owned(),
+            _ => expanded(text(&variable["value"]), &variables),
+        };
+        variables.push((name, value));
+    }
+    for (name, value) in [
+        ("BELLWETHER_ADDRESS", "app.example:9000"),
+        ("BELLWETHER_ELECTION", "/default/of-mine"),
+        ("POD_NAME", "me"),
+    ] {
+        assert!(variables.contains(&(name.into(), value.into())), "{name}: {variables:?}");
+    }
+    understands(Path::new(CHART), &variables);
+}
+
+#[test]
+fn a_pod_of_an_ipv6_cluster_listens_there_and_tells_an_address_that_is_one() {
+    let documents = chart("{ipFamily: IPv6, route: haproxy}");
+    let [sidecar] = &containers(named(&documents, "Deployment", "example"), "bellwether")[..]
+    else {
+        panic!()
+    };
+    let value = |name: &str| {
+        let variable = list(&sidecar["env"]).iter().find(|it| it["name"] == name).unwrap();
+        expanded(text(&variable["value"]), &[("POD_IP".to_owned(), "fd00::7".to_owned())])
+    };
+    let address = value("BELLWETHER_ADDRESS");
+    assert_eq!(address, "[fd00::7]:8080");
+    address.parse::<std::net::SocketAddrV6>().unwrap();
+    assert_eq!(value("BELLWETHER_PROBE_LISTEN"), "[::]:4041");
+    haproxy_understands(&documents);
+}
+
+#[test]
+fn policies_open_the_ports_of_zookeeper_and_no_others() {
+    let open = |values: &str| -> Vec<u64> {
+        let documents = chart(values);
+        let policy = named(&documents, "NetworkPolicy", "example");
+        let rule = &policy["spec"]["egress"][0];
+        assert!(!list(&rule["to"]).is_empty(), "{values}");
+        list(&rule["ports"]).iter().map(|port| port["port"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(open("{}"), [2181]);
+    assert_eq!(open("{networkPolicy: {ports: []}}"), [2181]);
+    assert_eq!(open("{networkPolicy: {ports: [2181, 2281]}}"), [2181, 2281]);
+    let servers = "'zk:2281,[fd00::1]:2282,other/a:9/b'";
+    assert_eq!(open(&format!("{{bellwether: {{zookeeper: {servers}}}}}")), [2281, 2282, 2181]);
+    let variable = format!("[{{name: BELLWETHER_ZOOKEEPER, value: {servers}}}]");
+    assert_eq!(open(&format!("{{bellwether: {{env: {variable}}}}}")), [2281, 2282, 2181]);
+}
+
+#[test]
+fn pods_are_made_anew_when_their_configuration_is_another() {
+    let checksum = |values: &str, name: &str| {
+        let documents = chart(values);
+        let template = &named(&documents, "Deployment", name)["spec"]["template"];
+        text(&template["metadata"]["annotations"]["checksum/config"]).to_owned()
+    };
+    for (name, usual, same, other) in [
+        (
+            "example",
+            "{route: label}",
+            "{route: label, replicas: 5}",
+            "{route: label, podLabel: mine/role}",
+        ),
+        (
+            "example-haproxy",
+            "{route: haproxy}",
+            "{route: haproxy, replicas: 5}",
+            "{route: haproxy, app: {port: 9000}}",
+        ),
+    ] {
+        assert_eq!(checksum(usual, name), checksum(same, name), "{name}");
+        assert_ne!(checksum(usual, name), checksum(other, name), "{name}");
+    }
+}
+
+#[test]
+fn what_is_said_of_pods_is_said_of_all() {
+    let documents = chart(
+        "{route: haproxy, imagePullSecrets: [{name: mine}], nodeSelector: {disk: fast}, \
+          tolerations: [{operator: Exists}], podLabels: {team: one}, podAnnotations: {a/b: c}, \
+          clusterDomain: k8s.example}",
+    );
+    for name in ["example", "example-haproxy"] {
+        let template = &named(&documents, "Deployment", name)["spec"]["template"];
+        assert_eq!(template["metadata"]["labels"]["team"], "one", "{name}");
+        assert_eq!(template["metadata"]["annotations"]["a/b"], "c", "{name}");
+        assert_eq!(template["spec"]["imagePullSecrets"][0]["name"], "mine", "{name}");
+        assert_eq!(template["spec"]["nodeSelector"]["disk"], "fast", "{name}");
+        assert_eq!(template["spec"]["tolerations"][0]["operator"], "Exists", "{name}");
+        let spread = list(&template["spec"]["topologySpreadConstraints"]);
+        let [spread] = spread else { panic!("{name}: {spread:?}") };
+        let selected = &named(&documents, "Deployment", name)["spec"]["selector"];
+        assert_eq!(spread["labelSelector"], *selected, "{name}");
+        let budget = named(&documents, "PodDisruptionBudget", name);
+        assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow", "{name}");
+    }
+    let haproxy = named(&documents, "Deployment", "example-haproxy");
+    let [haproxy] = &containers(haproxy, "haproxy")[..] else { panic!() };
+    let members = list(&haproxy["env"]).iter().find(|it| it["name"] == "MEMBERS").unwrap();
+    let members = text(&members["value"]);
+    assert!(members.ends_with(".svc.k8s.example"), "{members}");
+    let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    for document in &documents {
+        write!(file, "---\n{}", serde_norway::to_string(document).unwrap()).unwrap();
+    }
+    let mut validate = Command::new("kubernetes-validate");
+    runs(validate.args(["--strict", "-k", VERSIONS[0]]).arg(file.path()));
+}
+
+#[test]
+fn haproxy_can_read_its_configuration_and_has_room_for_more_members() {
+    let manifest = fs::read_to_string("deploy/kubernetes/behind-haproxy.yaml").unwrap();
+    let places = |documents: &[Value]| -> u32 {
+        let config = haproxy_understands(documents);
+        let places = config.split("server-template member ").nth(1).unwrap();
+        places.split(' ').next().unwrap().parse().unwrap()
+    };
+    assert_eq!(places(&parsed(&manifest)), 50);
+    assert_eq!(places(&chart("{route: haproxy, replicas: 40}")), 85, "a rollout has more");
+}
+
+/// HAProxy's own judgement of its configuration, which is returned.
+fn haproxy_understands(documents: &[Value]) -> String {
+    let config = named(documents, "ConfigMap", "example-haproxy");
+    let config = text(&config["data"]["haproxy.cfg"]);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(config.as_bytes()).unwrap();
     runs(
         Command::new("haproxy")
             .args(["-c", "-f"])
             .arg(file.path())
             .env("MEMBERS", "example-members.default.svc.cluster.local"),
     );
+    config.to_owned()
 }
 
 #[test]
