@@ -524,20 +524,22 @@ fn compose_knows_every_field() {
     runs(Command::new("check-jsonschema").args(schema).arg("deploy/compose.yaml"));
 }
 
-/// What `systemd-analyze security` calls its exposure, times ten: lower is safer.
-const MOST_EXPOSED: &str = "13";
-
 #[test]
 fn systemd_is_content_with_the_unit() {
     let unit = "deploy/systemd/bellwether.service";
-    runs(Command::new("systemd-analyze").args([
-        "security",
-        "--offline=true",
-        "--no-pager",
-        &format!("--threshold={MOST_EXPOSED}"),
-        unit,
-    ]));
-    // Where the package would put everything. What does not exist is reported.
+    let guide = fs::read_to_string("deploy/README.md").unwrap();
+    let quoted = guide.split("calls its exposure ").nth(1).unwrap();
+    // Of ten, where lower is safer; the limit is of a hundred.
+    let limit = quoted.split(',').next().unwrap().replace('.', "");
+    let threshold = format!("--threshold={limit}");
+    let security = ["security", "--offline=true", "--no-pager", &threshold, unit];
+    runs(Command::new("systemd-analyze").args(security));
+    systemd_verifies(&fs::read_to_string(unit).unwrap());
+}
+
+/// It has nothing to say of the unit, with everything where the package would put it. What does not exist is reported.
+#[track_caller]
+fn systemd_verifies(unit: &str) {
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| {
         let path = root.path().join(name);
@@ -547,7 +549,7 @@ fn systemd_is_content_with_the_unit() {
     for program in ["usr/bin/bellwether", "bin/kill"] {
         runs(Command::new("install").args(["-m", "755", "/bin/true"]).arg(path(program)));
     }
-    fs::copy(unit, path("usr/lib/systemd/system/bellwether.service")).unwrap();
+    fs::write(path("usr/lib/systemd/system/bellwether.service"), unit).unwrap();
     let said =
         runs(
             Command::new("systemd-analyze")
@@ -567,6 +569,32 @@ fn the_units_environment_is_understood_once_it_is_uncommented() {
         .collect();
     assert!(variables.len() > 4, "{sample}");
     understands(Path::new("bellwether.default"), &variables);
+}
+
+/// What the application is to read and to ask lies where the unit makes room, and where it may enter.
+#[test]
+fn the_unit_has_the_directory_that_the_samples_name() {
+    let unit = fs::read_to_string("deploy/systemd/bellwether.service").unwrap();
+    let says = |line: &str| unit.lines().any(|it| it == line);
+    assert!(says("RuntimeDirectory=bellwether") && says("RuntimeDirectoryMode=0755"), "{unit}");
+    for (file, named) in [
+        ("README.md", "file = \"/run/bellwether/leader.json\""),
+        ("config/bellwether.toml", "file = \"/run/bellwether/leader.json\""),
+        ("config/bellwether.toml", "unix:/run/bellwether/bellwether.sock"),
+    ] {
+        assert!(fs::read_to_string(file).unwrap().contains(named), "{file}: {named}");
+    }
+}
+
+/// What is proposed in comments is what systemd knows, too.
+#[test]
+fn the_units_proposals_are_understood_once_they_are_uncommented() {
+    let unit = fs::read_to_string("deploy/systemd/bellwether.service").unwrap();
+    let is_proposal =
+        |line: &str| line.strip_prefix('#').is_some_and(|it| it.starts_with(char::is_uppercase));
+    assert_eq!(unit.lines().filter(|line| is_proposal(line)).count(), 7, "{unit}");
+    let lines = unit.lines().map(|line| if is_proposal(line) { &line[1..] } else { line });
+    systemd_verifies(&lines.collect::<Vec<_>>().join("\n"));
 }
 
 #[test]
