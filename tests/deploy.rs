@@ -142,6 +142,35 @@ fn ports_are_reached_by_number() {
     assert!(seen >= 20, "seen {seen}");
 }
 
+/// What a quorum has acknowledged must outlive its pods, or acknowledged leaders are forgotten.
+#[test]
+fn zookeeper_keeps_its_log_on_the_volume_that_stays() {
+    let documents = parsed(&fs::read_to_string("deploy/kubernetes/zookeeper.yaml").unwrap());
+    let set = named(&documents, "StatefulSet", "zookeeper");
+    let [server] = &containers(set, "zookeeper")[..] else { panic!("{set:?}") };
+    let kept: Vec<_> = list(&set["spec"]["volumeClaimTemplates"])
+        .iter()
+        .map(|claim| &claim["metadata"]["name"])
+        .collect();
+    let mounts = list(&server["volumeMounts"]).iter();
+    let places: Vec<_> = mounts
+        .filter(|mount| kept.contains(&&mount["name"]))
+        .map(|mount| text(&mount["mountPath"]))
+        .collect();
+    let value = |name: &str| {
+        let variable = list(&server["env"]).iter().find(|it| it["name"] == name);
+        variable.map(|it| text(&it["value"]))
+    };
+    // Where the image puts them unless it is told otherwise.
+    for (name, usual) in [("ZOO_DATA_DIR", "/data"), ("ZOO_DATA_LOG_DIR", "/datalog")] {
+        let place = Path::new(value(name).unwrap_or(usual));
+        assert!(places.iter().any(|kept| place.starts_with(kept)), "{name}: {place:?}");
+    }
+    assert_eq!(value("ZOO_CFG_EXTRA"), Some("quorumListenOnAllIPs=true"));
+    let budget = named(&documents, "PodDisruptionBudget", "zookeeper");
+    assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow");
+}
+
 /// Kubernetes' "restricted" standard, and what else has to be so for this program.
 #[test]
 fn no_pod_may_do_more_than_it_needs() {
