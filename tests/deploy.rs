@@ -91,7 +91,7 @@ fn members_understand_what_the_manifests_tell_them() {
 }
 
 /// A name that only an init container gives to its port, as a native sidecar does, means nothing to Services before
-/// Kubernetes 1.32 and to some networks' policies: who goes by it would find the members' doors shut.
+/// Kubernetes 1.33 and to some networks' policies: who goes by it would find the members' doors shut.
 #[test]
 fn ports_are_reached_by_number() {
     let documents = documents();
