@@ -5,11 +5,11 @@
 
 use serde::Deserialize;
 use serde_norway::{Deserializer, Value, from_str};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const CHART: &str = "deploy/kubernetes/chart";
 
@@ -88,6 +88,87 @@ fn members_understand_what_the_manifests_tell_them() {
             understands(Path::new("compose.yaml"), &variables);
         }
     }
+}
+
+/// A name that only an init container gives to its port, as a native sidecar does, means nothing to Services before
+/// Kubernetes 1.33 and to some networks' policies: who goes by it would find the members' doors shut.
+#[test]
+fn ports_are_reached_by_number() {
+    let documents = documents();
+    let is_of = |document: &Value, selector: &Value| {
+        let labels = &document["spec"]["template"]["metadata"]["labels"];
+        let mut wanted = selector.as_mapping().unwrap().iter();
+        // Each member sets its role's label by itself.
+        wanted.all(|(key, value)| labels[key] == *value || value == "leader")
+    };
+    let mut seen = 0;
+    for (path, document) in &documents {
+        let (selector, ports) = match text(&document["kind"]) {
+            "Service" => {
+                let ports = list(&document["spec"]["ports"]).iter();
+                let target = |port: &Value| match &port["targetPort"] {
+                    Value::Null => port["port"].clone(),
+                    target => target.clone(),
+                };
+                (&document["spec"]["selector"], ports.map(target).collect::<Vec<_>>())
+            }
+            "NetworkPolicy" => {
+                let rules = list(&document["spec"]["ingress"]).iter();
+                let ports = rules.flat_map(|rule| list(&rule["ports"]));
+                let ports = ports.map(|port| port["port"].clone());
+                (&document["spec"]["podSelector"]["matchLabels"], ports.collect())
+            }
+            _ => continue,
+        };
+        let pods = documents.iter().filter(|(beside, it)| {
+            beside == path && !it["spec"]["template"].is_null() && is_of(it, selector)
+        });
+        let [(_, workload)] = &pods.collect::<Vec<_>>()[..] else {
+            panic!("{path:?}: {selector:?}")
+        };
+        let pod = &workload["spec"]["template"]["spec"];
+        let open: Vec<_> = list(&pod["initContainers"])
+            .iter()
+            .chain(list(&pod["containers"]))
+            .flat_map(|container| list(&container["ports"]))
+            .map(|port| &port["containerPort"])
+            .collect();
+        for port in ports {
+            seen += 1;
+            assert!(port.is_number(), "{path:?}, {}: {port:?}", text(&document["kind"]));
+            assert!(open.contains(&&port), "{path:?}: {port:?} is no port of its pods: {open:?}");
+        }
+    }
+    assert!(seen >= 20, "seen {seen}");
+}
+
+/// What a quorum has acknowledged must outlive its pods, or acknowledged leaders are forgotten.
+#[test]
+fn zookeeper_keeps_its_log_on_the_volume_that_stays() {
+    let documents = parsed(&fs::read_to_string("deploy/kubernetes/zookeeper.yaml").unwrap());
+    let set = named(&documents, "StatefulSet", "zookeeper");
+    let [server] = &containers(set, "zookeeper")[..] else { panic!("{set:?}") };
+    let kept: Vec<_> = list(&set["spec"]["volumeClaimTemplates"])
+        .iter()
+        .map(|claim| &claim["metadata"]["name"])
+        .collect();
+    let mounts = list(&server["volumeMounts"]).iter();
+    let places: Vec<_> = mounts
+        .filter(|mount| kept.contains(&&mount["name"]))
+        .map(|mount| text(&mount["mountPath"]))
+        .collect();
+    let value = |name: &str| {
+        let variable = list(&server["env"]).iter().find(|it| it["name"] == name);
+        variable.map(|it| text(&it["value"]))
+    };
+    // Where the image puts them unless it is told otherwise.
+    for (name, usual) in [("ZOO_DATA_DIR", "/data"), ("ZOO_DATA_LOG_DIR", "/datalog")] {
+        let place = Path::new(value(name).unwrap_or(usual));
+        assert!(places.iter().any(|kept| place.starts_with(kept)), "{name}: {place:?}");
+    }
+    assert_eq!(value("ZOO_CFG_EXTRA"), Some("quorumListenOnAllIPs=true"));
+    let budget = named(&documents, "PodDisruptionBudget", "zookeeper");
+    assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow");
 }
 
 /// Kubernetes' "restricted" standard, and what else has to be so for this program.
@@ -190,6 +271,22 @@ fn the_chart_says_what_is_wrong_with_a_value() {
         ("bellwether.zookeper=zk:2181", "zookeper"),
         ("replicas=0", "/replicas"),
         ("podLabel=a b", "/podLabel"),
+        ("podLabels.app\\.kubernetes\\.io/name=mine", "Services select by"),
+        ("app.port=4040", "app.port: 4040 is Bellwether's own"),
+        ("app.port=4041", "app.port: 4041 is Bellwether's own"),
+        ("ipFamily=IPv5", "/ipFamily"),
+        ("bellwether.env[0].value=json", "/bellwether/env/0"),
+        ("bellwether.env[0].name=A,bellwether.env[1].name=A", "A twice"),
+        (
+            "bellwether.env[0].name=BELLWETHER_PROBE_LISTEN,bellwether.env[0].value=0.0.0.0:9",
+            "must end in :4041",
+        ),
+        // An empty list of either would be no restriction at all.
+        ("networkPolicy.zookeeper={}", "/networkPolicy/zookeeper"),
+        ("networkPolicy.zookeeper=null", "/networkPolicy"),
+        ("networkPolicy.ports={2281,9}", "networkPolicy.ports lacks 2181"),
+        ("bellwether.env[0].name=BELLWETHER_ZOOKEEPER", "networkPolicy.ports: say which"),
+        ("bellwether.sessionTimeout=10 bananas,monitoring.enabled=true", "500ms, 10s or 2m"),
     ] {
         let said = fails(Command::new("helm").args(["template", "x", CHART, "--set", wrong]));
         assert!(said.contains(named), "{wrong}: {said}");
@@ -197,6 +294,57 @@ fn the_chart_says_what_is_wrong_with_a_value() {
     let old = ["template", "x", CHART, "--kube-version", "1.28"];
     assert!(fails(Command::new("helm").args(old)).contains("take classic"));
     runs(Command::new("helm").args(old).args(["--set", "sidecar=classic"]));
+}
+
+/// Nobody is called for a hand-over that takes as long as it may: docs/operations.md says how long that is.
+#[test]
+fn the_alarm_waits_for_the_longest_hand_over() {
+    let waits = |options: &[&str]| {
+        let mut helm = Command::new("helm");
+        helm.args(["template", "x", CHART, "--set", "monitoring.enabled=true"]);
+        let documents = parsed(&rendered(helm.args(options)));
+        let rules = documents.iter().find(|it| it["kind"] == "PrometheusRule").unwrap();
+        let rules = list(&rules["spec"]["groups"][0]["rules"]);
+        let wait = |rule: &Value| (text(&rule["alert"]).to_owned(), rule["for"].clone());
+        rules.iter().map(wait).collect::<BTreeMap<_, _>>()
+    };
+    let usual = waits(&[]);
+    let guide = fs::read_to_string("docs/operations.md").unwrap();
+    let longest = guide.lines().filter_map(|line| {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        let [_, timeout, _, _, longest, ..] = cells[..] else { return None };
+        timeout.strip_suffix('s')?.parse::<u64>().ok()?;
+        Some((timeout, longest.strip_suffix(" s")?.parse::<f64>().ok()?))
+    });
+    let (mut timeouts, mut expected) = (vec![], vec![]);
+    for (timeout, longest) in longest {
+        // Whole scrapes, of which one may come too late.
+        let wait = format!("{}s", (((longest + 15.0) / 15.0).ceil() * 15.0).max(30.0));
+        let told = waits(&["--set", &format!("bellwether.sessionTimeout={timeout}")]);
+        assert_eq!(told["BellwetherNoLeader"], wait.as_str(), "T = {timeout}");
+        let others = |all: &BTreeMap<_, _>| {
+            let mut all = all.clone();
+            all.remove("BellwetherNoLeader");
+            all
+        };
+        assert_eq!(others(&told), others(&usual), "T = {timeout}");
+        timeouts.push(timeout);
+        expected.push(wait);
+    }
+    assert!(timeouts.contains(&"10s") && timeouts.len() > 5, "{timeouts:?}");
+    let documented = fs::read_to_string("docs/metrics.md").unwrap();
+    for row in [format!("| T | {} |", timeouts.join(" | ")), expected.join(" | ")] {
+        assert!(documented.contains(&row), "docs/metrics.md lacks {row}");
+    }
+    let variables = "bellwether.env[0].name=BELLWETHER_ACK_TIMEOUT,bellwether.env[0].value=2m,\
+                     bellwether.env[1].name=BELLWETHER_HEARTBEAT,bellwether.env[1].value=2s,\
+                     bellwether.env[2].name=BELLWETHER_SESSION_TIMEOUT,bellwether.env[2].value=20s";
+    let patient = waits(&["--set", variables]);
+    assert_eq!(patient["BellwetherLeaderNotActive"], "480s", "four tries");
+    assert_eq!(usual["BellwetherLeaderNotActive"], "120s");
+    assert_eq!(patient["BellwetherNoLeader"], "45s", "20 s and 2 * 2 s, twice, and 15 s are 43 s");
+    let ticks = waits(&["--set", "bellwether.tickTime=12s"]);
+    assert_eq!(ticks["BellwetherNoLeader"], "60s", "12 s and 2 * 12 s and 15 s are 51 s");
 }
 
 #[test]
@@ -227,19 +375,183 @@ fn a_chart_of_your_own_takes_the_sidecar_alone() {
     assert_eq!(address.unwrap()["value"], "$(POD_IP):9000");
 }
 
-#[test]
-fn haproxy_can_read_its_configuration() {
-    let manifest = fs::read_to_string("deploy/kubernetes/behind-haproxy.yaml").unwrap();
-    let documents = parsed(&manifest);
-    let config = documents.iter().find(|it| it["kind"] == "ConfigMap").unwrap();
+/// As `helm template` renders the chart with these values.
+#[track_caller]
+fn chart(values: &str) -> Vec<Value> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(text(&config["data"]["haproxy.cfg"]).as_bytes()).unwrap();
+    file.write_all(values.as_bytes()).unwrap();
+    let mut helm = Command::new("helm");
+    helm.args(["template", "example", CHART, "--kube-version", VERSIONS[0], "--values"]);
+    parsed(&rendered(helm.arg(file.path())))
+}
+
+#[track_caller]
+fn named<'a>(documents: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let is = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
+    documents.iter().find(is).unwrap_or_else(|| panic!("no {kind} {name}"))
+}
+
+#[test]
+fn a_variable_of_ones_own_takes_the_place_of_the_charts() {
+    let documents = chart(
+        "{bellwether: {election: /$(POD_NAMESPACE)/of-mine, env: [ \
+            {name: MY_HOST, value: app.example}, \
+            {name: BELLWETHER_ADDRESS, value: '$(MY_HOST):9000'}, \
+            {name: BELLWETHER_LOG_FORMAT, value: json}, {name: POD_NAME, value: me}]}, \
+          app: {env: [{name: ELECTOR_GET_URL, value: none}]}}",
+    );
+    let [app] = &containers(named(&documents, "Deployment", "example"), "app")[..] else {
+        panic!()
+    };
+    let urls: BTreeMap<_, _> =
+        list(&app["env"]).iter().map(|it| (text(&it["name"]), text(&it["value"]))).collect();
+    assert_eq!((list(&app["env"]).len(), urls.len()), (3, 3), "{urls:?}");
+    assert_eq!(urls["ELECTOR_GET_URL"], "none");
+    let [sidecar] = &containers(named(&documents, "Deployment", "example"), "bellwether")[..]
+    else {
+        panic!()
+    };
+    let mut variables: Vec<(String, String)> = vec![];
+    for variable in list(&sidecar["env"]) {
+        let name = text(&variable["name"]).to_owned();
+        assert!(variables.iter().all(|(known, _)| *known != name), "{name} twice");
+        let value = match &variable["valueFrom"]["fieldRef"]["fieldPath"] {
+            Value::String(field) => of_a_pod(field).to_owned(),
+            _ => expanded(text(&variable["value"]), &variables),
+        };
+        variables.push((name, value));
+    }
+    for (name, value) in [
+        ("BELLWETHER_ADDRESS", "app.example:9000"),
+        ("BELLWETHER_ELECTION", "/default/of-mine"),
+        ("POD_NAME", "me"),
+    ] {
+        assert!(variables.contains(&(name.into(), value.into())), "{name}: {variables:?}");
+    }
+    understands(Path::new(CHART), &variables);
+}
+
+#[test]
+fn a_pod_of_an_ipv6_cluster_listens_there_and_tells_an_address_that_is_one() {
+    let documents = chart("{ipFamily: IPv6, route: haproxy}");
+    let [sidecar] = &containers(named(&documents, "Deployment", "example"), "bellwether")[..]
+    else {
+        panic!()
+    };
+    let value = |name: &str| {
+        let variable = list(&sidecar["env"]).iter().find(|it| it["name"] == name).unwrap();
+        expanded(text(&variable["value"]), &[("POD_IP".to_owned(), "fd00::7".to_owned())])
+    };
+    let address = value("BELLWETHER_ADDRESS");
+    assert_eq!(address, "[fd00::7]:8080");
+    address.parse::<std::net::SocketAddrV6>().unwrap();
+    assert_eq!(value("BELLWETHER_PROBE_LISTEN"), "[::]:4041");
+    haproxy_understands(&documents);
+}
+
+#[test]
+fn policies_open_the_ports_of_zookeeper_and_no_others() {
+    let open = |values: &str| -> Vec<u64> {
+        let documents = chart(values);
+        let policy = named(&documents, "NetworkPolicy", "example");
+        let rule = &policy["spec"]["egress"][0];
+        assert!(!list(&rule["to"]).is_empty(), "{values}");
+        list(&rule["ports"]).iter().map(|port| port["port"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(open("{}"), [2181]);
+    assert_eq!(open("{networkPolicy: {ports: []}}"), [2181]);
+    assert_eq!(open("{networkPolicy: {ports: [2181, 2281]}}"), [2181, 2281]);
+    let servers = "'zk:2281,[fd00::1]:2282,other/a:9/b'";
+    assert_eq!(open(&format!("{{bellwether: {{zookeeper: {servers}}}}}")), [2281, 2282, 2181]);
+    let variable = format!("[{{name: BELLWETHER_ZOOKEEPER, value: {servers}}}]");
+    assert_eq!(open(&format!("{{bellwether: {{env: {variable}}}}}")), [2281, 2282, 2181]);
+}
+
+#[test]
+fn pods_are_made_anew_when_their_configuration_is_another() {
+    let checksum = |values: &str, name: &str| {
+        let documents = chart(values);
+        let template = &named(&documents, "Deployment", name)["spec"]["template"];
+        text(&template["metadata"]["annotations"]["checksum/config"]).to_owned()
+    };
+    for (name, usual, same, other) in [
+        (
+            "example",
+            "{route: label}",
+            "{route: label, replicas: 5}",
+            "{route: label, podLabel: mine/role}",
+        ),
+        (
+            "example-haproxy",
+            "{route: haproxy}",
+            "{route: haproxy, replicas: 5}",
+            "{route: haproxy, app: {port: 9000}}",
+        ),
+    ] {
+        assert_eq!(checksum(usual, name), checksum(same, name), "{name}");
+        assert_ne!(checksum(usual, name), checksum(other, name), "{name}");
+    }
+}
+
+#[test]
+fn what_is_said_of_pods_is_said_of_all() {
+    let documents = chart(
+        "{route: haproxy, imagePullSecrets: [{name: mine}], nodeSelector: {disk: fast}, \
+          tolerations: [{operator: Exists}], podLabels: {team: one}, podAnnotations: {a/b: c}, \
+          clusterDomain: k8s.example}",
+    );
+    for name in ["example", "example-haproxy"] {
+        let template = &named(&documents, "Deployment", name)["spec"]["template"];
+        assert_eq!(template["metadata"]["labels"]["team"], "one", "{name}");
+        assert_eq!(template["metadata"]["annotations"]["a/b"], "c", "{name}");
+        assert_eq!(template["spec"]["imagePullSecrets"][0]["name"], "mine", "{name}");
+        assert_eq!(template["spec"]["nodeSelector"]["disk"], "fast", "{name}");
+        assert_eq!(template["spec"]["tolerations"][0]["operator"], "Exists", "{name}");
+        let spread = list(&template["spec"]["topologySpreadConstraints"]);
+        let [spread] = spread else { panic!("{name}: {spread:?}") };
+        let selected = &named(&documents, "Deployment", name)["spec"]["selector"];
+        assert_eq!(spread["labelSelector"], *selected, "{name}");
+        let budget = named(&documents, "PodDisruptionBudget", name);
+        assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow", "{name}");
+    }
+    let haproxy = named(&documents, "Deployment", "example-haproxy");
+    let [haproxy] = &containers(haproxy, "haproxy")[..] else { panic!() };
+    let members = list(&haproxy["env"]).iter().find(|it| it["name"] == "MEMBERS").unwrap();
+    let members = text(&members["value"]);
+    assert!(members.ends_with(".svc.k8s.example"), "{members}");
+    let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    for document in &documents {
+        write!(file, "---\n{}", serde_norway::to_string(document).unwrap()).unwrap();
+    }
+    let mut validate = Command::new("kubernetes-validate");
+    runs(validate.args(["--strict", "-k", VERSIONS[0]]).arg(file.path()));
+}
+
+#[test]
+fn haproxy_can_read_its_configuration_and_has_room_for_more_members() {
+    let manifest = fs::read_to_string("deploy/kubernetes/behind-haproxy.yaml").unwrap();
+    let places = |documents: &[Value]| -> u32 {
+        let config = haproxy_understands(documents);
+        let places = config.split("server-template member ").nth(1).unwrap();
+        places.split(' ').next().unwrap().parse().unwrap()
+    };
+    assert_eq!(places(&parsed(&manifest)), 50);
+    assert_eq!(places(&chart("{route: haproxy, replicas: 40}")), 85, "a rollout has more");
+}
+
+/// HAProxy's own judgement of its configuration, which is returned.
+fn haproxy_understands(documents: &[Value]) -> String {
+    let config = named(documents, "ConfigMap", "example-haproxy");
+    let config = text(&config["data"]["haproxy.cfg"]);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(config.as_bytes()).unwrap();
     runs(
         Command::new("haproxy")
             .args(["-c", "-f"])
             .arg(file.path())
             .env("MEMBERS", "example-members.default.svc.cluster.local"),
     );
+    config.to_owned()
 }
 
 #[test]
@@ -248,20 +560,22 @@ fn compose_knows_every_field() {
     runs(Command::new("check-jsonschema").args(schema).arg("deploy/compose.yaml"));
 }
 
-/// What `systemd-analyze security` calls its exposure, times ten: lower is safer.
-const MOST_EXPOSED: &str = "13";
-
 #[test]
 fn systemd_is_content_with_the_unit() {
     let unit = "deploy/systemd/bellwether.service";
-    runs(Command::new("systemd-analyze").args([
-        "security",
-        "--offline=true",
-        "--no-pager",
-        &format!("--threshold={MOST_EXPOSED}"),
-        unit,
-    ]));
-    // Where the package would put everything. What does not exist is reported.
+    let guide = fs::read_to_string("deploy/README.md").unwrap();
+    let quoted = guide.split("calls its exposure ").nth(1).unwrap();
+    // Of ten, where lower is safer; the limit is of a hundred.
+    let limit = quoted.split(',').next().unwrap().replace('.', "");
+    let threshold = format!("--threshold={limit}");
+    let security = ["security", "--offline=true", "--no-pager", &threshold, unit];
+    runs(Command::new("systemd-analyze").args(security));
+    systemd_verifies(&fs::read_to_string(unit).unwrap());
+}
+
+/// It has nothing to say of the unit, with everything where the package would put it. What does not exist is reported.
+#[track_caller]
+fn systemd_verifies(unit: &str) {
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| {
         let path = root.path().join(name);
@@ -271,7 +585,7 @@ fn systemd_is_content_with_the_unit() {
     for program in ["usr/bin/bellwether", "bin/kill"] {
         runs(Command::new("install").args(["-m", "755", "/bin/true"]).arg(path(program)));
     }
-    fs::copy(unit, path("usr/lib/systemd/system/bellwether.service")).unwrap();
+    fs::write(path("usr/lib/systemd/system/bellwether.service"), unit).unwrap();
     let said =
         runs(
             Command::new("systemd-analyze")
@@ -291,6 +605,32 @@ fn the_units_environment_is_understood_once_it_is_uncommented() {
         .collect();
     assert!(variables.len() > 4, "{sample}");
     understands(Path::new("bellwether.default"), &variables);
+}
+
+/// What the application is to read and to ask lies where the unit makes room, and where it may enter.
+#[test]
+fn the_unit_has_the_directory_that_the_samples_name() {
+    let unit = fs::read_to_string("deploy/systemd/bellwether.service").unwrap();
+    let says = |line: &str| unit.lines().any(|it| it == line);
+    assert!(says("RuntimeDirectory=bellwether") && says("RuntimeDirectoryMode=0755"), "{unit}");
+    for (file, named) in [
+        ("README.md", "file = \"/run/bellwether/leader.json\""),
+        ("config/bellwether.toml", "file = \"/run/bellwether/leader.json\""),
+        ("config/bellwether.toml", "unix:/run/bellwether/bellwether.sock"),
+    ] {
+        assert!(fs::read_to_string(file).unwrap().contains(named), "{file}: {named}");
+    }
+}
+
+/// What is proposed in comments is what systemd knows, too.
+#[test]
+fn the_units_proposals_are_understood_once_they_are_uncommented() {
+    let unit = fs::read_to_string("deploy/systemd/bellwether.service").unwrap();
+    let is_proposal =
+        |line: &str| line.strip_prefix('#').is_some_and(|it| it.starts_with(char::is_uppercase));
+    assert_eq!(unit.lines().filter(|line| is_proposal(line)).count(), 7, "{unit}");
+    let lines = unit.lines().map(|line| if is_proposal(line) { &line[1..] } else { line });
+    systemd_verifies(&lines.collect::<Vec<_>>().join("\n"));
 }
 
 #[test]
@@ -435,6 +775,14 @@ fn runs(command: &mut Command) -> String {
     let (well, said) = ran(command);
     assert!(well, "{command:?}\n{said}");
     said
+}
+
+/// What goes to standard output. Helm has remarks of its own beside it.
+#[track_caller]
+fn rendered(command: &mut Command) -> String {
+    let output = command.stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "{command:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[track_caller]

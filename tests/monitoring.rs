@@ -35,20 +35,50 @@ fn every_question_of_the_dashboard_is_promql() {
     assert!(questions.len() > 15, "{questions:?}");
     let mut rules = String::from("groups:\n- name: dashboard\n  rules:\n");
     for (n, question) in questions.iter().enumerate() {
-        // What Grafana would put there.
-        let question = question
-            .replace("$__rate_interval", "1m")
-            .replace("$__interval", "1m")
-            .replace("$__range", "6h")
-            .replace("$job", "shop")
-            .replace("$election", "/election");
-        assert!(!question.contains('$'), "{question}");
-        let question = Value::from(question);
+        let question = Value::from(filled_in(question));
         rules.push_str(&format!("  - record: question_{n}\n    expr: {question}\n"));
     }
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), rules).unwrap();
     promtool(&["check", "rules", file.path().to_str().unwrap()]);
+}
+
+#[test]
+fn panels_show_what_was_whichever_members_come_and_go() {
+    let dashboard: Value = serde_json::from_str(&text(DASHBOARD)).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let panels = panels.map(|panel| (&panel["title"], &panel["targets"][0]["expr"]));
+    let marks = dashboard["annotations"]["list"].as_array().unwrap().iter();
+    let marks = marks.map(|mark| (&mark["name"], &mark["expr"]));
+    let mut tests = text("tests/monitoring/dashboard.test.yaml");
+    for (title, question) in panels.chain(marks) {
+        let question = Value::from(filled_in(question.as_str().unwrap()));
+        tests = tests.replace(&format!("<{}>", title.as_str().unwrap()), &question.to_string());
+    }
+    let unknown = tests.lines().find(|line| line.contains("expr: <"));
+    assert!(unknown.is_none(), "no panel has that title: {unknown:?}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), tests).unwrap();
+    promtool(&["test", "rules", file.path().to_str().unwrap()]);
+}
+
+/// Pods that are replaced have other addresses, and a name is what one looks for.
+#[test]
+fn what_each_member_says_is_shown_by_its_pods_name() {
+    let dashboard: Value = serde_json::from_str(&text(DASHBOARD)).unwrap();
+    let targets =
+        dashboard["panels"].as_array().unwrap().iter().flat_map(|p| p["targets"].as_array());
+    let mut by_member = 0;
+    for target in targets.flatten() {
+        let [question, legend] =
+            ["expr", "legendFormat"].map(|key| target[key].as_str().unwrap().to_owned());
+        assert!(!legend.contains("{{instance}}") && !legend.contains("{{pod}}"), "{target}");
+        let knows = question
+            .ends_with(r#", "member", "$1", "instance", "(.+)"), "member", "$1", "pod", "(.+)")"#);
+        assert_eq!(knows, legend.contains("{{member}}"), "{target}");
+        by_member += u8::from(knows);
+    }
+    assert!(by_member > 5, "{by_member}");
 }
 
 /// A real scrape has what the table has: the ensemble's tests compare them.
@@ -90,6 +120,20 @@ fn promtool(arguments: &[&str]) {
     let run = Command::new("promtool").args(arguments).output();
     let run = run.expect("promtool, which scripts/test unpacks");
     assert!(run.status.success(), "promtool {arguments:?}: {run:?}");
+}
+
+/// As Grafana would ask it.
+fn filled_in(question: &str) -> String {
+    let question = question
+        .replace("$__rate_interval", "1m")
+        .replace("$__interval", "1m")
+        .replace("$__range", "6h")
+        .replace("$job", "shop")
+        .replace("$namespace", ".*")
+        .replace("$election", "/e");
+    // That of a regular expression is meant as it is.
+    assert!(!question.replace("\"$1\"", "").contains('$'), "{question}");
+    question
 }
 
 /// Every expression in the dashboard, wherever it is.

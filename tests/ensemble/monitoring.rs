@@ -195,8 +195,8 @@ fn a_leader_whose_servers_fall_silent_says_so_in_its_metrics() {
 }
 
 #[test]
-fn a_real_prometheus_says_when_the_leader_was_killed_and_nobody_follows() {
-    let servers = Servers::standalone();
+fn a_real_prometheus_says_when_the_leader_was_killed_and_when_nobody_leads() {
+    let mut servers = Servers::standalone();
     let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
     let [mut a, b, c] = in_line(&setup, ["a", "b", "c"]);
     let first = agreed([&a, &b, &c]);
@@ -217,18 +217,29 @@ fn a_real_prometheus_says_when_the_leader_was_killed_and_nobody_follows() {
         firing => Err(format!("{firing:?}")),
     });
 
-    // For the ten seconds that its session has yet to live, nobody can lead.
+    let fires = |alert: &str| {
+        eventually(alert, || match prometheus.firing() {
+            firing if firing.contains(alert) => Ok(()),
+            firing => Err(format!("{firing:?}")),
+        });
+    };
+    let is_over = |alert: &str| {
+        eventually(&format!("no more {alert}"), || match prometheus.firing() {
+            firing if !firing.contains(alert) => Ok(()),
+            firing => Err(format!("{firing:?}")),
+        });
+    };
+
+    // For the ten seconds that its session has yet to live, nobody can lead, and the others name it.
     a.kill();
-    eventually("the alert fires", || {
-        let firing = prometheus.firing();
-        let no_leader = firing.contains("BellwetherNoLeader");
-        if no_leader { Ok(()) } else { Err(format!("{firing:?}")) }
-    });
+    fires("BellwetherLeaderNotSeen");
     agreed_after(&first, [&b, &c]);
-    eventually("and is over when another leads", || {
-        let firing = prometheus.firing();
-        if firing.is_empty() { Ok(()) } else { Err(format!("{firing:?}")) }
-    });
+    is_over("BellwetherLeaderNotSeen");
+
+    servers.each().for_each(|server| server.pause());
+    fires("BellwetherNoLeader");
+    servers.each().for_each(|server| server.resume());
+    is_over("BellwetherNoLeader");
 }
 
 /// What the alerts' waits are shortened to, a few scrapes.
@@ -246,9 +257,11 @@ impl Prometheus {
         let home = tempfile::tempdir().unwrap();
         let at = |name: &str| home.path().join(name);
         let alerts = fs::read_to_string("deploy/monitoring/alerts.yaml").unwrap();
-        let short = format!("for: {}s", FOR.as_secs());
-        assert!(alerts.contains("for: 30s") && alerts.contains("for: 1m"), "{alerts}");
-        let alerts = alerts.replace("for: 30s", &short).replace("for: 1m", &short);
+        let alerts = ["30s", "45s", "1m", "5m"].iter().fold(alerts, |alerts, wait| {
+            let wait = format!("for: {wait}\n");
+            assert!(alerts.contains(&wait), "{alerts}");
+            alerts.replace(&wait, &format!("for: {}s\n", FOR.as_secs()))
+        });
         fs::write(at("alerts.yaml"), alerts).unwrap();
         let targets = members.map(|member| format!("127.0.0.1:{}", member.probe_port()));
         let config = format!(

@@ -4,6 +4,21 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
 {{- if and (eq .Values.sidecar "native") .Capabilities (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) }}
 {{- fail "sidecar: native needs Kubernetes 1.29 or newer, else it would never let the application start; take classic" }}
 {{- end -}}
+{{- if has (int .Values.app.port) (list 4040 4041) }}
+{{- fail (printf "app.port: %d is Bellwether's own in each pod, as 4040 and 4041 are; give the application another" (int .Values.app.port)) }}
+{{- end -}}
+{{- $ipv6 := eq .Values.ipFamily "IPv6" }}
+{{- /* What the values set by its name takes the place of ours. The rest stands before ours, so that ours can refer to it. */}}
+{{- $theirs := dict }}
+{{- range .Values.bellwether.env }}
+{{- if hasKey $theirs .name }}
+{{- fail (printf "bellwether.env has %s twice" .name) }}
+{{- end }}
+{{- if and (eq .name "BELLWETHER_PROBE_LISTEN") (not (hasSuffix ":4041" (get . "value" | toString))) }}
+{{- fail "bellwether.env: BELLWETHER_PROBE_LISTEN must end in :4041, where Services, probes and the NetworkPolicy look for it" }}
+{{- end }}
+{{- $_ := set $theirs .name . }}
+{{- end -}}
 - name: bellwether
   image: {{ .Values.bellwether.image }}
   {{- if eq .Values.sidecar "native" }}
@@ -12,34 +27,34 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
   {{- end }}
   args: [run]
   env:
-    - name: POD_NAME # the member's id
-      valueFrom: {fieldRef: {fieldPath: metadata.name}}
-    - name: POD_IP
-      valueFrom: {fieldRef: {fieldPath: status.podIP}}
-    {{- if not .Values.bellwether.election }}
-    - name: POD_NAMESPACE
-      valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+    # The member's id.
+    {{- include "bellwether.variable" (list $theirs "POD_NAME" "valueFrom: {fieldRef: {fieldPath: metadata.name}}") | nindent 4 }}
+    {{- include "bellwether.variable" (list $theirs "POD_IP" "valueFrom: {fieldRef: {fieldPath: status.podIP}}") | nindent 4 }}
+    {{- include "bellwether.variable" (list $theirs "POD_NAMESPACE" "valueFrom: {fieldRef: {fieldPath: metadata.namespace}}") | nindent 4 }}
+    {{- $ours := list "POD_NAME" "POD_IP" "POD_NAMESPACE" "BELLWETHER_ADDRESS" "BELLWETHER_ZOOKEEPER" "BELLWETHER_ELECTION" "BELLWETHER_SESSION_TIMEOUT" "BELLWETHER_TICK_TIME" "BELLWETHER_PROBE_LISTEN" }}
+    {{- if eq .Values.route "label" }}
+    {{- $ours = append $ours "BELLWETHER_CONFIG" }}
     {{- end }}
-    - name: BELLWETHER_ADDRESS # where this replica is found while it leads
-      value: $(POD_IP):{{ .Values.app.port }}
-    - name: BELLWETHER_ZOOKEEPER
-      value: {{ .Values.bellwether.zookeeper | quote }}
-    - name: BELLWETHER_ELECTION
-      value: {{ .Values.bellwether.election | default (printf "/$(POD_NAMESPACE)/%s" .Release.Name) | quote }}
-    - name: BELLWETHER_SESSION_TIMEOUT
-      value: {{ .Values.bellwether.sessionTimeout | quote }}
-    - name: BELLWETHER_TICK_TIME # the servers' tickTime: too small a value makes the lease unsafe
-      value: {{ .Values.bellwether.tickTime | quote }}
+    {{- range .Values.bellwether.env }}
+    {{- if not (has .name $ours) }}
+    {{- toYaml (list .) | nindent 4 }}
+    {{- end }}
+    {{- end }}
+    # Where this replica is found while it leads.
+    {{- $address := printf (ternary "[$(POD_IP)]:%d" "$(POD_IP):%d" $ipv6) (int .Values.app.port) }}
+    {{- include "bellwether.variable" (list $theirs "BELLWETHER_ADDRESS" (printf "value: %q" $address)) | nindent 4 }}
+    {{- include "bellwether.variable" (list $theirs "BELLWETHER_ZOOKEEPER" (printf "value: %q" .Values.bellwether.zookeeper)) | nindent 4 }}
+    {{- $election := .Values.bellwether.election | default (printf "/$(POD_NAMESPACE)/%s" .Release.Name) }}
+    {{- include "bellwether.variable" (list $theirs "BELLWETHER_ELECTION" (printf "value: %q" $election)) | nindent 4 }}
+    {{- include "bellwether.variable" (list $theirs "BELLWETHER_SESSION_TIMEOUT" (printf "value: %q" .Values.bellwether.sessionTimeout)) | nindent 4 }}
+    # The servers' tickTime: too small a value makes the lease unsafe.
+    {{- include "bellwether.variable" (list $theirs "BELLWETHER_TICK_TIME" (printf "value: %q" .Values.bellwether.tickTime)) | nindent 4 }}
     # The kubelet asks at the pod's address, where loopback does not answer. Only what is read-only is served there;
     # the rest of the API, orders among it, stays on 127.0.0.1:4040.
-    - name: BELLWETHER_PROBE_LISTEN
-      value: 0.0.0.0:4041
+    {{- include "bellwether.variable" (list $theirs "BELLWETHER_PROBE_LISTEN" (printf "value: %q" (ternary "[::]:4041" "0.0.0.0:4041" $ipv6))) | nindent 4 }}
     {{- if eq .Values.route "label" }}
-    - name: BELLWETHER_CONFIG # the hook that sets this pod's label
-      value: /etc/bellwether/bellwether.toml
-    {{- end }}
-    {{- with .Values.bellwether.env }}
-    {{- toYaml . | nindent 4 }}
+    # The hook that sets this pod's label.
+    {{- include "bellwether.variable" (list $theirs "BELLWETHER_CONFIG" "value: /etc/bellwether/bellwether.toml") | nindent 4 }}
     {{- end }}
   ports:
     - {name: probes, containerPort: 4041}
@@ -104,7 +119,108 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
 {{- end }}
 {{- end }}
 
+{{- /* One variable of the environment, ours unless the values have one by its name: (list theirs name "value: ours"). */}}
+{{- define "bellwether.variable" -}}
+{{- with get (index . 0) (index . 1) -}}
+{{ toYaml (list .) }}
+{{- else -}}
+- name: {{ index . 1 }}
+  {{ index . 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* A setting as it will count, with `bellwether.env` above the other values: (list . "BELLWETHER_TICK_TIME" "2s"). It is
+empty if only the cluster knows it. */}}
+{{- define "bellwether.setting" -}}
+{{- $name := index . 1 }}
+{{- $setting := index . 2 }}
+{{- range (index . 0).Values.bellwether.env }}
+{{- if eq .name $name }}
+{{- $setting = get . "value" }}
+{{- end }}
+{{- end }}
+{{- $setting }}
+{{- end }}
+
+{{- /* The ports of ZooKeeper's servers, as a list in YAML. */}}
+{{- define "bellwether.zookeeperPorts" -}}
+{{- $servers := include "bellwether.setting" (list . "BELLWETHER_ZOOKEEPER" .Values.bellwether.zookeeper) }}
+{{- $known := list }}
+{{- if and $servers (not (contains "$(" $servers)) }}
+{{- range splitList "," (regexReplaceAll "/.*$" $servers "") }}
+{{- $port := regexFind ":[0-9]+$" (trim .) | trimPrefix ":" | default "2181" }}
+{{- $known = append $known (int $port) }}
+{{- end }}
+{{- else if not .Values.networkPolicy.ports }}
+{{- fail "networkPolicy.ports: say which, since only the cluster knows BELLWETHER_ZOOKEEPER" }}
+{{- end }}
+{{- with .Values.networkPolicy.ports }}
+{{- $open := list }}
+{{- range . }}
+{{- $open = append $open (int .) }}
+{{- end }}
+{{- range $known }}
+{{- if not (has . $open) }}
+{{- fail (printf "networkPolicy.ports lacks %d, where bellwether.zookeeper is" .) }}
+{{- end }}
+{{- end }}
+{{- $known = $open }}
+{{- end }}
+{{- $known | uniq | toYaml }}
+{{- end }}
+
+{{- /* What each pod may have of the values. */}}
+{{- define "bellwether.scheduling" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "bellwether.podLabels" -}}
+{{- range $key, $_ := .Values.podLabels }}
+{{- if has $key (list "app.kubernetes.io/name" "app.kubernetes.io/instance" $.Values.podLabel) }}
+{{- fail (printf "podLabels: Services select by %s, so it cannot be set" $key) }}
+{{- end }}
+{{- end }}
+{{- with .Values.podLabels }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "bellwether.config" -}}
+[[hook]]
+pod_label = {{ .Values.podLabel | quote }}
+{{- end }}
+
 {{- define "bellwether.labels" -}}
 app.kubernetes.io/name: bellwether-example
 app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- /* A length of time, as the configuration has it: (list "its key" "1m 30s") is 90000. */}}
+{{- define "bellwether.milliseconds" -}}
+{{- $units := dict "ms" 1 "msec" 1 "s" 1000 "sec" 1000 "secs" 1000 "m" 60000 "min" 60000 "mins" 60000 "h" 3600000 }}
+{{- $key := index . 0 }}
+{{- $written := index . 1 }}
+{{- if not (regexMatch "^([0-9]+ *[a-z]+ *)+$" $written) }}
+{{- fail (printf "%s = %q is no duration: write 500ms, 10s or 2m" $key $written) }}
+{{- end }}
+{{- $sum := 0 }}
+{{- range regexFindAll "[0-9]+ *[a-z]+" $written -1 }}
+{{- $unit := regexFind "[a-z]+" . }}
+{{- if not (hasKey $units $unit) }}
+{{- fail (printf "%s = %q has no unit that is known here: write 500ms, 10s or 2m" $key $written) }}
+{{- end }}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" . | int) (get $units $unit)) }}
+{{- end }}
+{{- $sum }}
 {{- end }}
