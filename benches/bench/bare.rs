@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
-    runtime::{Builder, Runtime},
+    runtime::{Builder, Handle, Runtime},
     sync::{mpsc, oneshot},
 };
 use zookeeper::{Acls, Client, CreateMode, Error};
@@ -24,6 +24,22 @@ const EPHEMERAL: CreateMode = CreateMode::Ephemeral;
 
 pub(crate) fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime can be built")
+}
+
+/// A runtime that goes on in a thread of its own, so that a session in it lives while nothing is asked.
+pub(crate) struct Running {
+    pub(crate) runtime: Handle,
+    _until_dropped: oneshot::Sender<()>,
+}
+
+impl Running {
+    pub(crate) fn new() -> Self {
+        let runtime = runtime();
+        let handle = runtime.handle().clone();
+        let (until_dropped, dropped) = oneshot::channel::<()>();
+        thread::spawn(move || runtime.block_on(dropped));
+        Self { runtime: handle, _until_dropped: until_dropped }
+    }
 }
 
 pub(crate) async fn connect(servers: &str) -> Client {

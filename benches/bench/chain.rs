@@ -1,7 +1,7 @@
 //! How the word of a new leader comes down the line: ours, a line of bare sessions, and a herd.
 
 use crate::{
-    bare::{self, Row},
+    bare::{self, Row, Running},
     crowd::Crowd,
     report::{Bound, Plot, Section, Times, ms, ratio},
     scene::{Ensemble, Scene},
@@ -42,7 +42,7 @@ pub(crate) fn chain(scene: &Scene) -> (Section, Vec<(&'static str, String)>) {
          two heartbeats later, less what the same time costs without a change: requests and answers by `mntr` \
          (`zk_packets_received`, `zk_packets_sent`), bytes on the loopback device, headers included.",
     );
-    let counts = scene.pick(vec![10, 50, 100, 250, 500], vec![10, 30]);
+    let counts = scene.pick(vec![10, 100, 500], vec![10, 30]);
     let longest = *counts.last().expect("there are some");
     let mut pictures = vec![];
     for Ensemble { name: ensemble, mut servers } in scene.ensembles() {
@@ -188,7 +188,8 @@ fn ours(servers: &str, all: &[Server], count: usize, repetitions: usize) -> Vec<
 }
 
 fn floor(servers: &str, count: usize, repetitions: usize) -> Vec<Vec<Duration>> {
-    let runtime = bare::runtime();
+    let running = Running::new();
+    let runtime = &running.runtime;
     let client = runtime.block_on(async {
         let client = bare::connect(servers).await;
         bare::make(&client, "/chain", CreateMode::Persistent).await;
@@ -210,7 +211,8 @@ fn floor(servers: &str, count: usize, repetitions: usize) -> Vec<Vec<Duration>> 
 
 fn herd(servers: &str, all: &[Server], count: usize, scene: &Scene) -> Run {
     let path = scene.path();
-    let runtime = bare::runtime();
+    let running = Running::new();
+    let runtime = &running.runtime;
     // It stands first, and leads until it goes.
     let head = runtime.block_on(async {
         let client = bare::connect(servers).await;
