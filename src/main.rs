@@ -7,6 +7,7 @@ use bellwether::config::{Exec, Listen, Settings};
 use bellwether::desk::Front;
 use bellwether::election::{Member, Moment};
 use bellwether::exec::{self, Plan};
+use bellwether::log::InWords;
 use bellwether::reload::InForce;
 use bellwether::terminal::Errand;
 use bellwether::{checkup, desk, http, notify, systemd, terminal, zk};
@@ -178,7 +179,7 @@ fn start_log(effective: &Effective) -> Result<Level, String> {
     match effective.log_format {
         LogFormat::Text => {
             let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            registry.with(lines.with_ansi(colours)).init();
+            registry.with(lines.fmt_fields(InWords).with_ansi(colours)).init();
         }
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
     }
