@@ -12,7 +12,7 @@ use crate::tally::Tally;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
-use tracing::error;
+use tracing::{error, info};
 
 /// The line is read for people at most this often, however many ask.
 const ROLL_KEEPS: Duration = Duration::from_secs(1);
@@ -102,6 +102,10 @@ pub async fn run(
             event = heard(&mut session) => event,
             () = clock.sleep_until(member.wake_at()) => Event::Woke,
             Some(request) = desk.requests.recv() => match request {
+                Request::Carry(order, answer) if order.comes_too_late(&answer) => {
+                    info!("not done, as nobody waits for it any more: {order:?}");
+                    continue;
+                }
                 Request::Members(answer) => {
                     roll.ask(answer, &mut session, clock.now());
                     continue;
