@@ -9,7 +9,7 @@ use crate::config::Settings;
 use crate::desk::{Back, Change, Chronicle, Entry, Link, Order, Report, Request};
 use crate::election::{Action, Event, Member, Moment, Role, Standing};
 use crate::tally::Tally;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tracing::{error, info};
@@ -39,6 +39,7 @@ pub async fn run(
 ) -> bool {
     let (link_in, mut link) = watch::channel(Link::default());
     let passport = Passport::of(&settings.zookeeper);
+    let warned = Arc::<Mutex<Option<String>>>::default();
     let mut session: Option<Session> = None;
     let mut leftover: Leftover = None;
     let mut roll = Roll::default();
@@ -85,7 +86,8 @@ pub async fn run(
             link_in.send_modify(Link::forget_session);
             if action == Action::OpenSession {
                 let profile = member.standing().profile().clone();
-                let told = Told { link: link_in.clone(), meter: desk.meter.clone() };
+                let (meter, warned) = (desk.meter.clone(), warned.clone());
+                let told = Told { link: link_in.clone(), meter, warned };
                 let leftover = leftover.take();
                 session = Some(Session::open(&settings, &passport, profile, clock, told, leftover));
             }
