@@ -65,7 +65,9 @@ fn main() -> ExitCode {
         }
         Command::CheckConfig(effective) => {
             match look_at_security(&effective.config.settings, effective.config.has_secrets()) {
-                Ok(warnings) => warnings.iter().for_each(|warning| complain(warning)),
+                Ok(warnings) => {
+                    cli::strays().iter().chain(&warnings).for_each(|warning| complain(warning));
+                }
                 Err(error) => return fail(2, &error),
             }
             // Whoever closes the pipe has read enough.
@@ -95,7 +97,7 @@ fn main() -> ExitCode {
         Ok(level) => level,
         Err(error) => return fail(2, &error),
     };
-    warnings.iter().for_each(|warning| warn!("{warning}"));
+    cli::strays().iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
     let files = open_more_files();
     let plan = task.map(|(once, command)| plan(&effective, once, command, files));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
