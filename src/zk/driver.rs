@@ -12,7 +12,7 @@ use crate::tally::Tally;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
-use tracing::{error, info};
+use tracing::info;
 
 /// The line is read for people at most this often, however many ask.
 const ROLL_KEEPS: Duration = Duration::from_secs(1);
@@ -166,7 +166,7 @@ pub async fn run(
         let told = if stopping { format!("{told}: leaving the line") } else { told };
         journal.note(name, told, &actions, weight, now);
         if member.standing().is_refused() && !before.is_refused() {
-            error!("{REFUSED}");
+            journal.alarm(REFUSED);
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::config::Settings;
 use crate::election::{
     Action, Announcement, Event, FencingToken, Moment, Role, SessionId, Standing, Ticket,
 };
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 pub(super) struct Journal {
     election: String,
@@ -24,6 +24,7 @@ struct Note {
     at: Moment,
     /// What follows is of another session, or of none.
     ends_session: bool,
+    alarm: Option<&'static str>,
 }
 
 /// How much an event is to whoever reads.
@@ -101,12 +102,19 @@ impl Journal {
         let words = if wants.is_empty() { told } else { format!("{told}  ->  {wants}") };
         let ends = |action: &Action| matches!(action, Action::CloseSession | Action::OpenSession);
         let ends_session = wanted.iter().any(ends);
-        self.noted = Some(Note { event, words, weight, at, ends_session });
+        self.noted = Some(Note { event, words, weight, at, ends_session, alarm: None });
+    }
+
+    /// Somebody should look now, because of what was noted.
+    pub(super) fn alarm(&mut self, words: &'static str) {
+        if let Some(note) = &mut self.noted {
+            note.alarm = Some(words);
+        }
     }
 
     /// Writes what was noted, and whom that makes leader.
     pub(super) fn write(&mut self, standing: &Standing) {
-        let Some(Note { event, words, weight, at, ends_session }) = self.noted.take() else {
+        let Some(Note { event, words, weight, at, ends_session, alarm }) = self.noted.take() else {
             return;
         };
         let role = standing.at(at);
@@ -128,6 +136,9 @@ impl Journal {
         }
         for (event, words, token) in changes(&self.told, &view) {
             line!(info, event, self, Fields { token, ..fields }, words);
+        }
+        if let Some(alarm) = alarm {
+            error!("{alarm}");
         }
         self.told = view;
         if ends_session {
