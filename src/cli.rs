@@ -2,6 +2,7 @@
 
 mod asking;
 mod papers;
+mod strays;
 
 use crate::config::security::{self, CREDENTIALS_VARIABLE};
 use crate::config::{self, Config, File, Written, WrittenHealth, WrittenPod, ZookeeperKeys};
@@ -15,6 +16,7 @@ use std::env::VarError;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+pub use strays::strays;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// Stands in line for leadership in ZooKeeper and tells your application, over HTTP, who leads.
@@ -308,7 +310,7 @@ fn command() -> clap::Command {
     let mut help = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
     for (n, (heading, names)) in GROUPS.iter().enumerate() {
         help += &format!("\n{header}{heading}:{header:#}\n");
-        for each in command.get_subcommands() {
+        for each in command.get_subcommands().filter(|each| !each.is_hide_set()) {
             let name = each.get_name();
             let is_here = |(_, names): &(&str, &[&str])| names.contains(&name);
             if names.contains(&name) || n == 0 && !GROUPS.iter().any(is_here) {
@@ -720,6 +722,10 @@ impl fmt::Display for Effective {
             let value =
                 if value.is_empty() { "(none)".into() } else { value.escape_debug().to_string() };
             writeln!(f, "{key:<26} {value:<40} {origin}")?;
+            if let ("lease.heartbeat", Some(term)) = (*key, self.config.longest_lease()) {
+                let (key, value) = ("(the lease)", format!("{:?}", term.0));
+                writeln!(f, "{key:<26} {value:<40} at most, of the three above")?;
+            }
         }
         for (n, hook) in self.config.hooks.iter().enumerate() {
             writeln!(f, "{:<26} {}", format!("hook[{n}]"), hook.to_string().escape_debug())?;

@@ -10,7 +10,9 @@ pub use self::hook::{
     Deed, Hook, HookKeys, Occasion, Post, Signal, Unknown, can_use_files, replaceable, secret,
 };
 pub use self::pod::{PodLabel, Written as WrittenPod, is_namespace};
-use crate::election::{Activation, Disconnect, Margins, MemberId, Policy, Profile, Unhealthy};
+use crate::election::{
+    Activation, Disconnect, Margins, MemberId, Policy, Profile, Term, Unhealthy,
+};
 use security::{Security, TlsKeys};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -391,6 +393,11 @@ impl Config {
             2 * margins.half_tick,
             margins.heartbeat,
         ))
+    }
+
+    /// If the servers grant the session timeout that is asked for.
+    pub fn longest_lease(&self) -> Option<Term> {
+        self.policy.margins.term(self.settings.zookeeper.session_timeout)
     }
 }
 

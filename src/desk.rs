@@ -89,6 +89,17 @@ pub enum Order {
     },
 }
 
+impl Order {
+    /// Whether it would move the member although whoever is to be answered has stopped waiting, and
+    /// may believe that it has failed. Whoever gives the other orders need not wait.
+    pub fn comes_too_late(&self, answer: &oneshot::Sender<bool>) -> bool {
+        match self {
+            Self::Resign | Self::Pause | Self::Unpause => answer.is_closed(),
+            Self::Acknowledge(_) | Self::Healthy(_) | Self::Describe { .. } => false,
+        }
+    }
+}
+
 /// One member's znode, as it was read.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -239,4 +250,24 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
     let (_, application) = watch::channel(None);
     let patience = Front::PATIENCE;
     (back, Front { report: report_out, requests: ask, hooks, application, meter, patience })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_to_move_comes_too_late_when_nobody_waits_for_it() {
+        for order in [Order::Resign, Order::Pause, Order::Unpause] {
+            let (answer, waits) = oneshot::channel();
+            assert!(!order.comes_too_late(&answer));
+            drop(waits);
+            assert!(order.comes_too_late(&answer));
+        }
+        let told = Order::Describe { address: None, labels: BTreeMap::new() };
+        for order in [Order::Healthy(false), Order::Acknowledge(FencingToken(1)), told] {
+            let (answer, _) = oneshot::channel();
+            assert!(!order.comes_too_late(&answer), "its sender never waits");
+        }
+    }
 }

@@ -17,6 +17,7 @@
 //! - [`cli`]: the commands and their arguments, and where each value came from.
 //! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints.
 //! - [`reload`]: reads what the operator wrote again, while the member runs.
+//! - [`log`]: what a line of the log looks like.
 //! - [`clock`]: the one place that knows what time it is.
 //!
 //! `main.rs` opens the doors between them. Who may import whom is written, and checked, in
@@ -35,6 +36,7 @@ pub mod exec;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod http;
+pub mod log;
 pub mod notify;
 pub mod reload;
 pub mod systemd;

@@ -7,6 +7,7 @@ use bellwether::config::{Exec, Listen, Settings};
 use bellwether::desk::Front;
 use bellwether::election::{Member, Moment};
 use bellwether::exec::{self, Plan};
+use bellwether::log::InWords;
 use bellwether::reload::InForce;
 use bellwether::terminal::Errand;
 use bellwether::{checkup, desk, http, notify, systemd, terminal, zk};
@@ -64,7 +65,9 @@ fn main() -> ExitCode {
         }
         Command::CheckConfig(effective) => {
             match look_at_security(&effective.config.settings, effective.config.has_secrets()) {
-                Ok(warnings) => warnings.iter().for_each(|warning| complain(warning)),
+                Ok(warnings) => {
+                    cli::strays().iter().chain(&warnings).for_each(|warning| complain(warning));
+                }
                 Err(error) => return fail(2, &error),
             }
             // Whoever closes the pipe has read enough.
@@ -94,7 +97,7 @@ fn main() -> ExitCode {
         Ok(level) => level,
         Err(error) => return fail(2, &error),
     };
-    warnings.iter().for_each(|warning| warn!("{warning}"));
+    cli::strays().iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
     let files = open_more_files();
     let plan = task.map(|(once, command)| plan(&effective, once, command, files));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -178,7 +181,7 @@ fn start_log(effective: &Effective) -> Result<Level, String> {
     match effective.log_format {
         LogFormat::Text => {
             let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            registry.with(lines.with_ansi(colours)).init();
+            registry.with(lines.fmt_fields(InWords).with_ansi(colours)).init();
         }
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
     }

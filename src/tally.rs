@@ -11,6 +11,8 @@ pub struct Tally {
     pub leader_changes: u64,
     /// How many sessions were opened.
     pub sessions: u64,
+    /// The timeout that the servers granted last, also if nobody can lead with it.
+    pub granted: Option<Duration>,
     last_leader: Option<FencingToken>,
     opened: Option<(SessionId, Moment)>,
     /// Where we last knew that we stood, the first being 1.
@@ -25,6 +27,7 @@ impl Tally {
         Self {
             leader_changes: 0,
             sessions: 0,
+            granted: None,
             last_leader: None,
             opened: None,
             place: None,
@@ -38,6 +41,10 @@ impl Tally {
         if let Event::SessionOpened { session, sent_at, .. } = event {
             self.sessions += 1;
             self.opened = Some((*session, *sent_at));
+        }
+        if let Event::SessionOpened { timeout, .. } | Event::SessionResumed { timeout, .. } = event
+        {
+            self.granted = Some(*timeout);
         }
     }
 
@@ -208,6 +215,19 @@ mod tests {
         assert_eq!(watched.leaderless(1_000 + LEASE_MS + 300), 2_300, "before it has woken");
         watched.hears(at(20_000), Event::Woke);
         assert_eq!(watched.leaderless(20_000), 2_000 + 20_000 - 1_000 - LEASE_MS);
+    }
+
+    #[test]
+    fn what_the_servers_granted_last_is_known_when_there_is_no_session_any_more() {
+        let mut tally = Tally::begun(at(0));
+        assert_eq!(tally.granted, None);
+        let (timeout, sent_at) = (Duration::from_secs(3), at(0));
+        tally.hears(&Event::SessionOpened { session: SessionId(1), timeout, sent_at });
+        tally.hears(&Event::SessionLost);
+        assert_eq!(tally.granted, Some(timeout));
+        let timeout = Duration::from_secs(2);
+        tally.hears(&Event::SessionResumed { timeout, sent_at });
+        assert_eq!(tally.granted, Some(timeout));
     }
 
     #[test]

@@ -8,6 +8,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("election", &[]),
     ("clock", &["election"]),
     ("caller", &[]),
+    ("log", &[]),
     // What children are not to see in their environment is the configuration's to know.
     ("children", &["config"]),
     ("checkup", &["election", "clock", "config", "desk", "caller", "children", "exec"]),

@@ -45,6 +45,41 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 }
 
 #[test]
+fn who_misspells_a_variable_is_told_and_not_kept_from_anything() {
+    let mut command = bellwether(&["check-config"]);
+    command.env("BELLWETHER_SESION_TIMEOUT", "hunter2").env("BELLWETHER_PORT", "tcp://10.0.0.1:80");
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let (stdout, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    assert_eq!(status.code(), Some(0), "{stderr}");
+    assert_eq!(
+        stderr,
+        "bellwether: BELLWETHER_SESION_TIMEOUT is set, but nobody reads it: is \
+         BELLWETHER_SESSION_TIMEOUT meant?\n"
+    );
+    // The lease, by the formula of docs/operations.md.
+    let lease = stdout.lines().find(|line| line.starts_with("(the lease) ")).expect("it says so");
+    assert_eq!(lease.split_whitespace().nth(2), Some("6.89s"), "{lease}");
+}
+
+#[test]
+fn who_asks_for_help_is_not_shown_what_is_for_the_program_alone() {
+    let pages = tempfile::tempdir().unwrap();
+    let to = pages.path().to_str().unwrap();
+    let (code, said) = ran(&mut bellwether(&["man", "--to", to]));
+    assert_eq!(code, 0, "{said}");
+    let written = std::fs::read_dir(pages.path()).unwrap();
+    let mut shown: Vec<_> =
+        written.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(shown.contains(&"bellwether-exec.1".to_owned()), "{shown:?}");
+    for papers in [["--help"], ["man"]] {
+        shown.push(ran(&mut bellwether(&papers)).1);
+    }
+    for text in shown {
+        assert!(!text.contains("exec-guard") && !text.contains("exec-command"), "{text}");
+    }
+}
+
+#[test]
 fn the_sample_file_has_every_default_and_changes_nothing() {
     let text = include_str!("../config/bellwether.toml");
     let _parses: File = toml::from_str(text).unwrap();

@@ -57,7 +57,8 @@ pub(super) fn written(papers: Papers, mut command: Command) -> Result<Vec<u8>, S
 fn pages(mut command: Command, directory: &std::path::Path) -> io::Result<()> {
     // Gives each the name of its page.
     command.build();
-    let each: Vec<_> = command.get_subcommands().cloned().collect();
+    let shown = command.get_subcommands().filter(|each| !each.is_hide_set());
+    let each: Vec<_> = shown.cloned().collect();
     for command in std::iter::once(command).chain(each) {
         let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
         let mut text = vec![];

@@ -4,6 +4,47 @@
 use super::{Action, Announcement, Event, Line, Role, Ticket};
 use std::fmt;
 
+impl Event {
+    /// For programs that read logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::SessionOpened { .. } => "session-opened",
+            Self::Disconnected => "disconnected",
+            Self::SessionResumed { .. } => "session-resumed",
+            Self::SessionLost => "session-lost",
+            Self::TicketDrawn(_) => "ticket-drawn",
+            Self::TicketLost(_) => "ticket-lost",
+            Self::LineRead(_) => "line-read",
+            Self::PredecessorRead { .. } => "predecessor-read",
+            Self::PredecessorGone(_) => "predecessor-gone",
+            Self::HeadRead { .. } => "head-read",
+            Self::HeadGone { .. } => "head-gone",
+            Self::Committed { .. } => "committed",
+            Self::Woke => "woke",
+            Self::Acknowledge(_) => "acknowledge",
+            Self::Unhealthy => "unhealthy",
+            Self::Healthy => "healthy",
+            Self::Resign => "resign",
+            Self::Pause => "pause",
+            Self::Unpause => "unpause",
+            Self::Describe { .. } => "describe",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+impl Role {
+    /// For programs that read logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Leader { .. } => "leader",
+            Self::Candidate => "candidate",
+            Self::Follower { .. } => "follower",
+            Self::Absent => "absent",
+        }
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -102,6 +102,9 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
                 changed.map_err(|_| io::Error::other("the election died, see the log"))?;
             }
             Some(request) = orders.recv() => match request {
+                Request::Carry(order, answer) if order.comes_too_late(&answer) => {
+                    info!("not done, as nobody waits for it any more: {order:?}");
+                }
                 Request::Carry(order @ (Order::Resign | Order::Pause), answer) => {
                     if shop.run.is_some() {
                         info!("told to give up its place: ending the command first");

@@ -180,8 +180,8 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
     );
     page.gauge(
         "bellwether_session_timeout_seconds",
-        "The session timeout that the servers granted; 0 if there is no session.",
-        link.session.map_or(0.0, |(_, timeout)| timeout.as_secs_f64()),
+        "The session timeout that the servers granted last; 0 if there has been no session yet.",
+        tally.granted.unwrap_or_default().as_secs_f64(),
     );
     page.counter("bellwether_sessions_total", "Sessions that were opened.", tally.sessions as f64);
     page.hooks(&sight.desk.hooks.borrow().records);

@@ -30,6 +30,7 @@ mod metrics;
 mod openapi;
 mod orders;
 mod page;
+mod places;
 mod problem;
 mod profile;
 mod serve;

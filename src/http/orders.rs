@@ -142,6 +142,9 @@ impl Sight {
     /// Returns when it has been carried out.
     pub(super) async fn order(&self, order: Order) -> Result<(), Problem> {
         let leaves = order == Order::Pause;
+        // Whoever has hung up by now is not obeyed: a process that was frozen reads what it was told long
+        // ago. The server sees that after its next look at the connection, and drops us.
+        tokio::task::yield_now().await;
         let (done, when_done) = oneshot::channel();
         let asked = self.desk.requests.try_send(Request::Carry(order, done));
         let full = "too many ask at once: try again";
@@ -154,7 +157,7 @@ impl Sight {
                 Err(Problem::unavailable("unconfirmed", "not confirmed", why))
             }
             Ok(Err(_)) | Err(_) => {
-                let why = "the order was taken but is not carried out yet: see /status";
+                let why = "the order is not carried out yet, and may still be: see /status";
                 Err(Problem::unavailable("order-pending", "not done yet", why))
             }
         }

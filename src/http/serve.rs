@@ -2,19 +2,19 @@
 //! visitor needs.
 
 use super::host::on_loopback;
+use super::places::Places;
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 use tracing::{debug, warn};
 
@@ -38,10 +38,10 @@ impl Limits {
         }
     }
 
-    /// For probes, from wherever they come: few at a time, and each soon over.
+    /// For probes, from wherever they come: each is soon over.
     pub fn for_probes() -> Self {
         Self {
-            connections: files(6).clamp(1, 64),
+            connections: files(6).clamp(1, 512),
             to_ask: Duration::from_secs(5),
             to_take: Duration::from_secs(5),
         }
@@ -108,30 +108,36 @@ pub async fn serve(
 ) {
     // Here, so that nothing can be served without.
     let router = if door.is_on_loopback() { on_loopback(router) } else { router };
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Places::new(limits.connections);
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.to_ask).max_buf_size(HEAD_MAX);
     tokio::pin!(closing);
     loop {
-        let (stream, place) = tokio::select! {
+        let (stream, (place, leave)) = tokio::select! {
             () = &mut closing => return graceful.shutdown().await,
-            // Who waits outside costs us nothing.
-            accepted = async {
-                let place = places.clone().acquire_owned().await;
-                (accept(&door).await, place.expect("the semaphore is never closed"))
-            } => accepted,
+            // Whoever rests is sent away only for somebody who has come. While there is nobody who
+            // does, one waits here, and the others outside, where they cost us nothing.
+            accepted = async { (accept(&door).await, places.one().await) } => accepted,
         };
         let _larger_without = set_socket_send_buffer_size(&stream, SEND_BUFFER);
         let mut visitor = TimeoutStream::new(stream);
         visitor.set_write_timeout(Some(limits.to_take));
-        let service = TowerToHyperService::new(router.clone());
+        let router = TowerToHyperService::new(router.clone());
+        let service = service_fn(move |request| {
+            let (answering, answer) = (place.answering(), router.call(request));
+            async move { answer.await.map(|answer| answer.map(|body| answering.with(body))) }
+        });
         let visit = graceful.watch(http.serve_connection(TokioIo::new(Box::pin(visitor)), service));
         tokio::spawn(async move {
-            if let Err(error) = visit.await {
-                debug!(%error, "a visitor left");
+            tokio::select! {
+                // First, so that nobody is sent away who has just asked.
+                biased;
+                _ = leave => debug!("a visitor who asked nothing made room"),
+                ended = visit => if let Err(error) = ended {
+                    debug!(%error, "a visitor left");
+                },
             }
-            drop(place);
         });
     }
 }
@@ -160,9 +166,10 @@ mod tests {
     use super::*;
     use axum::body::Body;
     use axum::routing::get;
+    use futures_util::StreamExt;
     use std::convert::Infallible;
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
     use std::time::Instant;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpSocket;
@@ -256,6 +263,74 @@ mod tests {
         let serving = served(UnixListener::bind(&path).expect("it is ours"));
         let answer = told(UnixStream::connect(&path).await.expect("it listens"), foreign).await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        serving.abort();
+    }
+
+    /// There are two places, and one is of somebody who is never told all.
+    #[tokio::test]
+    async fn who_asks_nothing_makes_room_and_who_is_being_told_does_not() {
+        const WHOLE: &str = "GET /well HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        const HALF: &str = "GET /well HTTP/1.1\r\nho";
+        const ENDLESS: &str = "GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        async fn hears(visitor: &mut TcpStream, words: &str) {
+            let mut told = String::new();
+            while !told.ends_with(words) {
+                let mut piece = [0; 1024];
+                let read = visitor.read(&mut piece);
+                let read = tokio::time::timeout(LIMIT, read).await.expect("it is answered at once");
+                let read = read.expect("it is open");
+                assert_ne!(read, 0, "it is let go, after {told:?}");
+                told.push_str(std::str::from_utf8(&piece[..read]).expect("text"));
+            }
+        }
+        let door = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = door.local_addr().expect("it is bound");
+        let hour = Duration::from_secs(3600);
+        let limits = Limits { connections: 2, to_ask: hour, to_take: hour };
+        let once = || futures_util::stream::once(async { Ok::<_, Infallible>("well") });
+        let endless = move || Body::from_stream(once().chain(futures_util::stream::pending()));
+        let router = Router::new()
+            .route("/well", get(async || "well"))
+            .route("/endless", get(async move || endless()));
+        let serving = tokio::spawn(serve(door, router, limits, std::future::pending()));
+        let visit = async |asks: &str| {
+            let mut visitor = TcpStream::connect(address).await.expect("it listens");
+            visitor.write_all(asks.as_bytes()).await.expect("it is open");
+            visitor
+        };
+
+        let mut told_on = visit(ENDLESS).await;
+        hears(&mut told_on, "well\r\n").await;
+        let mut gone = vec![];
+        for asks in ["", HALF, WHOLE, WHOLE] {
+            let mut visitor = visit(asks).await;
+            if asks == WHOLE {
+                hears(&mut visitor, "well").await;
+            }
+            gone.push(visitor);
+        }
+        let mut last = visit(WHOLE).await;
+        hears(&mut last, "well").await;
+        for mut visitor in gone {
+            let end = tokio::time::timeout(LIMIT, visitor.read(&mut [0; 8])).await;
+            assert!(!matches!(end.expect("it is let go"), Ok(1..)), "and told nothing more");
+        }
+        last.write_all(WHOLE.as_bytes()).await.expect("the last one stays");
+        hears(&mut last, "well").await;
+        last.write_all(ENDLESS.as_bytes()).await.expect("it is open");
+        hears(&mut last, "well\r\n").await;
+
+        // Nobody rests now, so the next one waits for one of the two to go.
+        let mut next = visit(WHOLE).await;
+        let mut nothing = [0; 8];
+        let early = next.read(&mut nothing);
+        assert!(tokio::time::timeout(Duration::from_millis(300), early).await.is_err());
+        for visitor in [&told_on, &last] {
+            let still = visitor.try_read(&mut [0; 8]).map_err(|error| error.kind());
+            assert_eq!(still, Err(io::ErrorKind::WouldBlock), "nobody sent it away");
+        }
+        drop(told_on);
+        hears(&mut next, "well").await;
         serving.abort();
     }
 

@@ -121,6 +121,7 @@ impl Sidecar {
         patience: Duration,
     ) -> Result<Answer, Trouble> {
         let asked = format!("{}{path}", self.name());
+        let in_doubt = in_doubt(&method);
         let read = async {
             let response = self.send(method, path, None).await?;
             let (head, body) = response.into_parts();
@@ -137,7 +138,8 @@ impl Sidecar {
                 text,
             })
         };
-        let late = || Trouble::unanswered(&asked, &format!("no answer within {patience:?}"));
+        let late = format!("no answer within {patience:?}{in_doubt}");
+        let late = || Trouble::unanswered(&asked, &late);
         timeout(patience, read).await.unwrap_or_else(|_| Err(late()))
     }
 
@@ -170,7 +172,9 @@ impl Sidecar {
             request = request.header("last-event-id", id);
         }
         let request = request.body(Empty::<Bytes>::new()).expect("every part was checked before");
-        sender.send_request(request).await.map_err(cannot)
+        let lost = |error| format!("{error}{}", in_doubt(&method));
+        let answered = sender.send_request(request).await;
+        answered.map_err(|error| Trouble::unanswered(&self.name(), &lost(error)))
     }
 
     async fn connect(&self) -> io::Result<Box<dyn Stream>> {
@@ -200,6 +204,15 @@ impl Sidecar {
             Place::Tcp { host, port } => format!("{host}:{port}"),
             Place::Unix(_) => "localhost".into(),
         }
+    }
+}
+
+/// What is to be added where it is not known whether it was heard.
+fn in_doubt(method: &Method) -> &'static str {
+    if method == Method::GET {
+        ""
+    } else {
+        "; what it was told may still be done: see `bellwether status`"
     }
 }
 
@@ -318,6 +331,29 @@ mod tests {
         assert_eq!(name("0.0.0.0:4040"), "http://127.0.0.1:4040");
         assert_eq!(name("[::]:4040"), "http://[::1]:4040");
         assert_eq!(name("10.0.0.7:1"), "http://10.0.0.7:1");
+    }
+
+    /// It was heard, or perhaps it was, and nobody knows what becomes of it.
+    #[tokio::test]
+    async fn an_order_without_an_answer_may_still_be_done() {
+        let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let sidecar = Sidecar::that_listens(&Listen::Tcp(door.local_addr().expect("it is bound")));
+        let said = async |method: Method| {
+            let (patience, asked) = (Duration::from_millis(50), "/pause");
+            let silent = sidecar.ask(method.clone(), asked, patience).await;
+            // On both, of which the first has gone already.
+            let hangs_up = async { drop((door.accept().await, door.accept().await)) };
+            let (_, gone) = tokio::join!(hangs_up, sidecar.ask(method, asked, TO_ANSWER));
+            [silent, gone].map(|answer| match answer {
+                Err(Trouble::Unanswered(why)) => why,
+                other => panic!("{:?}", other.map(|answer| answer.text)),
+            })
+        };
+        for (method, in_doubt) in [(Method::GET, false), (Method::POST, true)] {
+            for why in said(method.clone()).await {
+                assert_eq!(why.contains("may still be done"), in_doubt, "{method}: {why}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The loop: hear, step, do, tell.
 
+use super::journal::{Journal, Weight};
 use super::keeper::Leftover;
 use super::passport::Passport;
 use super::session::{Session, Told};
@@ -8,10 +9,10 @@ use crate::config::Settings;
 use crate::desk::{Back, Change, Chronicle, Entry, Link, Order, Report, Request};
 use crate::election::{Action, Event, Member, Moment, Role, Standing};
 use crate::tally::Tally;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
-use tracing::{debug, error, info, warn};
+use tracing::info;
 
 /// The line is read for people at most this often, however many ask.
 const ROLL_KEEPS: Duration = Duration::from_secs(1);
@@ -38,15 +39,16 @@ pub async fn run(
 ) -> bool {
     let (link_in, mut link) = watch::channel(Link::default());
     let passport = Passport::of(&settings.zookeeper);
+    let warned = Arc::<Mutex<Option<String>>>::default();
     let mut session: Option<Session> = None;
     let mut leftover: Leftover = None;
     let mut roll = Roll::default();
     let mut actions = member.start();
     let mut chronicle = Arc::<Chronicle>::default();
     let mut tally = Tally::begun(clock.now());
+    let mut journal = Journal::of(&settings);
     let mut orders: Vec<oneshot::Sender<bool>> = vec![];
     let mut stopping = false;
-    let mut said: Option<Said> = None;
     loop {
         // Whoever gives something up tells it first. Whoever claims something first sends for it.
         let gives_up = actions
@@ -74,9 +76,7 @@ pub async fn run(
             *told = report;
             is_news
         });
-        if let Some(said) = said.take() {
-            said.log();
-        }
+        journal.write(&member.standing());
         for action in actions.drain(..) {
             // Whoever opens another has lost the one before, if it is still here.
             if let Some(before) = session.take() {
@@ -86,7 +86,8 @@ pub async fn run(
             link_in.send_modify(Link::forget_session);
             if action == Action::OpenSession {
                 let profile = member.standing().profile().clone();
-                let told = Told { link: link_in.clone(), meter: desk.meter.clone() };
+                let (meter, warned) = (desk.meter.clone(), warned.clone());
+                let told = Told { link: link_in.clone(), meter, warned };
                 let leftover = leftover.take();
                 session = Some(Session::open(&settings, &passport, profile, clock, told, leftover));
             }
@@ -103,6 +104,10 @@ pub async fn run(
             event = heard(&mut session) => event,
             () = clock.sleep_until(member.wake_at()) => Event::Woke,
             Some(request) = desk.requests.recv() => match request {
+                Request::Carry(order, answer) if order.comes_too_late(&answer) => {
+                    info!("not done, as nobody waits for it any more: {order:?}");
+                    continue;
+                }
                 Request::Members(answer) => {
                     roll.ask(answer, &mut session, clock.now());
                     continue;
@@ -128,6 +133,7 @@ pub async fn run(
             () = tokio::time::sleep(TURN) => continue,
         };
         stopping = event == Event::Stop;
+        let name = journal.hear(&event);
         let (before, now) = (member.standing(), clock.now());
         let lapsed = before.has_lapsed(now);
         let late = before.is_overdue(now);
@@ -149,36 +155,18 @@ pub async fn run(
         if let Some(change) = change(&before, &member.standing(), now, &clock, &told) {
             Arc::make_mut(&mut chronicle).push(change);
         }
-        let wants: Vec<_> = actions.iter().map(Action::to_string).collect();
-        let wants = wants.join(", ");
-        said = Some(if routine && wants.len() < 20 {
-            Said::Routine(format!("{told}  ->  {wants}"))
-        } else if lapsed || late {
-            Said::Warning(format!("{told}  ->  {wants}"))
-        } else if stopping {
-            Said::Event(format!("{told}: leaving the line  ->  {wants}"))
-        } else {
-            Said::Event(format!("{told}  ->  {wants}"))
-        });
+        let usual = |action: &Action| {
+            matches!(action, Action::Renew { .. } | Action::ReadHead { .. } | Action::ReadLine)
+        };
+        let weight = match (routine && actions.iter().all(usual), lapsed || late) {
+            (true, _) => Weight::Routine,
+            (false, true) => Weight::Alarming,
+            (false, false) => Weight::Worthwhile,
+        };
+        let told = if stopping { format!("{told}: leaving the line") } else { told };
+        journal.note(name, told, &actions, weight, now);
         if member.standing().is_refused() && !before.is_refused() {
-            error!("{REFUSED}");
-        }
-    }
-}
-
-/// A line of the log that is yet to be written.
-enum Said {
-    Routine(String),
-    Event(String),
-    Warning(String),
-}
-
-impl Said {
-    fn log(self) {
-        match self {
-            Self::Routine(said) => debug!("{said}"),
-            Self::Event(said) => info!("{said}"),
-            Self::Warning(said) => warn!("{said}"),
+            journal.alarm(REFUSED);
         }
     }
 }

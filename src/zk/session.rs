@@ -66,6 +66,8 @@ struct Election {
 pub(super) struct Told {
     pub(super) link: watch::Sender<Link>,
     pub(super) meter: Arc<Meter>,
+    /// What was last warned of, in whichever session.
+    pub(super) warned: Arc<Mutex<Option<String>>>,
 }
 
 /// What our znode says of the leader, until it is known how old that was when we wrote it. By the
@@ -307,7 +309,8 @@ impl Election {
         self.complain(acl::refusal(wire, acl, path, refused).await);
     }
 
-    /// Whoever may delete where we stand can make anybody lead. Said once in a session.
+    /// Whoever may delete where we stand can make anybody lead. Looked at once in a session, and said
+    /// when it is not what was said before.
     async fn look_for_a_hole(&self) {
         let security = &self.settings.zookeeper.security;
         if security.is_open_by_choice || self.has_looked.swap(true, Ordering::Relaxed) {
@@ -315,10 +318,15 @@ impl Election {
         }
         let root = &self.settings.root;
         let look = self.until_judged(async |wire| acl::hole(&wire, root).await);
-        if let Ok(Some(hole)) = look.await {
-            let mend = acl::mend(security.acl);
-            warn!("anyone who reaches ZooKeeper may {hole}, at {root}: {mend}");
+        let Ok(hole) = look.await else { return };
+        let mend = acl::mend(security.acl);
+        let warning =
+            hole.map(|hole| format!("anyone who reaches ZooKeeper may {hole}, at {root}: {mend}"));
+        let mut warned = self.told.warned.lock().expect("nobody panics while holding it");
+        if let Some(warning) = warning.as_ref().filter(|_| *warned != warning) {
+            warn!("{warning}");
         }
+        *warned = warning;
     }
 
     fn content(&self) {

@@ -4,13 +4,15 @@ use crate::{
     flock::in_line,
     member::{Setup, agent},
     servers::Servers,
-    wait::eventually,
+    wait::{LIMIT, eventually},
 };
 use std::{
     fs,
     io::{self, Read, Write},
+    net::TcpStream,
     os::unix::net::{UnixDatagram, UnixStream},
     path::Path,
+    time::{Duration, Instant},
 };
 use ureq::http::Request;
 
@@ -42,6 +44,49 @@ fn probes_have_a_listener_of_their_own() {
         assert_eq!(status("POST", path), 404, "{path}");
     }
     assert_eq!(member.get("/is-leader").status, 200, "it has obeyed no order");
+}
+
+/// However many keep their connections and ask nothing more, or nothing at all: whoever comes next is
+/// answered, at either door. The limit of files makes few places of it, 80 and 40.
+#[test]
+fn who_keeps_a_connection_keeps_nobody_out() {
+    let servers = Servers::standalone();
+    let few_files = ["prlimit", "--nofile=240:240"];
+    let setup = Setup::of(&servers).run_by(&few_files).option("--probe-listen", "127.0.0.1:0");
+    let [member] = in_line(&setup, ["a"]);
+    for port in [member.port(), member.probe_port()] {
+        let visit = || {
+            let visitor = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            visitor.set_read_timeout(Some(LIMIT)).unwrap();
+            visitor
+        };
+        let told = |mut visitor: &TcpStream, path: &str| {
+            write!(visitor, "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+            let (mut told, mut piece) = (String::new(), [0; 1024]);
+            while !told.contains("\r\n\r\n") {
+                let read = visitor.read(&mut piece).expect("it is answered");
+                assert_ne!(read, 0, "{port}: it is let go after {told:?}");
+                told.push_str(std::str::from_utf8(&piece[..read]).unwrap());
+            }
+            told
+        };
+        let mut kept = vec![];
+        for silent in [false, true] {
+            for _ in 0..160 {
+                let visitor = visit();
+                if !silent {
+                    assert!(told(&visitor, "/is-leader").starts_with("HTTP/1.1 200 "));
+                }
+                kept.push(visitor);
+            }
+            let asked = Instant::now();
+            let answer = told(&visit(), "/livez");
+            let took = asked.elapsed();
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{port}: {answer}");
+            // A kubelet's patience. Less than either door leaves the silent in peace for.
+            assert!(took < Duration::from_secs(1), "{port}, silent {silent}: {took:?}");
+        }
+    }
 }
 
 #[test]

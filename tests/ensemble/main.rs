@@ -21,6 +21,7 @@ mod image;
 mod labels;
 mod leaving;
 mod load;
+mod logs;
 mod monitoring;
 mod openapi;
 mod orders;

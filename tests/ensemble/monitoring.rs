@@ -168,8 +168,8 @@ fn metrics_say_of_each_member_what_its_status_says() {
     assert_eq!(scrape.of_us("paused", ""), 1.0);
     assert_eq!(scrape.of_us("role", r#"role="absent""#), 1.0);
     assert_eq!(scrape.of_us("session_state", r#"state="none""#), 1.0);
-    for zero in ["line_position", "leader_token", "session_age_seconds", "session_timeout_seconds"]
-    {
+    assert_eq!(scrape.of_us("session_timeout_seconds", ""), 10.0, "granted last");
+    for zero in ["line_position", "leader_token", "session_age_seconds"] {
         assert_eq!(scrape.of_us(zero, ""), 0.0, "{zero}");
     }
 }

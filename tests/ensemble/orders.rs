@@ -6,10 +6,15 @@ use crate::{
     member::{Answer, Member, Setup},
     observer::Observer,
     servers::Servers,
-    wait::eventually,
+    wait::{LIMIT, eventually, throughout},
 };
 use serde_json::{Value, json};
-use std::{fs, io::Write};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
 
 #[test]
 fn a_leader_that_resigns_goes_to_the_tail() {
@@ -55,6 +60,38 @@ fn a_paused_member_stays_out_of_the_line_until_it_is_told_to_resume() {
 
     assert_eq!(second.post("/drain").status, 200);
     assert_eq!(agreed_after(&after, [&first]).id, "a");
+}
+
+/// What lies in its sockets when it wakes up, whoever asked for it has long given up on. Between the
+/// two, one who still waits is obeyed: so it is not too late for what came before.
+#[test]
+fn who_has_gone_is_not_obeyed_by_a_member_that_wakes_up_later() {
+    let servers = Servers::standalone();
+    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let before = agreed([&first, &second]);
+    let port = second.port();
+    let ask = |path: &str| {
+        let mut visitor = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        write!(visitor, "POST {path} HTTP/1.1\r\nhost: localhost\r\nx-bellwether: 1\r\n\r\n")
+            .unwrap();
+        visitor
+    };
+
+    second.signal("STOP");
+    for _ in 0..20 {
+        drop(ask("/pause"));
+    }
+    let mut waits = ask("/resume");
+    waits.set_read_timeout(Some(LIMIT)).unwrap();
+    second.signal("CONT");
+    let mut told = [0; 12];
+    waits.read_exact(&mut told).unwrap();
+    assert_eq!(&told, b"HTTP/1.1 202");
+    throughout("it is not paused", Duration::from_secs(1), || {
+        let paused = second.status()["paused"] == true || second.log().contains("told to pause");
+        if paused { Err(second.log()) } else { Ok(()) }
+    });
+    assert_eq!(agreed([&first, &second]), before);
 }
 
 /// Address and labels of a leader change while it leads, and all hear of it.

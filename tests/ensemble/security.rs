@@ -7,7 +7,7 @@ use crate::{
     observer::{Observer, Znode},
     program::Program,
     servers::{Servers, Settings, free_ports},
-    wait::eventually,
+    wait::{eventually, throughout},
 };
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
 use std::{
@@ -15,6 +15,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::Path,
     process::{Command, Output},
+    time::Duration,
 };
 use tempfile::TempDir;
 use zookeeper::{Acls, CreateMode, Error};
@@ -356,6 +357,15 @@ fn a_path_where_anyone_may_delete_is_warned_of_unless_it_is_meant_to_be_open() {
         });
     }
     assert_eq!(warnings(&open), 0, "{}", open.log());
+
+    // Whoever comes again looks again, and finds what has been said.
+    closed[0].post("/pause");
+    assert_eq!(closed[0].post("/resume").status, 202);
+    eventually("it stands again", || ready(&closed[0]));
+    throughout("it is not said again", Duration::from_secs(1), || match warnings(&closed[0]) {
+        1 => Ok(()),
+        n => Err(format!("{n} times")),
+    });
 
     // It is as they say.
     let (leader, line) = settled([&open, &others[0], &closed[0]], &stranger);

@@ -1,0 +1,83 @@
+//! Variables of the environment that look like ours, and are none: somebody has misspelt one.
+
+use crate::config::security::CREDENTIALS_VARIABLE;
+use clap::Command;
+use std::collections::BTreeSet;
+
+const OURS: &str = "BELLWETHER_";
+/// What a hook or the command of `exec` is told in its environment: another member may be started there.
+const TOLD: [&str; 5] = ["CHANGE", "LEADER_ADDRESS", "LEADER_ID", "LEADER_TOKEN", "TOKEN"];
+
+/// A sentence for each.
+pub fn strays() -> Vec<String> {
+    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    among(names, &known(&super::command()))
+}
+
+/// What it is set to may be a secret, and is not told.
+fn among(names: impl Iterator<Item = String>, known: &BTreeSet<String>) -> Vec<String> {
+    let strays = names.filter(|name| {
+        let rest = name.strip_prefix(OURS);
+        rest.is_some_and(|rest| !known.contains(name) && !TOLD.contains(&rest) && !is_service(rest))
+    });
+    let sentence = |stray: String| {
+        let nearest = known.iter().min_by_key(|known| strsim::damerau_levenshtein(known, &stray));
+        let nearest = nearest.map(|nearest| format!(": is {nearest} meant?")).unwrap_or_default();
+        format!("{} is set, but nobody reads it{nearest}", stray.escape_debug())
+    };
+    strays.map(sentence).collect()
+}
+
+fn known(command: &Command) -> BTreeSet<String> {
+    let all = command.get_subcommands().flat_map(Command::get_arguments);
+    let variables = all.filter_map(|argument| argument.get_env()?.to_str()).map(str::to_owned);
+    variables.chain([CREDENTIALS_VARIABLE.to_owned()]).collect()
+}
+
+/// Whether it is what Kubernetes says of a Service whose name begins with `bellwether`, such as
+/// `BELLWETHER_SERVICE_HOST` or `BELLWETHER_PROBES_PORT_4040_TCP_ADDR`.
+fn is_service(rest: &str) -> bool {
+    let mut words = rest.split('_').skip_while(|word| !["SERVICE", "PORT"].contains(word));
+    match (words.next(), words.next()) {
+        (Some("SERVICE"), Some("HOST" | "PORT")) | (Some("PORT"), None) => true,
+        (Some("PORT"), Some(number)) => number.bytes().all(|digit| digit.is_ascii_digit()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_variable_is_told_with_the_nearest_and_what_others_set_is_not() {
+        let known = known(&super::super::command());
+        let said = |name: &str| among([name.to_owned()].into_iter(), &known).join("; ");
+        for (stray, meant) in [
+            ("BELLWETHER_SESION_TIMEOUT", "BELLWETHER_SESSION_TIMEOUT"),
+            ("BELLWETHER_ZOOKEEPERS", "BELLWETHER_ZOOKEEPER"),
+            ("BELLWETHER_CREDENTIAL", CREDENTIALS_VARIABLE),
+            ("BELLWETHER_LISTEN_PORTS", "BELLWETHER_LISTEN"),
+        ] {
+            let line = format!("{stray} is set, but nobody reads it: is {meant} meant?");
+            assert_eq!(said(stray), line);
+        }
+        let ours = known.iter().map(String::as_str);
+        let others = [
+            "BELLWETHER",
+            "BELLWETHERS_ID",
+            "BELLWETHER_TOKEN",
+            "BELLWETHER_SERVICE_HOST",
+            "BELLWETHER_SERVICE_PORT",
+            "BELLWETHER_SERVICE_PORT_API",
+            "BELLWETHER_PORT",
+            "BELLWETHER_PORT_4040_TCP",
+            "BELLWETHER_PORT_4040_TCP_PROTO",
+            "BELLWETHER_PROBES_SERVICE_HOST",
+            "BELLWETHER_PROBES_PORT_4040_TCP_ADDR",
+        ];
+        for name in ours.chain(others) {
+            assert_eq!(said(name), "", "{name}");
+        }
+    }
+}

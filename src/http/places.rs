@@ -1,0 +1,146 @@
+//! The places at one door. Where all are taken, whoever has asked nothing for longest gives its own
+//! to the next.
+
+use axum::body::{Body, Bytes};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+
+pub(super) struct Places {
+    free: Arc<Semaphore>,
+    resting: Mutex<Resting>,
+    /// Somebody rests who did not.
+    rests: Notify,
+}
+
+/// Those who are asking nothing, or have not asked yet, in the order in which that began.
+#[derive(Default)]
+struct Resting {
+    turns: u64,
+    visitors: BTreeMap<u64, Welcome>,
+}
+
+/// For as long as it is not dropped, its visitor may stay.
+type Welcome = oneshot::Sender<()>;
+
+/// Ends when the visitor has to leave.
+pub(super) type Leave = oneshot::Receiver<()>;
+
+/// One visitor's, for as long as its connection lasts.
+pub(super) struct Place {
+    places: Arc<Places>,
+    /// Since when it rests.
+    turn: AtomicU64,
+    _taken: OwnedSemaphorePermit,
+}
+
+/// While there is one, its visitor is being answered, and stays.
+pub(super) struct Answering {
+    place: Arc<Place>,
+    welcome: Option<Welcome>,
+}
+
+/// What a visitor is told, to the end of which it is being answered.
+pub(super) struct Answer {
+    body: Body,
+    _answering: Answering,
+}
+
+impl Places {
+    pub(super) fn new(places: usize) -> Arc<Self> {
+        let free = Arc::new(Semaphore::new(places));
+        Arc::new(Self { free, resting: Mutex::default(), rests: Notify::new() })
+    }
+
+    /// A place, at once unless everybody is being answered.
+    pub(super) async fn one(self: &Arc<Self>) -> (Arc<Place>, Leave) {
+        let never = "the semaphore is never closed";
+        let taken = loop {
+            if let Ok(free) = self.free.clone().try_acquire_owned() {
+                break free;
+            }
+            let freed = self.free.clone().acquire_owned();
+            if self.resting().visitors.pop_first().is_some() {
+                break freed.await.expect(never);
+            }
+            tokio::select! {
+                freed = freed => break freed.expect(never),
+                () = self.rests.notified() => {}
+            }
+        };
+        let (welcome, leave) = oneshot::channel();
+        let turn = AtomicU64::new(0);
+        let place = Arc::new(Place { places: self.clone(), turn, _taken: taken });
+        place.rest(welcome);
+        (place, leave)
+    }
+
+    fn resting(&self) -> MutexGuard<'_, Resting> {
+        self.resting.lock().expect("nobody panics while holding it")
+    }
+}
+
+impl Place {
+    fn rest(&self, welcome: Welcome) {
+        let mut resting = self.places.resting();
+        resting.turns += 1;
+        self.turn.store(resting.turns, Ordering::Relaxed);
+        let turn = resting.turns;
+        resting.visitors.insert(turn, welcome);
+        drop(resting);
+        self.places.rests.notify_one();
+    }
+
+    fn rest_no_more(&self) -> Option<Welcome> {
+        self.places.resting().visitors.remove(&self.turn.load(Ordering::Relaxed))
+    }
+
+    /// Its visitor has asked something.
+    pub(super) fn answering(self: &Arc<Self>) -> Answering {
+        Answering { place: self.clone(), welcome: self.rest_no_more() }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _nobody_stays = self.rest_no_more();
+    }
+}
+
+impl Answering {
+    pub(super) fn with(self, body: Body) -> Answer {
+        Answer { body, _answering: self }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        if let Some(welcome) = self.welcome.take() {
+            self.place.rest(welcome);
+        }
+    }
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,254 @@
+//! What the log says of an election: a line for each event, and one for each change of what is told.
+//! The words are for people; the fields beside them are a promise, made in docs/operations.md.
+
+use crate::config::Settings;
+use crate::election::{
+    Action, Announcement, Event, FencingToken, Moment, Role, SessionId, Standing, Ticket,
+};
+use tracing::{debug, error, info, warn};
+
+pub(super) struct Journal {
+    election: String,
+    prefix: String,
+    session: Option<SessionId>,
+    /// Who was last said to lead.
+    told: View,
+    noted: Option<Note>,
+}
+
+/// One event, until there is time to write it.
+struct Note {
+    event: &'static str,
+    words: String,
+    weight: Weight,
+    at: Moment,
+    /// What follows is of another session, or of none.
+    ends_session: bool,
+    alarm: Option<&'static str>,
+}
+
+/// How much an event is to whoever reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weight {
+    /// It comes again and again, and changes nothing.
+    Routine,
+    Worthwhile,
+    /// Somebody should look tomorrow.
+    Alarming,
+}
+
+/// Who leads, as far as this member may say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum View {
+    Nobody,
+    Other(Announcement),
+    Us(Announcement),
+}
+
+/// What is so after an event. The fields of every line.
+#[derive(Clone, Copy)]
+struct Fields<'a> {
+    id: &'a str,
+    role: &'static str,
+    ticket: Option<Ticket>,
+    session: Option<SessionId>,
+    leader: Option<&'a str>,
+    token: Option<FencingToken>,
+}
+
+// What nobody reads is not even written down.
+macro_rules! line {
+    ($level:ident, $event:expr, $journal:expr, $fields:expr, $words:expr) => {
+        $level!(
+            event = $event,
+            id = $fields.id,
+            election = $journal.election,
+            role = $fields.role,
+            znode = $fields.ticket.map(|ticket| ticket.sequence.name(&$journal.prefix)),
+            session = $fields.session.map(display),
+            leader = $fields.leader,
+            token = $fields.token.map(|token| token.0),
+            "{}",
+            $words
+        )
+    };
+}
+
+impl Journal {
+    pub(super) fn of(settings: &Settings) -> Self {
+        let (election, prefix) = (settings.root.clone(), settings.prefix.clone());
+        Self { election, prefix, session: None, told: View::Nobody, noted: None }
+    }
+
+    /// Before the member hears it, who keeps it. Returns its name.
+    pub(super) fn hear(&mut self, event: &Event) -> &'static str {
+        if let Event::SessionOpened { session, .. } = event {
+            self.session = Some(*session);
+        }
+        event.name()
+    }
+
+    /// Keeps what was heard, in words, and what is wanted: what is wanted is done first.
+    pub(super) fn note(
+        &mut self,
+        event: &'static str,
+        told: String,
+        wanted: &[Action],
+        weight: Weight,
+        at: Moment,
+    ) {
+        let wants: Vec<_> = wanted.iter().map(Action::to_string).collect();
+        let wants = wants.join(", ");
+        let words = if wants.is_empty() { told } else { format!("{told}  ->  {wants}") };
+        let ends = |action: &Action| matches!(action, Action::CloseSession | Action::OpenSession);
+        let ends_session = wanted.iter().any(ends);
+        self.noted = Some(Note { event, words, weight, at, ends_session, alarm: None });
+    }
+
+    /// Somebody should look now, because of what was noted.
+    pub(super) fn alarm(&mut self, words: &'static str) {
+        if let Some(note) = &mut self.noted {
+            note.alarm = Some(words);
+        }
+    }
+
+    /// Writes what was noted, and whom that makes leader.
+    pub(super) fn write(&mut self, standing: &Standing) {
+        let Some(Note { event, words, weight, at, ends_session, alarm }) = self.noted.take() else {
+            return;
+        };
+        let role = standing.at(at);
+        let name = role.name();
+        let view = View::of(role);
+        let leader = view.leader();
+        let fields = Fields {
+            id: standing.profile().id.as_str(),
+            role: name,
+            ticket: standing.ticket(),
+            session: self.session,
+            leader: leader.map(|says| says.leader.id.as_str()),
+            token: leader.map(|says| says.ticket.token),
+        };
+        match weight {
+            Weight::Routine => line!(debug, event, self, fields, words),
+            Weight::Worthwhile => line!(info, event, self, fields, words),
+            Weight::Alarming => line!(warn, event, self, fields, words),
+        }
+        for (event, words, token) in changes(&self.told, &view) {
+            line!(info, event, self, Fields { token, ..fields }, words);
+        }
+        if let Some(alarm) = alarm {
+            error!("{alarm}");
+        }
+        self.told = view;
+        if ends_session {
+            self.session = None;
+        }
+    }
+}
+
+impl View {
+    fn of(role: Role) -> Self {
+        match role {
+            Role::Leader { announcement, .. } => Self::Us(announcement),
+            Role::Follower { heard: Some(heard) } => Self::Other(heard),
+            Role::Follower { heard: None } | Role::Candidate | Role::Absent => Self::Nobody,
+        }
+    }
+
+    fn leader(&self) -> Option<&Announcement> {
+        match self {
+            Self::Nobody => None,
+            Self::Other(leader) | Self::Us(leader) => Some(leader),
+        }
+    }
+
+    /// In which this member leads.
+    fn term(&self) -> Option<FencingToken> {
+        match self {
+            Self::Us(us) => Some(us.ticket.token),
+            Self::Nobody | Self::Other(_) => None,
+        }
+    }
+}
+
+/// The change, as `GET /events` calls it, in words, and the token of the term that it is about.
+type Change = (&'static str, String, Option<FencingToken>);
+
+/// What is to be told now: two changes if this member's term is over and another has begun.
+fn changes(told: &View, now: &View) -> Vec<Change> {
+    let mut changes = vec![];
+    if let Some(over) = told.term().filter(|over| now.term() != Some(*over)) {
+        changes.push(("lost-leadership", format!("leads no more, token {over}"), Some(over)));
+    }
+    let follows = match (told, now) {
+        _ if told == now => None,
+        (View::Us(us), View::Us(again)) if us.ticket == again.ticket => {
+            Some(("leader-changed", format!("leads on: {again}")))
+        }
+        (_, View::Us(us)) => Some(("became-leader", format!("became leader: {us}"))),
+        (_, View::Other(leader)) => Some(("leader-changed", format!("follows: {leader}"))),
+        (View::Other(_), View::Nobody) => Some(("leader-lost", "knows no leader".into())),
+        // That nobody is known to lead now was said with the end of the term.
+        (View::Us(_) | View::Nobody, View::Nobody) => None,
+    };
+    let token = now.leader().map(|leader| leader.ticket.token);
+    changes.extend(follows.map(|(name, words)| (name, words, token)));
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::election::{MemberId, Profile, Sequence};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    #[test]
+    fn each_change_of_who_leads_is_told_once() {
+        let nobody = || View::Nobody;
+        let us = |token, revision| View::Us(says("a", token, revision));
+        let other = |token| View::Other(says("b", token, 0));
+        let told = |before: View, after: View| {
+            let changes = changes(&before, &after).into_iter();
+            let lines = changes.map(|(name, words, token)| match token {
+                Some(token) => format!("{name} {token}: {words}"),
+                None => format!("{name}: {words}"),
+            });
+            lines.collect::<Vec<_>>().join("; ")
+        };
+        let lost = "lost-leadership 4: leads no more, token 4";
+        for (before, after, line) in [
+            (nobody(), nobody(), String::new()),
+            (nobody(), us(4, 0), "became-leader 4: became leader: «a leads, token 4»".into()),
+            (other(3), us(4, 0), "became-leader 4: became leader: «a leads, token 4»".into()),
+            (us(4, 0), us(4, 0), String::new()),
+            (
+                us(4, 0),
+                us(4, 1),
+                "leader-changed 4: leads on: «a leads, token 4, revision 1»".into(),
+            ),
+            (us(4, 0), nobody(), lost.into()),
+            (us(4, 0), other(5), format!("{lost}; leader-changed 5: follows: «b leads, token 5»")),
+            (
+                us(4, 0),
+                us(5, 0),
+                format!("{lost}; became-leader 5: became leader: «a leads, token 5»"),
+            ),
+            (nobody(), other(5), "leader-changed 5: follows: «b leads, token 5»".into()),
+            (other(5), other(6), "leader-changed 6: follows: «b leads, token 6»".into()),
+            (other(5), other(5), String::new()),
+            (other(5), nobody(), "leader-lost: knows no leader".into()),
+        ] {
+            let case = format!("{before:?}, then {after:?}");
+            assert_eq!(told(before, after), line, "{case}");
+        }
+    }
+
+    fn says(id: &str, token: u64, revision: u64) -> Announcement {
+        let id = MemberId::new(id).unwrap();
+        let leader = Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision });
+        let ticket = Ticket { sequence: Sequence::new(1).unwrap(), token: FencingToken(token) };
+        Announcement { leader, ticket, active: true }
+    }
+}
