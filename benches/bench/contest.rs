@@ -7,7 +7,8 @@ use crate::{
 };
 use std::{
     collections::VecDeque,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     process::{ChildStdin, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
@@ -50,22 +51,42 @@ impl Members {
 impl Contestant for Members {
     fn hand_over(&mut self) -> Duration {
         let (leader, next) = (&self.line[0], &self.line[1]);
-        let took = thread::scope(|scope| {
-            let mut events = next.stream("/events");
-            let first = events.event();
-            assert_ne!(first.data["is_self"], true, "it does not lead yet");
-            let leads = scope.spawn(move || {
-                while events.event().data["is_self"] != true {}
-                Instant::now()
-            });
-            let asked = Instant::now();
-            assert_eq!(leader.post("/resign").status, 202);
-            leads.join().expect("the stream goes on until it leads") - asked
-        });
+        let mut events = connect(next);
+        events.write_all(EVENTS).expect("it reads");
+        read_until(&mut events, "event: state");
+        let mut orders = connect(leader);
+        let asked = Instant::now();
+        orders.write_all(RESIGN).expect("it reads");
+        read_until(&mut events, "event: became-leader");
+        let took = asked.elapsed();
+        let answer = read_until(&mut orders, "\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
         has_role(leader, "follower");
         self.line.rotate_left(1);
         took
     }
+}
+
+const EVENTS: &[u8] = b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n";
+const RESIGN: &[u8] = b"POST /resign HTTP/1.1\r\nhost: localhost\r\nx-bellwether: 1\r\n\r\n";
+
+fn connect(member: &Member) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", member.port())).expect("it listens");
+    stream.set_nodelay(true).expect("it is open");
+    stream.set_read_timeout(Some(PATIENCE)).expect("it is open");
+    stream
+}
+
+/// Returns what came, when it has these words.
+fn read_until(stream: &mut TcpStream, words: &str) -> String {
+    let mut text = String::new();
+    let mut buffer = [0; 4096];
+    while !text.contains(words) {
+        let length = stream.read(&mut buffer).expect("it goes on and is not stuck");
+        assert!(length > 0, "it ended after {text}");
+        text.push_str(&String::from_utf8_lossy(&buffer[..length]));
+    }
+    text
 }
 
 pub(crate) fn has_role(member: &Member, role: &str) {

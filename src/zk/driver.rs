@@ -77,6 +77,7 @@ pub async fn run(
             is_news
         });
         journal.write(&member.standing());
+        let makes_way = actions.contains(&Action::CloseSession);
         for action in actions.drain(..) {
             // Whoever opens another has lost the one before, if it is still here.
             if let Some(before) = session.take() {
@@ -89,7 +90,10 @@ pub async fn run(
                 let (meter, warned) = (desk.meter.clone(), warned.clone());
                 let told = Told { link: link_in.clone(), meter, warned };
                 let leftover = leftover.take();
-                session = Some(Session::open(&settings, &passport, profile, clock, told, leftover));
+                let (settings, passport) = (&settings, &passport);
+                session = Some(Session::open(
+                    settings, passport, profile, clock, told, leftover, makes_way,
+                ));
             }
         }
         if stopping {

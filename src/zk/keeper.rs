@@ -16,6 +16,10 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 use zookeeper::SessionInfo;
 
+/// Whoever has given up its place comes back so much later. Its new session would be another burden on the
+/// servers, in the few milliseconds in which the next one claims.
+const MAKING_WAY: Duration = Duration::from_millis(50);
+
 /// A session that may still own a znode: it is closed before another is opened.
 pub(super) type Leftover = Option<SessionInfo>;
 
@@ -26,6 +30,7 @@ pub(super) struct Keeper {
     pub(super) events: mpsc::UnboundedSender<Event>,
     pub(super) wire: watch::Sender<Option<Wire>>,
     pub(super) link: watch::Sender<Link>,
+    pub(super) makes_way: bool,
 }
 
 /// Why there is no connection, found out beside the attempts to get one.
@@ -48,8 +53,14 @@ impl Keeper {
         leftover: Leftover,
         mut close: oneshot::Receiver<()>,
     ) -> Leftover {
+        let opening = async {
+            if self.makes_way {
+                tokio::time::sleep(MAKING_WAY).await;
+            }
+            self.open(leftover.clone()).await
+        };
         let (mut session, mut connection) = tokio::select! {
-            opened = self.open(leftover.clone()) => opened,
+            opened = opening => opened,
             _ = &mut close => return leftover,
         };
         loop {

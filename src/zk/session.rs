@@ -107,6 +107,7 @@ impl Session {
         clock: Clock,
         told: Told,
         leftover: Leftover,
+        makes_way: bool,
     ) -> Self {
         let (events_in, events) = mpsc::unbounded_channel();
         let (wire_in, wire) = watch::channel(None);
@@ -119,6 +120,7 @@ impl Session {
             events: events_in.clone(),
             wire: wire_in,
             link: told.link.clone(),
+            makes_way,
         };
         let line = Arc::new(Election {
             settings: settings.clone(),
