@@ -304,17 +304,20 @@ impl Election {
         self.complain(acl::refusal(wire, acl, path, refused).await);
     }
 
-    /// Whoever may delete where we stand can make anybody lead. Said once in a session.
+    /// Whoever may delete where we stand can make anybody lead. Looked for once in a session.
     async fn look_for_a_hole(&self) {
         let security = &self.settings.zookeeper.security;
         if security.is_open_by_choice || self.has_looked.swap(true, Ordering::Relaxed) {
             return;
         }
         let root = &self.settings.root;
-        let look = self.until_judged(async |wire| acl::hole(&wire, root).await);
-        if let Ok(Some(hole)) = look.await {
+        let look = self.until_judged(async |wire| acl::hole(&wire, root, security.acl).await);
+        if let Ok(hole) = look.await
+            && acl::is_news(hole.as_deref())
+            && let Some(hole) = hole
+        {
             let mend = acl::mend(security.acl);
-            warn!("anyone who reaches ZooKeeper may {hole}, at {root}: {mend}");
+            warn!("at {root}, {hole}: {mend}");
         }
     }
 

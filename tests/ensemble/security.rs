@@ -2,6 +2,7 @@
 
 use crate::{
     certificates::{Authority, Issued, put},
+    expire::expire,
     flock::{agreed, agreed_after, has_role, in_line, ready, settled},
     member::{Member, Setup},
     observer::{Observer, Znode},
@@ -17,7 +18,7 @@ use std::{
     process::{Command, Output},
 };
 use tempfile::TempDir;
-use zookeeper::{Acls, CreateMode, Error};
+use zookeeper::{Acl, Acls, AuthId, CreateMode, Error, Permission};
 
 const PASSWORD: &str = "correct-horse-battery";
 const WRONG_PASSWORD: &str = "staple-horse-battery";
@@ -361,6 +362,43 @@ fn a_path_where_anyone_may_delete_is_warned_of_unless_it_is_meant_to_be_open() {
     let (leader, line) = settled([&open, &others[0], &closed[0]], &stranger);
     stranger.delete(&format!("/election/{}", line[0].name));
     assert_eq!(agreed_after(&leader, [&open, &others[0], &closed[0]]).id, "b");
+}
+
+/// Whoever was there first may have made the path, to own it.
+#[test]
+fn a_path_that_is_anothers_is_joined_with_a_warning_that_says_whose_it_is() {
+    let mut servers = Servers::standalone();
+    let squatter = Observer::of(&servers);
+    let home = TempDir::new().unwrap();
+    let acl = [
+        Acl::new(Permission::ALL, AuthId::new("auth", "")),
+        Acl::new(Permission::READ | Permission::CREATE, AuthId::anyone()),
+    ];
+    let made = squatter.ask(async |it| {
+        it.auth("digest", b"squat:er").await?;
+        let mode = CreateMode::Persistent.with_acls(Acls::new(&acl));
+        it.create("/election", b"", &mode).await.map(drop)
+    });
+    made.unwrap();
+
+    let [member] = in_line(&with_digest(Setup::of(&servers), home.path(), "app"), ["a"]);
+    eventually("it is told", || {
+        let told = "at /election, anyone who reaches ZooKeeper may stand in the line, or in its \
+                    way; and digest:squat, whom we are not, may delete members' znodes";
+        let log = member.log();
+        if log.contains(told) { Ok(()) } else { Err(log) }
+    });
+
+    // It is as it says.
+    let leader = agreed([&member]);
+    squatter.delete(&format!("/election/{}", leader.znode));
+    let leader = agreed_after(&leader, [&member]);
+
+    // In another session there is nothing new to say.
+    let own = squatter.znode(&format!("/election/{}", leader.znode)).expect("it leads");
+    expire(servers.first(), own.stat.ephemeral_owner);
+    agreed_after(&leader, [&member]);
+    assert_eq!(member.log().matches("whom we are not").count(), 1, "{}", member.log());
 }
 
 #[test]
