@@ -13,6 +13,7 @@ use crate::{
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
 use std::{
     fs,
+    net::TcpListener,
     os::unix::process::ExitStatusExt,
     path::Path,
     process::{Command, Output},
@@ -520,6 +521,49 @@ fn no_core_dump_is_left_of_a_process_with_secrets() {
     }
     let secret = with_digest(dumping().option("--election", "/other"), home.path(), "app");
     assert!(!has_dumped(secret.start("a")));
+
+    // Nor of one that came to its first secret later, for a hook.
+    let key = put(home.path(), "webhook", "whsec_c2VjcmV0\n");
+    let hook = "[[hook]]\non = [\"became-leader\"]\nurl = \"http://127.0.0.1:1/\"\n";
+    let config = put(home.path(), "bellwether.toml", hook);
+    let later = dumping().option("--election", "/later");
+    let member = later.option("--config", &config.display().to_string()).start("a");
+    eventually("it stands in line", || ready(&member));
+    let signed = format!("{hook}secret_file = \"{}\"\n", key.display());
+    put(home.path(), "bellwether.toml", &signed);
+    member.signal("HUP");
+    let taken_up = "the hooks are those of the file now";
+    eventually("it has taken it up", || match member.log().contains(taken_up) {
+        true => Ok(()),
+        false => Err(member.log()),
+    });
+    assert!(!has_dumped(member));
+}
+
+/// Nor of a command that shows a token, or was given somebody's password in its environment.
+#[test]
+fn no_core_dump_is_left_of_a_command_with_secrets() {
+    let home = TempDir::new().unwrap();
+    let place = home.path().display().to_string();
+    let token = put(home.path(), "token", "correct-horse\n").display().to_string();
+    // It never answers.
+    let sidecar = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", sidecar.local_addr().unwrap());
+    let has_dumped = |command: &[&str], environment: &[(&str, &str)]| {
+        let dumping = ["prlimit", "--core=unlimited", "--", "env", "-C", &*place];
+        let asked = [env!("CARGO_BIN_EXE_bellwether"), command[0], "--url", &url];
+        let words = dumping.iter().chain(&asked).chain(&command[1..]).copied();
+        let mut asks = Program::start("it", words, environment);
+        let _it_waits_for_an_answer = sidecar.accept().unwrap();
+        asks.signal("ABRT");
+        asks.wait().core_dumped()
+    };
+    // Where the machine keeps no core dumps of anything, there is nothing to be seen.
+    if !has_dumped(&["resign"], &[]) {
+        return eprintln!("this machine keeps no core dumps");
+    }
+    assert!(!has_dumped(&["resign", "--token-file", &token], &[]));
+    assert!(!has_dumped(&["watch"], &[("BELLWETHER_CREDENTIALS", "app:correct-horse")]));
 }
 
 /// Every way to say a secret that a careless line of code may choose.
