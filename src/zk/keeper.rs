@@ -35,11 +35,14 @@ struct Trouble<'a> {
     what: String,
     /// What the log has said of it already.
     said: BTreeSet<String>,
-    /// The last reason that was found.
+    /// The last cause that was found: nothing vaguer is told from then on.
     found: Option<String>,
     /// At most one at a time. It ends with what the library said if it finds nothing.
-    search: JoinSet<String>,
+    search: JoinSet<Result<String, Vague>>,
 }
+
+/// What the library makes of it, which may be another thing each time.
+struct Vague(String);
 
 impl Keeper {
     /// Ends when the session has ended, or when told to close it.
@@ -224,8 +227,10 @@ impl Trouble<'_> {
                 biased;
                 done = &mut attempt => return done,
                 Some(found) = self.search.join_next() => {
-                    if let Ok(found) = found {
-                        self.tell(found);
+                    match found {
+                        Ok(Ok(cause)) => self.tell(cause),
+                        Ok(Err(Vague(why))) if self.found.is_none() => self.say(&why),
+                        Ok(Err(_)) | Err(_) => {}
                     }
                 }
             }
@@ -246,18 +251,22 @@ impl Trouble<'_> {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 let found =
                     runtime.map(|runtime| runtime.block_on(diagnose(&settings, shown, patience)));
-                found.ok().flatten().unwrap_or(why)
+                found.ok().flatten().ok_or(Vague(why))
             });
         }
     }
 
+    fn tell(&mut self, cause: String) {
+        self.say(&cause);
+        self.found = Some(cause);
+    }
+
     /// Says so once, however often it is found again.
-    fn tell(&mut self, why: String) {
-        let problem = self.show(&why);
-        if self.said.insert(why.clone()) {
+    fn say(&mut self, why: &str) {
+        let problem = self.show(why);
+        if self.said.insert(why.to_owned()) {
             warn!("{problem}; trying again until it is there");
         }
-        self.found = Some(why);
     }
 
     fn show(&self, why: &str) -> String {
