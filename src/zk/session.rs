@@ -538,8 +538,27 @@ impl Election {
         self.impostors.lock().expect("nobody panics while holding it")
     }
 
+    /// Where one only looks like a member, many may: then all of them are looked at, at once.
+    async fn members(&self, wire: &Wire) -> Result<BTreeSet<Sequence>, Error> {
+        let mut members = self.sequences(wire).await?;
+        if self.impostors().is_empty() {
+            return Ok(members);
+        }
+        let paths: Vec<_> = members.iter().map(|sequence| self.path(*sequence)).collect();
+        let asked: Vec<_> = paths.iter().map(|path| wire.client.check_stat(path)).collect();
+        let mut found = vec![];
+        for (sequence, asked) in members.iter().zip(asked) {
+            if wire.ask(asked).await?.is_some_and(|stat| owner(&stat).is_none()) {
+                found.push(*sequence);
+            }
+        }
+        self.pass_over(&found);
+        members.retain(|sequence| !found.contains(sequence));
+        Ok(members)
+    }
+
     async fn read_line(&self) {
-        let read = self.until_judged(async |wire| self.sequences(&wire).await).await;
+        let read = self.until_judged(async |wire| self.members(&wire).await).await;
         self.tell(Event::LineRead(read.unwrap_or_default().into_iter().collect()));
     }
 
@@ -636,11 +655,32 @@ impl Election {
     /// A znode that belongs to no session outlives every member and would be waited for in vain.
     fn is_impostor(&self, sequence: Sequence, stat: &Stat) -> bool {
         let impostor = owner(stat).is_none();
-        if impostor && self.impostors().insert(sequence) {
-            let path = self.path(sequence);
-            warn!("{path} is not ephemeral, so no member stands there; passed over. Delete it");
+        if impostor {
+            self.pass_over(&[sequence]);
         }
         impostor
+    }
+
+    /// Says so once, and of however many in one line.
+    fn pass_over(&self, found: &[Sequence]) {
+        let mut impostors = self.impostors();
+        let new: Vec<_> =
+            found.iter().copied().filter(|sequence| impostors.insert(*sequence)).collect();
+        drop(impostors);
+        match &*new {
+            [] => {}
+            [one] => {
+                let path = self.path(*one);
+                warn!("{path} is not ephemeral, so no member stands there; passed over. Delete it");
+            }
+            [first, .., last] => warn!(
+                "{} znodes from {} to {} are not ephemeral, so no members stand there; passed \
+                 over. Delete them",
+                new.len(),
+                self.path(*first),
+                self.path(*last)
+            ),
+        }
     }
 
     /// Returns the version of the data.
@@ -747,12 +787,14 @@ impl Election {
         };
         let paths: Vec<_> = sequences.iter().map(|sequence| self.path(*sequence)).collect();
         let asked: Vec<_> = paths.iter().map(|path| wire.client.get_data(path)).collect();
+        let mut impostors = vec![];
         for (sequence, read) in sequences.into_iter().zip(asked) {
             let (data, stat) = match wire.ask(read).await {
                 Err(Error::NoNode) => continue,
                 read => read?,
             };
-            if self.is_impostor(sequence, &stat) {
+            if owner(&stat).is_none() {
+                impostors.push(sequence);
                 continue;
             }
             let ticket = Ticket { sequence, token: token(&stat) };
@@ -763,6 +805,7 @@ impl Election {
                 None => Entry { ticket, profile: None, names: None, version: None },
             });
         }
+        self.pass_over(&impostors);
         Ok(entries)
     }
 }

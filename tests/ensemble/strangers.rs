@@ -141,6 +141,15 @@ fn who_takes_the_next_numbers_by_hand_keeps_nobody_from_joining() {
     let parent = observer.znode("/election").expect("it stands");
     assert_eq!(parent.stat.num_children, 153, "nothing is left behind");
 
+    // Nor does it fill a log that nobody stands there: one is met, and all others with it. Nobody
+    // stands between the last two.
+    assert_eq!(first.get("/members").json()["members"].as_array().map(Vec::len), Some(3));
+    for (member, told, lines_read) in [(&first, 1, 1), (&second, 2, 2), (&third, 0, 1)] {
+        let log = member.log();
+        assert_eq!(log.matches("not ephemeral").count(), told, "{log}");
+        assert_eq!(log.matches("the line is").count(), lines_read, "{log}");
+    }
+
     first.signal("TERM");
     first.wait();
     assert_eq!(agreed_after(&leader, [&second, &third]).id, "b");
