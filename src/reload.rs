@@ -61,7 +61,7 @@ impl InForce {
         }
         self.describe(desk, &new.config.profile, &changed).await;
         for (key, value) in changed.iter().filter(|(key, _)| !CHANGEABLE.contains(key)) {
-            let old = &self.values[key];
+            let [old, value] = [&self.values[key], value].map(|it| cli::shown(key, it));
             warn!("SIGHUP: {key} is {value:?} now, which takes a restart: still {old:?}");
         }
     }

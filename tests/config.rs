@@ -304,6 +304,54 @@ fn what_lets_nobody_in_is_refused_with_its_file() {
     }
 }
 
+/// Sooner or later somebody writes the secret where its file's name belongs.
+#[test]
+fn a_secret_that_stands_where_a_files_name_belongs_is_not_repeated() {
+    let hook = "[[hook]]\non = [\"became-leader\"]\nurl = \"http://h/\"\nsecret_file";
+    let key = "-----BEGIN PRIVATE KEY-----\\nhush\\n";
+    for (text, named) in [
+        ("[zookeeper]\nservers = \"app:hush@h:1\"\n", "zookeeper.servers has an @"),
+        ("[zookeeper]\nservers = \"app:hush/x@h:1\"\n", "zookeeper.servers has a port"),
+        (
+            "[zookeeper]\nauth = \"sasl\"\ncredentials_file = \"app:hush\"\n",
+            "zookeeper.credentials_file: what is written there",
+        ),
+        ("[http]\ntoken_file = \"hush\"\n", "http.token_file: what is written there"),
+        (&format!("{hook} = \"whsec_hush\"\n"), "hook[0].secret_file must be the absolute path"),
+        (&format!("[zookeeper.tls]\nkey = \"{key}\"\n"), "zookeeper.tls.key is of no use"),
+        (&format!("[zookeeper.tls]\ncert = \"{key}\"\n"), "zookeeper.tls.cert is of no use"),
+        (&format!("[zookeeper.tls]\nca = \"{key}\"\n"), "zookeeper.tls.ca: what is written"),
+    ] {
+        let config = file(text);
+        for command in ["run", "check-config"] {
+            let (code, printed) = ran(bellwether(&[command, "--config"]).arg(config.path()));
+            assert_eq!(code, 2, "{text}: {printed}");
+            assert!(printed.contains(named) && !printed.contains("hush"), "{text}: {printed}");
+        }
+    }
+    let (code, printed) = ran(&mut bellwether(&["resign", "--token-file", "hush"]));
+    assert_eq!(code, 2, "{printed}");
+    assert!(
+        printed.contains("--token-file: cannot read") && !printed.contains("hush"),
+        "{printed}"
+    );
+    // A name without a path is one all the same if there is such a file.
+    let (_, printed) = ran(&mut bellwether(&["check-config", "--token-file", "Cargo.toml"]));
+    assert!(printed.contains("http.token_file: Cargo.toml"), "{printed}");
+}
+
+#[test]
+fn of_a_health_check_as_of_a_hook_neither_query_nor_arguments_are_shown() {
+    for (check, shown) in [
+        ("http://127.0.0.1:8080/healthz?key=hush", "http://127.0.0.1:8080/healthz "),
+        ("/app/check --password=hush now", "/app/check (2 arguments) "),
+    ] {
+        let (code, printed) = ran(&mut bellwether(&["check-config", "--app-health", check]));
+        assert_eq!(code, 0, "{printed}");
+        assert!(printed.contains(shown) && !printed.contains("hush"), "{printed}");
+    }
+}
+
 #[test]
 fn a_certificate_of_ours_that_has_expired_is_warned_of() {
     let authority = Authority::new("ours");

@@ -2,7 +2,7 @@
 //! so that whoever replaces a file need not tell.
 
 use crate::config::security::{Credentials, Login, OwnCertificate, Scheme, Tls};
-use crate::config::{Settings, Zookeeper};
+use crate::config::{Settings, Zookeeper, named};
 use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 use std::fs;
 use std::io;
@@ -273,7 +273,7 @@ fn credentials(login: &Login) -> Result<SecretString, String> {
 
 fn place(credentials: &Credentials) -> String {
     match credentials {
-        Credentials::In(file) => format!("zookeeper.credentials_file, {},", file.display()),
+        Credentials::In(file) => format!("zookeeper.credentials_file, {},", named(file)),
         Credentials::Given(_) => crate::config::security::CREDENTIALS_VARIABLE.into(),
     }
 }
@@ -282,7 +282,7 @@ fn place(credentials: &Credentials) -> String {
 const LONGEST: u64 = 1 << 20;
 
 fn text(key: &str, file: &Path) -> Result<Zeroizing<String>, String> {
-    let wrong = |why: &str| format!("{key}: {} {why}", file.display());
+    let wrong = |why: &str| format!("{key}: {} {why}", named(file));
     let cannot = |error: io::Error| wrong(&format!("cannot be read: {error}"));
     let metadata = fs::metadata(file).map_err(cannot)?;
     if !metadata.is_file() || metadata.len() > LONGEST {
