@@ -251,6 +251,28 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
     }
 }
 
+/// Of `openssl x509 -req -signkey` without extensions.
+const VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBFzCBvwIUByAiEoFq/xl9J3PfU1dAQp0CQO4wCgYIKoZIzj0EAwIwDjEMMAoG
+A1UEAwwDYXBwMCAXDTI2MTEyMTE3NTE0MFoYDzIxMjYxMDI4MTc1MTQwWjAOMQww
+CgYDVQQDDANhcHAwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAARBC8UK55ZS3IW8
+lKAeyyCPFVoegII/+tkIDp8T8/4WXGY3H5ZIdhzbI9UuDC+/EKsTfli17qnITRoS
+2Hv3V4WuMAoGCCqGSM49BAMCA0cAMEQCIBlEECY1doPcixQg8hfx4XU/gF//RB3N
+Y7a9madVC9OlAiBY4qiDUKCNoS5FddC+70gZBZa1TOi5EeEuqyaoAweCKA==
+-----END CERTIFICATE-----
+";
+
+/// Of `openssl ca -gencrl` without extensions.
+const LIST_OF_VERSION_1: &str = "\
+-----BEGIN X509 CRL-----
+MIGUMDwwCgYIKoZIzj0EAwIwDjEMMAoGA1UEAwwDYXBwFw0yNjExMjExNzUxNDFa
+GA8yMTI2MTAyODE3NTE0MVowCgYIKoZIzj0EAwIDSAAwRQIgHtw9DVCsZPPZ3v5V
+18ML3l8W8FPMtlUyNnOye3rxkk8CIQCGnopCBZxpR+sLJNQhv4GadpUSLdZ4Qrl+
+0Rk1o8dmIQ==
+-----END X509 CRL-----
+";
+
 #[test]
 fn what_lets_nobody_in_is_refused_with_its_file() {
     let (authority, now) = (Authority::new("ours"), Authority::new("ours").issue("app", &[]));
@@ -262,6 +284,8 @@ fn what_lets_nobody_in_is_refused_with_its_file() {
     let broken = file(&now.key.replace("MIG", "!hush!"));
     let encrypted =
         file("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n");
+    let old = file(VERSION_1);
+    let with_old_list = file(&format!("{}{LIST_OF_VERSION_1}", authority.pem()));
     let (empty, many) = (file(""), file("app:hush\nmore\n"));
     let path = |file: &tempfile::NamedTempFile| file.path().to_str().unwrap().to_owned();
     let (ca, cert, key) = (path(&ca), path(&cert), path(&key));
@@ -281,6 +305,16 @@ fn what_lets_nobody_in_is_refused_with_its_file() {
         (tls(&ca, &cert, &path(&no_pem)), "zookeeper.tls.key", "holds no private key"),
         (tls(&ca, &cert, &path(&broken)), "zookeeper.tls.key", "is no PEM"),
         (tls(&ca, &cert, &path(&encrypted)), "zookeeper.tls.key", "passphrase"),
+        (
+            tls(&ca, &path(&old), &key),
+            "zookeeper.tls.cert",
+            "certificate that is of X.509 version 1",
+        ),
+        (
+            tls(&path(&with_old_list), &cert, &key),
+            "zookeeper.tls.ca",
+            "revocation list that cannot",
+        ),
         (tls("", &cert, &key), "zookeeper.tls.ca", "is empty"),
         (tls(&ca, &cert, &key)[..4].to_vec(), "zookeeper.tls.key", "private key"),
         (login("/does/not/exist"), "zookeeper.credentials_file", "cannot be read"),

@@ -14,6 +14,7 @@ mod acl;
 mod connection;
 mod diagnosis;
 mod driver;
+mod flaw;
 mod keeper;
 mod passport;
 mod session;

@@ -117,6 +117,8 @@ fn each_wrong_set_up_is_named_in_one_line() {
         fort.file("foreign-key.pem", &foreign.key),
     );
     let other_ca = fort.file("other-ca.pem", &another.pem());
+    let one_list = [authority.pem(), another.pem(), another.revocation_list()].concat();
+    let one_list = fort.file("one-list.pem", &one_list);
     let wrong = fort.file("wrong", &format!("app:{WRONG_PASSWORD}\n"));
     let own = |setup: Setup| setup.option("--tls-cert", &cert).option("--tls-key", &key);
     let with_ca = |setup: Setup| setup.option("--tls-ca", &ca);
@@ -128,6 +130,11 @@ fn each_wrong_set_up_is_named_in_one_line() {
             "another CA",
             own(fort.secure("localhost")).option("--tls-ca", &other_ca),
             "shows a certificate that no CA in zookeeper.tls.ca",
+        ),
+        (
+            "no revocation list of the servers' CA",
+            own(fort.secure("localhost")).option("--tls-ca", &one_list),
+            "shows a certificate that no revocation list in zookeeper.tls.ca tells of",
         ),
         (
             "another name",
