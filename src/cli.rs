@@ -716,9 +716,24 @@ fn default_id() -> String {
     }
 }
 
+/// Of what is written under a key, what may be shown. As with hooks, that is no query and no argument.
+pub fn shown(key: &str, value: &str) -> String {
+    let mut words = value.split_whitespace();
+    match words.next() {
+        Some(program) if key == "health.check" && program.starts_with('/') => match words.count() {
+            0 => program.into(),
+            1 => format!("{program} (1 argument)"),
+            more => format!("{program} ({more} arguments)"),
+        },
+        Some(url) if key == "health.check" => url.split('?').next().unwrap_or_default().into(),
+        Some(_) | None => value.into(),
+    }
+}
+
 impl fmt::Display for Effective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (key, value, origin) in &self.origins {
+            let value = shown(key, value);
             let value =
                 if value.is_empty() { "(none)".into() } else { value.escape_debug().to_string() };
             writeln!(f, "{key:<26} {value:<40} {origin}")?;

@@ -216,7 +216,7 @@ impl Listen {
     /// Whether only this machine can reach it.
     pub fn is_local(&self) -> bool {
         match self {
-            Self::Tcp(address) => address.ip().is_loopback(),
+            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
             Self::Unix(_) => true,
         }
     }
@@ -477,8 +477,10 @@ pub(crate) fn place(written: &str, path: &str, prefix: &str) -> Result<(String, 
 /// Splits a connect string into its servers and its chroot.
 fn servers(written: &str) -> Result<(String, &str), String> {
     let wrong = |why: &str| {
+        // What stands before an @ is a password.
+        let shown = if written.contains('@') { String::new() } else { format!(" {written:?}") };
         Err(format!(
-            "zookeeper.servers {written:?} {why}: write host:port,host:port/chroot, such as \
+            "zookeeper.servers{shown} {why}: write host:port,host:port/chroot, such as \
              zk-0:2181,zk-1:2181,zk-2:2181"
         ))
     };
@@ -486,6 +488,12 @@ fn servers(written: &str) -> Result<(String, &str), String> {
         Some(at) => written.split_at(at),
         None => (written, ""),
     };
+    if hosts.contains('@') {
+        return wrong(
+            "has an @ before a server's name, and no server is asked with a password in its name: \
+             user and password belong into zookeeper.credentials_file",
+        );
+    }
     if chroot.contains(',') {
         return wrong("has a chroot before the last server");
     }
@@ -603,10 +611,24 @@ pub fn span(key: &str, written: &str) -> Result<Duration, String> {
 /// One sentence that names the file, what is wrong with it, and how to mend it. It tells nothing of
 /// what is in the file.
 pub fn token(file: &Path) -> Result<Vec<u8>, String> {
-    let wrong = |why: &str| format!("http.token_file: {} {why}", file.display());
+    let wrong = |why: &str| format!("http.token_file: {} {why}", named(file));
     let text = small_file(file).map_err(|why| wrong(&why))?;
     let no_token = || wrong("holds no token: write one line of visible ASCII characters");
     token_in(&text).map(<[u8]>::to_vec).ok_or_else(no_token)
+}
+
+/// What a file is called where it is told what is wrong with it: whoever wrote the secret itself for
+/// its file's name does not read it in a log.
+pub fn named(file: &Path) -> String {
+    let starts = ["/", "./", "../"];
+    let is_path = starts
+        .iter()
+        .any(|start| file.as_os_str().as_encoded_bytes().starts_with(start.as_bytes()));
+    if is_path || file.exists() {
+        return file.display().to_string();
+    }
+    "what is written there, and not shown as it may be the secret itself rather than a file's path,"
+        .into()
 }
 
 /// What such a file says.

@@ -3,6 +3,7 @@
 use anyhow::Context;
 use bellwether::cli::{self, Command, Effective, LogFormat};
 use bellwether::clock::Clock;
+use bellwether::config::security::CREDENTIALS_VARIABLE;
 use bellwether::config::{Exec, Listen, Settings};
 use bellwether::desk::Front;
 use bellwether::election::{Member, Moment};
@@ -80,10 +81,12 @@ fn main() -> ExitCode {
         }
         Command::Terminal(errand) => {
             if let Errand::Inspect { settings, .. } = &errand {
-                match look_at_security(settings, settings.zookeeper.security.has_secrets()) {
+                match look_at_security(settings, errand.has_secrets()) {
                     Ok(warnings) => warnings.iter().for_each(|warning| complain(warning)),
                     Err(error) => return fail(2, &error),
                 }
+            } else if errand.has_secrets() || std::env::var_os(CREDENTIALS_VARIABLE).is_some() {
+                hide().iter().for_each(|warning| complain(warning));
             }
             return run_errand(errand);
         }
@@ -112,16 +115,17 @@ fn main() -> ExitCode {
 }
 
 /// Checks what is needed to be let in, before a port is bound. Returns what somebody should look at.
-///
-/// With secrets in our memory, and in the client library's, where nobody wipes them, there is no core
-/// dump, no debugger and no look at our environment for whoever is not root.
 fn look_at_security(settings: &Settings, has_secrets: bool) -> Result<Vec<String>, String> {
-    let mut warnings = vec![];
-    if has_secrets && let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        warnings.push(format!("a core dump of this process may hold secrets: {error}"));
-    }
+    let mut warnings: Vec<_> = has_secrets.then(hide).flatten().into_iter().collect();
     warnings.extend(zk::check(settings)?);
     Ok(warnings)
+}
+
+/// With secrets in our memory, and in the client library's, where nobody wipes them, there is no core
+/// dump, no debugger and no look at our environment for whoever is not root. Returns why there may be.
+fn hide() -> Option<String> {
+    let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    hidden.err().map(|error| format!("a core dump of this process may hold secrets: {error}"))
 }
 
 fn run_errand(errand: Errand) -> ExitCode {
@@ -365,7 +369,10 @@ async fn run(
                     info!("{name}: leaving");
                     break 0;
                 }
-                _ = hangup.recv() => in_force.reload(&front, &hooks, set_level).await,
+                _ = hangup.recv() => {
+                    let hide = || hide().iter().for_each(|warning| warn!("{warning}"));
+                    in_force.reload(&front, &hooks, set_level, hide).await;
+                }
                 _ = &mut left => {
                     telling.finish(clock.now().after(TO_TELL)).await;
                     anyhow::bail!(died)

@@ -25,12 +25,14 @@ impl InForce {
     }
 
     /// Takes over what can be taken over, and says what cannot. What makes no sense changes
-    /// nothing. A level of the log is for `set_level` to set, and hooks for whoever runs them.
+    /// nothing. A level of the log is for `set_level` to set, hooks are for whoever runs them, and
+    /// `hide` has nobody look into a process that begins to hold secrets.
     pub async fn reload(
         &mut self,
         desk: &Front,
         hooks: &watch::Sender<Arc<[Hook]>>,
         set_level: impl Fn(&str) -> Result<(), String>,
+        hide: impl Fn(),
     ) {
         let new = match cli::read() {
             Ok(Command::Run(new) | Command::CheckConfig(new)) => new,
@@ -38,6 +40,9 @@ impl InForce {
             Ok(_) => return,
             Err(error) => return error!("SIGHUP: {error}; all stays as it was"),
         };
+        if new.config.has_secrets() {
+            hide();
+        }
         let changed = self.changed(&new);
         let rehooked = *self.hooks != *new.config.hooks;
         if rehooked {
@@ -56,7 +61,7 @@ impl InForce {
         }
         self.describe(desk, &new.config.profile, &changed).await;
         for (key, value) in changed.iter().filter(|(key, _)| !CHANGEABLE.contains(key)) {
-            let old = &self.values[key];
+            let [old, value] = [&self.values[key], value].map(|it| cli::shown(key, it));
             warn!("SIGHUP: {key} is {value:?} now, which takes a restart: still {old:?}");
         }
     }

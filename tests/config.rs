@@ -286,6 +286,28 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
     }
 }
 
+/// Of `openssl x509 -req -signkey` without extensions.
+const VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBFzCBvwIUByAiEoFq/xl9J3PfU1dAQp0CQO4wCgYIKoZIzj0EAwIwDjEMMAoG
+A1UEAwwDYXBwMCAXDTI2MTEyMTE3NTE0MFoYDzIxMjYxMDI4MTc1MTQwWjAOMQww
+CgYDVQQDDANhcHAwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAARBC8UK55ZS3IW8
+lKAeyyCPFVoegII/+tkIDp8T8/4WXGY3H5ZIdhzbI9UuDC+/EKsTfli17qnITRoS
+2Hv3V4WuMAoGCCqGSM49BAMCA0cAMEQCIBlEECY1doPcixQg8hfx4XU/gF//RB3N
+Y7a9madVC9OlAiBY4qiDUKCNoS5FddC+70gZBZa1TOi5EeEuqyaoAweCKA==
+-----END CERTIFICATE-----
+";
+
+/// Of `openssl ca -gencrl` without extensions.
+const LIST_OF_VERSION_1: &str = "\
+-----BEGIN X509 CRL-----
+MIGUMDwwCgYIKoZIzj0EAwIwDjEMMAoGA1UEAwwDYXBwFw0yNjExMjExNzUxNDFa
+GA8yMTI2MTAyODE3NTE0MVowCgYIKoZIzj0EAwIDSAAwRQIgHtw9DVCsZPPZ3v5V
+18ML3l8W8FPMtlUyNnOye3rxkk8CIQCGnopCBZxpR+sLJNQhv4GadpUSLdZ4Qrl+
+0Rk1o8dmIQ==
+-----END X509 CRL-----
+";
+
 #[test]
 fn what_lets_nobody_in_is_refused_with_its_file() {
     let (authority, now) = (Authority::new("ours"), Authority::new("ours").issue("app", &[]));
@@ -297,6 +319,8 @@ fn what_lets_nobody_in_is_refused_with_its_file() {
     let broken = file(&now.key.replace("MIG", "!hush!"));
     let encrypted =
         file("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n");
+    let old = file(VERSION_1);
+    let with_old_list = file(&format!("{}{LIST_OF_VERSION_1}", authority.pem()));
     let (empty, many) = (file(""), file("app:hush\nmore\n"));
     let path = |file: &tempfile::NamedTempFile| file.path().to_str().unwrap().to_owned();
     let (ca, cert, key) = (path(&ca), path(&cert), path(&key));
@@ -316,6 +340,16 @@ fn what_lets_nobody_in_is_refused_with_its_file() {
         (tls(&ca, &cert, &path(&no_pem)), "zookeeper.tls.key", "holds no private key"),
         (tls(&ca, &cert, &path(&broken)), "zookeeper.tls.key", "is no PEM"),
         (tls(&ca, &cert, &path(&encrypted)), "zookeeper.tls.key", "passphrase"),
+        (
+            tls(&ca, &path(&old), &key),
+            "zookeeper.tls.cert",
+            "certificate that is of X.509 version 1",
+        ),
+        (
+            tls(&path(&with_old_list), &cert, &key),
+            "zookeeper.tls.ca",
+            "revocation list that cannot",
+        ),
         (tls("", &cert, &key), "zookeeper.tls.ca", "is empty"),
         (tls(&ca, &cert, &key)[..4].to_vec(), "zookeeper.tls.key", "private key"),
         (login("/does/not/exist"), "zookeeper.credentials_file", "cannot be read"),
@@ -336,6 +370,54 @@ fn what_lets_nobody_in_is_refused_with_its_file() {
             assert!(printed.contains(named) && printed.contains(also), "{args:?}: {printed}");
             assert!(!printed.contains("hush") && printed.lines().count() == 1, "{printed}");
         }
+    }
+}
+
+/// Sooner or later somebody writes the secret where its file's name belongs.
+#[test]
+fn a_secret_that_stands_where_a_files_name_belongs_is_not_repeated() {
+    let hook = "[[hook]]\non = [\"became-leader\"]\nurl = \"http://h/\"\nsecret_file";
+    let key = "-----BEGIN PRIVATE KEY-----\\nhush\\n";
+    for (text, named) in [
+        ("[zookeeper]\nservers = \"app:hush@h:1\"\n", "zookeeper.servers has an @"),
+        ("[zookeeper]\nservers = \"app:hush/x@h:1\"\n", "zookeeper.servers has a port"),
+        (
+            "[zookeeper]\nauth = \"sasl\"\ncredentials_file = \"app:hush\"\n",
+            "zookeeper.credentials_file: what is written there",
+        ),
+        ("[http]\ntoken_file = \"hush\"\n", "http.token_file: what is written there"),
+        (&format!("{hook} = \"whsec_hush\"\n"), "hook[0].secret_file must be the absolute path"),
+        (&format!("[zookeeper.tls]\nkey = \"{key}\"\n"), "zookeeper.tls.key is of no use"),
+        (&format!("[zookeeper.tls]\ncert = \"{key}\"\n"), "zookeeper.tls.cert is of no use"),
+        (&format!("[zookeeper.tls]\nca = \"{key}\"\n"), "zookeeper.tls.ca: what is written"),
+    ] {
+        let config = file(text);
+        for command in ["run", "check-config"] {
+            let (code, printed) = ran(bellwether(&[command, "--config"]).arg(config.path()));
+            assert_eq!(code, 2, "{text}: {printed}");
+            assert!(printed.contains(named) && !printed.contains("hush"), "{text}: {printed}");
+        }
+    }
+    let (code, printed) = ran(&mut bellwether(&["resign", "--token-file", "hush"]));
+    assert_eq!(code, 2, "{printed}");
+    assert!(
+        printed.contains("--token-file: cannot read") && !printed.contains("hush"),
+        "{printed}"
+    );
+    // A name without a path is one all the same if there is such a file.
+    let (_, printed) = ran(&mut bellwether(&["check-config", "--token-file", "Cargo.toml"]));
+    assert!(printed.contains("http.token_file: Cargo.toml"), "{printed}");
+}
+
+#[test]
+fn of_a_health_check_as_of_a_hook_neither_query_nor_arguments_are_shown() {
+    for (check, shown) in [
+        ("http://127.0.0.1:8080/healthz?key=hush", "http://127.0.0.1:8080/healthz "),
+        ("/app/check --password=hush now", "/app/check (2 arguments) "),
+    ] {
+        let (code, printed) = ran(&mut bellwether(&["check-config", "--app-health", check]));
+        assert_eq!(code, 0, "{printed}");
+        assert!(printed.contains(shown) && !printed.contains("hush"), "{printed}");
     }
 }
 

@@ -183,7 +183,7 @@ impl Order {
         let token = match file {
             None => None,
             Some(file) => {
-                let name = file.display();
+                let name = config::named(&file);
                 let text = std::fs::read_to_string(&file)
                     .map_err(|error| format!("--token-file: cannot read {name}: {error}"))?;
                 let no_token = || {

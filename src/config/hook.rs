@@ -279,7 +279,9 @@ fn absolute(key: &'static str, written: &str) -> Result<PathBuf, (&'static str, 
     if path.is_absolute() && path.file_name().is_some() && !written.ends_with('/') {
         return Ok(path.to_owned());
     }
-    Err((key, format!("= {written:?} must be the absolute path of a file, such as /run/app/name")))
+    // It may be the secret itself.
+    let shown = if key == "secret_file" { String::new() } else { format!("= {written:?} ") };
+    Err((key, format!("{shown}must be the absolute path of a file, such as /run/app/name")))
 }
 
 fn mode(written: &str) -> Result<u32, (&'static str, String)> {
@@ -550,7 +552,7 @@ mod tests {
             (&format!("{on}url = \"http://h:0/\""), "hook[1].url has more"),
             (&format!("{on}url = \"/leadership\""), "hook[1].url is no URL"),
             (&format!("{on}url = \"http://h\"\nretries = 101"), "hook[1].retries = 101"),
-            (&format!("{on}url = \"http://h\"\nsecret_file = \"x\""), "hook[1].secret_file = "),
+            (&format!("{on}url = \"http://h\"\nsecret_file = \"x\""), "hook[1].secret_file must"),
             (&format!("{on}signal = \"HUP\"\npid_file = \"/p\""), "hook[1].signal = \"HUP\""),
             (&format!("{on}signal = \"SIGHUP\""), "hook[1].pid_file is missing"),
             (&format!("{on}signal = \"SIGHUP\"\npid_file = \"p\""), "hook[1].pid_file = \"p\""),

@@ -121,17 +121,16 @@ impl Tls {
         let Written { ca, cert, key, .. } = written;
         let own = match (&**cert, &**key) {
             ("", "") => None,
-            (cert, "") => {
-                return Err(format!(
-                    "zookeeper.tls.cert {cert:?} is of no use without its private key: set \
-                     zookeeper.tls.key"
-                ));
+            (_, "") => {
+                return Err("zookeeper.tls.cert is of no use without its private key: set \
+                            zookeeper.tls.key"
+                    .into());
             }
-            ("", key) => {
-                return Err(format!(
-                    "zookeeper.tls.key {key:?} is of no use without its certificate: set \
-                     zookeeper.tls.cert"
-                ));
+            // Not repeated: it may be the key itself.
+            ("", _) => {
+                return Err("zookeeper.tls.key is of no use without its certificate: set \
+                            zookeeper.tls.cert"
+                    .into());
             }
             (cert, key) => Some(OwnCertificate { cert: cert.into(), key: key.into() }),
         };

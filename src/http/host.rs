@@ -19,10 +19,21 @@ pub(crate) fn on_loopback(router: Router) -> Router {
 }
 
 async fn only_by_loopback_names(request: Request, next: Next) -> Response {
-    match foreign(request.uri(), request.headers()) {
-        Some(name) => Problem::foreign_host(&name).into_response(),
-        None => next.run(request).await,
+    if let Some(name) = foreign(request.uri(), request.headers()) {
+        return Problem::foreign_host(&name).into_response();
     }
+    if is_from_another_site(request.headers()) {
+        return Problem::from_another_site().into_response();
+    }
+    next.run(request).await
+}
+
+/// Browsers say so themselves, and no page can have them say otherwise. A page may not see what it
+/// embeds, but whether that was a success. Who follows a link is let in: the page is left behind.
+fn is_from_another_site(headers: &HeaderMap) -> bool {
+    let says = |name: &str, word: &str| headers.get(name).is_some_and(|it| it == word);
+    let follows_link = says("sec-fetch-mode", "navigate") && says("sec-fetch-dest", "document");
+    says("sec-fetch-site", "cross-site") && !follows_link
 }
 
 /// The first name in the request that is none of this machine's loopback. Who gives no name is no
@@ -93,6 +104,27 @@ mod tests {
             assert!(!is_of_loopback(foreign.as_bytes()), "{foreign}");
         }
         assert!(!is_of_loopback(b"\xff"));
+    }
+
+    #[test]
+    fn what_another_sites_page_embeds_is_not_answered_and_its_links_are() {
+        let refused = |words: [&'static str; 3]| {
+            let names = ["sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"];
+            let headers = names.into_iter().zip(words).filter(|(_, word)| !word.is_empty());
+            let headers =
+                headers.map(|(name, it)| (name.parse().unwrap(), HeaderValue::from_static(it)));
+            is_from_another_site(&headers.collect())
+        };
+        assert!(refused(["cross-site", "no-cors", "script"]));
+        assert!(refused(["cross-site", "cors", "empty"]));
+        assert!(refused(["cross-site", "navigate", "iframe"]));
+        assert!(refused(["cross-site", "", ""]));
+        assert!(!refused(["cross-site", "navigate", "document"]));
+        assert!(!refused(["same-origin", "no-cors", "script"]));
+        // Another port of this machine, where the application may serve.
+        assert!(!refused(["same-site", "cors", "empty"]));
+        assert!(!refused(["none", "navigate", "document"]));
+        assert!(!refused(["", "", ""]), "probes and programs say nothing");
     }
 
     #[test]

@@ -15,7 +15,8 @@
 //! - `GET /metrics`: for Prometheus.
 //! - `GET /openapi.json`: all this, for programs.
 //!
-//! Errors are `application/problem+json` (RFC 9457). Whoever asks on the loopback has to say so: 421 otherwise.
+//! Errors are `application/problem+json` (RFC 9457). Whoever asks on the loopback has to say so: 421 otherwise, and
+//! 403 for what pages of other sites make a browser ask.
 
 #![expect(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
 
@@ -196,6 +197,8 @@ async fn finished(State(sight): State<Sight>, request: Request, next: Next) -> R
     headers.entry(INDEX).or_insert(HeaderValue::from(index));
     // Who leads is old news the moment it is written.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // A page that has a browser take an answer for a script does not learn from its status what it says.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     sight.visits.count(route.as_ref(), response.status());
     response
 }
@@ -312,6 +315,31 @@ mod tests {
         };
         assert_eq!(amend("x-nothing").await, (StatusCode::FORBIDDEN, 0));
         assert_eq!(amend("x-bellwether").await, (StatusCode::REQUEST_TIMEOUT, 10));
+    }
+
+    /// Else a page could read from it, as a script, whether that was a success.
+    #[tokio::test]
+    async fn no_answer_is_taken_for_anything_but_what_it_is() {
+        let (router, _back) = api(Duration::ZERO);
+        for path in ["/", "/is-leader", "/is-follower", "/nonsense"] {
+            let answer = ask(&router, path).await;
+            assert_eq!(answer.headers()[header::X_CONTENT_TYPE_OPTIONS], "nosniff", "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_loopback_is_known_in_each_of_its_spellings() {
+        for (address, is_loopback) in [
+            ("127.0.0.1:0", true),
+            ("127.9.9.9:0", true),
+            ("[::ffff:127.0.0.1]:0", true),
+            ("0.0.0.0:0", false),
+        ] {
+            let door = tokio::net::TcpListener::bind(address).await.unwrap();
+            assert_eq!(door.is_on_loopback(), is_loopback, "{address}");
+            let listen = crate::config::listen(address).unwrap();
+            assert_eq!(listen.is_local(), is_loopback, "{address}");
+        }
     }
 
     /// What is not there could not be generated from.

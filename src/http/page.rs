@@ -34,11 +34,8 @@ pub(super) async fn page_or_elector(State(sight): State<Sight>, headers: HeaderM
 }
 
 fn page() -> impl IntoResponse {
-    let headers = [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
-    ];
+    let headers =
+        [(header::CONTENT_SECURITY_POLICY, POLICY), (header::REFERRER_POLICY, "no-referrer")];
     (headers, Html(PAGE))
 }
 

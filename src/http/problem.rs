@@ -90,6 +90,13 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, "web-page", "an order from a web page", detail)
     }
 
+    pub(super) fn from_another_site() -> Self {
+        let detail = "the header Sec-Fetch-Site says that a page of another site had a browser ask \
+                      this, and here on the loopback none of them is answered: ask from a program, \
+                      or open this address itself";
+        Self::new(StatusCode::FORBIDDEN, "cross-site", "asked by a page of another site", detail)
+    }
+
     pub(super) fn foreign_host(name: &str) -> Self {
         let detail = format!(
             "the request is for {name:?}, and here on the loopback only localhost, names that end in \

@@ -83,7 +83,7 @@ impl Door for TcpListener {
     }
 
     fn is_on_loopback(&self) -> bool {
-        self.local_addr().is_ok_and(|address| address.ip().is_loopback())
+        self.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback())
     }
 }
 

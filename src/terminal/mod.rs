@@ -29,6 +29,16 @@ pub enum Errand {
     Inspect { settings: Settings, patience: Duration, form: Form },
 }
 
+impl Errand {
+    /// Whether there is anything in our memory that nobody else may see.
+    pub fn has_secrets(&self) -> bool {
+        match self {
+            Self::Ask { sidecar, .. } => sidecar.is_shown_a_token(),
+            Self::Inspect { settings, .. } => settings.zookeeper.security.has_secrets(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
     Leader,

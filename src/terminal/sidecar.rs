@@ -104,6 +104,10 @@ impl Sidecar {
         Self::new(Place::Tcp { host, port: address.port() })
     }
 
+    pub(super) fn is_shown_a_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     #[must_use]
     pub fn shown(self, token: Option<Token>) -> Self {
         Self { token, ..self }

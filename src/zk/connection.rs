@@ -243,7 +243,7 @@ pub(super) fn is_verdict(error: &Error) -> bool {
     )
 }
 
-fn unwrap_multi(error: zookeeper::MultiWriteError) -> Error {
+pub(super) fn unwrap_multi(error: zookeeper::MultiWriteError) -> Error {
     match error {
         zookeeper::MultiWriteError::RequestFailed { source }
         | zookeeper::MultiWriteError::OperationFailed { source, .. } => source,

@@ -1,6 +1,7 @@
 //! Why no connection comes about: one handshake of our own with each server, as the client library
 //! knows and does not tell.
 
+use super::flaw;
 use super::passport::{Shown, Trust, date, own_is_outdated, server_name};
 use crate::config::Zookeeper;
 use crate::config::security::Tls;
@@ -174,6 +175,11 @@ fn reason(error: &io::Error) -> Option<&Error> {
 fn explain(error: &Error, tls: &Tls) -> Option<String> {
     match error {
         Error::InvalidCertificate(wrong) => Some(refused(wrong, tls)),
+        Error::InvalidCertRevocationList(wrong) => Some(format!(
+            "shows a certificate of a CA whose revocation list in zookeeper.tls.ca, {}, is one that {}",
+            tls.ca.display(),
+            flaw::of_list(wrong)
+        )),
         Error::AlertReceived(alert) => Some(alerted(*alert, tls)),
         Error::PeerIncompatible(_) => {
             Some(format!("has no version or cipher of TLS in common with us: {error}"))
@@ -213,7 +219,7 @@ fn refused(wrong: &CertificateError, tls: &Tls) -> String {
         CertificateError::Revoked => {
             format!("shows a certificate that was revoked, says zookeeper.tls.ca, {ca}")
         }
-        other => format!("shows a certificate that is not acceptable: {other}"),
+        other => format!("shows a certificate that {}", flaw::of_certificate(other)),
     }
 }
 

@@ -40,11 +40,22 @@ struct Trouble<'a> {
     what: String,
     /// What the log has said of it already.
     said: BTreeSet<String>,
-    /// The last reason that was found.
-    found: Option<String>,
+    /// How the last cause was found.
+    found: Option<Source>,
     /// At most one at a time. It ends with what the library said if it finds nothing.
-    search: JoinSet<String>,
+    search: JoinSet<Result<String, Vague>>,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// Seen by a look of our own: the next one that sees nothing disproves it.
+    Look,
+    /// Said by the servers, or known without them: nothing vaguer is told from then on.
+    Verdict,
+}
+
+/// What the library makes of it, which may be another thing each time.
+struct Vague(String);
 
 impl Keeper {
     /// Ends when the session has ended, or when told to close it.
@@ -119,7 +130,7 @@ impl Keeper {
                 }
                 Err(Failure::Expired) => {}
                 Err(Failure::Unreachable(why)) => trouble.look_into(why),
-                Err(Failure::Refused(why)) => trouble.tell(why),
+                Err(Failure::Refused(why)) => trouble.tell(&why, Source::Verdict),
             }
             trouble.beside(pause.wait()).await;
         }
@@ -171,7 +182,7 @@ impl Keeper {
                     debug!("not resumed: {why}");
                     trouble.look_into(why);
                 }
-                Err(Failure::Refused(why)) => trouble.tell(why),
+                Err(Failure::Refused(why)) => trouble.tell(&why, Source::Verdict),
             }
             if self.clock.now().since(lost_at) > self.settings.session_timeout {
                 self.lost("no server was reached for as long as the session lasts");
@@ -235,8 +246,10 @@ impl Trouble<'_> {
                 biased;
                 done = &mut attempt => return done,
                 Some(found) = self.search.join_next() => {
-                    if let Ok(found) = found {
-                        self.tell(found);
+                    match found {
+                        Ok(Ok(cause)) => self.tell(&cause, Source::Look),
+                        Ok(Err(Vague(why))) if self.found != Some(Source::Verdict) => self.say(&why),
+                        Ok(Err(_)) | Err(_) => {}
                     }
                 }
             }
@@ -257,18 +270,22 @@ impl Trouble<'_> {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 let found =
                     runtime.map(|runtime| runtime.block_on(diagnose(&settings, shown, patience)));
-                found.ok().flatten().unwrap_or(why)
+                found.ok().flatten().ok_or(Vague(why))
             });
         }
     }
 
+    fn tell(&mut self, cause: &str, source: Source) {
+        self.say(cause);
+        self.found = Some(source);
+    }
+
     /// Says so once, however often it is found again.
-    fn tell(&mut self, why: String) {
-        let problem = self.show(&why);
-        if self.said.insert(why.clone()) {
+    fn say(&mut self, why: &str) {
+        let problem = self.show(why);
+        if self.said.insert(why.to_owned()) {
             warn!("{problem}; trying again until it is there");
         }
-        self.found = Some(why);
     }
 
     fn show(&self, why: &str) -> String {
@@ -294,5 +311,60 @@ impl Pause {
     async fn wait(&mut self) {
         tokio::time::sleep(self.0.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
         self.0 = (self.0 * 2).min(Self::CAP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::security::{Acl, Security};
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn what_the_library_makes_of_it_is_not_told_instead_of_a_cause() {
+        // Nothing is wrong with it that can be seen.
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let hosts = server.local_addr().unwrap().to_string();
+        let serving = tokio::spawn(async move {
+            while let Ok((mut visitor, _)) = server.accept().await {
+                let _gone_already = visitor.write_all(b"Zookeeper version: 3.8.0\n").await;
+            }
+        });
+        let security =
+            Security { tls: None, login: None, acl: Acl::Open, is_open_by_choice: false };
+        let settings = Zookeeper { hosts, session_timeout: Duration::from_secs(4), security };
+        let (link, told) = watch::channel(Link::default());
+        let keeper = Keeper {
+            passport: Passport::of(&settings),
+            settings,
+            clock: Clock::system(),
+            events: mpsc::unbounded_channel().0,
+            wire: watch::channel(None).0,
+            link,
+            makes_way: false,
+        };
+        let told = || told.borrow().problem.clone().unwrap_or_default();
+        let mut trouble = keeper.trouble("no session".into());
+        let look_into = async |trouble: &mut Trouble<'_>, why: &str| {
+            trouble.look_into(why.into());
+            while !trouble.search.is_empty() {
+                trouble.beside(tokio::time::sleep(Duration::from_millis(1))).await;
+            }
+        };
+
+        look_into(&mut trouble, "no available hosts").await;
+        assert_eq!(told(), "no session: no available hosts");
+        trouble.tell("a wrong password", Source::Verdict);
+        for vague in ["no available hosts", "the connection is lost"] {
+            look_into(&mut trouble, vague).await;
+            assert_eq!(told(), "no session: a wrong password");
+        }
+
+        // What is found is another matter.
+        serving.abort();
+        assert!(serving.await.unwrap_err().is_cancelled());
+        look_into(&mut trouble, "no available hosts").await;
+        assert!(told().contains("cannot be reached"), "{}", told());
     }
 }

@@ -14,6 +14,7 @@ mod acl;
 mod connection;
 mod diagnosis;
 mod driver;
+mod flaw;
 mod journal;
 mod keeper;
 mod passport;

@@ -1,15 +1,16 @@
 //! What we show to the servers, and how we know them: read from its files anew for each connection,
 //! so that whoever replaces a file need not tell.
 
+use super::flaw;
 use crate::config::security::{Credentials, Login, OwnCertificate, Scheme, Tls};
-use crate::config::{Settings, Zookeeper};
+use crate::config::{Settings, Zookeeper, named};
 use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
-use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::{VerifierBuilderError, WebPkiServerVerifier};
 use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject};
 use tokio_rustls::rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
@@ -171,13 +172,17 @@ impl Shown {
 impl Trust {
     fn read(tls: &Tls) -> Result<Self, String> {
         let (roots, crls, ca) = authorities(&tls.ca)?;
-        let wrong = |error: &dyn std::fmt::Display| {
-            format!("zookeeper.tls.ca: {} cannot be used: {error}", tls.ca.display())
-        };
-        let verifier = WebPkiServerVerifier::builder(roots.into())
-            .with_crls(crls)
-            .build()
-            .map_err(|error| wrong(&error))?;
+        let verifier = WebPkiServerVerifier::builder(roots.into()).with_crls(crls).build();
+        let verifier = verifier.map_err(|error| {
+            let ca = tls.ca.display();
+            match error {
+                VerifierBuilderError::InvalidCrl(wrong) => {
+                    let flaw = flaw::of_list(&wrong);
+                    format!("zookeeper.tls.ca: {ca} holds a revocation list that {flaw}")
+                }
+                error => format!("zookeeper.tls.ca: {ca} cannot be used: {error}"),
+            }
+        })?;
         let builder = ClientConfig::builder().with_webpki_verifier(verifier);
         let Some(own) = &tls.own else {
             let config = builder.with_no_client_auth().into();
@@ -192,6 +197,10 @@ impl Trust {
                     "zookeeper.tls.key: {key} is not the private key of the certificate in {cert}: \
                      take both from the same issue"
                 ),
+                Error::InvalidCertificate(wrong) => {
+                    let flaw = flaw::of_certificate(&wrong);
+                    format!("zookeeper.tls.cert: {cert} holds a certificate that {flaw}")
+                }
                 error => format!("zookeeper.tls.cert and .key: {cert}, {key}: {error}"),
             }
         })?;
@@ -207,7 +216,14 @@ fn authorities(file: &Path) -> Result<Authorities, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates {
         roots.add(certificate).map_err(|error| {
-            format!("{KEY}: {} holds something that is no certificate: {error}", file.display())
+            let name = file.display();
+            match error {
+                Error::InvalidCertificate(wrong) => {
+                    let flaw = flaw::of_certificate(&wrong);
+                    format!("{KEY}: {name} holds a certificate that {flaw}")
+                }
+                error => format!("{KEY}: {name} holds something that is no certificate: {error}"),
+            }
         })?;
     }
     let crls =
@@ -273,7 +289,7 @@ fn credentials(login: &Login) -> Result<SecretString, String> {
 
 fn place(credentials: &Credentials) -> String {
     match credentials {
-        Credentials::In(file) => format!("zookeeper.credentials_file, {},", file.display()),
+        Credentials::In(file) => format!("zookeeper.credentials_file, {},", named(file)),
         Credentials::Given(_) => crate::config::security::CREDENTIALS_VARIABLE.into(),
     }
 }
@@ -282,7 +298,7 @@ fn place(credentials: &Credentials) -> String {
 const LONGEST: u64 = 1 << 20;
 
 fn text(key: &str, file: &Path) -> Result<Zeroizing<String>, String> {
-    let wrong = |why: &str| format!("{key}: {} {why}", file.display());
+    let wrong = |why: &str| format!("{key}: {} {why}", named(file));
     let cannot = |error: io::Error| wrong(&format!("cannot be read: {error}"));
     let metadata = fs::metadata(file).map_err(cannot)?;
     if !metadata.is_file() || metadata.len() > LONGEST {

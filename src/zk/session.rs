@@ -1,7 +1,7 @@
 //! One session, and the requests under way in it. They end with it.
 
 use super::acl;
-use super::connection::{Wire, is_verdict};
+use super::connection::{Wire, is_verdict, unwrap_multi};
 use super::keeper::{Keeper, Leftover};
 use super::passport::Passport;
 use super::wire;
@@ -19,12 +19,15 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tracing::{debug, error, info, warn};
-use zookeeper::{CreateMode, Error, EventType, Stat};
+use zookeeper::{Acls, CreateMode, Error, EventType, Stat};
 
 const PAUSE: Duration = Duration::from_millis(200);
 /// Whoever deletes our znode may be about to delete the whole path, and cannot while we are back
 /// at once. Up to twice as long, so that members do not come back in step.
 const AWAY: Duration = Duration::from_millis(500);
+
+/// So many pairs of a create and a delete fit into a request, however long the path.
+const PASSED_AT_ONCE: usize = 100;
 
 pub(super) struct Session {
     line: Arc<Election>,
@@ -319,11 +322,10 @@ impl Election {
             return;
         }
         let root = &self.settings.root;
-        let look = self.until_judged(async |wire| acl::hole(&wire, root).await);
+        let look = self.until_judged(async |wire| acl::hole(&wire, root, security.acl).await);
         let Ok(hole) = look.await else { return };
         let mend = acl::mend(security.acl);
-        let warning =
-            hole.map(|hole| format!("anyone who reaches ZooKeeper may {hole}, at {root}: {mend}"));
+        let warning = hole.map(|hole| format!("at {root}, {hole}: {mend}"));
         let mut warned = self.told.warned.lock().expect("nobody panics while holding it");
         if let Some(warning) = warning.as_ref().filter(|_| *warned != warning) {
             warn!("{warning}");
@@ -381,6 +383,7 @@ impl Election {
         let mode = CreateMode::EphemeralSequential.with_acls(acls);
         let prefix = format!("{}/{}", self.settings.root, self.settings.prefix);
         let mut outcome_unknown = false;
+        let mut squatter = None;
         loop {
             let wire = self.wire().await;
             if outcome_unknown {
@@ -406,9 +409,7 @@ impl Election {
                     None => self.refuse_sequence(&wire, sequence.into_i64()).await,
                 },
                 Err(Error::NoNode) => self.make_path(&wire).await,
-                Err(Error::NodeExists) => {
-                    self.refuse_sequence(&wire, i64::from(Sequence::LAST)).await;
-                }
+                Err(Error::NodeExists) => self.pass_squatters(&wire, &mut squatter).await,
                 Err(error) if is_verdict(&error) => {
                     self.complain_of(&wire, &self.settings.root, &error).await;
                     tokio::time::sleep(10 * PAUSE).await;
@@ -441,6 +442,51 @@ impl Election {
             }
         }
         Ok(own)
+    }
+
+    /// The next number's name is taken, by a znode that somebody made by hand: ZooKeeper would try
+    /// that number for ever. What is created below another name uses it up.
+    async fn pass_squatters(&self, wire: &Wire, first: &mut Option<String>) {
+        let root = &self.settings.root;
+        let (names, parent) = match wire.ask(wire.client.get_children(root)).await {
+            Ok(read) => read,
+            // The next create tells what to do about it.
+            Err(error) => {
+                debug!(%error, "cannot tell what is in the way");
+                return tokio::time::sleep(PAUSE).await;
+            }
+        };
+        let next = next_number(&parent);
+        if next == Sequence::LAST {
+            return self.refuse_sequence(wire, i64::from(next)).await;
+        }
+        let prefix = &self.settings.prefix;
+        let taken: BTreeSet<_> =
+            names.iter().filter_map(|name| Sequence::of_name(name, prefix)).collect();
+        let is_taken = |number: &i32| Sequence::new(*number).is_some_and(|it| taken.contains(&it));
+        let squatters = (next..Sequence::LAST).take_while(is_taken).take(PASSED_AT_ONCE).count();
+        let in_the_way = format!("{root}/{prefix}{next:010}");
+        if first.is_none() {
+            warn!(
+                "{in_the_way} is in the way of whoever joins: ZooKeeper did not name it, so \
+                 somebody made it by hand; passed over. Delete it, and keep strangers out of {root}"
+            );
+        }
+        let first = first.get_or_insert(in_the_way);
+        match use_up(wire, root, squatters).await {
+            Ok(()) => {}
+            Err(error) if is_verdict(&error) => {
+                self.complain(format!(
+                    "{first} is in the way of whoever joins, and cannot be passed over ({error}): \
+                     have it deleted"
+                ));
+                tokio::time::sleep(10 * PAUSE).await;
+            }
+            Err(error) => {
+                debug!(%error, "numbers may be used up or not");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
     }
 
     async fn refuse_sequence(&self, wire: &Wire, sequence: i64) {
@@ -504,8 +550,27 @@ impl Election {
         self.impostors.lock().expect("nobody panics while holding it")
     }
 
+    /// Where one only looks like a member, many may: then all of them are looked at, at once.
+    async fn members(&self, wire: &Wire) -> Result<BTreeSet<Sequence>, Error> {
+        let mut members = self.sequences(wire).await?;
+        if self.impostors().is_empty() {
+            return Ok(members);
+        }
+        let paths: Vec<_> = members.iter().map(|sequence| self.path(*sequence)).collect();
+        let asked: Vec<_> = paths.iter().map(|path| wire.client.check_stat(path)).collect();
+        let mut found = vec![];
+        for (sequence, asked) in members.iter().zip(asked) {
+            if wire.ask(asked).await?.is_some_and(|stat| owner(&stat).is_none()) {
+                found.push(*sequence);
+            }
+        }
+        self.pass_over(&found);
+        members.retain(|sequence| !found.contains(sequence));
+        Ok(members)
+    }
+
     async fn read_line(&self) {
-        let read = self.until_judged(async |wire| self.sequences(&wire).await).await;
+        let read = self.until_judged(async |wire| self.members(&wire).await).await;
         self.tell(Event::LineRead(read.unwrap_or_default().into_iter().collect()));
     }
 
@@ -627,11 +692,32 @@ impl Election {
     /// A znode that belongs to no session outlives every member and would be waited for in vain.
     fn is_impostor(&self, sequence: Sequence, stat: &Stat) -> bool {
         let impostor = owner(stat).is_none();
-        if impostor && self.impostors().insert(sequence) {
-            let path = self.path(sequence);
-            warn!("{path} is not ephemeral, so no member stands there; passed over. Delete it");
+        if impostor {
+            self.pass_over(&[sequence]);
         }
         impostor
+    }
+
+    /// Says so once, and of however many in one line.
+    fn pass_over(&self, found: &[Sequence]) {
+        let mut impostors = self.impostors();
+        let new: Vec<_> =
+            found.iter().copied().filter(|sequence| impostors.insert(*sequence)).collect();
+        drop(impostors);
+        match &*new {
+            [] => {}
+            [one] => {
+                let path = self.path(*one);
+                warn!("{path} is not ephemeral, so no member stands there; passed over. Delete it");
+            }
+            [first, .., last] => warn!(
+                "{} znodes from {} to {} are not ephemeral, so no members stand there; passed \
+                 over. Delete them",
+                new.len(),
+                self.path(*first),
+                self.path(*last)
+            ),
+        }
     }
 
     /// Returns the version of the data.
@@ -738,12 +824,14 @@ impl Election {
         };
         let paths: Vec<_> = sequences.iter().map(|sequence| self.path(*sequence)).collect();
         let asked: Vec<_> = paths.iter().map(|path| wire.client.get_data(path)).collect();
+        let mut impostors = vec![];
         for (sequence, read) in sequences.into_iter().zip(asked) {
             let (data, stat) = match wire.ask(read).await {
                 Err(Error::NoNode) => continue,
                 read => read?,
             };
-            if self.is_impostor(sequence, &stat) {
+            if owner(&stat).is_none() {
+                impostors.push(sequence);
                 continue;
             }
             let ticket = Ticket { sequence, token: token(&stat) };
@@ -754,8 +842,31 @@ impl Election {
                 None => Entry { ticket, profile: None, names: None, version: None },
             });
         }
+        self.pass_over(&impostors);
         Ok(entries)
     }
+}
+
+/// Which number the next sequential znode below this one gets: how many were created there so far.
+/// What clients are told counts the deleted ones as well.
+fn next_number(parent: &Stat) -> i32 {
+    let twice = parent.cversion.wrapping_add(parent.num_children).cast_unsigned();
+    (twice / 2).cast_signed()
+}
+
+/// In one transaction, so that nothing is left behind: of those znodes there never is any.
+async fn use_up(wire: &Wire, parent: &str, numbers: usize) -> Result<(), Error> {
+    // No two do this under one name, and no name ends in digits as those in a line do.
+    let letters: String = (0..16).map(|_| fastrand::lowercase()).collect();
+    let path = format!("{parent}/pass-{letters}");
+    let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let mut writer = wire.client.new_multi_writer();
+    for _ in 0..numbers {
+        writer.add_create(&path, b"", &mode)?;
+        writer.add_delete(&path, None)?;
+    }
+    let used = writer.commit();
+    wire.ask(async { used.await.map(drop).map_err(unwrap_multi) }).await
 }
 
 fn drawn(stat: &Stat, sequence: i64) -> Option<Ticket> {

@@ -1,11 +1,12 @@
 //! One look at an election from outside: nothing is joined, and nothing written.
 
 use super::acl;
-use super::connection::{Failure, Wire, connect, is_verdict};
+use super::connection::{Connection, Failure, Wire, connect, is_verdict};
 use super::diagnosis::diagnose;
 use super::passport::Passport;
 use super::wire::{self, Says};
-use crate::config::Settings;
+use crate::config::security::{Login, Scheme};
+use crate::config::{Settings, Zookeeper};
 use crate::election::{FencingToken, Sequence, SessionId};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
@@ -14,6 +15,9 @@ use zookeeper::{Error, Stat};
 
 /// For the servers to hear that our session is not needed any more.
 const TO_LEAVE: Duration = Duration::from_secs(1);
+
+/// Where nothing is wrong that can be seen.
+const ATTEMPTS: u32 = 4;
 
 /// A znode below the election's path.
 #[derive(Clone, Debug)]
@@ -35,17 +39,7 @@ pub struct Znode {
 /// # Errors
 /// Why ZooKeeper does not answer.
 pub async fn survey(settings: &Settings) -> Result<Option<Vec<Znode>>, String> {
-    let passport = Passport::of(&settings.zookeeper);
-    let connection = match connect(&settings.zookeeper, &passport, None).await {
-        Ok(connection) => connection,
-        Err(Failure::Unreachable(why)) => {
-            // Whoever asks once is told what the servers say, not what the library makes of it.
-            let patience = settings.zookeeper.session_timeout / 4;
-            let found = diagnose(&settings.zookeeper, passport.last(), patience).await;
-            return Err(found.unwrap_or(why));
-        }
-        Err(failure) => return Err(failure.told()),
-    };
+    let connection = let_in(&settings.zookeeper).await?;
     let read = match read(&connection.wire, settings).await {
         Ok(read) => Ok(read),
         Err(error) if is_verdict(&error) => {
@@ -58,6 +52,30 @@ pub async fn survey(settings: &Settings) -> Result<Option<Vec<Znode>>, String> {
     drop(connection.wire);
     let _left_to_expire = timeout(TO_LEAVE, connection.ended).await;
     read
+}
+
+/// Whoever asks once is told what the servers say, not what the library makes of it. Whom they show
+/// the door may not hear why, as it is shut at once, and asks again.
+async fn let_in(settings: &Zookeeper) -> Result<Connection, String> {
+    let passport = Passport::of(settings);
+    let mut vague = String::new();
+    for _ in 0..ATTEMPTS {
+        vague = match connect(settings, &passport, None).await {
+            Ok(connection) => return Ok(connection),
+            Err(Failure::Unreachable(why)) => why,
+            Err(failure) => return Err(failure.told()),
+        };
+        let patience = settings.session_timeout / 4;
+        if let Some(cause) = diagnose(settings, passport.last(), patience).await {
+            return Err(cause);
+        }
+    }
+    Err(match settings.security.login {
+        Some(Login { scheme: Scheme::Sasl, .. }) => {
+            format!("{vague}, though the servers run: perhaps {}", passport.refused())
+        }
+        Some(Login { scheme: Scheme::Digest, .. }) | None => vague,
+    })
 }
 
 type Asked = Pin<Box<dyn Future<Output = Result<(Vec<u8>, Stat), Error>> + Send>>;

@@ -2,7 +2,8 @@
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd,
+    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType,
+    IsCa, Issuer, KeyIdMethod, KeyPair, date_time_ymd,
 };
 use std::{
     fs,
@@ -32,6 +33,19 @@ impl Authority {
 
     pub(crate) fn pem(&self) -> String {
         pem("CERTIFICATE", self.certificate.der())
+    }
+
+    /// On which nobody is.
+    pub(crate) fn revocation_list(&self) -> String {
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(2100, 1, 1),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: Vec::new(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        pem("X509 CRL", params.signed_by(&self.issuer).expect("a list").der())
     }
 
     pub(crate) fn issue(&self, common_name: &str, names: &[&str]) -> Issued {

@@ -2,6 +2,7 @@
 
 use crate::{
     certificates::{Authority, Issued, put},
+    expire::expire,
     flock::{agreed, agreed_after, has_role, in_line, ready, settled},
     member::{Member, Setup},
     observer::{Observer, Znode},
@@ -12,13 +13,14 @@ use crate::{
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
 use std::{
     fs,
+    net::TcpListener,
     os::unix::process::ExitStatusExt,
     path::Path,
     process::{Command, Output},
     time::Duration,
 };
 use tempfile::TempDir;
-use zookeeper::{Acls, CreateMode, Error};
+use zookeeper::{Acl, Acls, AuthId, CreateMode, Error, Permission};
 
 const PASSWORD: &str = "correct-horse-battery";
 const WRONG_PASSWORD: &str = "staple-horse-battery";
@@ -115,6 +117,8 @@ fn each_wrong_set_up_is_named_in_one_line() {
         fort.file("foreign-key.pem", &foreign.key),
     );
     let other_ca = fort.file("other-ca.pem", &another.pem());
+    let one_list = [authority.pem(), another.pem(), another.revocation_list()].concat();
+    let one_list = fort.file("one-list.pem", &one_list);
     let wrong = fort.file("wrong", &format!("app:{WRONG_PASSWORD}\n"));
     let own = |setup: Setup| setup.option("--tls-cert", &cert).option("--tls-key", &key);
     let with_ca = |setup: Setup| setup.option("--tls-ca", &ca);
@@ -126,6 +130,11 @@ fn each_wrong_set_up_is_named_in_one_line() {
             "another CA",
             own(fort.secure("localhost")).option("--tls-ca", &other_ca),
             "shows a certificate that no CA in zookeeper.tls.ca",
+        ),
+        (
+            "no revocation list of the servers' CA",
+            own(fort.secure("localhost")).option("--tls-ca", &one_list),
+            "shows a certificate that no revocation list in zookeeper.tls.ca tells of",
         ),
         (
             "another name",
@@ -199,6 +208,14 @@ fn each_wrong_set_up_is_named_in_one_line() {
             if said == 1 { Ok(()) } else { Err(log) }
         });
         has_role(&member, "absent").unwrap();
+    }
+
+    // Whoever asks once may not hear why the door is shut, and is told what it may be.
+    for _ in 0..10 {
+        let mut inspect = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+        inspect.args(["inspect", "--zookeeper", &fort.servers.connect_string()]);
+        let told = all_of(inspect.args(["--auth", "sasl", "--credentials-file", &wrong]));
+        assert!(told.contains("the servers refuse the login of \"app\""), "{told}");
     }
 
     // Whoever looks without a sidecar is told the same.
@@ -373,6 +390,43 @@ fn a_path_where_anyone_may_delete_is_warned_of_unless_it_is_meant_to_be_open() {
     assert_eq!(agreed_after(&leader, [&open, &others[0], &closed[0]]).id, "b");
 }
 
+/// Whoever was there first may have made the path, to own it.
+#[test]
+fn a_path_that_is_anothers_is_joined_with_a_warning_that_says_whose_it_is() {
+    let mut servers = Servers::standalone();
+    let squatter = Observer::of(&servers);
+    let home = TempDir::new().unwrap();
+    let acl = [
+        Acl::new(Permission::ALL, AuthId::new("auth", "")),
+        Acl::new(Permission::READ | Permission::CREATE, AuthId::anyone()),
+    ];
+    let made = squatter.ask(async |it| {
+        it.auth("digest", b"squat:er").await?;
+        let mode = CreateMode::Persistent.with_acls(Acls::new(&acl));
+        it.create("/election", b"", &mode).await.map(drop)
+    });
+    made.unwrap();
+
+    let [member] = in_line(&with_digest(Setup::of(&servers), home.path(), "app"), ["a"]);
+    eventually("it is told", || {
+        let told = "at /election, anyone who reaches ZooKeeper may stand in the line, or in its \
+                    way; and digest:squat, whom we are not, may delete members' znodes";
+        let log = member.log();
+        if log.contains(told) { Ok(()) } else { Err(log) }
+    });
+
+    // It is as it says.
+    let leader = agreed([&member]);
+    squatter.delete(&format!("/election/{}", leader.znode));
+    let leader = agreed_after(&leader, [&member]);
+
+    // In another session there is nothing new to say.
+    let own = squatter.znode(&format!("/election/{}", leader.znode)).expect("it leads");
+    expire(servers.first(), own.stat.ephemeral_owner);
+    agreed_after(&leader, [&member]);
+    assert_eq!(member.log().matches("whom we are not").count(), 1, "{}", member.log());
+}
+
 #[test]
 fn an_identity_that_the_servers_do_not_know_is_named() {
     let authority = Authority::new("ours");
@@ -492,6 +546,49 @@ fn no_core_dump_is_left_of_a_process_with_secrets() {
     }
     let secret = with_digest(dumping().option("--election", "/other"), home.path(), "app");
     assert!(!has_dumped(secret.start("a")));
+
+    // Nor of one that came to its first secret later, for a hook.
+    let key = put(home.path(), "webhook", "whsec_c2VjcmV0\n");
+    let hook = "[[hook]]\non = [\"became-leader\"]\nurl = \"http://127.0.0.1:1/\"\n";
+    let config = put(home.path(), "bellwether.toml", hook);
+    let later = dumping().option("--election", "/later");
+    let member = later.option("--config", &config.display().to_string()).start("a");
+    eventually("it stands in line", || ready(&member));
+    let signed = format!("{hook}secret_file = \"{}\"\n", key.display());
+    put(home.path(), "bellwether.toml", &signed);
+    member.signal("HUP");
+    let taken_up = "the hooks are those of the file now";
+    eventually("it has taken it up", || match member.log().contains(taken_up) {
+        true => Ok(()),
+        false => Err(member.log()),
+    });
+    assert!(!has_dumped(member));
+}
+
+/// Nor of a command that shows a token, or was given somebody's password in its environment.
+#[test]
+fn no_core_dump_is_left_of_a_command_with_secrets() {
+    let home = TempDir::new().unwrap();
+    let place = home.path().display().to_string();
+    let token = put(home.path(), "token", "correct-horse\n").display().to_string();
+    // It never answers.
+    let sidecar = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", sidecar.local_addr().unwrap());
+    let has_dumped = |command: &[&str], environment: &[(&str, &str)]| {
+        let dumping = ["prlimit", "--core=unlimited", "--", "env", "-C", &*place];
+        let asked = [env!("CARGO_BIN_EXE_bellwether"), command[0], "--url", &url];
+        let words = dumping.iter().chain(&asked).chain(&command[1..]).copied();
+        let mut asks = Program::start("it", words, environment);
+        let _it_waits_for_an_answer = sidecar.accept().unwrap();
+        asks.signal("ABRT");
+        asks.wait().core_dumped()
+    };
+    // Where the machine keeps no core dumps of anything, there is nothing to be seen.
+    if !has_dumped(&["resign"], &[]) {
+        return eprintln!("this machine keeps no core dumps");
+    }
+    assert!(!has_dumped(&["resign", "--token-file", &token], &[]));
+    assert!(!has_dumped(&["watch"], &[("BELLWETHER_CREDENTIALS", "app:correct-horse")]));
 }
 
 /// Every way to say a secret that a careless line of code may choose.

@@ -113,3 +113,44 @@ fn a_silent_stranger_in_the_line_keeps_no_news_from_those_behind_it() {
     let new = agreed_after(&old, [&second, &behind]);
     assert_eq!(new.id, "b");
 }
+
+/// ZooKeeper's counter does not move while the name that it comes to is taken.
+#[test]
+fn who_takes_the_next_numbers_by_hand_keeps_nobody_from_joining() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let setup = Setup::of(&servers);
+    let [mut first] = in_line(&setup, ["a"]);
+    // More than are passed at once. By each of these creates the counter moves on as well, and comes
+    // to the first of them.
+    let squatted = 151..=300;
+    for number in squatted {
+        observer.create(&format!("/election/leader_{number:010}"), b"", CreateMode::Persistent);
+    }
+
+    let [second, third] = in_line(&setup, ["b", "c"]);
+    let (leader, line) = settled([&first, &second, &third], &observer);
+    let names = line.iter().map(|znode| &*znode.name);
+    assert!(names.eq(["leader_0000000000", "leader_0000000301", "leader_0000000302"]), "{line:?}");
+    let warnings = [&second, &third].map(|member| {
+        let log = member.log();
+        let warning = "/election/leader_0000000151 is in the way of whoever joins";
+        log.lines().filter(|line| line.contains("WARN") && line.contains(warning)).count()
+    });
+    assert_eq!(warnings, [1, 0], "{}", second.log());
+    let parent = observer.znode("/election").expect("it stands");
+    assert_eq!(parent.stat.num_children, 153, "nothing is left behind");
+
+    // Nor does it fill a log that nobody stands there: one is met, and all others with it. Nobody
+    // stands between the last two.
+    assert_eq!(first.get("/members").json()["members"].as_array().map(Vec::len), Some(3));
+    for (member, told, lines_read) in [(&first, 1, 1), (&second, 2, 2), (&third, 0, 1)] {
+        let log = member.log();
+        assert_eq!(log.matches("not ephemeral").count(), told, "{log}");
+        assert_eq!(log.matches("the line is").count(), lines_read, "{log}");
+    }
+
+    first.signal("TERM");
+    first.wait();
+    assert_eq!(agreed_after(&leader, [&second, &third]).id, "b");
+}

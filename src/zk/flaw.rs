@@ -1,0 +1,90 @@
+//! What is wrong with a certificate or a revocation list, in words that say how to mend it: the TLS
+//! library's are for those who write programs.
+
+use tokio_rustls::rustls::{CertRevocationListError, CertificateError};
+
+/// To be said behind "a certificate that".
+pub(super) fn of_certificate(wrong: &CertificateError) -> String {
+    use CertificateError as C;
+    match wrong {
+        C::BadEncoding => "cannot be read: have it issued anew".into(),
+        C::UnhandledCriticalExtension => {
+            "has a critical extension that is not known here: have it issued without".into()
+        }
+        C::UnknownRevocationStatus => {
+            "no revocation list in zookeeper.tls.ca tells of: where there is one list, each CA in a \
+             server's chain needs its own. Add what is missing, or take all lists out"
+                .into()
+        }
+        C::InvalidPurpose | C::InvalidPurposeContext { .. } => {
+            "is not meant for this: have it issued with the extendedKeyUsage serverAuth for servers, \
+             clientAuth for members"
+                .into()
+        }
+        C::UnsupportedSignatureAlgorithmContext { .. }
+        | C::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            "is signed in a way that is not accepted: have it signed with SHA-256 or better".into()
+        }
+        C::Other(other) => match format!("{:?}", other.0).as_str() {
+            "UnsupportedCertVersion" => {
+                "is of X.509 version 1, which is not accepted: have it issued with extensions, which \
+                 makes it version 3 (openssl x509 -req -extfile)"
+                    .into()
+            }
+            "CaUsedAsEndEntity" => {
+                "is a CA's own: have that CA issue one for this process".into()
+            }
+            "EndEntityUsedAsCa" => {
+                "was signed by one that is no CA's: have a CA issue it (basicConstraints CA:TRUE)"
+                    .into()
+            }
+            name => format!("is not acceptable ({name}): have it issued anew"),
+        },
+        other => format!("is not acceptable ({other:?}): have it issued anew"),
+    }
+}
+
+/// To be said behind "a revocation list that".
+pub(super) fn of_list(wrong: &CertRevocationListError) -> String {
+    use CertRevocationListError as L;
+    match wrong {
+        L::ParseError | L::UnsupportedCrlVersion => {
+            "cannot be read, as none of version 1 can: have it issued as version 2 (crl_extensions \
+             in openssl's configuration)"
+                .into()
+        }
+        L::BadSignature => "its CA did not sign: take it from the CA anew".into(),
+        L::IssuerInvalidForCrl => {
+            "its CA may not sign: have the CA's certificate issued with the keyUsage cRLSign".into()
+        }
+        L::UnsupportedDeltaCrl | L::UnsupportedIndirectCrl => {
+            "is not complete in itself: take the CA's complete list".into()
+        }
+        other => format!("is not acceptable ({other:?}): have it issued anew"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tokio_rustls::rustls::OtherError;
+
+    #[test]
+    fn each_flaw_has_words_and_a_mend() {
+        #[derive(Debug)]
+        struct CaUsedAsEndEntity;
+        impl std::fmt::Display for CaUsedAsEndEntity {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{self:?}")
+            }
+        }
+        impl std::error::Error for CaUsedAsEndEntity {}
+        let other = CertificateError::Other(OtherError(Arc::new(CaUsedAsEndEntity)));
+        assert!(of_certificate(&other).starts_with("is a CA's own"), "{other}");
+        let unknown = of_certificate(&CertificateError::UnknownRevocationStatus);
+        assert!(unknown.contains("each CA in a server's chain needs its own"), "{unknown}");
+        let unsigned = of_list(&CertRevocationListError::BadSignature);
+        assert!(unsigned.contains("did not sign"), "{unsigned}");
+    }
+}
