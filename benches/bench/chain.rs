@@ -15,9 +15,9 @@ use std::{
 use zookeeper::{Acls, CreateMode};
 
 /// Long, so that signs of life are few.
-const SESSION: Duration = Duration::from_secs(40);
+const SESSION: Duration = Duration::from_secs(30);
 /// Two heartbeats of such a session: within them everybody has looked whether what it heard is so.
-const AFTERWARDS: Duration = Duration::from_secs(9);
+const AFTERWARDS: Duration = Duration::from_secs(7);
 
 /// What a change of leader cost the servers beyond what as much time without one costs them.
 #[derive(Clone, Copy, Default)]

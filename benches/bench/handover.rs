@@ -146,7 +146,7 @@ pub(crate) fn crash(scene: &Scene) -> Section {
         let mut worst = 0.0_f64;
         for seconds in scene.pick(vec![2, 4, 8], vec![2]) {
             let (mut expiry, mut ours) = (Times::default(), Times::default());
-            for _ in 0..scene.pick(5, 2) {
+            for _ in 0..scene.repetitions() {
                 let path = scene.path();
                 let session = Duration::from_secs(seconds);
                 let setup = setup(servers, &path).sessions(session);
