@@ -1,6 +1,8 @@
 //! The places at one door. Where all are taken, whoever has asked nothing for longest gives its own
 //! to the next.
 
+use crate::clock::Clock;
+use crate::election::Moment;
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use std::collections::BTreeMap;
@@ -8,6 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 pub(super) struct Places {
@@ -15,14 +18,18 @@ pub(super) struct Places {
     resting: Mutex<Resting>,
     /// Somebody rests who did not.
     rests: Notify,
+    clock: Clock,
 }
 
 /// Those who are asking nothing, or have not asked yet, in the order in which that began.
 #[derive(Default)]
 struct Resting {
     turns: u64,
-    visitors: BTreeMap<u64, Welcome>,
+    visitors: BTreeMap<u64, (Moment, Welcome)>,
 }
+
+/// Who has just come may have asked already, and nobody has had the time to hear it.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// For as long as it is not dropped, its visitor may stay.
 type Welcome = oneshot::Sender<()>;
@@ -53,7 +60,12 @@ pub(super) struct Answer {
 impl Places {
     pub(super) fn new(places: usize) -> Arc<Self> {
         let free = Arc::new(Semaphore::new(places));
-        Arc::new(Self { free, resting: Mutex::default(), rests: Notify::new() })
+        Arc::new(Self {
+            free,
+            resting: Mutex::default(),
+            rests: Notify::new(),
+            clock: Clock::system(),
+        })
     }
 
     /// A place, at once unless everybody is being answered.
@@ -64,12 +76,21 @@ impl Places {
                 break free;
             }
             let freed = self.free.clone().acquire_owned();
-            if self.resting().visitors.pop_first().is_some() {
-                break freed.await.expect(never);
-            }
-            tokio::select! {
-                freed = freed => break freed.expect(never),
-                () = self.rests.notified() => {}
+            let first = self.resting().visitors.first_key_value().map(|(_, (since, _))| *since);
+            match first {
+                Some(since) if self.clock.now().since(since) >= GRACE => {
+                    // By this it has to leave.
+                    drop(self.resting().visitors.pop_first());
+                    break freed.await.expect(never);
+                }
+                Some(since) => tokio::select! {
+                    freed = freed => break freed.expect(never),
+                    () = self.clock.sleep_until(Some(since.after(GRACE))) => {}
+                },
+                None => tokio::select! {
+                    freed = freed => break freed.expect(never),
+                    () = self.rests.notified() => {}
+                },
             }
         };
         let (welcome, leave) = oneshot::channel();
@@ -90,13 +111,14 @@ impl Place {
         resting.turns += 1;
         self.turn.store(resting.turns, Ordering::Relaxed);
         let turn = resting.turns;
-        resting.visitors.insert(turn, welcome);
+        resting.visitors.insert(turn, (self.places.clock.now(), welcome));
         drop(resting);
         self.places.rests.notify_one();
     }
 
     fn rest_no_more(&self) -> Option<Welcome> {
-        self.places.resting().visitors.remove(&self.turn.load(Ordering::Relaxed))
+        let turn = self.turn.load(Ordering::Relaxed);
+        self.places.resting().visitors.remove(&turn).map(|(_, welcome)| welcome)
     }
 
     /// Its visitor has asked something.

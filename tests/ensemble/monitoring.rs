@@ -370,8 +370,11 @@ fn documented() -> BTreeSet<(String, String, BTreeSet<String>)> {
     let row = |line: &str| {
         let cells: Vec<&str> = line.split(" | ").collect();
         let name = cells[0].strip_prefix("| `")?.strip_suffix('`')?;
+        // There are other tables as well.
+        let is_metric = ["gauge", "counter", "histogram"].contains(cells.get(1)?);
         let labels = cells.get(2)?.split('`').map(str::trim).filter(|label| !label.is_empty());
-        Some((name.to_owned(), cells[1].to_owned(), labels.map(str::to_owned).collect()))
+        let labels = labels.map(str::to_owned).collect();
+        is_metric.then(|| (name.to_owned(), cells[1].to_owned(), labels))
     };
     docs.lines().filter_map(row).collect()
 }
