@@ -54,7 +54,7 @@ pub(crate) fn handover(scene: &Scene) -> Section {
             for _ in 0..scene.repetitions() {
                 for (make, times) in iter::zip(MAKES, &mut times) {
                     let mut contestant = start(make, servers, &scene.path(), count);
-                    for _ in 0..scene.pick(if count < 500 { 60 } else { 30 }, 20) {
+                    for _ in 0..scene.pick(if count < 500 { 40 } else { 20 }, 20) {
                         // All begin at rest: whoever goes on at once finds the machine awake.
                         thread::sleep(REST);
                         times.add(contestant.hand_over());
