@@ -62,6 +62,13 @@ impl Contestant for Members {
         let answer = read_until(&mut orders, "\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
         has_role(leader, "follower");
+        // The word comes to the last of the others last: until then the next hand-over would begin in the
+        // midst of this one.
+        let last = self.line.back().expect("there are some");
+        eventually("the word has come down the line", || {
+            let known = last.status()["leader"]["id"].clone();
+            if last.id == next.id || known == next.id { Ok(()) } else { Err(known.to_string()) }
+        });
         self.line.rotate_left(1);
         took
     }
