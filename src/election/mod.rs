@@ -109,6 +109,13 @@ pub enum Action {
     CloseSession,
 }
 
+impl Action {
+    /// Whether the session that there is ends with it.
+    pub fn ends_session(&self) -> bool {
+        matches!(self, Self::OpenSession | Self::CloseSession)
+    }
+}
+
 /// A member's own znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {

@@ -51,9 +51,7 @@ pub async fn run(
     let mut stopping = false;
     loop {
         // Whoever gives something up tells it first. Whoever claims something first sends for it.
-        let gives_up = actions
-            .iter()
-            .any(|action| matches!(action, Action::OpenSession | Action::CloseSession));
+        let gives_up = actions.iter().any(Action::ends_session);
         if !gives_up && let Some(session) = &mut session {
             let sends = !actions.is_empty();
             actions.drain(..).for_each(|action| session.perform(action));
@@ -155,8 +153,9 @@ pub async fn run(
         );
         tally.hears(&event);
         actions = member.step(now, event);
-        tally.stands(&member.standing(), now);
-        if let Some(change) = change(&before, &member.standing(), now, &clock, &told) {
+        let after = member.standing();
+        tally.stands(&after, now);
+        if let Some(change) = change(&before, &after, now, &clock, &told) {
             Arc::make_mut(&mut chronicle).push(change);
         }
         let usual = |action: &Action| {
@@ -169,7 +168,7 @@ pub async fn run(
         };
         let told = if stopping { format!("{told}: leaving the line") } else { told };
         journal.note(name, told, &actions, weight, now);
-        if member.standing().is_refused() && !before.is_refused() {
+        if after.is_refused() && !before.is_refused() {
             journal.alarm(REFUSED);
         }
     }

@@ -100,8 +100,7 @@ impl Journal {
         let wants: Vec<_> = wanted.iter().map(Action::to_string).collect();
         let wants = wants.join(", ");
         let words = if wants.is_empty() { told } else { format!("{told}  ->  {wants}") };
-        let ends = |action: &Action| matches!(action, Action::CloseSession | Action::OpenSession);
-        let ends_session = wanted.iter().any(ends);
+        let ends_session = wanted.iter().any(Action::ends_session);
         self.noted = Some(Note { event, words, weight, at, ends_session, alarm: None });
     }
 
