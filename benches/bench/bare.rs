@@ -9,14 +9,14 @@ use std::{
         Arc,
         mpsc::{Receiver, Sender, channel},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::{mpsc, oneshot},
 };
-use zookeeper::{Acls, Client, CreateMode, Error};
+use zookeeper::{Acls, Client, CreateMode, Error, EventType};
 
 pub(crate) const SESSION: Duration = Duration::from_secs(20);
 
@@ -53,6 +53,23 @@ pub(crate) async fn connect(servers: &str) -> Client {
 pub(crate) async fn make(client: &Client, path: &str, mode: CreateMode) {
     let made = client.create(path, b"", &mode.with_acls(Acls::anyone_all())).await;
     assert!(matches!(made, Ok(_) | Err(Error::NodeExists)), "{path}: {made:?}");
+}
+
+/// A session that watches a znode's data, from when this returns on. It ends with what happened to it, and
+/// when that was known.
+pub(crate) fn watch(servers: &str, path: String) -> JoinHandle<(EventType, Instant)> {
+    let servers = servers.to_owned();
+    let (say, said) = channel();
+    let watcher = thread::spawn(move || {
+        runtime().block_on(async {
+            let client = connect(&servers).await;
+            let (_, _, watch) = client.get_and_watch_data(&path).await.expect("it stands");
+            say.send(()).expect("somebody waits");
+            (watch.changed().await.event_type, Instant::now())
+        })
+    });
+    said.recv().expect("it watches");
+    watcher
 }
 
 /// Two sessions that hand leadership to and fro, as a contestant: one deletes its znode, the other is

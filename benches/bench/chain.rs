@@ -4,7 +4,7 @@ use crate::{
     bare::{self, Row, Running},
     crowd::Crowd,
     report::{Bound, Plot, Section, Times, ms, ratio},
-    scene::{Ensemble, Scene},
+    scene::{Counters, Ensemble, Scene},
     servers::Server,
 };
 use bellwether::desk::Order;
@@ -245,12 +245,7 @@ fn cost_of(servers: &[Server], act: impl FnOnce()) -> Cost {
 }
 
 fn packets(server: &Server) -> f64 {
-    let told = server.ask("mntr").expect("it runs");
-    let count = |name: &str| -> f64 {
-        let line = told.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|value| value.trim().parse().ok()).expect("every server counts it")
-    };
-    count("zk_packets_received\t") + count("zk_packets_sent\t")
+    Counters::of(server).packets()
 }
 
 /// All that has gone over the loopback device.

@@ -8,9 +8,7 @@ use crate::{
     scene::{Ensemble, Scene, beside, ourselves},
 };
 use std::{
-    iter,
-    sync::mpsc::channel,
-    thread,
+    iter, thread,
     time::{Duration, Instant},
 };
 use zookeeper::EventType;
@@ -179,25 +177,13 @@ fn kill_the_leader(setup: &Setup, servers: &str, path: &str) -> (Duration, Durat
     let line = members.line();
     let mut events = line[1].stream("/events");
     let znode = line[0].status()["leader"]["znode"].as_str().expect("it leads").to_owned();
-    let (say, said) = channel();
-    let watched = format!("{path}/{znode}");
-    let servers = servers.to_owned();
-    let watcher = thread::spawn(move || {
-        bare::runtime().block_on(async {
-            let client = bare::connect(&servers).await;
-            let (_, _, watch) = client.get_and_watch_children(&watched).await.expect("it stands");
-            say.send(()).expect("somebody waits");
-            let change = watch.changed().await;
-            assert_eq!(change.event_type, EventType::NodeDeleted);
-            Instant::now()
-        })
-    });
-    said.recv().expect("it watches");
+    let watcher = bare::watch(servers, format!("{path}/{znode}"));
     let killed = Instant::now();
     line[0].kill();
     while events.event().data["is_self"] != true {}
     let leads = Instant::now();
-    let expired = watcher.join().expect("the watch fires");
+    let (happened, expired) = watcher.join().expect("the watch fires");
+    assert_eq!(happened, EventType::NodeDeleted);
     has_role(&line[1], "leader");
     (expired - killed, leads.saturating_duration_since(expired))
 }

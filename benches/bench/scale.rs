@@ -5,7 +5,7 @@ use crate::{
     crowd::Crowd,
     process::{Process, tied_to_this_thread},
     report::Section,
-    scene::{Scene, ourselves, started},
+    scene::{Counters, Scene, ourselves, started},
     servers::Server,
 };
 use std::{
@@ -236,16 +236,12 @@ struct Told {
 
 impl Told {
     fn by(server: &Server) -> Self {
-        let told = server.ask("mntr").expect("it runs");
-        let count = |name: &str| -> f64 {
-            let line = told.lines().find_map(|line| line.strip_prefix(name));
-            line.and_then(|value| value.trim().parse().ok()).expect("every server counts it")
-        };
+        let told = Counters::of(server);
         Self {
-            packets: count("zk_packets_received\t") + count("zk_packets_sent\t"),
-            watches: count("zk_watch_count\t"),
-            ephemerals: count("zk_ephemerals_count\t"),
-            connections: count("zk_num_alive_connections\t"),
+            packets: told.packets(),
+            watches: told.of_name("zk_watch_count"),
+            ephemerals: told.of_name("zk_ephemerals_count"),
+            connections: told.of_name("zk_num_alive_connections"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What all parts share: the servers, and how much is to be done.
 
-use crate::servers::{Servers, Settings};
+use crate::servers::{Server, Servers, Settings};
 use std::{
     env,
     sync::atomic::{AtomicUsize, Ordering},
@@ -53,6 +53,24 @@ pub(crate) fn started(servers: u16) -> Servers {
     });
     servers.start();
     servers
+}
+
+/// What a server has counted, by `mntr`.
+pub(crate) struct Counters(String);
+
+impl Counters {
+    pub(crate) fn of(server: &Server) -> Self {
+        Self(server.ask("mntr").expect("it runs"))
+    }
+
+    pub(crate) fn of_name(&self, name: &str) -> f64 {
+        let value = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+        value.and_then(|value| value.trim().parse().ok()).expect("every server counts it")
+    }
+
+    pub(crate) fn packets(&self) -> f64 {
+        self.of_name("zk_packets_received") + self.of_name("zk_packets_sent")
+    }
 }
 
 /// This program, for those of its parts that are processes of their own.

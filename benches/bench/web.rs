@@ -148,20 +148,8 @@ fn event(members: &mut Members, servers: &str, streams: usize) -> (Duration, Dur
     let next = &members.line()[1];
     let address = SocketAddr::from(([127, 0, 0, 1], next.port()));
     let znode = next.status()["znode"].as_str().expect("it stands in line").to_owned();
-    let path = format!("/election/{znode}");
+    let watcher = bare::watch(servers, format!("/election/{znode}"));
     let (say, said) = channel();
-    let servers = servers.to_owned();
-    let watching = say.clone();
-    let watcher = thread::spawn(move || {
-        bare::runtime().block_on(async {
-            let client = bare::connect(&servers).await;
-            let (_, _, watch) = client.get_and_watch_data(&path).await.expect("it stands");
-            watching.send(Instant::now()).expect("somebody waits");
-            watch.changed().await;
-            Instant::now()
-        })
-    });
-    said.recv().expect("it watches");
     let readers = thread::spawn(move || {
         bare::runtime().block_on(async {
             let mut all = JoinSet::new();
@@ -177,7 +165,7 @@ fn event(members: &mut Members, servers: &str, streams: usize) -> (Duration, Dur
     }
     members.hand_over();
     let read = readers.join().expect("all streams go on");
-    let committed = watcher.join().expect("the watch fires");
+    let (_, committed) = watcher.join().expect("the watch fires");
     let late =
         |at: Option<&Instant>| at.expect("there are streams").saturating_duration_since(committed);
     let took = (late(read.iter().min()), late(read.iter().max()));
