@@ -13,6 +13,7 @@ ARG TARGETARCH
 # does nothing is built here.
 COPY scripts/lib.sh scripts/static scripts/
 COPY Cargo.toml Cargo.lock ./
+COPY patches patches
 RUN mkdir src && echo 'fn main() {}' >src/main.rs && touch src/lib.rs && scripts/static "$TARGETARCH"
 COPY src src
 # What was copied is older than what was built.

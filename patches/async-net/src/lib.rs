@@ -1,0 +1,165 @@
+//! The socket of async-net, as far as zookeeper-client uses it, on those of tokio: what is read wakes the thread
+//! that reads it, and no other first. And what is asked together leaves together.
+
+#![forbid(unsafe_code)]
+
+use futures_io::{AsyncRead, AsyncWrite};
+use std::{
+    io::{Error, ErrorKind, Result},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+use tokio::{
+    io::{AsyncRead as _, AsyncWrite as _, ReadBuf},
+    net::ToSocketAddrs,
+};
+
+/// With more than this unsent, nothing is taken.
+const ENOUGH: usize = 16 * 1024;
+
+#[derive(Debug)]
+pub struct TcpStream {
+    inner: tokio::net::TcpStream,
+    /// It leaves when it is flushed.
+    unsent: Vec<u8>,
+    /// Whoever writes had a turn to write more before it leaves.
+    has_waited: bool,
+}
+
+impl TcpStream {
+    /// Tries each address that the name stands for.
+    ///
+    /// # Errors
+    ///
+    /// Those of the last address that was tried.
+    pub async fn connect<A: ToSocketAddrs>(address: A) -> Result<Self> {
+        let inner = tokio::net::TcpStream::connect(address).await?;
+        // What leaves, leaves at once.
+        inner.set_nodelay(true)?;
+        Ok(Self { inner, unsent: vec![], has_waited: false })
+    }
+
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        while !self.unsent.is_empty() {
+            let sent = ready!(Pin::new(&mut self.inner).poll_write(context, &self.unsent))?;
+            if sent == 0 {
+                return Poll::Ready(Err(Error::from(ErrorKind::WriteZero)));
+            }
+            self.unsent.drain(..sent);
+        }
+        self.has_waited = false;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for TcpStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<Result<usize>> {
+        let mut into = ReadBuf::new(into);
+        ready!(Pin::new(&mut self.get_mut().inner).poll_read(context, &mut into))?;
+        Poll::Ready(Ok(into.filled().len()))
+    }
+}
+
+impl AsyncWrite for TcpStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        from: &[u8],
+    ) -> Poll<Result<usize>> {
+        let this = self.get_mut();
+        if this.unsent.len() > ENOUGH {
+            ready!(this.poll_send(context))?;
+        }
+        this.unsent.extend_from_slice(from);
+        Poll::Ready(Ok(from.len()))
+    }
+
+    /// Whoever asks two things sends them one after the other; so it is first looked whether there is more.
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = self.get_mut();
+        if !this.unsent.is_empty() && !this.has_waited {
+            this.has_waited = true;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        this.poll_send(context)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_send(context))?;
+        Pin::new(&mut this.inner).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use tokio::{io::AsyncReadExt, net::TcpListener};
+
+    #[tokio::test]
+    async fn what_is_written_before_it_is_flushed_leaves_together() {
+        let (mut ours, mut theirs) = pair().await;
+        for word in [&b"one "[..], b"two"] {
+            assert_eq!(write(&mut ours, word).await, word.len());
+        }
+        flush(&mut ours).await;
+        let mut heard = [0; 64];
+        let count = theirs.read(&mut heard).await.unwrap();
+        assert_eq!(&heard[..count], b"one two");
+    }
+
+    #[tokio::test]
+    async fn what_is_written_in_the_turn_before_it_leaves_goes_along() {
+        let (mut ours, mut theirs) = pair().await;
+        write(&mut ours, b"one ").await;
+        let waits =
+            poll_fn(|context| Poll::Ready(Pin::new(&mut ours).poll_flush(context).is_pending()));
+        assert!(waits.await);
+        write(&mut ours, b"two").await;
+        flush(&mut ours).await;
+        let mut heard = [0; 64];
+        let count = theirs.read(&mut heard).await.unwrap();
+        assert_eq!(&heard[..count], b"one two");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_taken_from_who_writes_more_than_is_read() {
+        let (mut ours, mut theirs) = pair().await;
+        let block = vec![7; 8 * 1024];
+        let mut written = 0;
+        while let Poll::Ready(count) =
+            poll_fn(|context| Poll::Ready(Pin::new(&mut ours).poll_write(context, &block))).await
+        {
+            written += count.unwrap();
+            assert!(written < 64 << 20, "it is kept in memory");
+        }
+        let reading = tokio::spawn(async move {
+            let mut heard = vec![];
+            theirs.read_to_end(&mut heard).await.unwrap();
+            heard.len()
+        });
+        flush(&mut ours).await;
+        poll_fn(|context| Pin::new(&mut ours).poll_close(context)).await.unwrap();
+        assert_eq!(reading.await.unwrap(), written);
+    }
+
+    async fn pair() -> (TcpStream, tokio::net::TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (ours, listener.accept().await.unwrap().0)
+    }
+
+    async fn write(stream: &mut TcpStream, words: &[u8]) -> usize {
+        poll_fn(|context| Pin::new(&mut *stream).poll_write(context, words)).await.unwrap()
+    }
+
+    async fn flush(stream: &mut TcpStream) {
+        poll_fn(|context| Pin::new(&mut *stream).poll_flush(context)).await.unwrap();
+    }
+}
