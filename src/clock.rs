@@ -5,6 +5,7 @@ use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
 };
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime};
@@ -44,7 +45,13 @@ impl Clock {
 
 /// Wakes at a moment also if the machine was suspended before it, when a sleep goes on for as long
 /// as it had yet to go.
-pub struct Alarm(AsyncFd<OwnedFd>);
+///
+/// It also wakes once, and no sooner: tokio's own timers, which stand in coarse slots at first, wake twice.
+pub struct Alarm {
+    timer: AsyncFd<OwnedFd>,
+    /// When it rings, if that is still to come.
+    set_to: Cell<Option<Moment>>,
+}
 
 impl Alarm {
     /// # Errors
@@ -54,10 +61,21 @@ impl Alarm {
         let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
         #[expect(deprecated, reason = "the other is unsafe, for types that are not an OwnedFd")]
         let timer = AsyncFd::new(timer)?;
-        Ok(Self(timer))
+        Ok(Self { timer, set_to: Cell::new(None) })
     }
 
     pub async fn ring_at(&self, moment: Moment) {
+        if self.set_to.get() != Some(moment) {
+            self.set(moment);
+        }
+        if let Ok(mut ready) = self.timer.readable().await {
+            ready.clear_ready();
+        }
+        self.set_to.set(None);
+    }
+
+    fn set(&self, moment: Moment) {
+        self.set_to.set(Some(moment));
         // Zero would be never.
         let moment = moment.0.max(Duration::from_nanos(1));
         let once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -66,10 +84,7 @@ impl Alarm {
             tv_nsec: moment.subsec_nanos().into(),
         };
         let when = Itimerspec { it_interval: once, it_value: at };
-        timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &when).expect("a moment is valid");
-        if let Ok(mut ready) = self.0.readable().await {
-            ready.clear_ready();
-        }
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &when).expect("a moment is valid");
     }
 }
 

@@ -1,18 +1,25 @@
-//! One connection to one server, on a thread and a small runtime of its own.
+//! One connection to one server, and the tasks that the client library runs for it.
 //!
 //! The client library would reconnect by itself, but then it hides a timeout that the server cut,
 //! sends late what was given up long ago, and without a network can spin for ever. So a
-//! connection that is lost is dropped with its thread and all that runs on it, and the keeper
+//! connection that is lost is dropped with all that the library still does for it, and the keeper
 //! makes another for the same session.
 
 use super::passport::Passport;
 use crate::config::Zookeeper;
-use std::future::IntoFuture;
-use std::sync::Arc;
+use spawns_core::{Spawn, Task};
+use std::future::{IntoFuture, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper::{Client, Error, SessionInfo, SessionState};
+
+/// After what part of the session timeout without a word from the server the library gives a connection up. It looks
+/// eight times as often, and this is the longest that it takes: whoever waits for an answer looks sooner.
+const LOOKS_AFTER: (u32, u32) = (3, 5);
 
 /// What a request needs of a connection.
 #[derive(Clone)]
@@ -87,21 +94,9 @@ pub(super) async fn connect(
 ) -> Result<Connection, Failure> {
     let (opened, open) = oneshot::channel();
     let (settings, passport) = (settings.clone(), passport.clone());
-    let thread = std::thread::Builder::new().name("zookeeper".into());
-    let spawned = thread.spawn(move || {
-        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            // Dropping the runtime ends whatever the library still does.
-            Ok(runtime) => runtime.block_on(serve(&settings, &passport, session, opened)),
-            Err(error) => {
-                let failure = Failure::Unreachable(format!("no runtime can be built: {error}"));
-                let _nobody_waits = opened.send(Err(failure));
-            }
-        }
-    });
-    if let Err(error) = spawned {
-        return Err(Failure::Unreachable(format!("no thread can be started: {error}")));
-    }
-    let died = || Err(Failure::Unreachable("the connection's thread died, see the log".into()));
+    // Goes on if nobody waits any more: what was opened is to be closed.
+    tokio::spawn(async move { serve(&settings, &passport, session, opened).await });
+    let died = || Err(Failure::Unreachable("the connection's task died, see the log".into()));
     open.await.unwrap_or_else(|_| died())
 }
 
@@ -111,7 +106,10 @@ async fn serve(
     session: Option<SessionInfo>,
     opened: oneshot::Sender<Result<Connection, Failure>>,
 ) {
-    let (wire, granted) = match open(settings, passport, session).await {
+    // What of the library's is left in here ends when this does.
+    let crew = Crew::default();
+    let opening = crew.hires_for(open(settings, passport, session)).await;
+    let (wire, granted) = match opening {
         Ok(open) => open,
         Err(failure) => {
             let _nobody_waits = opened.send(Err(failure));
@@ -150,46 +148,55 @@ async fn open(
     let shown = passport.renewed().map_err(Failure::Refused)?;
     // With TLS it has to be names: the library holds the servers' certificates against them.
     let speaks_tls = shown.tls.is_some();
-    let addresses = match speaks_tls {
-        true => settings.hosts.clone(),
+    let mut servers = match speaks_tls {
+        true => settings.hosts.split(',').map(str::to_owned).collect(),
         false => resolve(&settings.hosts, patience).await?,
     };
+    fastrand::shuffle(&mut servers);
     let resumed = session.is_some();
-    let connector = Client::connector()
-        .with_session_timeout(settings.session_timeout)
-        .with_connection_timeout(patience)
-        .with_fail_eagerly();
-    let connector = match session {
-        Some(session) => connector.with_session(session),
-        None => connector,
-    };
-    // A limit of our own, below the library's deadline: past that it may never yield again.
-    let connector = shown.show(connector)?;
-    let connecting = async {
-        match speaks_tls {
-            true => connector.secure_connect(&addresses).await,
-            false => connector.connect(&addresses).await,
+    let mut failure = Failure::Unreachable("there is no server".into());
+    for server in servers {
+        let connector = Client::connector()
+            .with_session_timeout(settings.session_timeout)
+            .with_connection_timeout(settings.session_timeout * LOOKS_AFTER.0 / LOOKS_AFTER.1)
+            .with_fail_eagerly();
+        let connector = match session.clone() {
+            Some(session) => connector.with_session(session),
+            None => connector,
+        };
+        let connector = shown.show(connector)?;
+        let connecting = async {
+            match speaks_tls {
+                true => connector.secure_connect(&server).await,
+                false => connector.connect(&server).await,
+            }
+        };
+        // A limit of our own for each, far below the library's for all: past that it may never yield again.
+        let client = match timeout(patience, connecting).await.unwrap_or(Err(Error::Timeout)) {
+            Ok(client) => client,
+            Err(Error::AuthFailed) => return Err(Failure::Refused(passport.refused())),
+            Err(Error::SessionExpired) => return Err(Failure::Expired),
+            Err(error) => {
+                failure = error.into();
+                continue;
+            }
+        };
+        let granted = client.session_timeout();
+        let wire = Wire { client, suspect: Arc::new(Notify::new()), patience };
+        if resumed
+            && let Err(error) = wire.check("/").await
+            && !is_verdict(&error)
+        {
+            return Err(error.into());
         }
-    };
-    let connected = timeout(settings.session_timeout * 9 / 10, connecting);
-    let client = match connected.await.unwrap_or(Err(Error::Timeout)) {
-        Err(Error::AuthFailed) => return Err(Failure::Refused(passport.refused())),
-        connected => connected?,
-    };
-    let granted = client.session_timeout();
-    let wire = Wire { client, suspect: Arc::new(Notify::new()), patience };
-    if resumed
-        && let Err(error) = wire.check("/").await
-        && !is_verdict(&error)
-    {
-        return Err(error.into());
+        return Ok((wire, granted));
     }
-    Ok((wire, granted))
+    Err(failure)
 }
 
 /// All addresses of all servers: of several behind one name, the library tries only the first that
 /// does not refuse.
-async fn resolve(hosts: &str, patience: Duration) -> Result<String, Failure> {
+async fn resolve(hosts: &str, patience: Duration) -> Result<Vec<String>, Failure> {
     let mut addresses = vec![];
     let mut problems = vec![];
     for host in hosts.split(',') {
@@ -204,7 +211,31 @@ async fn resolve(hosts: &str, patience: Duration) -> Result<String, Failure> {
     if addresses.is_empty() {
         return Err(Failure::Unreachable(problems.join("; ")));
     }
-    Ok(addresses.join(","))
+    Ok(addresses)
+}
+
+/// The library's tasks. It spawns them by way of whatever the thread names as its spawner, and then has no
+/// way to end them but its own.
+#[derive(Default)]
+struct Crew(Mutex<JoinSet<()>>);
+
+impl Crew {
+    /// What this spawns while it is polled comes to us.
+    async fn hires_for<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            let _spawning_for_us = spawns_core::enter(self);
+            future.as_mut().poll(context)
+        })
+        .await
+    }
+}
+
+impl Spawn for Crew {
+    fn spawn(&self, task: Task) {
+        let Task { future, .. } = task;
+        self.0.lock().expect("nobody panics while holding it").spawn(Box::into_pin(future));
+    }
 }
 
 impl Failure {

@@ -4,7 +4,7 @@ use super::journal::{Journal, Weight};
 use super::keeper::Leftover;
 use super::passport::Passport;
 use super::session::{Session, Told};
-use crate::clock::Clock;
+use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
 use crate::desk::{Back, Change, Chronicle, Entry, Link, Order, Report, Request};
 use crate::election::{Action, Event, Member, Moment, Role, Standing};
@@ -49,6 +49,8 @@ pub async fn run(
     let mut journal = Journal::of(&settings);
     let mut orders: Vec<oneshot::Sender<bool>> = vec![];
     let mut stopping = false;
+    let alarm = Alarm::new().expect("one more file can be opened");
+    let mut standing = member.standing();
     loop {
         // Whoever gives something up tells it first. Whoever claims something first sends for it.
         let gives_up = actions.iter().any(Action::ends_session);
@@ -60,8 +62,8 @@ pub async fn run(
             }
         }
         let report = Report {
-            standing: member.standing(),
-            link: describe(&member, link.borrow().clone()),
+            standing: standing.clone(),
+            link: describe(&standing, link.borrow().clone()),
             turned_at: clock.now(),
             chronicle: chronicle.clone(),
             tally,
@@ -74,7 +76,7 @@ pub async fn run(
             *told = report;
             is_news
         });
-        journal.write(&member.standing());
+        journal.write(&standing);
         let makes_way = actions.contains(&Action::CloseSession);
         for action in actions.drain(..) {
             // Whoever opens another has lost the one before, if it is still here.
@@ -84,7 +86,7 @@ pub async fn run(
             roll.give_up();
             link_in.send_modify(Link::forget_session);
             if action == Action::OpenSession {
-                let profile = member.standing().profile().clone();
+                let profile = standing.profile().clone();
                 let (meter, warned) = (desk.meter.clone(), warned.clone());
                 let told = Told { link: link_in.clone(), meter, warned };
                 let leftover = leftover.take();
@@ -100,11 +102,16 @@ pub async fn run(
         for carried_out in orders.drain(..) {
             let _nobody_waits = carried_out.send(leftover.is_none());
         }
+        let wake_at = member.wake_at();
+        let turn_at = clock.now().after(TURN);
         let event = tokio::select! {
             biased;
             _ = &mut stop => Event::Stop,
             event = heard(&mut session) => event,
-            () = clock.sleep_until(member.wake_at()) => Event::Woke,
+            () = alarm.ring_at(wake_at.map_or(turn_at, |at| at.min(turn_at))) => match wake_at {
+                Some(at) if at <= clock.now() => Event::Woke,
+                Some(_) | None => continue,
+            },
             Some(request) = desk.requests.recv() => match request {
                 Request::Carry(order, answer) if order.comes_too_late(&answer) => {
                     info!("not done, as nobody waits for it any more: {order:?}");
@@ -132,18 +139,12 @@ pub async fn run(
                 continue;
             }
             _ = link.changed() => continue,
-            () = tokio::time::sleep(TURN) => continue,
         };
         stopping = event == Event::Stop;
-        let name = journal.hear(&event);
-        let (before, now) = (member.standing(), clock.now());
-        let lapsed = before.has_lapsed(now);
-        let late = before.is_overdue(now);
-        let told = match (lapsed, late) {
-            (true, _) => format!("{LAPSED}; {event}"),
-            (false, true) => format!("{OVERDUE}; {event}"),
-            (false, false) => event.to_string(),
-        };
+        journal.hear(&event);
+        let now = clock.now();
+        let lapsed = standing.has_lapsed(now);
+        let late = standing.is_overdue(now);
         let routine = matches!(
             event,
             Event::Woke
@@ -152,11 +153,16 @@ pub async fn run(
                 | Event::PredecessorRead { .. }
         );
         tally.hears(&event);
-        actions = member.step(now, event);
-        let after = member.standing();
-        tally.stands(&after, now);
-        if let Some(change) = change(&before, &after, now, &clock, &told) {
-            Arc::make_mut(&mut chronicle).push(change);
+        actions = member.step(now, event.clone());
+        let before = std::mem::replace(&mut standing, member.standing());
+        tally.stands(&standing, now);
+        let told = || match (lapsed, late) {
+            (true, _) => format!("{LAPSED}; {event}"),
+            (false, true) => format!("{OVERDUE}; {event}"),
+            (false, false) => event.to_string(),
+        };
+        if before.index() != standing.index() {
+            Arc::make_mut(&mut chronicle).push(change(&standing, now, &clock, told()));
         }
         let usual = |action: &Action| {
             matches!(action, Action::Renew { .. } | Action::ReadHead { .. } | Action::ReadLine)
@@ -166,9 +172,9 @@ pub async fn run(
             (false, true) => Weight::Alarming,
             (false, false) => Weight::Worthwhile,
         };
-        let told = if stopping { format!("{told}: leaving the line") } else { told };
-        journal.note(name, told, &actions, weight, now);
-        if after.is_refused() && !before.is_refused() {
+        let told = || if stopping { format!("{}: leaving the line", told()) } else { told() };
+        journal.note(event.name(), told, &actions, weight, now);
+        if standing.is_refused() && !before.is_refused() {
             journal.alarm(REFUSED);
         }
     }
@@ -182,33 +188,18 @@ const REFUSED: &str = "the session timeout that the servers grant leaves no usef
     member will not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat, \
     zookeeper.tick_time or, where a command is run, exec.kill_after";
 
-/// What is told from now on, if it is not what was told before.
-fn change(
-    before: &Standing,
-    after: &Standing,
-    now: Moment,
-    clock: &Clock,
-    cause: &str,
-) -> Option<Change> {
-    if before.index() == after.index() {
-        return None;
-    }
-    let (leader, is_self) = match after.at(now) {
+/// What is told from now on.
+fn change(standing: &Standing, now: Moment, clock: &Clock, cause: String) -> Change {
+    let (leader, is_self) = match standing.at(now) {
         Role::Leader { announcement, .. } => (Some(announcement), true),
         Role::Follower { heard } => (heard, false),
         Role::Candidate | Role::Absent => (None, false),
     };
-    Some(Change {
-        index: after.index(),
-        at: clock.date(),
-        leader,
-        is_self,
-        cause: cause.to_owned(),
-    })
+    Change { index: standing.index(), at: clock.date(), leader, is_self, cause }
 }
 
-fn describe(member: &Member, link: Link) -> Link {
-    if member.standing().is_refused() {
+fn describe(standing: &Standing, link: Link) -> Link {
+    if standing.is_refused() {
         return Link { problem: Some(REFUSED.into()), ..link };
     }
     link

@@ -5,7 +5,7 @@ use crate::config::Settings;
 use crate::election::{
     Action, Announcement, Event, FencingToken, Moment, Role, SessionId, Standing, Ticket,
 };
-use tracing::{debug, error, info, warn};
+use tracing::{Level, debug, enabled, error, info, warn};
 
 pub(super) struct Journal {
     election: String,
@@ -19,7 +19,8 @@ pub(super) struct Journal {
 /// One event, until there is time to write it.
 struct Note {
     event: &'static str,
-    words: String,
+    /// None of what nobody reads.
+    words: Option<String>,
     weight: Weight,
     at: Moment,
     /// What follows is of another session, or of none.
@@ -80,26 +81,28 @@ impl Journal {
         Self { election, prefix, session: None, told: View::Nobody, noted: None }
     }
 
-    /// Before the member hears it, who keeps it. Returns its name.
-    pub(super) fn hear(&mut self, event: &Event) -> &'static str {
+    /// What the member is about to hear.
+    pub(super) fn hear(&mut self, event: &Event) {
         if let Event::SessionOpened { session, .. } = event {
             self.session = Some(*session);
         }
-        event.name()
     }
 
     /// Keeps what was heard, in words, and what is wanted: what is wanted is done first.
     pub(super) fn note(
         &mut self,
         event: &'static str,
-        told: String,
+        told: impl FnOnce() -> String,
         wanted: &[Action],
         weight: Weight,
         at: Moment,
     ) {
-        let wants: Vec<_> = wanted.iter().map(Action::to_string).collect();
-        let wants = wants.join(", ");
-        let words = if wants.is_empty() { told } else { format!("{told}  ->  {wants}") };
+        let is_read = weight != Weight::Routine || enabled!(Level::DEBUG);
+        let words = is_read.then(|| {
+            let wants: Vec<_> = wanted.iter().map(Action::to_string).collect();
+            let wants = wants.join(", ");
+            if wants.is_empty() { told() } else { format!("{}  ->  {wants}", told()) }
+        });
         let ends_session = wanted.iter().any(Action::ends_session);
         self.noted = Some(Note { event, words, weight, at, ends_session, alarm: None });
     }
@@ -128,10 +131,12 @@ impl Journal {
             leader: leader.map(|says| says.leader.id.as_str()),
             token: leader.map(|says| says.ticket.token),
         };
-        match weight {
-            Weight::Routine => line!(debug, event, self, fields, words),
-            Weight::Worthwhile => line!(info, event, self, fields, words),
-            Weight::Alarming => line!(warn, event, self, fields, words),
+        if let Some(words) = words {
+            match weight {
+                Weight::Routine => line!(debug, event, self, fields, words),
+                Weight::Worthwhile => line!(info, event, self, fields, words),
+                Weight::Alarming => line!(warn, event, self, fields, words),
+            }
         }
         for (event, words, token) in changes(&self.told, &view) {
             line!(info, event, self, Fields { token, ..fields }, words);
