@@ -131,6 +131,15 @@ fn two_members_in_line_and_four_times_late() {
     check(Rules { misfortunes_max: 4, settled: true, faults, ..SMALL }).assert_properties();
 }
 
+/// A second is two heartbeats here: all signs of life are as far apart as may be, and the term is the shorter one.
+#[test]
+fn two_members_that_give_signs_of_life_far_apart() {
+    let margins = Margins { heartbeat: Duration::from_millis(500), half_tick: Duration::ZERO };
+    let faults = Faults { lost_reports: true, ..NO_FAULTS };
+    let rules = Rules { policy: Policy::new(margins), faults, ..SMALL };
+    check(Rules { misfortunes_max: 4, settled: true, ..rules }).assert_properties();
+}
+
 #[test]
 fn three_members_in_line() {
     let rules = Rules { members: 3, settled: true, faults: ALL_BUT_STRANGERS, ..SMALL };

@@ -25,7 +25,7 @@ prop_compose! {
         members in 1..=7usize,
         heartbeat in Just(heartbeat),
         half_tick in Just(half_tick),
-        spare in 50..2_000u64,
+        spare in 50..4_000u64,
         tick in 50..900u64,
         [step_down, acks, lenient] in any::<[bool; 3]>(),
         patience in 50..5_000u64,

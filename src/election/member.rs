@@ -1,6 +1,6 @@
 //! One member: where it stands, and what it does about what it hears.
 
-use super::lease::{Activation, Disconnect, Policy, Rhythm, Unhealthy};
+use super::lease::{Activation, Disconnect, Policy, Rhythm, Spacing, Unhealthy};
 use super::{
     Action, Announcement, Event, FencingToken, Lease, Line, Moment, Place, Profile, Sequence,
     SessionId, Term, Ticket,
@@ -52,8 +52,8 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Session {
     id: SessionId,
-    /// What a committed write is worth, at the smallest timeout this session ever had.
-    term: Term,
+    /// The smallest that it ever had.
+    timeout: Duration,
     rhythm: Rhythm,
     beat: Beat,
 }
@@ -170,7 +170,7 @@ impl Member {
     /// When to be told [`Event::Woke`].
     pub fn wake_at(&self) -> Option<Moment> {
         let beat_due = |session: &Session, ticket: &Ticket| match session.beat {
-            Beat::Answered(at) => Some(at.after(self.policy.margins.pace(ticket.sequence))),
+            Beat::Answered(at) => Some(at.after(self.pace(&self.phase, session, *ticket))),
             Beat::Sent(_) => None,
         };
         match &self.phase {
@@ -279,9 +279,11 @@ impl Member {
         now: Moment,
     ) -> Next {
         let Phase::Away = phase else { return stay(phase) };
-        let Some(term) = self.term(timeout) else { return self.refuse(now) };
+        if self.term(timeout, Spacing::Close).is_none() {
+            return self.refuse(now);
+        }
         let session =
-            Session { id, term, rhythm: Rhythm::begun(sent_at), beat: Beat::Answered(sent_at) };
+            Session { id, timeout, rhythm: Rhythm::begun(sent_at), beat: Beat::Answered(sent_at) };
         if self.unhealthy {
             return (Phase::Waiting { session, look_at: None }, vec![Action::ReadLine]);
         }
@@ -291,18 +293,41 @@ impl Member {
     /// A resumed session is worth no more than the smallest timeout it ever had.
     fn resume(&self, mut phase: Phase, timeout: Duration, sent_at: Moment, now: Moment) -> Next {
         let Some(session) = phase.session_mut() else { return stay(phase) };
-        let Some(term) = self.term(timeout) else { return self.refuse(now) };
-        session.term = session.term.min(term);
-        session.rhythm = session.rhythm.resumed(sent_at, now, session.term, &self.policy.margins);
+        if self.term(timeout, Spacing::Close).is_none() {
+            return self.refuse(now);
+        }
+        session.timeout = session.timeout.min(timeout);
+        let margins = &self.policy.margins;
+        session.rhythm = session.rhythm.resumed(sent_at, now, session.timeout, margins);
         if let Phase::Leading { lease, .. } = &mut phase {
-            *lease = lease.cut_to(term);
+            *lease = lease.cut_to(self.term(timeout, lease.spacing()));
         }
         stay(phase)
     }
 
-    fn term(&self, timeout: Duration) -> Option<Term> {
+    /// What a committed write is worth where signs of life come so far apart, if that is of use.
+    fn term(&self, timeout: Duration, spacing: Spacing) -> Option<Term> {
         let margins = &self.policy.margins;
-        margins.term(timeout).filter(|term| term.0 > margins.heartbeat + self.reserve)
+        let term = margins.at(spacing).term(timeout);
+        term.filter(|term| term.0 > margins.heartbeat + self.reserve)
+    }
+
+    /// The lease by a write that was committed, as far as the session's signs of life allow for one.
+    fn lease(&self, session: &Session, ticket: Ticket, sent_at: Moment) -> Option<Lease> {
+        let spacing = session.rhythm.spacing(&self.policy.margins)?;
+        let term = self.term(session.timeout, spacing)?;
+        Some(Lease::granted(ticket.token, sent_at, term, spacing))
+    }
+
+    /// How long after a sign of life the next one is due. Whoever only stands in line needs no more of them than it
+    /// could claim by.
+    fn pace(&self, phase: &Phase, session: &Session, ticket: Ticket) -> Duration {
+        let stands = matches!(phase, Phase::Following { .. });
+        let spacing = match self.term(session.timeout, Spacing::Wide) {
+            Some(_) if stands => Spacing::Wide,
+            Some(_) | None => Spacing::Close,
+        };
+        self.policy.margins.pace(ticket.sequence, spacing)
     }
 
     fn refuse(&self, now: Moment) -> Next {
@@ -566,14 +591,14 @@ impl Member {
             Phase::Claiming { session, ticket } => {
                 // Of the writes under way, only the claim and what came after it prove that the
                 // znode says that we lead.
-                let ours = session.beat == Beat::Answered(sent_at)
-                    && session.rhythm.is_steady(&self.policy.margins);
-                let lease = Lease::granted(ticket.token, sent_at, session.term);
-                if ours && lease.left(now).is_some() {
-                    let activity = self.policy.activation.first(now);
-                    stay(Phase::Leading { session, lease, ticket, activity })
-                } else {
-                    stay(Phase::Claiming { session, ticket })
+                let ours = session.beat == Beat::Answered(sent_at);
+                let lease = self.lease(&session, ticket, sent_at).filter(|_| ours);
+                match lease.filter(|lease| lease.left(now).is_some()) {
+                    Some(lease) => {
+                        let activity = self.policy.activation.first(now);
+                        stay(Phase::Leading { session, lease, ticket, activity })
+                    }
+                    None => stay(Phase::Claiming { session, ticket }),
                 }
             }
             Phase::Leading { session, lease, ticket, activity } => {
@@ -582,10 +607,9 @@ impl Member {
                 if lease.left(now).is_none() {
                     return give_up();
                 }
-                let renewed = Lease::granted(ticket.token, sent_at, session.term);
-                let longer = session.rhythm.is_steady(&self.policy.margins)
-                    && renewed.until() > lease.until();
-                let lease = if longer { renewed } else { lease };
+                let renewed = self.lease(&session, ticket, sent_at);
+                let longer = renewed.filter(|renewed| renewed.until() > lease.until());
+                let lease = longer.unwrap_or(lease);
                 stay(Phase::Leading { session, lease, ticket, activity })
             }
             phase @ (Phase::Away
@@ -748,7 +772,8 @@ impl Member {
             return give_up();
         }
         let Some(ticket) = phase.ticket() else { return stay(phase) };
-        let pace = self.policy.margins.pace(ticket.sequence);
+        let Some(&mut before) = phase.session_mut() else { return stay(phase) };
+        let pace = self.pace(&phase, &before, ticket);
         let Some(session) = phase.session_mut() else { return stay(phase) };
         let Beat::Answered(last) = session.beat else { return stay(phase) };
         if now < last.after(pace) {
@@ -1149,6 +1174,56 @@ mod tests {
     }
 
     #[test]
+    fn a_leader_whose_answers_are_late_leads_on_by_a_shorter_term() {
+        let mut leader = leader(Disconnect::Hold);
+        // The terms are 6.89 s and 4.89 s.
+        for (sent_at, until) in [(900, 6_890), (1_800, 6_890), (2_700, 7_590)] {
+            leader.step(at(sent_at + 600), Event::Committed { sent_at: at(sent_at) });
+            assert_eq!(leads_until(&leader, at(sent_at + 600)), at(until));
+        }
+        // And by the longest again, when the signs have come close to each other for three seconds.
+        for (sent_at, until) in [(3_600, 8_490), (4_500, 9_390), (5_400, 10_290), (6_300, 13_190)] {
+            leader.step(at(sent_at), Event::Committed { sent_at: at(sent_at) });
+            assert_eq!(leads_until(&leader, at(sent_at)), at(until));
+        }
+    }
+
+    #[test]
+    fn a_lease_by_late_answers_is_cut_to_what_such_a_lease_would_have_been() {
+        let mut leader = leader(Disconnect::Hold);
+        leader.step(at(2_000), Event::Committed { sent_at: at(2_000) });
+        leader.step(at(3_900), Event::Committed { sent_at: at(3_900) });
+        assert_eq!(leads_until(&leader, at(3_900)), at(8_790));
+        let resumed = |timeout| Event::SessionResumed { timeout, sent_at: at(4_000) };
+        let mut cut = leader.clone();
+        cut.step(at(4_000), resumed(seconds(8)));
+        assert_eq!(leads_until(&cut, at(4_000)), at(6_792));
+        // Six seconds allow for none.
+        leader.step(at(4_000), resumed(seconds(6)));
+        assert_eq!(leader.standing().at(at(4_000)), Role::Candidate);
+    }
+
+    #[test]
+    fn whoever_only_stands_in_line_gives_fewer_signs_of_life_where_it_could_claim_by_them() {
+        let due = |timeout, numbers: &[i32]| {
+            let mut member = member(Disconnect::Hold);
+            member.step(at(0), opened(seconds(timeout)));
+            member.step(at(0), Event::TicketDrawn(ticket(*numbers.last().unwrap())));
+            member.step(at(0), line(numbers));
+            let head = ticket(numbers[0]);
+            member.step(at(0), Event::HeadRead { head, says: None, sent_at: at(0) });
+            member.wake_at().unwrap().0.as_millis()
+        };
+        assert!((875..=1000).contains(&due(10, &[1, 2])));
+        assert!(
+            (375..=500).contains(&due(6, &[1, 2])),
+            "a session too short for the wider spacing"
+        );
+        let leader = leader(Disconnect::Hold);
+        assert!((375..=500).contains(&leader.wake_at().unwrap().0.as_millis()));
+    }
+
+    #[test]
     fn a_session_too_short_to_lead_in_is_closed() {
         let mut member = member(Disconnect::Hold);
         assert_eq!(member.step(at(0), opened(seconds(1))), [Action::CloseSession]);
@@ -1373,7 +1448,7 @@ mod tests {
         let ask = Action::ReadHead { head: ticket(2).sequence, sent_at: at(0) };
         assert_eq!(fourth.step(at(0), head_gone(1)), [ask]);
         assert_eq!(fourth.step(at(0), head_gone(2)), []);
-        assert_eq!(fourth.step(at(500), Event::Woke), [Action::ReadLine]);
+        assert_eq!(fourth.step(at(1_000), Event::Woke), [Action::ReadLine]);
 
         let mut second = follower(&[1, 2]);
         head_says(&mut second, at(0), leads(1));
@@ -1431,7 +1506,7 @@ mod tests {
     fn whoever_misses_the_head_reads_the_line() {
         let mut third = in_line(Disconnect::Hold, &[1, 2, 3]);
         third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
-        assert_eq!(third.step(at(500), Event::Woke), [Action::ReadLine]);
+        assert_eq!(third.step(at(1_000), Event::Woke), [Action::ReadLine]);
     }
 
     #[test]
@@ -1439,8 +1514,9 @@ mod tests {
         let mut third = in_line(Disconnect::Hold, &[1, 2, 3]);
         head_says(&mut third, at(0), leads(1));
         let before = third.standing();
-        assert_eq!(third.step(at(500), Event::Woke).len(), 1);
-        third.step(at(600), Event::HeadRead { head: ticket(1), says: leads(1), sent_at: at(500) });
+        assert_eq!(third.step(at(1_000), Event::Woke).len(), 1);
+        let sent_at = at(1_000);
+        third.step(at(1_100), Event::HeadRead { head: ticket(1), says: leads(1), sent_at });
         assert_eq!(third.standing(), before);
 
         let mut leader = leader(Disconnect::Hold);
