@@ -5,7 +5,7 @@ use crate::{
     member::Setup,
     observer::Observer,
     servers::Servers,
-    wait::throughout,
+    wait::{eventually, throughout},
 };
 use std::time::Duration;
 use zookeeper::{Acls, Client, CreateMode};
@@ -145,7 +145,11 @@ fn who_takes_the_next_numbers_by_hand_keeps_nobody_from_joining() {
     // stands between the last two.
     assert_eq!(first.get("/members").json()["members"].as_array().map(Vec::len), Some(3));
     for (member, told, lines_read) in [(&first, 1, 1), (&second, 2, 2), (&third, 0, 1)] {
-        let log = member.log();
+        // What a member has written takes a moment to be read here.
+        let log = eventually("the log says so", || {
+            let log = member.log();
+            (log.matches("not ephemeral").count() >= told).then(|| log.clone()).ok_or(log)
+        });
         assert_eq!(log.matches("not ephemeral").count(), told, "{log}");
         assert_eq!(log.matches("the line is").count(), lines_read, "{log}");
     }

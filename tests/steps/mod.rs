@@ -23,7 +23,7 @@ pub const STEPS: [Step; 9] = [
         name: "the leader wakes",
         set: || (leader(), at(500), Event::Woke),
         outcome: "renew, leads, token 1, for 6.39s yet",
-        instructions: 591,
+        instructions: 781,
         allocations: 1,
     },
     Step {
@@ -34,32 +34,32 @@ pub const STEPS: [Step; 9] = [
             (leader, at(510), Event::Committed { sent_at: at(500) })
         },
         outcome: "leads, token 1, for 6.88s yet",
-        instructions: 750,
+        instructions: 1126,
         allocations: 0,
     },
     Step {
         name: "a follower wakes",
-        set: || (follower(), at(500), Event::Woke),
+        set: || (follower(), at(1_000), Event::Woke),
         outcome: "read the head, #1, follows, has heard «app-1 leads, token 1»",
-        instructions: 646,
+        instructions: 840,
         allocations: 1,
     },
     Step {
         name: "a follower's question to the head is answered",
         set: || {
             let mut follower = follower();
-            follower.step(at(500), Event::Woke);
-            (follower, at(510), head_says(at(500)))
+            follower.step(at(1_000), Event::Woke);
+            (follower, at(1_010), head_says(at(1_000)))
         },
         outcome: "follows, has heard «app-1 leads, token 1»",
-        instructions: 3644,
+        instructions: 3805,
         allocations: 0,
     },
     Step {
         name: "a follower's predecessor has news",
         set: || (in_line(&[1, 2, 3]), at(10), predecessor_says()),
         outcome: "pass on «app-1 leads, token 1», follows, has heard «app-1 leads, token 1»",
-        instructions: 632,
+        instructions: 641,
         allocations: 1,
     },
     Step {
@@ -70,28 +70,28 @@ pub const STEPS: [Step; 9] = [
             (second, at(20), Event::PredecessorGone(ticket(1).sequence))
         },
         outcome: "claim «app-2 leads, token 2», stands first, leads not",
-        instructions: 2305,
+        instructions: 2280,
         allocations: 1,
     },
     Step {
         name: "the last of 3 reads the line",
         set: || (arrived(3), at(0), line(1..=3)),
         outcome: "watch #2, read the head, #1, follows, has heard nothing",
-        instructions: 700,
+        instructions: 733,
         allocations: 1,
     },
     Step {
         name: "the last of 500 reads the line",
         set: || (arrived(500), at(0), line(1..=500)),
         outcome: "watch #499, read the head, #1, follows, has heard nothing",
-        instructions: 770,
+        instructions: 803,
         allocations: 1,
     },
     Step {
         name: "a claim is committed",
         set: || (in_line(&[1]), at(10), Event::Committed { sent_at: at(0) }),
         outcome: "leads, token 1, for 6.88s yet",
-        instructions: 642,
+        instructions: 925,
         allocations: 0,
     },
 ];

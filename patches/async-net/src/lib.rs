@@ -22,8 +22,16 @@ pub struct TcpStream {
     inner: tokio::net::TcpStream,
     /// It leaves when it is flushed.
     unsent: Vec<u8>,
-    /// Whoever writes had a turn to write more before it leaves.
-    has_waited: bool,
+    held: Held,
+}
+
+/// What is unsent waits for one turn of its task, in which more may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    No,
+    Asked,
+    /// The same turn, or the next.
+    Passed,
 }
 
 impl TcpStream {
@@ -36,7 +44,7 @@ impl TcpStream {
         let inner = tokio::net::TcpStream::connect(address).await?;
         // What leaves, leaves at once.
         inner.set_nodelay(true)?;
-        Ok(Self { inner, unsent: vec![], has_waited: false })
+        Ok(Self { inner, unsent: vec![], held: Held::No })
     }
 
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -47,7 +55,7 @@ impl TcpStream {
             }
             self.unsent.drain(..sent);
         }
-        self.has_waited = false;
+        self.held = Held::No;
         Poll::Ready(Ok(()))
     }
 }
@@ -58,8 +66,19 @@ impl AsyncRead for TcpStream {
         context: &mut Context<'_>,
         into: &mut [u8],
     ) -> Poll<Result<usize>> {
+        let this = self.get_mut();
+        match this.held {
+            Held::No => {}
+            Held::Asked => this.held = Held::Passed,
+            // TLS does not flush again what was not flushed at once: it waits for the answer.
+            Held::Passed => {
+                if let Poll::Ready(sent) = this.poll_send(context) {
+                    sent?;
+                }
+            }
+        }
         let mut into = ReadBuf::new(into);
-        ready!(Pin::new(&mut self.get_mut().inner).poll_read(context, &mut into))?;
+        ready!(Pin::new(&mut this.inner).poll_read(context, &mut into))?;
         Poll::Ready(Ok(into.filled().len()))
     }
 }
@@ -81,8 +100,8 @@ impl AsyncWrite for TcpStream {
     /// Whoever asks two things sends them one after the other; so it is first looked whether there is more.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
-        if !this.unsent.is_empty() && !this.has_waited {
-            this.has_waited = true;
+        if !this.unsent.is_empty() && this.held == Held::No {
+            this.held = Held::Asked;
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -126,6 +145,24 @@ mod tests {
         let mut heard = [0; 64];
         let count = theirs.read(&mut heard).await.unwrap();
         assert_eq!(&heard[..count], b"one two");
+    }
+
+    #[tokio::test]
+    async fn whoever_flushes_only_once_and_then_reads_has_written() {
+        let (mut ours, mut theirs) = pair().await;
+        write(&mut ours, b"hello").await;
+        let flushed = poll_fn(|context| Poll::Ready(Pin::new(&mut ours).poll_flush(context)));
+        assert!(flushed.await.is_pending());
+        let theirs = tokio::spawn(async move {
+            let mut heard = [0; 64];
+            let count = theirs.read(&mut heard).await.unwrap();
+            tokio::io::AsyncWriteExt::write_all(&mut theirs, &heard[..count]).await.unwrap();
+        });
+        let mut echo = [0; 64];
+        let read = poll_fn(|context| Pin::new(&mut ours).poll_read(context, &mut echo));
+        let read = tokio::time::timeout(std::time::Duration::from_secs(5), read);
+        assert_eq!(read.await.expect("it is sent").unwrap(), 5);
+        theirs.await.unwrap();
     }
 
     #[tokio::test]
