@@ -1,11 +1,12 @@
-//! The places at one door. Where all are taken, whoever has asked nothing for longest gives its own
-//! to the next.
+//! The places at one door. Nobody keeps one for long without asking anything, and where all are taken,
+//! whoever has asked nothing for longest gives its own to the next.
 
 use crate::clock::Clock;
 use crate::election::Moment;
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,7 +17,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 pub(super) struct Places {
     free: Arc<Semaphore>,
     resting: Mutex<Resting>,
-    /// Somebody rests who did not.
+    /// Somebody rests, and nobody did.
     rests: Notify,
     clock: Clock,
 }
@@ -75,12 +76,10 @@ impl Places {
             if let Ok(free) = self.free.clone().try_acquire_owned() {
                 break free;
             }
-            let freed = self.free.clone().acquire_owned();
-            let first = self.resting().visitors.first_key_value().map(|(_, (since, _))| *since);
-            match first {
+            let (freed, rests) = (self.free.clone().acquire_owned(), self.rests.notified());
+            match self.first_rests_since() {
                 Some(since) if self.clock.now().since(since) >= GRACE => {
-                    // By this it has to leave.
-                    drop(self.resting().visitors.pop_first());
+                    self.send_first_away();
                     break freed.await.expect(never);
                 }
                 Some(since) => tokio::select! {
@@ -89,7 +88,7 @@ impl Places {
                 },
                 None => tokio::select! {
                     freed = freed => break freed.expect(never),
-                    () = self.rests.notified() => {}
+                    () = rests => {}
                 },
             }
         };
@@ -98,6 +97,27 @@ impl Places {
         let place = Arc::new(Place { places: self.clone(), turn, _taken: taken });
         place.rest(welcome);
         (place, leave)
+    }
+
+    /// Whoever has asked nothing for so long leaves, full or not.
+    pub(super) async fn keep_free_of_who_asks_nothing_for(&self, patience: Duration) -> Infallible {
+        loop {
+            let rests = self.rests.notified();
+            match self.first_rests_since() {
+                Some(since) if self.clock.now().since(since) >= patience => self.send_first_away(),
+                Some(since) => self.clock.sleep_until(Some(since.after(patience))).await,
+                None => rests.await,
+            }
+        }
+    }
+
+    fn first_rests_since(&self) -> Option<Moment> {
+        self.resting().visitors.first_key_value().map(|(_, (since, _))| *since)
+    }
+
+    fn send_first_away(&self) {
+        // By losing its welcome it has to leave.
+        drop(self.resting().visitors.pop_first());
     }
 
     fn resting(&self) -> MutexGuard<'_, Resting> {
@@ -110,10 +130,12 @@ impl Place {
         let mut resting = self.places.resting();
         resting.turns += 1;
         self.turn.store(resting.turns, Ordering::Relaxed);
-        let turn = resting.turns;
+        let (turn, is_first) = (resting.turns, resting.visitors.is_empty());
         resting.visitors.insert(turn, (self.places.clock.now(), welcome));
         drop(resting);
-        self.places.rests.notify_one();
+        if is_first {
+            self.places.rests.notify_waiters();
+        }
     }
 
     fn rest_no_more(&self) -> Option<Welcome> {

@@ -6,12 +6,13 @@ use super::places::Places;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -106,12 +107,26 @@ pub async fn serve(
     limits: Limits,
     closing: impl Future<Output = ()>,
 ) {
+    let places = Places::new(limits.connections);
+    // One timer for all. Hyper's own would be one for each request.
+    tokio::select! {
+        () = let_in(door, router, &places, limits, closing) => {}
+        never = places.keep_free_of_who_asks_nothing_for(limits.to_ask) => match never {},
+    }
+}
+
+async fn let_in(
+    door: impl Door,
+    router: Router,
+    places: &Arc<Places>,
+    limits: Limits,
+    closing: impl Future<Output = ()>,
+) {
     // Here, so that nothing can be served without.
     let router = if door.is_on_loopback() { on_loopback(router) } else { router };
-    let places = Places::new(limits.connections);
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(limits.to_ask).max_buf_size(HEAD_MAX);
+    http.max_buf_size(HEAD_MAX);
     tokio::pin!(closing);
     loop {
         let (stream, (place, leave)) = tokio::select! {
@@ -133,7 +148,7 @@ pub async fn serve(
             tokio::select! {
                 // First, so that nobody is sent away who has just asked.
                 biased;
-                _ = leave => debug!("a visitor who asked nothing made room"),
+                _ = leave => debug!("a visitor who asked nothing had to leave"),
                 ended = visit => if let Err(error) = ended {
                     debug!(%error, "a visitor left");
                 },
@@ -168,8 +183,8 @@ mod tests {
     use axum::routing::get;
     use futures_util::StreamExt;
     use std::convert::Infallible;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Arc, Mutex};
     use std::time::Instant;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpSocket;
