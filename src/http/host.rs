@@ -5,10 +5,8 @@
 //! name it asks.
 
 use super::problem::Problem;
-use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, Uri, header};
-use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,19 +14,12 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// The same, for who asks by a name of the loopback.
-pub(crate) fn on_loopback(router: Router) -> Router {
-    router.layer(from_fn(only_by_loopback_names))
-}
-
-async fn only_by_loopback_names(request: Request, next: Next) -> Response {
+/// What to answer instead if this may not be asked on the loopback.
+pub(crate) fn refusal(request: &Request) -> Option<Response> {
     if let Some(name) = foreign(request.uri(), request.headers()) {
-        return Problem::foreign_host(&name).into_response();
+        return Some(Problem::foreign_host(&name).into_response());
     }
-    if is_from_another_site(request.headers()) {
-        return Problem::from_another_site().into_response();
-    }
-    next.run(request).await
+    is_from_another_site(request.headers()).then(|| Problem::from_another_site().into_response())
 }
 
 /// Browsers say so themselves, and no page can have them say otherwise. A page may not see what it

@@ -214,7 +214,7 @@ fn told(sight: &Sight, verdict: &Verdict, headers: &HeaderMap) -> Response {
     } else {
         verdict.nobody_leads().into_response()
     };
-    response.headers_mut().insert(super::INDEX, HeaderValue::from(index));
+    response.headers_mut().extend(super::common_headers(index));
     response
 }
 
