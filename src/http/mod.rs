@@ -83,6 +83,8 @@ struct View {
     visits: metrics::Visits,
     /// Held by whoever changes what this member says of itself.
     amending: Mutex<()>,
+    /// The last answer to who leads.
+    told: std::sync::Mutex<Option<standing::Told>>,
 }
 
 impl Deref for Sight {
@@ -147,7 +149,8 @@ pub fn services(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Li
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
     let amending = Mutex::default();
     let visits = metrics::Visits::none(&names.election);
-    let view = View { desk, clock, names, started, waiting, gate, visits, amending };
+    let told = std::sync::Mutex::default();
+    let view = View { desk, clock, names, started, waiting, gate, visits, amending, told };
     let sight = Sight(Arc::new(view));
     let harmless = || {
         OpenApiRouter::new()
