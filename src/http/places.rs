@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -31,6 +31,10 @@ struct Resting {
 
 /// Who has just come may have asked already, and nobody has had the time to hear it.
 const GRACE: Duration = Duration::from_millis(100);
+
+/// What is written is copied for that, and the room for it kept as long as the connection: a longer
+/// answer is told piece by piece.
+const PIECE_MAX: usize = 8 * 1024;
 
 /// For as long as it is not dropped, its visitor may stay.
 type Welcome = oneshot::Sender<()>;
@@ -55,6 +59,8 @@ pub(super) struct Answering {
 /// What a visitor is told, to the end of which it is being answered.
 pub(super) struct Answer {
     body: Body,
+    /// What the body has given, and nobody has taken yet.
+    rest: Bytes,
     _answering: Answering,
 }
 
@@ -157,7 +163,7 @@ impl Drop for Place {
 
 impl Answering {
     pub(super) fn with(self, body: Body) -> Answer {
-        Answer { body, _answering: self }
+        Answer { body, rest: Bytes::new(), _answering: self }
     }
 }
 
@@ -177,14 +183,52 @@ impl HttpBody for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        if self.rest.is_empty() {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => self.rest = data,
+                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+        let length = self.rest.len().min(PIECE_MAX);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (mut hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+
+    #[tokio::test]
+    async fn a_long_answer_is_told_whole_and_in_pieces() {
+        let long: Vec<u8> = (0..=u8::MAX).cycle().take(3 * PIECE_MAX + 1).collect();
+        let (place, _leave) = Places::new(1).one().await;
+        let mut answer = place.answering().with(Body::from(long.clone()));
+        let mut told = vec![];
+        while told.len() < long.len() {
+            assert!(!answer.is_end_stream());
+            assert_eq!(answer.size_hint().exact(), Some((long.len() - told.len()) as u64));
+            let piece = answer.frame().await.expect("there is more").expect("nothing fails");
+            let piece = piece.into_data().expect("nothing but data");
+            assert!(piece.len() <= PIECE_MAX, "{}", piece.len());
+            told.extend_from_slice(&piece);
+        }
+        assert!(answer.is_end_stream() && told == long);
     }
 }

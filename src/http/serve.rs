@@ -137,7 +137,8 @@ async fn let_in(
     let is_on_loopback = door.is_on_loopback();
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
-    http.max_buf_size(HEAD_MAX);
+    // Head and body in one piece cost the kernel less than in two.
+    http.max_buf_size(HEAD_MAX).writev(false);
     tokio::pin!(closing);
     loop {
         let (stream, (place, leave)) = tokio::select! {
