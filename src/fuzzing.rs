@@ -11,14 +11,11 @@ use crate::election::{
     Event, FencingToken, Line, Margins, Member, MemberId, Moment, Policy, Profile, Role, Sequence,
     SessionId, Ticket,
 };
-use crate::http::{Gate, Limits, Names, routers};
+use crate::http::{Clerk, Gate, Limits, Names, Service, services};
 use crate::{cli, zk};
-use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, Uri, header};
 use futures_util::FutureExt;
-use hyper::service::Service;
-use hyper_util::service::TowerToHyperService;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,12 +134,12 @@ pub fn query(data: &[u8]) {
         request = request.header(header::HOST, host);
     }
     let Ok(request) = request.body(Body::empty()) else { return };
-    let answer = SERVICE.with(|Served { runtime, router, .. }| {
+    let answer = SERVICE.with(|Served { runtime, service, .. }| {
         let _timers = runtime.enter();
-        TowerToHyperService::new(router.clone()).call(request).now_or_never()
+        crate::http::refusal(&request).or_else(|| service.answer(request).now_or_never())
     });
     // Whoever waits for news is not answered yet.
-    let Some(Ok(answer)) = answer else { return };
+    let Some(answer) = answer else { return };
     let is_known = matches!(
         answer.status(),
         StatusCode::OK
@@ -158,7 +155,7 @@ pub fn query(data: &[u8]) {
 
 struct Served {
     runtime: Runtime,
-    router: Router,
+    service: Service,
     _back: desk::Back,
 }
 
@@ -168,10 +165,10 @@ thread_local! {
         let (back, front) = desk::set_up(&member("a"), clock.now());
         let names = Names { election: "/election".into(), prefix: PREFIX.into() };
         let limits = Limits::for_application();
-        let router = routers(front, clock, names, Gate::Header, &limits).api;
+        let service = services(front, clock, names, Gate::Header, &limits).api;
         let runtime = Builder::new_current_thread().enable_time().build();
         let runtime = runtime.expect("a runtime can be built");
-        Served { runtime, router: crate::http::on_loopback(router), _back: back }
+        Served { runtime, service, _back: back }
     };
 }
 

@@ -253,8 +253,8 @@ async fn run(
     let (election, prefix) = (names.election.clone(), names.prefix.clone());
     let (close, closed) = oneshot::channel::<()>();
     let limits = http::Limits::for_application();
-    let routers = http::routers(front.clone(), clock, names, gate, &limits);
-    let http::Routers { api, probes, first_index } = routers;
+    let services = http::services(front.clone(), clock, names, gate, &limits);
+    let http::Services { api, probes, first_index } = services;
     if let Some(prober) = prober {
         info!("probes answered on {}", prober.local_addr()?);
         // It ends with the process: who probes a member that leaves is told so to the end.

@@ -6,15 +6,15 @@
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use bellwether::clock::Clock;
+use bellwether::desk;
 use bellwether::election::{
     Event, FencingToken, Line, Margins, Member, MemberId, Moment, Policy, Profile, Sequence,
     SessionId, Ticket,
 };
-use bellwether::{desk, http};
+use bellwether::http::{self, Clerk};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tower::ServiceExt;
 
 #[test]
 fn t23_a_leader_that_was_frozen_answers_by_the_time_it_is_not_by_the_time_it_was() {
@@ -30,12 +30,11 @@ fn t23_a_leader_that_was_frozen_answers_by_the_time_it_is_not_by_the_time_it_was
 fn answer(path: &str, frozen_at: Moment, clock: Clock) -> StatusCode {
     let (_driver, front) = desk::set_up(&leading_at(frozen_at), frozen_at);
     let names = http::Names { election: "/election".into(), prefix: "leader_".into() };
-    let router =
-        http::routers(front, clock, names, http::Gate::Header, &http::Limits::for_application())
-            .api;
+    let limits = http::Limits::for_application();
+    let service = http::services(front, clock, names, http::Gate::Header, &limits).api;
     let request = Request::get(path).body(Body::empty()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(router.oneshot(request)).unwrap().status()
+    runtime.block_on(service.answer(request)).status()
 }
 
 fn leading_at(now: Moment) -> Member {

@@ -5,35 +5,30 @@
 //! name it asks.
 
 use super::problem::Problem;
-use axum::Router;
 use axum::extract::Request;
-use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Uri, header};
-use axum::middleware::{Next, from_fn};
+use axum::http::{HeaderMap, HeaderName, Uri, header};
 use axum::response::{IntoResponse, Response};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The same, for who asks by a name of the loopback.
-pub(crate) fn on_loopback(router: Router) -> Router {
-    router.layer(from_fn(only_by_loopback_names))
-}
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-async fn only_by_loopback_names(request: Request, next: Next) -> Response {
+/// What to answer instead if this may not be asked on the loopback.
+pub(crate) fn refusal(request: &Request) -> Option<Response> {
     if let Some(name) = foreign(request.uri(), request.headers()) {
-        return Problem::foreign_host(&name).into_response();
+        return Some(Problem::foreign_host(&name).into_response());
     }
-    if is_from_another_site(request.headers()) {
-        return Problem::from_another_site().into_response();
-    }
-    next.run(request).await
+    is_from_another_site(request.headers()).then(|| Problem::from_another_site().into_response())
 }
 
 /// Browsers say so themselves, and no page can have them say otherwise. A page may not see what it
 /// embeds, but whether that was a success. Who follows a link is let in: the page is left behind.
 fn is_from_another_site(headers: &HeaderMap) -> bool {
-    let says = |name: &str, word: &str| headers.get(name).is_some_and(|it| it == word);
-    let follows_link = says("sec-fetch-mode", "navigate") && says("sec-fetch-dest", "document");
-    says("sec-fetch-site", "cross-site") && !follows_link
+    let says = |name: HeaderName, word: &str| headers.get(name).is_some_and(|it| it == word);
+    says(SEC_FETCH_SITE, "cross-site")
+        // Who does not follow a link.
+        && !(says(SEC_FETCH_MODE, "navigate") && says(SEC_FETCH_DEST, "document"))
 }
 
 /// The first name in the request that is none of this machine's loopback. Who gives no name is no
@@ -47,18 +42,27 @@ fn foreign(uri: &Uri, headers: &HeaderMap) -> Option<String> {
 }
 
 fn is_of_loopback(name: &[u8]) -> bool {
-    let Ok(authority) = Authority::try_from(name) else { return false };
-    if authority.as_str().contains('@') {
+    let Ok(name) = str::from_utf8(name) else { return false };
+    // The colons of an address in brackets are none before a port.
+    let (host, port) = match name.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        Some(_) | None => (name, ""),
+    };
+    if !port.bytes().all(|byte| byte.is_ascii_digit()) {
         return false;
     }
-    let host = authority.host();
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    if let Ok(address) = bare.parse::<IpAddr>() {
-        return address.to_canonical().is_loopback();
+    if let Some(address) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        let address = address.parse::<Ipv6Addr>().map(|address| IpAddr::V6(address).to_canonical());
+        return address.is_ok_and(|address| address.is_loopback());
+    }
+    if let Ok(address) = host.parse::<Ipv4Addr>() {
+        return address.is_loopback();
     }
     // RFC 6761: no resolver has these mean anything else.
-    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-    name == "localhost" || name.ends_with(".localhost")
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let (labels, last) = host.rsplit_once('.').unwrap_or(("", host));
+    let is_of_labels = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    last.eq_ignore_ascii_case("localhost") && labels.bytes().all(is_of_labels)
 }
 
 #[cfg(test)]
@@ -96,6 +100,14 @@ mod tests {
             "[fe80::1]",
             "localhost/evil",
             "localhost, evil.example",
+            "evil.example, localhost",
+            "evil.example/.localhost",
+            "evil@x.localhost",
+            "localhost:80:80",
+            "localhost:@evil.example",
+            "127.0.0.1:evil",
+            "::1",
+            "[::1",
             "localhost evil.example",
             "local\u{7f}host",
             ".",

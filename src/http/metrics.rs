@@ -6,14 +6,16 @@ use super::standing::Verdict;
 use crate::desk::HookRecord;
 use crate::election::Role;
 use crate::tally::Reading;
-use axum::extract::{MatchedPath, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use prometheus::core::Collector;
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
 };
-use prometheus::{IntCounterVec, IntGauge, Opts, TEXT_FORMAT, TextEncoder};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, TEXT_FORMAT, TextEncoder};
+use std::collections::HashMap;
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// Who came, and who is still here.
@@ -25,7 +27,21 @@ pub(super) struct Visits {
 /// An open stream.
 pub(super) struct Stream(IntGauge);
 
-/// The route of whoever asks for what is not there: paths are many, routes are few.
+/// Where visits to one service are counted.
+pub(super) struct Routes {
+    /// By their paths, which are all there is to a route of ours.
+    matched: HashMap<String, Route>,
+    /// For whoever asks for what is not there: paths are many, routes are few.
+    unmatched: Route,
+    answered: IntCounterVec,
+}
+
+pub(super) struct Route {
+    label: String,
+    /// Those that there have been, at hand: to look one up by its labels takes longer than many an answer.
+    by_status: Mutex<Vec<(StatusCode, IntCounter)>>,
+}
+
 const UNMATCHED: &str = "unmatched";
 
 impl Visits {
@@ -43,14 +59,41 @@ impl Visits {
         }
     }
 
-    pub(super) fn count(&self, route: Option<&MatchedPath>, status: StatusCode) {
-        let route = route.map_or(UNMATCHED, MatchedPath::as_str);
-        self.answered.with_label_values(&[route, status.as_str()]).inc();
+    pub(super) fn of(&self, paths: Vec<String>) -> Routes {
+        Routes {
+            matched: paths.into_iter().map(|path| (path.clone(), Route::new(path))).collect(),
+            unmatched: Route::new(UNMATCHED.to_owned()),
+            answered: self.answered.clone(),
+        }
     }
 
     pub(super) fn stream(&self) -> Stream {
         self.streams.inc();
         Stream(self.streams.clone())
+    }
+}
+
+impl Routes {
+    pub(super) fn route(&self, path: &str) -> &Route {
+        self.matched.get(path).unwrap_or(&self.unmatched)
+    }
+
+    pub(super) fn count(&self, route: &Route, status: StatusCode) {
+        let mut counters = route.by_status.lock().expect("nobody panics while holding it");
+        if let Some((_, counter)) = counters.iter().find(|(counted, _)| *counted == status) {
+            counter.inc();
+        } else {
+            let labels = [route.label.as_str(), status.as_str()];
+            let counter = self.answered.with_label_values(&labels);
+            counter.inc();
+            counters.push((status, counter));
+        }
+    }
+}
+
+impl Route {
+    fn new(label: String) -> Self {
+        Self { label, by_status: Mutex::default() }
     }
 }
 
@@ -327,7 +370,7 @@ fn yes(is_so: bool) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Gate, Limits, Names, routers};
+    use super::super::{Clerk, Gate, Limits, Names, services};
     use crate::clock::Clock;
     use crate::desk;
     use crate::election::{
@@ -340,7 +383,6 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::time::Duration;
-    use tower::util::ServiceExt;
 
     /// The driver may be asleep, and have laid out what was true when it fell asleep.
     #[tokio::test]
@@ -401,9 +443,9 @@ mod tests {
         });
         let names = Names { election: election.into(), prefix: "leader_".into() };
         let limits = Limits::for_application();
-        let router = routers(front, clock, names, Gate::Header, &limits).probes;
+        let probes = services(front, clock, names, Gate::Header, &limits).probes;
         let request = Request::get("/metrics").body(Body::empty()).unwrap();
-        let body = router.oneshot(request).await.unwrap().into_body();
+        let body = probes.answer(request).await.into_body();
         let told = body.collect().await.unwrap().to_bytes();
         String::from_utf8(told.to_vec()).unwrap()
     }

@@ -41,17 +41,18 @@ use crate::clock::Clock;
 use crate::desk::Front;
 use crate::election::Moment;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Uri, header};
-use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::get;
 pub use gate::Gate;
 use health::patroni;
 #[cfg(any(test, fuzzing))]
-pub(crate) use host::on_loopback;
+pub(crate) use host::refusal;
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
 use problem::Problem;
-pub use serve::{Door, Limits, serve};
+pub use serve::{Clerk, Door, Limits, serve};
 use standing::Verdict;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -82,6 +83,8 @@ struct View {
     visits: metrics::Visits,
     /// Held by whoever changes what this member says of itself.
     amending: Mutex<()>,
+    /// The last answer to who leads.
+    told: std::sync::Mutex<Option<standing::Told>>,
 }
 
 impl Deref for Sight {
@@ -91,9 +94,6 @@ impl Deref for Sight {
         &self.0
     }
 }
-
-/// What this member may have to say of itself is shorter than this.
-const BODY_MAX_BYTES: usize = 16 * 1024;
 
 pub(crate) const INDEX: HeaderName = HeaderName::from_static("x-bellwether-index");
 
@@ -119,27 +119,38 @@ impl Started {
     }
 }
 
-pub struct Routers {
+pub struct Services {
     /// All of it, for the application.
-    pub api: Router,
+    pub api: Service,
     /// What can do no harm, for whoever asks from elsewhere: there is nothing else behind it.
-    pub probes: Router,
+    pub probes: Service,
     /// What is added to the index of a standing when it is told.
     pub first_index: u64,
 }
+
+const DESCRIPTION: &str = "/openapi.json";
 
 const API: &str = "ask /leader, /is-leader, /is-follower, /status, /members, /history, /events, /livez \
                    or /readyz; /openapi.json has them all";
 const PROBES: &str = "these are the probes, which are /leader, /is-leader, /is-follower, /primary, \
                       /replica, /livez, /healthz and /readyz, and /metrics beside them; the rest is at http.listen";
 
+/// What is at some paths, with what all answers have in common.
+#[derive(Clone)]
+pub struct Service {
+    router: TowerToHyperService<Router>,
+    sight: Sight,
+    visits: Arc<metrics::Routes>,
+}
+
 /// What is served to the application within these limits, and what to those who probe.
-pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Limits) -> Routers {
+pub fn services(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Limits) -> Services {
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
     let amending = Mutex::default();
     let visits = metrics::Visits::none(&names.election);
-    let view = View { desk, clock, names, started, waiting, gate, visits, amending };
+    let told = std::sync::Mutex::default();
+    let view = View { desk, clock, names, started, waiting, gate, visits, amending, told };
     let sight = Sight(Arc::new(view));
     let harmless = || {
         OpenApiRouter::new()
@@ -154,7 +165,8 @@ pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Lim
             .routes(routes!(metrics::metrics))
     };
     // Nobody may wait at that door: those who come after would be kept out.
-    let (probes, _) = harmless().routes(routes!(standing::leader_now)).split_for_parts();
+    let (probes, description) = harmless().routes(routes!(standing::leader_now)).split_for_parts();
+    let probe_paths = description.paths.paths.into_keys().collect();
     let (api, description) = OpenApiRouter::with_openapi(openapi::head())
         .merge(harmless())
         .routes(routes!(standing::leader))
@@ -173,34 +185,49 @@ pub fn routers(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Lim
         .routes(routes!(orders::resume))
         .routes(routes!(orders::drain))
         .split_for_parts();
+    let mut paths: Vec<_> = description.paths.paths.keys().cloned().collect();
     let document = openapi::written(description);
-    let api = api.route("/openapi.json", get(async move || openapi::told(document.clone())));
-    let furnished = |router: Router<Sight>, instead: &'static str| {
-        router
+    let api = api.route(DESCRIPTION, get(async move || openapi::told(document.clone())));
+    paths.push(DESCRIPTION.to_owned());
+    let furnished = |router: Router<Sight>, paths, instead: &'static str| {
+        let router = router
             .fallback(async move |uri: Uri| Problem::not_found(uri.path(), instead))
             .method_not_allowed_fallback(async |uri: Uri| Problem::wrong_method(uri.path()))
-            .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
-            .layer(axum::middleware::from_fn_with_state(sight.clone(), finished))
-            .with_state(sight.clone())
+            .with_state(sight.clone());
+        let visits = Arc::new(sight.visits.of(paths));
+        Service { router: TowerToHyperService::new(router), sight: sight.clone(), visits }
     };
-    let (api, probes) = (furnished(api, API), furnished(probes, PROBES));
-    Routers { api, probes, first_index: started.index(0) }
+    let (api, probes) = (furnished(api, paths, API), furnished(probes, probe_paths, PROBES));
+    Services { api, probes, first_index: started.index(0) }
 }
 
-/// What all answers have in common.
-async fn finished(State(sight): State<Sight>, request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    // From before the answer is made: who waits for news since then misses none.
-    let index = sight.index_now();
-    let mut response = next.run(request).await;
-    let headers = response.headers_mut();
-    headers.entry(INDEX).or_insert(HeaderValue::from(index));
-    // Who leads is old news the moment it is written.
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // A page that has a browser take an answer for a script does not learn from its status what it says.
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    sight.visits.count(route.as_ref(), response.status());
-    response
+// No layer of the router: it would box and copy what it knows for each request and each layer.
+impl Clerk for Service {
+    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send + use<> {
+        let Self { router, sight, visits } = self.clone();
+        async move {
+            let route = visits.route(request.uri().path());
+            // From before the answer is made: who waits for news since then misses none.
+            let index = sight.index_now();
+            let Ok(mut response) = router.call(request).await;
+            if !response.headers().contains_key(INDEX) {
+                response.headers_mut().extend(common_headers(index));
+            }
+            visits.count(route, response.status());
+            response
+        }
+    }
+}
+
+/// Those of every answer. One that is of another index than the service knows brings them itself.
+fn common_headers(index: u64) -> [(HeaderName, HeaderValue); 3] {
+    [
+        (INDEX, HeaderValue::from(index)),
+        // Who leads is old news the moment it is written.
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        // A page that has a browser take an answer for a script does not learn from its status what it says.
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    ]
 }
 
 fn date(at: SystemTime) -> String {
@@ -222,13 +249,12 @@ mod tests {
     use std::convert::Infallible;
     use std::time::Duration;
     use tokio::time::Instant;
-    use tower::util::ServiceExt;
 
     #[tokio::test]
     async fn a_loop_that_has_not_turned_for_half_a_minute_is_stuck() {
         let livez = async |seconds: u64| {
-            let (router, _back) = api(Duration::from_secs(seconds));
-            ask(&router, "/livez").await.status()
+            let (service, _back) = api(Duration::from_secs(seconds));
+            ask(&service, "/livez").await.status()
         };
         assert_eq!(livez(0).await, StatusCode::OK);
         assert_eq!(livez(29).await, StatusCode::OK);
@@ -237,19 +263,19 @@ mod tests {
 
     #[tokio::test]
     async fn one_more_than_may_wait_is_told_so_and_a_place_is_free_again_when_one_leaves() {
-        let (router, _back) = api(Duration::ZERO);
+        let (service, _back) = api(Duration::ZERO);
         let mut streams = vec![];
         for _ in 0..Limits::for_application().waiting() {
-            streams.push(ask(&router, "/events").await);
+            streams.push(ask(&service, "/events").await);
         }
         assert!(streams.iter().all(|stream| stream.status() == StatusCode::OK));
         for path in ["/events", "/sse", "/leader?index=1"] {
-            let refused = ask(&router, path).await;
+            let refused = ask(&service, path).await;
             assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
             assert_eq!(refused.headers()[header::RETRY_AFTER], "1", "{path}");
         }
         streams.pop();
-        assert_eq!(ask(&router, "/sse").await.status(), StatusCode::OK);
+        assert_eq!(ask(&service, "/sse").await.status(), StatusCode::OK);
     }
 
     /// Who reads the desk lets go of it before reading again: a writer may wait between the two.
@@ -257,7 +283,7 @@ mod tests {
     fn an_order_does_not_wait_for_a_writer_who_waits_for_it() {
         let (done, all) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let (router, mut back) = api(Duration::ZERO);
+            let (service, mut back) = api(Duration::ZERO);
             let places = [1, 2].map(leads);
             back.report.send_modify(|report| report.standing = places[0].clone());
             let (ended, end) = std::sync::mpsc::channel::<()>();
@@ -277,7 +303,7 @@ mod tests {
                 for _ in 0..20_000 {
                     let resign = Request::post("/resign").header("x-bellwether", "1");
                     let resign = resign.body(Body::empty()).unwrap();
-                    let answer = router.clone().oneshot(resign).await.unwrap();
+                    let answer = service.answer(resign).await;
                     assert_eq!(answer.status(), StatusCode::ACCEPTED);
                 }
             });
@@ -304,14 +330,14 @@ mod tests {
     /// A body that never ends is waited for by nobody: not at all for who may give no order.
     #[tokio::test(start_paused = true)]
     async fn who_never_sends_the_rest_is_answered_all_the_same() {
-        let (router, _back) = api(Duration::ZERO);
+        let (service, _back) = api(Duration::ZERO);
         let amend = async |permit: &str| {
             let endless =
                 Body::from_stream(futures_util::stream::pending::<Result<&str, Infallible>>());
             let request = Request::patch("/member").header(permit, "1");
             let request = request.header(header::CONTENT_TYPE, "application/json").body(endless);
-            let (asked, answer) = (Instant::now(), router.clone().oneshot(request.unwrap()).await);
-            (answer.unwrap().status(), asked.elapsed().as_secs())
+            let (asked, answer) = (Instant::now(), service.answer(request.unwrap()).await);
+            (answer.status(), asked.elapsed().as_secs())
         };
         assert_eq!(amend("x-nothing").await, (StatusCode::FORBIDDEN, 0));
         assert_eq!(amend("x-bellwether").await, (StatusCode::REQUEST_TIMEOUT, 10));
@@ -320,9 +346,9 @@ mod tests {
     /// Else a page could read from it, as a script, whether that was a success.
     #[tokio::test]
     async fn no_answer_is_taken_for_anything_but_what_it_is() {
-        let (router, _back) = api(Duration::ZERO);
+        let (service, _back) = api(Duration::ZERO);
         for path in ["/", "/is-leader", "/is-follower", "/nonsense"] {
-            let answer = ask(&router, path).await;
+            let answer = ask(&service, path).await;
             assert_eq!(answer.headers()[header::X_CONTENT_TYPE_OPTIONS], "nosniff", "{path}");
         }
     }
@@ -345,8 +371,8 @@ mod tests {
     /// What is not there could not be generated from.
     #[tokio::test]
     async fn all_that_the_description_names_is_in_it() {
-        let (router, _back) = api(Duration::ZERO);
-        let document = ask(&router, "/openapi.json").await.into_body().collect().await.unwrap();
+        let (service, _back) = api(Duration::ZERO);
+        let document = ask(&service, "/openapi.json").await.into_body().collect().await.unwrap();
         let document: serde_json::Value = serde_json::from_slice(&document.to_bytes()).unwrap();
         let written = document.to_string();
         let mut named: Vec<_> = written.split("\"$ref\":\"#").skip(1).collect();
@@ -356,9 +382,9 @@ mod tests {
         assert!(missing.is_empty(), "{missing:?}");
     }
 
-    async fn ask(router: &Router, path: &str) -> Response {
+    async fn ask(service: &Service, path: &str) -> Response {
         let request = Request::get(path).body(Body::empty()).unwrap();
-        router.clone().oneshot(request).await.unwrap()
+        service.answer(request).await
     }
 
     fn member() -> Member {
@@ -370,12 +396,12 @@ mod tests {
     }
 
     /// That of a member whose loop turned so long ago.
-    fn api(ago: Duration) -> (Router, desk::Back) {
+    fn api(ago: Duration) -> (Service, desk::Back) {
         let clock = Clock::system();
         let turned_at = clock.now().0.checked_sub(ago).expect("up for a minute");
         let (back, front) = desk::set_up(&member(), Moment(turned_at));
         let names = Names { election: "/election".into(), prefix: "leader_".into() };
         let limits = Limits::for_application();
-        (routers(front, clock, names, Gate::Header, &limits).api, back)
+        (services(front, clock, names, Gate::Header, &limits).api, back)
     }
 }

@@ -1,22 +1,23 @@
-//! The places at one door. Where all are taken, whoever has asked nothing for longest gives its own
-//! to the next.
+//! The places at one door. Nobody keeps one for long without asking anything, and where all are taken,
+//! whoever has asked nothing for longest gives its own to the next.
 
 use crate::clock::Clock;
 use crate::election::Moment;
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 pub(super) struct Places {
     free: Arc<Semaphore>,
     resting: Mutex<Resting>,
-    /// Somebody rests who did not.
+    /// Somebody rests, and nobody did.
     rests: Notify,
     clock: Clock,
 }
@@ -30,6 +31,10 @@ struct Resting {
 
 /// Who has just come may have asked already, and nobody has had the time to hear it.
 const GRACE: Duration = Duration::from_millis(100);
+
+/// What is written is copied for that, and the room for it kept as long as the connection: a longer
+/// answer is told piece by piece.
+const PIECE_MAX: usize = 8 * 1024;
 
 /// For as long as it is not dropped, its visitor may stay.
 type Welcome = oneshot::Sender<()>;
@@ -54,6 +59,8 @@ pub(super) struct Answering {
 /// What a visitor is told, to the end of which it is being answered.
 pub(super) struct Answer {
     body: Body,
+    /// What the body has given, and nobody has taken yet.
+    rest: Bytes,
     _answering: Answering,
 }
 
@@ -75,12 +82,10 @@ impl Places {
             if let Ok(free) = self.free.clone().try_acquire_owned() {
                 break free;
             }
-            let freed = self.free.clone().acquire_owned();
-            let first = self.resting().visitors.first_key_value().map(|(_, (since, _))| *since);
-            match first {
+            let (freed, rests) = (self.free.clone().acquire_owned(), self.rests.notified());
+            match self.first_rests_since() {
                 Some(since) if self.clock.now().since(since) >= GRACE => {
-                    // By this it has to leave.
-                    drop(self.resting().visitors.pop_first());
+                    self.send_first_away();
                     break freed.await.expect(never);
                 }
                 Some(since) => tokio::select! {
@@ -89,7 +94,7 @@ impl Places {
                 },
                 None => tokio::select! {
                     freed = freed => break freed.expect(never),
-                    () = self.rests.notified() => {}
+                    () = rests => {}
                 },
             }
         };
@@ -98,6 +103,27 @@ impl Places {
         let place = Arc::new(Place { places: self.clone(), turn, _taken: taken });
         place.rest(welcome);
         (place, leave)
+    }
+
+    /// Whoever has asked nothing for so long leaves, full or not.
+    pub(super) async fn keep_free_of_who_asks_nothing_for(&self, patience: Duration) -> Infallible {
+        loop {
+            let rests = self.rests.notified();
+            match self.first_rests_since() {
+                Some(since) if self.clock.now().since(since) >= patience => self.send_first_away(),
+                Some(since) => self.clock.sleep_until(Some(since.after(patience))).await,
+                None => rests.await,
+            }
+        }
+    }
+
+    fn first_rests_since(&self) -> Option<Moment> {
+        self.resting().visitors.first_key_value().map(|(_, (since, _))| *since)
+    }
+
+    fn send_first_away(&self) {
+        // By losing its welcome it has to leave.
+        drop(self.resting().visitors.pop_first());
     }
 
     fn resting(&self) -> MutexGuard<'_, Resting> {
@@ -110,10 +136,12 @@ impl Place {
         let mut resting = self.places.resting();
         resting.turns += 1;
         self.turn.store(resting.turns, Ordering::Relaxed);
-        let turn = resting.turns;
+        let (turn, is_first) = (resting.turns, resting.visitors.is_empty());
         resting.visitors.insert(turn, (self.places.clock.now(), welcome));
         drop(resting);
-        self.places.rests.notify_one();
+        if is_first {
+            self.places.rests.notify_waiters();
+        }
     }
 
     fn rest_no_more(&self) -> Option<Welcome> {
@@ -135,7 +163,7 @@ impl Drop for Place {
 
 impl Answering {
     pub(super) fn with(self, body: Body) -> Answer {
-        Answer { body, _answering: self }
+        Answer { body, rest: Bytes::new(), _answering: self }
     }
 }
 
@@ -155,14 +183,52 @@ impl HttpBody for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        if self.rest.is_empty() {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => self.rest = data,
+                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+        let length = self.rest.len().min(PIECE_MAX);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (mut hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+
+    #[tokio::test]
+    async fn a_long_answer_is_told_whole_and_in_pieces() {
+        let long: Vec<u8> = (0..=u8::MAX).cycle().take(3 * PIECE_MAX + 1).collect();
+        let (place, _leave) = Places::new(1).one().await;
+        let mut answer = place.answering().with(Body::from(long.clone()));
+        let mut told = vec![];
+        while told.len() < long.len() {
+            assert!(!answer.is_end_stream());
+            assert_eq!(answer.size_hint().exact(), Some((long.len() - told.len()) as u64));
+            let piece = answer.frame().await.expect("there is more").expect("nothing fails");
+            let piece = piece.into_data().expect("nothing but data");
+            assert!(piece.len() <= PIECE_MAX, "{}", piece.len());
+            told.extend_from_slice(&piece);
+        }
+        assert!(answer.is_end_stream() && told == long);
     }
 }

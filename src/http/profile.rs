@@ -7,7 +7,7 @@ use crate::config;
 use crate::desk::Order;
 use crate::election::Profile;
 use axum::Json;
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -17,6 +17,9 @@ use utoipa::ToSchema;
 
 /// For the whole of a patch to come.
 const TO_SEND: Duration = Duration::from_secs(10);
+
+/// A patch is shorter than this.
+const BODY_MAX_BYTES: usize = 16 * 1024;
 
 const EXAMPLE: &str = r#"{"address": "host:port", "labels": {"changed": "value", "gone": null}}"#;
 
@@ -76,9 +79,10 @@ pub(super) async fn own(State(sight): State<Sight>) -> Json<Own> {
 pub(super) async fn amend(
     State(sight): State<Sight>,
     _: Permitted,
-    request: Request,
+    mut request: Request,
 ) -> Result<Json<Own>, Problem> {
     let unprocessable = |why| Problem::bad_body(StatusCode::UNPROCESSABLE_ENTITY, why);
+    DefaultBodyLimit::max(BODY_MAX_BYTES).apply(&mut request);
     let body = Json::<Map<String, Value>>::from_request(request, &());
     let late = |_| Problem::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time");
     let Json(patch) = tokio::time::timeout(TO_SEND, body)

@@ -1,17 +1,21 @@
 //! Serves connections within limits, so that no visitor can take what the election or the next
 //! visitor needs.
 
-use super::host::on_loopback;
+use super::host;
 use super::places::Places;
-use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt::set_socket_send_buffer_size;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -99,19 +103,42 @@ impl Door for UnixListener {
     }
 }
 
+/// Answers visitors.
+pub trait Clerk: Clone + Send + 'static {
+    fn answer(
+        &self,
+        request: Request,
+    ) -> impl Future<Output = Response> + Send + 'static + use<Self>;
+}
+
 /// Serves until `closing` ends, and then until what is under way has been answered.
 pub async fn serve(
     door: impl Door,
-    router: Router,
+    clerk: impl Clerk,
+    limits: Limits,
+    closing: impl Future<Output = ()>,
+) {
+    let places = Places::new(limits.connections);
+    // One timer for all. Hyper's own would be one for each request.
+    tokio::select! {
+        () = let_in(door, clerk, &places, limits, closing) => {}
+        never = places.keep_free_of_who_asks_nothing_for(limits.to_ask) => match never {},
+    }
+}
+
+async fn let_in(
+    door: impl Door,
+    clerk: impl Clerk,
+    places: &Arc<Places>,
     limits: Limits,
     closing: impl Future<Output = ()>,
 ) {
     // Here, so that nothing can be served without.
-    let router = if door.is_on_loopback() { on_loopback(router) } else { router };
-    let places = Places::new(limits.connections);
+    let is_on_loopback = door.is_on_loopback();
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(limits.to_ask).max_buf_size(HEAD_MAX);
+    // Head and body in one piece cost the kernel less than in two.
+    http.max_buf_size(HEAD_MAX).writev(false);
     tokio::pin!(closing);
     loop {
         let (stream, (place, leave)) = tokio::select! {
@@ -123,17 +150,22 @@ pub async fn serve(
         let _larger_without = set_socket_send_buffer_size(&stream, SEND_BUFFER);
         let mut visitor = TimeoutStream::new(stream);
         visitor.set_write_timeout(Some(limits.to_take));
-        let router = TowerToHyperService::new(router.clone());
-        let service = service_fn(move |request| {
-            let (answering, answer) = (place.answering(), router.call(request));
-            async move { answer.await.map(|answer| answer.map(|body| answering.with(body))) }
+        let clerk = clerk.clone();
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
+            let (answering, request) = (place.answering(), request.map(Body::new));
+            let refusal = if is_on_loopback { host::refusal(&request) } else { None };
+            let answer = clerk.answer(request);
+            async move {
+                let answer = if let Some(refusal) = refusal { refusal } else { answer.await };
+                Ok::<_, Infallible>(answer.map(|body| answering.with(body)))
+            }
         });
         let visit = graceful.watch(http.serve_connection(TokioIo::new(Box::pin(visitor)), service));
         tokio::spawn(async move {
             tokio::select! {
                 // First, so that nobody is sent away who has just asked.
                 biased;
-                _ = leave => debug!("a visitor who asked nothing made room"),
+                _ = leave => debug!("a visitor who asked nothing had to leave"),
                 ended = visit => if let Err(error) = ended {
                     debug!(%error, "a visitor left");
                 },
@@ -164,16 +196,26 @@ async fn accept<D: Door>(door: &D) -> D::Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::body::Body;
+    use axum::Router;
     use axum::routing::get;
     use futures_util::StreamExt;
-    use std::convert::Infallible;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Arc, Mutex};
     use std::time::Instant;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpSocket;
     use tokio::sync::oneshot;
+    use tower::util::ServiceExt;
+
+    impl Clerk for Router {
+        fn answer(&self, request: Request) -> impl Future<Output = Response> + Send + use<> {
+            let answer = self.clone().oneshot(request);
+            async move {
+                let Ok(answer) = answer.await;
+                answer
+            }
+        }
+    }
 
     const TO_TAKE: Duration = Duration::from_secs(1);
     /// Long enough for a busy machine.

@@ -5,9 +5,10 @@ use super::problem::{BadRequest, Problem, Unavailable};
 use crate::desk::{Application, HookRecord, Report};
 use crate::election::{Announcement, Moment, Role};
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -140,6 +141,16 @@ struct HookRunBody {
     failure: Option<String>,
 }
 
+/// What was told of who leads, as it was written. Whoever asks before any of it has changed is told
+/// the same: to write it again would take longer than all the rest.
+#[derive(Clone)]
+pub(super) struct Told {
+    /// The index and for how long the lease holds, in milliseconds: all the rest follows from them.
+    of: (u64, Option<u64>),
+    headers: HeaderMap,
+    body: Bytes,
+}
+
 /// A report, judged at one moment.
 pub(super) struct Verdict {
     pub(super) report: Report,
@@ -171,18 +182,13 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
 ))]
 pub(super) async fn leader(
     State(sight): State<Sight>,
-    wait: Result<Query<Wait>, QueryRejection>,
-    headers: HeaderMap,
+    request: Request,
 ) -> Result<Response, Problem> {
-    let Query(wait) = wait.map_err(|error| {
-        Problem::bad_request(format!("{}: write ?index=NUMBER&wait=30s", error.body_text()))
-    })?;
-    let length = wait.length()?;
-    let verdict = match wait.index {
-        Some(seen) => sight.news_since(seen, length).await?,
+    let verdict = match request.uri().query() {
+        Some(_) => sight.waited(request.uri()).await?,
         None => sight.judge(),
     };
-    Ok(told(&sight, &verdict, &headers))
+    Ok(told(&sight, &verdict, request.headers()))
 }
 
 /// The same, without waiting for news.
@@ -190,31 +196,30 @@ pub(super) async fn leader(
     (status = 200, description = "Somebody leads", body = Body),
     Unavailable,
 ))]
-pub(super) async fn leader_now(State(sight): State<Sight>, headers: HeaderMap) -> Response {
-    told(&sight, &sight.judge(), &headers)
+pub(super) async fn leader_now(State(sight): State<Sight>, request: Request) -> Response {
+    told(&sight, &sight.judge(), request.headers())
 }
 
 fn told(sight: &Sight, verdict: &Verdict, headers: &HeaderMap) -> Response {
-    let index = sight.index(verdict);
-    let mut response = if verdict.leader().is_some() {
-        let tag = sight.started.tag(index);
-        let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
-        let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
-            let known = known.to_str().unwrap_or_default();
-            known.split(',').any(|one| one.trim() == "*" || weak(one) == weak(&tag))
-        });
-        let mut response = if is_known {
-            StatusCode::NOT_MODIFIED.into_response()
-        } else {
-            Json(sight.body(verdict)).into_response()
-        };
-        let tag = HeaderValue::from_str(&tag).expect("a tag is visible ASCII");
-        response.headers_mut().insert(header::ETAG, tag);
-        response
-    } else {
-        verdict.nobody_leads().into_response()
-    };
-    response.headers_mut().insert(super::INDEX, HeaderValue::from(index));
+    if verdict.leader().is_none() {
+        let mut response = verdict.nobody_leads().into_response();
+        response.headers_mut().extend(super::common_headers(sight.index(verdict)));
+        return response;
+    }
+    let Told { body, headers: mut told, of: _ } = sight.told(verdict);
+    let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+    let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
+        let tag = told[header::ETAG].to_str().unwrap_or_default();
+        let known = known.to_str().unwrap_or_default();
+        known.split(',').any(|one| one.trim() == "*" || weak(one) == weak(tag))
+    });
+    if is_known {
+        told.remove(header::CONTENT_TYPE);
+        told.remove(header::CONTENT_LENGTH);
+        return (StatusCode::NOT_MODIFIED, told).into_response();
+    }
+    let mut response = Response::new(body.into());
+    *response.headers_mut() = told;
     response
 }
 
@@ -349,6 +354,18 @@ impl Sight {
         }
     }
 
+    /// As `?index=N&wait=30s` asks.
+    async fn waited(&self, asked: &Uri) -> Result<Verdict, Problem> {
+        let Query(wait) = Query::<Wait>::try_from_uri(asked).map_err(|error| {
+            Problem::bad_request(format!("{}: write ?index=NUMBER&wait=30s", error.body_text()))
+        })?;
+        let length = wait.length()?;
+        match wait.index {
+            Some(seen) => self.news_since(seen, length).await,
+            None => Ok(self.judge()),
+        }
+    }
+
     async fn news_since(&self, seen: u64, wait: Duration) -> Result<Verdict, Problem> {
         let _place = self.place()?;
         let news = tokio::time::timeout(wait, self.changed_since(seen)).await;
@@ -371,6 +388,25 @@ impl Sight {
 
     pub(super) fn index(&self, verdict: &Verdict) -> u64 {
         self.started.index(verdict.report.standing.index_at(verdict.now))
+    }
+
+    fn told(&self, verdict: &Verdict) -> Told {
+        let index = self.index(verdict);
+        let of = (index, verdict.valid_for_ms());
+        let mut last = self.told.lock().expect("nobody panics while holding it");
+        if let Some(told) = last.as_ref().filter(|told| told.of == of) {
+            return told.clone();
+        }
+        let body = serde_json::to_vec(&self.body(verdict)).expect("it has nothing that JSON lacks");
+        let tag = HeaderValue::try_from(self.started.tag(index));
+        let headers = [
+            (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
+            (header::ETAG, tag.expect("a tag is visible ASCII")),
+            (header::CONTENT_LENGTH, HeaderValue::from(body.len())),
+        ];
+        let headers = headers.into_iter().chain(super::common_headers(index)).collect();
+        let told = Told { of, headers, body: body.into() };
+        last.insert(told).clone()
     }
 
     pub(super) fn body(&self, verdict: &Verdict) -> Body {
