@@ -9,6 +9,7 @@ use crate::{
 };
 use bellwether::desk::Order;
 use std::{
+    collections::BTreeMap,
     fs, thread,
     time::{Duration, Instant},
 };
@@ -158,26 +159,27 @@ fn ours(servers: &str, all: &[Server], count: usize, repetitions: usize) -> Vec<
             let idle = cost_of(all, || ());
             let mut heard = vec![];
             let whole = cost_of(all, || {
-                crowd.order(leader, Order::Resign);
+                let _waited_for = crowd.order(leader, Order::Resign);
                 let mut first = None;
                 let next = leader + 1;
-                let mut missing = count;
-                // The one that resigned hears of it as well, at the end of the line.
+                let mut told_by = BTreeMap::new();
+                // The one that resigned hears of it as well, at the end of the line. Whoever stands behind the next one
+                // may tell of it before that one does, whose claim is in its znode before it is answered.
                 crowd.wait(SESSION, |told| {
                     let Some((token, is_self)) = told.leader else { return false };
+                    told_by.insert(told.who, (token, told.at));
                     if told.who == next && is_self {
                         first = Some((token, told.at));
                     }
-                    if let Some((leads, at)) = first
-                        && token == leads
-                    {
-                        missing -= 1;
-                        if told.who != leader {
-                            heard.push(told.at.saturating_duration_since(at));
-                        }
-                    }
-                    missing == 0
+                    first.is_some_and(|(leads, _)| {
+                        told_by.values().filter(|(token, _)| *token == leads).count() == count
+                    })
                 });
+                let (_, claimed_at) = first.expect("it was waited for");
+                told_by.remove(&leader);
+                heard.extend(
+                    told_by.values().map(|(_, at)| at.saturating_duration_since(claimed_at)),
+                );
             });
             heard.sort_unstable();
             Run { heard, cost: whole.less(idle) }

@@ -82,10 +82,13 @@ impl Crowd {
         self.stops.push(stop);
     }
 
-    pub(crate) fn order(&self, who: usize, order: Order) {
-        let (answer, _) = oneshot::channel();
+    /// Nobody carries out what nobody waits for.
+    #[must_use]
+    pub(crate) fn order(&self, who: usize, order: Order) -> oneshot::Receiver<bool> {
+        let (answer, carried_out) = oneshot::channel();
         let sent = self.fronts[who].requests.blocking_send(Request::Carry(order, answer));
         assert!(sent.is_ok(), "it runs");
+        carried_out
     }
 
     /// What is told, until it is so.
