@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper::{Client, Error, SessionInfo, SessionState};
 
-/// After what part of the session timeout without a word from the server the library gives a connection up. It looks
-/// eight times as often, and this is the longest that it takes: whoever waits for an answer looks sooner.
+/// After what part of the session timeout without a word from the server the library gives a connection up, the longest
+/// that it takes: the shorter it is, the more often it looks. Whoever waits for an answer gives up sooner ([`Wire::ask`]).
 const LOOKS_AFTER: (u32, u32) = (3, 5);
 
 /// What a request needs of a connection.
@@ -187,6 +187,7 @@ async fn open(
             && let Err(error) = wire.check("/").await
             && !is_verdict(&error)
         {
+            // The client and what is hired for it end without a turn in between: else the library would close the session.
             return Err(error.into());
         }
         return Ok((wire, granted));

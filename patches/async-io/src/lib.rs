@@ -15,7 +15,7 @@ use std::{
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// After so many periods an interval wakes its task.
-const SLACK: u32 = 4;
+const SLACK: u32 = 2;
 
 /// Ready at a moment, or again and again.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Timer {
         Self(Kind::Once(Box::pin(sleep_until(moment.into()))))
     }
 
-    /// Ready when it is polled after a period, again after another, and so on; and it has itself polled after four.
+    /// Ready when it is polled after a period, again after another, and so on; and it has itself polled after two.
     pub fn interval(period: Duration) -> Self {
         let latest = Box::pin(sleep(SLACK * period));
         Self(Kind::Every(Ticks { period, next: Instant::now() + period, latest }))
