@@ -17,10 +17,6 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper::{Client, Error, SessionInfo, SessionState};
 
-/// After what part of the session timeout without a word from the server the library gives a connection up, the longest
-/// that it takes: the shorter it is, the more often it looks. Whoever waits for an answer gives up sooner ([`Wire::ask`]).
-const LOOKS_AFTER: (u32, u32) = (3, 5);
-
 /// What a request needs of a connection.
 #[derive(Clone)]
 pub(super) struct Wire {
@@ -158,7 +154,9 @@ async fn open(
     for server in servers {
         let connector = Client::connector()
             .with_session_timeout(settings.session_timeout)
-            .with_connection_timeout(settings.session_timeout * LOOKS_AFTER.0 / LOOKS_AFTER.1)
+            // The longest that it takes: the shorter it is, the more often the library looks whether the server has
+            // been silent for so long. Whoever waits for an answer gives up sooner.
+            .with_connection_timeout(settings.session_timeout * 3 / 5)
             .with_fail_eagerly();
         let connector = match session.clone() {
             Some(session) => connector.with_session(session),
@@ -234,8 +232,8 @@ impl Crew {
 
 impl Spawn for Crew {
     fn spawn(&self, task: Task) {
-        let Task { future, .. } = task;
-        self.0.lock().expect("nobody panics while holding it").spawn(Box::into_pin(future));
+        let mut tasks = self.0.lock().expect("nobody panics while holding it");
+        tasks.spawn(Box::into_pin(task.future));
     }
 }
 

@@ -128,35 +128,27 @@ mod tests {
             assert_eq!(write(&mut ours, word).await, word.len());
         }
         flush(&mut ours).await;
-        let mut heard = [0; 64];
-        let count = theirs.read(&mut heard).await.unwrap();
-        assert_eq!(&heard[..count], b"one two");
+        assert_eq!(heard(&mut theirs).await, b"one two");
     }
 
     #[tokio::test]
     async fn what_is_written_in_the_turn_before_it_leaves_goes_along() {
         let (mut ours, mut theirs) = pair().await;
         write(&mut ours, b"one ").await;
-        let waits =
-            poll_fn(|context| Poll::Ready(Pin::new(&mut ours).poll_flush(context).is_pending()));
-        assert!(waits.await);
+        assert!(flush_once(&mut ours).await.is_pending());
         write(&mut ours, b"two").await;
         flush(&mut ours).await;
-        let mut heard = [0; 64];
-        let count = theirs.read(&mut heard).await.unwrap();
-        assert_eq!(&heard[..count], b"one two");
+        assert_eq!(heard(&mut theirs).await, b"one two");
     }
 
     #[tokio::test]
     async fn whoever_flushes_only_once_and_then_reads_has_written() {
         let (mut ours, mut theirs) = pair().await;
         write(&mut ours, b"hello").await;
-        let flushed = poll_fn(|context| Poll::Ready(Pin::new(&mut ours).poll_flush(context)));
-        assert!(flushed.await.is_pending());
+        assert!(flush_once(&mut ours).await.is_pending());
         let theirs = tokio::spawn(async move {
-            let mut heard = [0; 64];
-            let count = theirs.read(&mut heard).await.unwrap();
-            tokio::io::AsyncWriteExt::write_all(&mut theirs, &heard[..count]).await.unwrap();
+            let heard = heard(&mut theirs).await;
+            tokio::io::AsyncWriteExt::write_all(&mut theirs, &heard).await.unwrap();
         });
         let mut echo = [0; 64];
         let read = poll_fn(|context| Pin::new(&mut ours).poll_read(context, &mut echo));
@@ -194,6 +186,17 @@ mod tests {
 
     async fn write(stream: &mut TcpStream, words: &[u8]) -> usize {
         poll_fn(|context| Pin::new(&mut *stream).poll_write(context, words)).await.unwrap()
+    }
+
+    /// What has come in one piece.
+    async fn heard(theirs: &mut tokio::net::TcpStream) -> Vec<u8> {
+        let mut heard = Vec::with_capacity(64);
+        theirs.read_buf(&mut heard).await.unwrap();
+        heard
+    }
+
+    async fn flush_once(stream: &mut TcpStream) -> Poll<Result<()>> {
+        poll_fn(|context| Poll::Ready(Pin::new(&mut *stream).poll_flush(context))).await
     }
 
     async fn flush(stream: &mut TcpStream) {
