@@ -169,10 +169,6 @@ impl Member {
 
     /// When to be told [`Event::Woke`].
     pub fn wake_at(&self) -> Option<Moment> {
-        let beat_due = |session: &Session, ticket: &Ticket| match session.beat {
-            Beat::Answered(at) => Some(at.after(self.pace(&self.phase, session, *ticket))),
-            Beat::Sent(_) => None,
-        };
         match &self.phase {
             Phase::Away
             | Phase::Aside
@@ -181,15 +177,13 @@ impl Member {
             | Phase::Gone => None,
             Phase::Refused { until } => Some(*until),
             Phase::Waiting { look_at, .. } => *look_at,
-            Phase::Following { session, ticket, .. } | Phase::Claiming { session, ticket } => {
-                beat_due(session, ticket)
-            }
-            Phase::Leading { session, lease, ticket, activity } => {
+            Phase::Following { .. } | Phase::Claiming { .. } => self.beat_due(&self.phase),
+            Phase::Leading { lease, activity, .. } => {
                 let deadline = match activity {
                     Activity::Elected { until } => Some(*until),
                     Activity::Active => None,
                 };
-                let due = [beat_due(session, ticket), deadline, Some(lease.until())];
+                let due = [self.beat_due(&self.phase), deadline, Some(lease.until())];
                 due.into_iter().flatten().min()
             }
         }
@@ -319,15 +313,22 @@ impl Member {
         Some(Lease::granted(ticket.token, sent_at, term, spacing))
     }
 
-    /// How long after a sign of life the next one is due. Whoever only stands in line needs no more of them than it
-    /// could claim by.
-    fn pace(&self, phase: &Phase, session: &Session, ticket: Ticket) -> Duration {
+    /// When the next sign of life is due, unless one is under way. Whoever only stands in line needs no more of them
+    /// than it could claim by.
+    fn beat_due(&self, phase: &Phase) -> Option<Moment> {
+        let (Phase::Following { session, ticket, .. }
+        | Phase::Claiming { session, ticket }
+        | Phase::Leading { session, ticket, .. }) = phase
+        else {
+            return None;
+        };
+        let Beat::Answered(last) = session.beat else { return None };
         let stands = matches!(phase, Phase::Following { .. });
         let spacing = match self.term(session.timeout, Spacing::Wide) {
             Some(_) if stands => Spacing::Wide,
             Some(_) | None => Spacing::Close,
         };
-        self.policy.margins.pace(ticket.sequence, spacing)
+        Some(last.after(self.policy.margins.pace(ticket.sequence, spacing)))
     }
 
     fn refuse(&self, now: Moment) -> Next {
@@ -771,14 +772,10 @@ impl Member {
         {
             return give_up();
         }
-        let Some(ticket) = phase.ticket() else { return stay(phase) };
-        let Some(&mut before) = phase.session_mut() else { return stay(phase) };
-        let pace = self.pace(&phase, &before, ticket);
-        let Some(session) = phase.session_mut() else { return stay(phase) };
-        let Beat::Answered(last) = session.beat else { return stay(phase) };
-        if now < last.after(pace) {
+        if self.beat_due(&phase).is_none_or(|due| now < due) {
             return stay(phase);
         }
+        let Some(session) = phase.session_mut() else { return stay(phase) };
         session.beat = Beat::Sent(now);
         let actions = match &phase {
             Phase::Following { ahead: Ahead { head: Head::Stands(head), .. }, .. } => {
