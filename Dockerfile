@@ -14,10 +14,13 @@ ARG TARGETARCH
 COPY scripts/lib.sh scripts/static scripts/
 COPY Cargo.toml Cargo.lock ./
 COPY patches patches
-RUN mkdir src && echo 'fn main() {}' >src/main.rs && touch src/lib.rs && scripts/static "$TARGETARCH"
+COPY crates/recipes/Cargo.toml crates/recipes/
+RUN mkdir -p src crates/recipes/src && echo 'fn main() {}' >src/main.rs && touch src/lib.rs crates/recipes/src/lib.rs \
+    && scripts/static "$TARGETARCH"
+COPY crates crates
 COPY src src
 # What was copied is older than what was built.
-RUN touch src/main.rs src/lib.rs && cp "$(scripts/static "$TARGETARCH")" /bellwether
+RUN touch src/main.rs src/lib.rs crates/recipes/src/lib.rs && cp "$(scripts/static "$TARGETARCH")" /bellwether
 
 FROM scratch
 LABEL org.opencontainers.image.title="bellwether" \

@@ -10,7 +10,7 @@ pub use self::hook::{
     Deed, Hook, HookKeys, Occasion, Post, Signal, Unknown, can_use_files, replaceable, secret,
 };
 pub use self::pod::{PodLabel, Written as WrittenPod, is_namespace};
-use crate::election::{
+use recipes::election::{
     Activation, Disconnect, Margins, MemberId, Policy, Profile, Term, Unhealthy,
 };
 use security::{Security, TlsKeys};

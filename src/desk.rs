@@ -1,10 +1,10 @@
 //! The desk between the driver and everything that tells: what lies on it for all to read, and
 //! what may be asked over it.
 
-use crate::election::{
+use crate::tally::{Meter, Tally};
+use recipes::election::{
     Announcement, FencingToken, Member, Moment, Profile, SessionId, Standing, Ticket,
 };
-use crate::tally::{Meter, Tally};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -7,15 +7,15 @@
 use crate::clock::Clock;
 use crate::config;
 use crate::desk;
-use crate::election::{
-    Event, FencingToken, Line, Margins, Member, MemberId, Moment, Policy, Profile, Role, Sequence,
-    SessionId, Ticket,
-};
 use crate::http::{Clerk, Gate, Limits, Names, Service, services};
 use crate::{cli, zk};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, Uri, header};
 use futures_util::FutureExt;
+use recipes::election::{
+    Event, FencingToken, Line, Margins, Member, MemberId, Moment, Policy, Profile, Role, Sequence,
+    SessionId, Ticket,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub fn znode(data: &[u8]) {
     }
     // And whoever reads the truth at last believes it.
     let leader = Arc::new(profile("a"));
-    let truth = crate::election::Announcement { leader, ticket: head, active: true };
+    let truth = recipes::election::Announcement { leader, ticket: head, active: true };
     for _ in 0..2 {
         now = now.after(Duration::from_secs(1));
         third.step(now, Event::Woke);

@@ -2,7 +2,7 @@
 //!
 //! # The rooms
 //!
-//! - [`election`]: the protocol. Pure: events in, actions out.
+//! - [`recipes`]: the protocol, a crate of its own. Pure: events in, actions out.
 //! - [`zk`]: does what the election wants done, and tells it what happened.
 //! - [`http`]: tells the application. Reads one watch channel and the clock; changes nothing.
 //! - [`exec`]: runs a command only while this member leads. Reads the same channel and the clock.
@@ -30,7 +30,6 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod desk;
-pub mod election;
 pub mod exec;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

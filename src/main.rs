@@ -6,12 +6,12 @@ use bellwether::clock::Clock;
 use bellwether::config::security::CREDENTIALS_VARIABLE;
 use bellwether::config::{Exec, Listen, Settings};
 use bellwether::desk::Front;
-use bellwether::election::{Member, Moment};
 use bellwether::exec::{self, Plan};
 use bellwether::log::InWords;
 use bellwether::reload::InForce;
 use bellwether::terminal::Errand;
 use bellwether::{checkup, desk, http, notify, systemd, terminal, zk};
+use recipes::election::{Member, Moment};
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setpriority_process,
     setrlimit,

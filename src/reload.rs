@@ -3,7 +3,7 @@
 use crate::cli::{self, Command, Effective};
 use crate::config::{self, Hook};
 use crate::desk::{Front, Order, Request};
-use crate::election::Profile;
+use recipes::election::Profile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{oneshot, watch};

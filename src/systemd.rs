@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::desk::{Front, Report};
-use crate::election::{Moment, Role};
+use recipes::election::{Moment, Role};
 use sd_notify::NotifyState;
 use std::time::Duration;
 

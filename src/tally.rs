@@ -1,6 +1,6 @@
 //! What is counted and measured for those who watch from afar. Nothing is decided by it.
 
-use crate::election::{Event, FencingToken, Moment, Role, SessionId, Standing, Ticket};
+use recipes::election::{Event, FencingToken, Moment, Role, SessionId, Standing, Ticket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -183,7 +183,7 @@ impl Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::election::{Announcement, Margins, Member, MemberId, Policy, Profile, Sequence};
+    use recipes::election::{Announcement, Margins, Member, MemberId, Policy, Profile, Sequence};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 

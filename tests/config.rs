@@ -7,8 +7,8 @@
 mod certificates;
 
 use bellwether::config::File;
-use bellwether::election::Margins;
 use certificates::Authority;
+use recipes::election::Margins;
 use std::io::Write;
 use std::process::{Command, Output};
 use std::time::Duration;

@@ -7,11 +7,11 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use bellwether::clock::Clock;
 use bellwether::desk;
-use bellwether::election::{
+use bellwether::http::{self, Clerk};
+use recipes::election::{
     Event, FencingToken, Line, Margins, Member, MemberId, Moment, Policy, Profile, Sequence,
     SessionId, Ticket,
 };
-use bellwether::http::{self, Clerk};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 
 mod steps;
 
-use bellwether::election::{Action, Event, Member, Moment};
+use recipes::election::{Action, Event, Member, Moment};
 use std::process::Command;
 use std::{env, fs};
 use steps::STEPS;

@@ -1,7 +1,7 @@
 //! When to start the command, and when to have it ended. Pure.
 
 use crate::config::OnExit;
-use crate::election::{FencingToken, Moment, Role};
+use recipes::election::{FencingToken, Moment, Role};
 use std::time::Duration;
 
 /// How it stands with the command.
@@ -80,7 +80,7 @@ pub(super) fn after(code: u8, on_exit: OnExit, once: bool) -> After {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::election::{Announcement, MemberId, Profile, Sequence, Ticket};
+    use recipes::election::{Announcement, MemberId, Profile, Sequence, Ticket};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 

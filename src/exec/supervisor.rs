@@ -9,7 +9,7 @@ use crate::children::{self, reap};
 use crate::clock::{Alarm, Clock};
 use crate::config::{OnExit, TO_DIE};
 use crate::desk::{Front, Order, Request};
-use crate::election::{FencingToken, Moment};
+use recipes::election::{FencingToken, Moment};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use std::ffi::OsString;
 use std::future::poll_fn;

@@ -4,7 +4,6 @@
 use super::Sight;
 use super::standing::Verdict;
 use crate::desk::HookRecord;
-use crate::election::Role;
 use crate::tally::Reading;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -14,6 +13,7 @@ use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
 };
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, TEXT_FORMAT, TextEncoder};
+use recipes::election::Role;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -373,13 +373,13 @@ mod tests {
     use super::super::{Clerk, Gate, Limits, Names, services};
     use crate::clock::Clock;
     use crate::desk;
-    use crate::election::{
-        Event, FencingToken, Margins, Member, MemberId, Moment, Policy, Profile, Sequence,
-        SessionId, Ticket,
-    };
     use axum::body::Body;
     use axum::extract::Request;
     use http_body_util::BodyExt;
+    use recipes::election::{
+        Event, FencingToken, Margins, Member, MemberId, Moment, Policy, Profile, Sequence,
+        SessionId, Ticket,
+    };
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::time::Duration;

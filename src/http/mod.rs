@@ -39,7 +39,6 @@ mod standing;
 
 use crate::clock::Clock;
 use crate::desk::Front;
-use crate::election::Moment;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Uri, header};
@@ -52,6 +51,7 @@ pub(crate) use host::refusal;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use problem::Problem;
+use recipes::election::Moment;
 pub use serve::{Clerk, Door, Limits, serve};
 use standing::Verdict;
 use std::ops::Deref;
@@ -238,13 +238,13 @@ fn date(at: SystemTime) -> String {
 mod tests {
     use super::*;
     use crate::desk;
-    use crate::election::{
-        Event, FencingToken, Margins, Member, MemberId, Policy, Profile, Sequence, SessionId,
-        Standing, Ticket,
-    };
     use axum::body::Body;
     use axum::http::StatusCode;
     use http_body_util::BodyExt;
+    use recipes::election::{
+        Event, FencingToken, Margins, Member, MemberId, Policy, Profile, Sequence, SessionId,
+        Standing, Ticket,
+    };
     use std::collections::BTreeMap;
     use std::convert::Infallible;
     use std::time::Duration;

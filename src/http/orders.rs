@@ -166,7 +166,7 @@ impl Sight {
     fn done(&self, done: &'static str) -> Done {
         let verdict = self.judge();
         let standing = &verdict.report.standing;
-        let name = |sequence: crate::election::Sequence| sequence.name(&self.names.prefix);
+        let name = |sequence: recipes::election::Sequence| sequence.name(&self.names.prefix);
         Done {
             done,
             role: verdict.role_name(),

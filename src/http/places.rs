@@ -2,9 +2,9 @@
 //! whoever has asked nothing for longest gives its own to the next.
 
 use crate::clock::Clock;
-use crate::election::Moment;
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use recipes::election::Moment;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;

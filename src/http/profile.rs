@@ -5,10 +5,10 @@ use super::gate::{Permit, Permitted, Refused};
 use super::problem::{self, Problem, Unavailable};
 use crate::config;
 use crate::desk::Order;
-use crate::election::Profile;
 use axum::Json;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::StatusCode;
+use recipes::election::Profile;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -134,7 +134,7 @@ impl Sight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::election::MemberId;
+    use recipes::election::MemberId;
 
     #[test]
     fn null_takes_away_and_what_is_left_out_stays() {

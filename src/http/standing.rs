@@ -3,13 +3,13 @@
 use super::Sight;
 use super::problem::{BadRequest, Problem, Unavailable};
 use crate::desk::{Application, HookRecord, Report};
-use crate::election::{Announcement, Moment, Role};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use recipes::election::{Announcement, Moment, Role};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;

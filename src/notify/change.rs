@@ -1,7 +1,7 @@
 //! What there is to tell, from what was told last to what is so now. Pure.
 
 use crate::config::Occasion;
-use crate::election::{Announcement, FencingToken, Role};
+use recipes::election::{Announcement, FencingToken, Role};
 
 /// Who leads, as far as this member may say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(super) fn next(told: &View, now: &View) -> Option<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::election::{MemberId, Profile, Sequence, Ticket};
+    use recipes::election::{MemberId, Profile, Sequence, Ticket};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! What hooks are told. Others parse these bodies: a field is a promise.
 
 use super::change::{Change, View};
-use crate::election::Announcement;
+use recipes::election::Announcement;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::SystemTime;

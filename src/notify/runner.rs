@@ -8,7 +8,7 @@ use crate::children::reap;
 use crate::clock::{Alarm, Clock};
 use crate::config::{Deed, Hook, Occasion, Post, Unknown};
 use crate::desk::{Front, HookRecord, HookRun, Hooks, Order, Report, Request};
-use crate::election::{FencingToken, Moment};
+use recipes::election::{FencingToken, Moment};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

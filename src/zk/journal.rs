@@ -2,7 +2,7 @@
 //! The words are for people; the fields beside them are a promise, made in docs/operations.md.
 
 use crate::config::Settings;
-use crate::election::{
+use recipes::election::{
     Action, Announcement, Event, FencingToken, Moment, Role, SessionId, Standing, Ticket,
 };
 use tracing::{Level, debug, enabled, error, info, warn};
@@ -204,7 +204,7 @@ fn changes(told: &View, now: &View) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::election::{MemberId, Profile, Sequence};
+    use recipes::election::{MemberId, Profile, Sequence};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 

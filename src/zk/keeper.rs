@@ -6,7 +6,7 @@ use super::passport::Passport;
 use crate::clock::Clock;
 use crate::config::Zookeeper;
 use crate::desk::Link;
-use crate::election::{Event, Moment, SessionId};
+use recipes::election::{Event, Moment, SessionId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! ZooKeeper does what the election wants done.
 //!
-//! The driver owns the [`Member`](crate::election::Member); nobody else steps it. It keeps three
+//! The driver owns the [`Member`](recipes::election::Member); nobody else steps it. It keeps three
 //! promises:
 //!
-//! - every [`Action`](crate::election::Action) is answered by an event or fails silently with its
+//! - every [`Action`](recipes::election::Action) is answered by an event or fails silently with its
 //!   session;
 //! - writes to our own znode are done in the order in which they were wanted;
 //! - no event of an earlier session is heard in a later one.

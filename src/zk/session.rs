@@ -8,10 +8,10 @@ use super::wire;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::desk::{Entry, Link};
-use crate::election::{
+use crate::tally::Meter;
+use recipes::election::{
     Action, Announcement, Event, FencingToken, Moment, Profile, Sequence, SessionId, Ticket,
 };
-use crate::tally::Meter;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

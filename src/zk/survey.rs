@@ -7,7 +7,7 @@ use super::passport::Passport;
 use super::wire::{self, Says};
 use crate::config::security::{Login, Scheme};
 use crate::config::{Settings, Zookeeper};
-use crate::election::{FencingToken, Sequence, SessionId};
+use recipes::election::{FencingToken, Sequence, SessionId};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 use tokio::time::timeout;

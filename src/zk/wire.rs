@@ -1,6 +1,6 @@
 //! How tickets and announcements are spelled in znodes.
 
-use crate::election::{Announcement, FencingToken, MemberId, Profile, Sequence, Ticket};
+use recipes::election::{Announcement, FencingToken, MemberId, Profile, Sequence, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each binary judges its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use bellwether::election::*;
+use recipes::election::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 
 mod sim;
 
-use bellwether::election::{Disconnect, Margins, Policy};
+use bellwether_recipes::election::{Disconnect, Margins, Policy};
 use sim::{Choice, Faults, Flaw, Rules, World};
 use stateright::{Checker, Model, Property};
 use std::time::{Duration, Instant};

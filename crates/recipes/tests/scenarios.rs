@@ -7,7 +7,7 @@
 
 mod sim;
 
-use bellwether::election::{
+use bellwether_recipes::election::{
     Activation, Disconnect, Margins, Policy, Sequence, SessionId, Unhealthy,
 };
 use datadriven::TestCase;

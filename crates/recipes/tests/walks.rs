@@ -2,7 +2,7 @@
 
 mod sim;
 
-use bellwether::election::{Activation, Disconnect, Margins, Policy, Unhealthy};
+use bellwether_recipes::election::{Activation, Disconnect, Margins, Policy, Unhealthy};
 use proptest::prelude::*;
 use sim::{Choice, Faults, Rules, World};
 use std::time::Duration;

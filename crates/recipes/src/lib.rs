@@ -1,0 +1,3 @@
+//! Coordination recipes on ZooKeeper, as pure functions.
+
+pub mod election;
