@@ -1,3 +1,53 @@
-//! Coordination recipes on ZooKeeper, as pure functions.
+//! Coordination recipes on ZooKeeper, as pure functions: events in, actions out.
+//!
+//! No IO, no clock, no randomness, no log, no dependency. One driver owns a [`Member`](election::Member), calls it in
+//! this order, and does what it says:
+//!
+//! 1. [`Member::start`](election::Member::start) once, for the first actions.
+//! 2. [`Member::step`](election::Member::step) for each event, with the moment at which it is handled. Each action that
+//!    is returned is carried out, in order, and answered by an event, or it ends with its session.
+//! 3. [`Member::wake_at`](election::Member::wake_at) after each step: at that moment, tell
+//!    [`Event::Woke`](election::Event::Woke). Being late costs leadership, never safety.
+//! 4. [`Member::standing`](election::Member::standing) after each step: what may be told. It is judged at the moment of
+//!    telling, by [`Standing::at`](election::Standing::at), since a lease ends without an event.
+//!
+//! A driver promises:
+//!
+//! - moments come from a clock that never goes back and runs through suspension;
+//! - `sent_at` is read before the request leaves;
+//! - writes to the own znode are carried out in the order in which they were wanted;
+//! - no event of an earlier session is told in a later one;
+//! - the loss of the own znode is told before the disappearance of the predecessor, if it was committed before it.
+//!
+//! # Invariants
+//!
+//! 1. **A lease is the session's** ([`lease`], [`session`]): while it runs, the servers have not ended the session, so
+//!    its znodes stand unless they were deleted by the session itself or by force.
+//! 2. A lease is counted from the sending of a write that a quorum acknowledged, never from the answer; and it is
+//!    granted only while heartbeats are regular ([`heartbeat`]).
+//! 3. A lease that ran out is never renewed: its holder leaves the queue and joins anew.
+//! 4. **A contender holds only while none is ahead of it and its session's lease runs** ([`contender`]). So no two hold
+//!    at one instant: one behind cannot be first before the znode ahead is gone, and that is not before the lease ended.
+//! 5. The queue never grows at its head ([`queue`]): a member right behind a head that is gone is first.
+//! 6. Tokens grow from holder to holder. Numbers and tokens grow together along a queue, unless a znode was made by hand.
+//! 7. At most one heartbeat is waited for at a time.
+//! 8. Each member watches its predecessor only: a death wakes one member.
+//! 9. Nothing stored says "this member leads".
 
+#![deny(clippy::wildcard_enum_match_arm)]
+#![allow(rustdoc::private_intra_doc_links, reason = "the map names the rooms")]
+
+mod contender;
 pub mod election;
+mod heartbeat;
+mod ids;
+mod lease;
+mod queue;
+mod session;
+mod time;
+
+pub use contender::Way;
+pub use ids::{FencingToken, MemberId, Sequence, SessionId, Ticket};
+pub use lease::{LeaseDuration, LeasePolicy, Margins};
+pub use queue::Queue;
+pub use time::Moment;

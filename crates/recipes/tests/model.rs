@@ -4,7 +4,8 @@
 
 mod sim;
 
-use bellwether_recipes::election::{Disconnect, Margins, Policy};
+use bellwether_recipes::Margins;
+use bellwether_recipes::election::{Disconnect, Policy};
 use sim::{Choice, Faults, Flaw, Rules, World};
 use stateright::{Checker, Model, Property};
 use std::time::{Duration, Instant};
@@ -53,6 +54,7 @@ const NO_FAULTS: Faults = Faults {
     evictions: false,
     lies: false,
     razing: false,
+    forgeries: false,
 };
 
 const ALL_BUT_STRANGERS: Faults = Faults {
@@ -68,6 +70,7 @@ const ALL_BUT_STRANGERS: Faults = Faults {
     evictions: false,
     lies: false,
     razing: false,
+    forgeries: false,
 };
 
 /// The term is the shortest there is: two seconds of a session of four, less what clocks may be

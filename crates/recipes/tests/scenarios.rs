@@ -7,9 +7,8 @@
 
 mod sim;
 
-use bellwether_recipes::election::{
-    Activation, Disconnect, Margins, Policy, Sequence, SessionId, Unhealthy,
-};
+use bellwether_recipes::election::{Activation, Disconnect, Policy, Unhealthy};
+use bellwether_recipes::{Margins, Sequence, SessionId};
 use datadriven::TestCase;
 use sim::{Choice, Faults, Lie, Rules, World};
 use std::time::Duration;
@@ -40,6 +39,7 @@ const RULES: Rules = Rules {
         evictions: true,
         lies: false,
         razing: true,
+        forgeries: true,
     },
     flaw: None,
     settled: false,
@@ -115,7 +115,7 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
             return world.join(String::leak(name.to_owned()), &rules);
         }
         // How they came there is told in `handover.txt`.
-        [ref names @ .., "stand", "in", "line"] => {
+        [ref names @ .., "are", "in", "the", "queue"] => {
             let story = world.trace.replace(vec![]);
             for name in names {
                 world.join(String::leak((*name).to_owned()), rules);
@@ -129,7 +129,7 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
             let (_, said) = line.split_once("again: ").expect("what it hears");
             return world.repeat(world.named(name), said);
         }
-        ["the", "line"] => return world.tell_line(),
+        ["the", "queue"] => return world.tell_queue(),
         ["settle"] => return world.settle(rules),
         ["standings"] => return world.tell_standings(),
         [length, "pass"] => return pass(world, span(length), None, rules),
@@ -147,7 +147,7 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         [name, "crashes"] => Choice::Crash(world.named(name)),
         [name, "is", "told", "to", "resign"] => Choice::Resign(world.named(name)),
         [name, "is", "told", "to", "pause"] => Choice::Pause(world.named(name)),
-        [name, "is", "told", "to", "stand", "again"] => Choice::Unpause(world.named(name)),
+        [name, "is", "told", "to", "resume"] => Choice::Resume(world.named(name)),
         [name, "is", "acknowledged"] => Choice::Acknowledge(world.named(name)),
         [name, "ails"] => Choice::Ail(world.named(name)),
         [name, "recovers"] => Choice::Recover(world.named(name)),
@@ -163,6 +163,7 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
             Choice::Lie(sequence(znode), lie)
         }
         ["the", "path", "is", "deleted"] => Choice::Raze,
+        ["a", "stranger", "makes", znode] => Choice::Forge(sequence(znode)),
         [znode, "is", "deleted"] => Choice::Evict(sequence(znode)),
         _ => panic!("nobody knows how to play «{line}»"),
     };

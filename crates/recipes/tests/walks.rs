@@ -2,7 +2,8 @@
 
 mod sim;
 
-use bellwether_recipes::election::{Activation, Disconnect, Margins, Policy, Unhealthy};
+use bellwether_recipes::Margins;
+use bellwether_recipes::election::{Activation, Disconnect, Policy, Unhealthy};
 use proptest::prelude::*;
 use sim::{Choice, Faults, Rules, World};
 use std::time::Duration;
@@ -14,9 +15,9 @@ const fn ms(ms: u64) -> Duration {
 prop_compose! {
     fn faults()(
         [crashes, cuts, delays, lost_reports, stale_reads] in any::<[bool; 5]>(),
-        [orders, moves, sickness, evictions, lies, razing] in any::<[bool; 6]>(),
+        [orders, moves, sickness, evictions, lies, razing, forgeries] in any::<[bool; 7]>(),
     ) -> Faults {
-        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing }
+        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing, forgeries }
     }
 }
 
@@ -79,10 +80,10 @@ proptest! {
                 Choice::ServeSlowly(_) | Choice::ServeStale(_) | Choice::Tick(_) => 1,
                 Choice::Miss(_) | Choice::Doom(_) | Choice::Expire(_) => 1,
                 Choice::Cut(_) | Choice::Crash(_) | Choice::Stop(_) => 2,
-                Choice::Resign(_) | Choice::Pause(_) | Choice::Unpause(_) | Choice::Describe(_) => 2,
+                Choice::Resign(_) | Choice::Pause(_) | Choice::Resume(_) | Choice::Describe(_) => 2,
                 Choice::Acknowledge(_) => 1,
                 Choice::Ail(_) | Choice::Recover(_) => 2,
-                Choice::Evict(_) | Choice::Lie(..) | Choice::Raze => 2,
+                Choice::Evict(_) | Choice::Lie(..) | Choice::Raze | Choice::Forge(_) => 2,
             };
             let wanted = match die % 64 { 0..40 => 0, 40..63 => 1, _ => 2 };
             if choices.iter().any(|choice| rank(choice) <= wanted) {

@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use bellwether_recipes::election::*;
+use bellwether_recipes::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +69,8 @@ pub struct Faults {
     pub lies: bool,
     /// A stranger may delete the whole path; the numbers begin anew.
     pub razing: bool,
+    /// A stranger may make ephemeral znodes by hand, under numbers of its own choice.
+    pub forgeries: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,11 +131,13 @@ struct Session {
 struct Znode {
     owner: SessionId,
     token: FencingToken,
-    profile: Arc<Profile>,
-    says: Option<Announcement>,
+    data: ZnodeData,
     /// What its owner wrote last.
-    wrote: Option<Announcement>,
+    wrote: ZnodeData,
 }
+
+/// The session of strangers, which does not end.
+const STRANGER: SessionId = SessionId(-1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
@@ -142,11 +147,18 @@ pub struct Process {
     pub stopped: bool,
     pub session: Option<SessionId>,
     /// As the room `zk` does, who is cut off asks again for what was not answered.
-    watching: Option<Sequence>,
+    watching: Option<Watched>,
     requests: VecDeque<Request>,
     replies: VecDeque<Reply>,
     /// How many deletions it has seen for sure.
     seen: u64,
+}
+
+/// The predecessor's znode, and its token once it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Watched {
+    sequence: Sequence,
+    token: Option<FencingToken>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -189,7 +201,7 @@ pub enum Choice {
     Crash(usize),
     Resign(usize),
     Pause(usize),
-    Unpause(usize),
+    Resume(usize),
     /// Its application has another address now.
     Describe(usize),
     /// Its application has taken up its work as leader.
@@ -209,6 +221,8 @@ pub enum Choice {
     /// A stranger writes into a znode.
     Lie(Sequence, Lie),
     Raze,
+    /// A stranger makes a znode by hand, which announces itself.
+    Forge(Sequence),
 }
 
 /// Who leads, in a stranger's words.
@@ -299,7 +313,7 @@ impl World {
                 choices.push(Choice::Cut(i));
             }
             if faults.orders && !member.stopped {
-                choices.extend([Choice::Resign(i), Choice::Pause(i), Choice::Unpause(i)]);
+                choices.extend([Choice::Resign(i), Choice::Pause(i), Choice::Resume(i)]);
             }
             if faults.moves && !member.stopped {
                 choices.extend([Choice::Describe(i), Choice::Acknowledge(i)]);
@@ -330,6 +344,12 @@ impl World {
             let lies =
                 |&ticket| [Lie::Itself, Lie::Nobody, Lie::Huge].map(|lie| Choice::Lie(ticket, lie));
             choices.extend(self.server.tickets.keys().flat_map(lies));
+        }
+        if faults.forgeries {
+            let before = |ticket: &Sequence| Sequence::new(ticket.number() - 1);
+            let free = |ticket: &Sequence| !self.server.tickets.contains_key(ticket);
+            let numbers = self.server.tickets.keys().filter_map(before).filter(free);
+            choices.extend(numbers.map(Choice::Forge));
         }
         if faults.razing && !self.server.tickets.is_empty() {
             choices.push(Choice::Raze);
@@ -369,21 +389,21 @@ impl World {
                 self.members[i].requests.clear();
                 self.members[i].replies.clear();
             }
-            Choice::Resign(i) => self.step(i, Event::Resign),
-            Choice::Pause(i) => self.step(i, Event::Pause),
-            Choice::Unpause(i) => self.step(i, Event::Unpause),
+            Choice::Resign(i) => self.step(i, Event::Command(Command::Resign)),
+            Choice::Pause(i) => self.step(i, Event::Command(Command::Pause)),
+            Choice::Resume(i) => self.step(i, Event::Command(Command::Resume)),
             Choice::Describe(i) => {
                 let moves = self.members[i].core.standing().profile().revision + 1;
                 let (address, labels) = (Some(format!("address {moves}")), BTreeMap::new());
-                self.step(i, Event::Describe { address, labels });
+                self.step(i, Event::Command(Command::UpdateProfile { address, labels }));
             }
             Choice::Acknowledge(i) => {
                 if let Some(ticket) = self.members[i].core.standing().ticket() {
-                    self.step(i, Event::Acknowledge(ticket.token));
+                    self.step(i, Event::Command(Command::Acknowledge(ticket.token)));
                 }
             }
-            Choice::Ail(i) => self.step(i, Event::Unhealthy),
-            Choice::Recover(i) => self.step(i, Event::Healthy),
+            Choice::Ail(i) => self.report_health(i, false),
+            Choice::Recover(i) => self.report_health(i, true),
             Choice::Stop(i) => {
                 self.members[i].stopped = true;
                 self.step(i, Event::Stop);
@@ -416,8 +436,9 @@ impl World {
                 all.into_iter().for_each(|ticket| self.evict(ticket, rules));
                 self.server.tickets_drawn = 0;
             }
+            Choice::Forge(sequence) => self.server.forge(sequence),
         }
-        let term = rules.policy.margins.term(rules.timeout);
+        let term = rules.policy.margins.lease_duration(rules.timeout);
         let counts = |world: &Self, token: &FencingToken| !world.is_excused(*token, term);
         let leading = self.leaders().map(|(_, token)| token).filter(|t| counts(self, t)).min();
         self.led_backwards |= leading.is_some_and(|token| self.led.is_some_and(|led| token < led));
@@ -426,8 +447,9 @@ impl World {
 
     /// The first thing found that must never be.
     pub fn broken(&self, rules: &Rules) -> Option<&'static str> {
-        let term = rules.policy.margins.term(rules.timeout);
-        let first = self.server.tickets.first_key_value().map(|(_, znode)| znode.owner);
+        let term = rules.policy.margins.lease_duration(rules.timeout);
+        let mut owners = self.server.tickets.values().map(|znode| znode.owner);
+        let first = owners.find(|owner| *owner != STRANGER);
         let mut leaders = self.leaders().filter(|(_, token)| !self.is_excused(*token, term));
         if let Some((leader, _)) = leaders.next() {
             if leaders.next().is_some() {
@@ -448,7 +470,7 @@ impl World {
         let heeds = |ticket, id: &SessionId| {
             let member = &self.members[self.server.sessions[id].member];
             let stands = self.server.ticket_of(*id).is_some();
-            stands && member.session == Some(*id) && member.watching == Some(ticket)
+            stands && member.session == Some(*id) && member.is_watching(ticket)
         };
         let herd =
             self.server.watches.iter().any(|(&ticket, watchers)| {
@@ -457,8 +479,9 @@ impl World {
         if herd {
             return Some("one znode is watched twice: a herd");
         }
-        let owners: BTreeSet<_> = self.server.tickets.values().map(|znode| znode.owner).collect();
-        if owners.len() < self.server.tickets.len() {
+        let owners = self.server.tickets.values().map(|znode| znode.owner);
+        let owners: Vec<_> = owners.filter(|owner| *owner != STRANGER).collect();
+        if owners.iter().collect::<BTreeSet<_>>().len() < owners.len() {
             return Some("one session owns two znodes");
         }
         if self.members.iter().any(|m| m.renewals_under_way() > 1) {
@@ -472,10 +495,14 @@ impl World {
 
     /// Lets everybody be well for a while; then all must name the one who leads.
     pub fn heal(&mut self, rules: &Rules) -> Option<&'static str> {
+        let znodes = self.server.tickets.iter();
+        let forged = znodes.filter(|(_, znode)| znode.owner == STRANGER).map(|(&it, _)| it);
+        let forged: Vec<_> = forged.collect();
+        forged.into_iter().for_each(|sequence| self.apply(Choice::Evict(sequence), rules));
         let here = |m: &Process| !m.gone();
         let here: Vec<_> = (0..self.members.len()).filter(|&i| here(&self.members[i])).collect();
         for i in here {
-            self.apply(Choice::Unpause(i), rules);
+            self.apply(Choice::Resume(i), rules);
             self.apply(Choice::Recover(i), rules);
         }
         let healed_at = self.now.after(4 * rules.timeout);
@@ -500,6 +527,9 @@ impl World {
         }
         if !self.all_are_described() {
             return Some("a znode does not say what its member is told to say");
+        }
+        if !self.readiness_is_shown() {
+            return Some("a znode does not say whether its member is a ready standby");
         }
         (!self.all_have_heard()).then_some("somebody does not know who leads, or where")
     }
@@ -561,7 +591,7 @@ impl World {
         self.step(i, Event::SessionLost);
     }
 
-    pub fn tell_line(&mut self) {
+    pub fn tell_queue(&mut self) {
         for (sequence, Znode { owner, token, .. }) in self.server.tickets.clone() {
             self.tell(format!("  {sequence} of session {owner}, token {token}"));
         }
@@ -596,7 +626,7 @@ impl World {
             Choice::Crash(i) => format!("{} crashes", name(i)),
             Choice::Resign(i) => format!("{} is told to resign", name(i)),
             Choice::Pause(i) => format!("{} is told to pause", name(i)),
-            Choice::Unpause(i) => format!("{} is told to stand again", name(i)),
+            Choice::Resume(i) => format!("{} is told to resume", name(i)),
             Choice::Describe(i) => format!("{} moves", name(i)),
             Choice::Acknowledge(i) => format!("{} is acknowledged", name(i)),
             Choice::Ail(i) => format!("{} ails", name(i)),
@@ -609,15 +639,21 @@ impl World {
             Choice::Evict(sequence) => format!("{sequence} is deleted"),
             Choice::Lie(sequence, lie) => format!("a stranger lets {sequence} say {}", lie.name()),
             Choice::Raze => "the path is deleted".into(),
+            Choice::Forge(sequence) => format!("a stranger makes {sequence}"),
         }
     }
 
     pub fn tell_standings(&mut self) {
         for i in 0..self.members.len() {
             let Process { name, crashed, ref core, .. } = self.members[i];
-            let role =
-                if crashed { "is dead".into() } else { core.standing().at(self.now).to_string() };
-            self.tell(format!("  {name} {role}"));
+            let standing = core.standing();
+            let standby = match standing.standby_is_ready(self.now) {
+                Some(true) => ", a ready standby",
+                Some(false) => ", the standby",
+                None => "",
+            };
+            let role = if crashed { "is dead".into() } else { standing.at(self.now).to_string() };
+            self.tell(format!("  {name} {role}{}", if crashed { "" } else { standby }));
         }
     }
 
@@ -631,7 +667,7 @@ impl World {
     }
 
     /// A stranger deleted its znode less than a term ago: only the token tells it from its rival.
-    fn is_excused(&self, token: FencingToken, term: Option<Term>) -> bool {
+    fn is_excused(&self, token: FencingToken, term: Option<LeaseDuration>) -> bool {
         let evicted_at = self.server.evicted.get(&token);
         evicted_at.zip(term).is_some_and(|(at, term)| self.now < at.after(term.0))
     }
@@ -657,8 +693,10 @@ impl World {
 
     fn sees_ghost(&self, i: usize) -> bool {
         let member = &self.members[i];
-        let reads =
-            matches!(member.requests.front(), Some(Request { ask: Ask::Do(Action::ReadLine), .. }));
+        let reads = matches!(
+            member.requests.front(),
+            Some(Request { ask: Ask::Do(Action::ReadQueue), .. })
+        );
         reads && self.server.ghost.is_some_and(|(at, _)| at > member.seen)
     }
 
@@ -679,7 +717,16 @@ impl World {
     fn all_are_described(&self) -> bool {
         self.server.tickets.values().all(|znode| {
             let owner = self.server.sessions.get(&znode.owner).map(|s| &self.members[s.member]);
-            owner.is_none_or(|m| m.gone() || *m.core.standing().profile() == znode.profile)
+            owner.is_none_or(|m| m.gone() || *m.core.standing().profile() == znode.data.profile)
+        })
+    }
+
+    /// The one right behind the head is ready, and says so; the others are not.
+    fn readiness_is_shown(&self) -> bool {
+        let owner = |znode: &Znode| self.server.sessions.get(&znode.owner);
+        self.server.tickets.values().enumerate().all(|(at, znode)| {
+            let member = owner(znode).map(|session| &self.members[session.member]);
+            member.is_none_or(|m| m.gone() || znode.data.ready == (at == 1))
         })
     }
 
@@ -689,12 +736,16 @@ impl World {
         };
         let here = |m: &&Process| !m.gone();
         self.members.iter().filter(here).all(|m| match m.core.standing().at(self.now) {
-            Role::Follower { heard } => heard.is_some_and(|h| {
-                h.ticket.sequence == *first && h.leader == znode.profile && h.active
+            Role::Follower { leader } => leader.is_some_and(|it| {
+                it.ticket.sequence == *first && it.leader == znode.data.profile && it.active
             }),
             Role::Leader { .. } => true,
             Role::Candidate | Role::Absent => false,
         })
+    }
+
+    fn report_health(&mut self, i: usize, healthy: bool) {
+        self.step(i, Event::Command(Command::ReportHealth { healthy }));
     }
 
     fn step(&mut self, i: usize, event: Event) {
@@ -715,7 +766,7 @@ impl World {
         let Some(reply) = self.members[i].replies.pop_front() else { return };
         match reply {
             Reply::Changed(ticket) => {
-                if self.members[i].watching == Some(ticket) {
+                if self.members[i].is_watching(ticket) {
                     self.members[i].send(vec![Action::WatchPredecessor(ticket)], self.now);
                 }
             }
@@ -725,6 +776,9 @@ impl World {
                         self.members[i].session = Some(session);
                     }
                     Event::SessionLost => self.members[i].forget_session(),
+                    Event::PredecessorRead { predecessor, .. } => {
+                        self.members[i].notice(predecessor);
+                    }
                     _ => {}
                 }
                 self.step(i, event);
@@ -746,7 +800,7 @@ impl World {
             let again =
                 |ask| Request { session: Some(session), sent_at: self.now, ask, again: true };
             if let Some(predecessor) = member.watching {
-                let watch = Ask::Do(Action::WatchPredecessor(predecessor));
+                let watch = Ask::Do(Action::WatchPredecessor(predecessor.sequence));
                 asks.retain(|request| request.ask != watch);
                 asks.push_front(again(watch));
             }
@@ -801,8 +855,8 @@ impl World {
                 self.end_session(session, false);
                 None
             }
-            Ask::Do(Action::Introduce { profile, says }) => {
-                let written = self.put(session, says.as_ref(), Some(profile));
+            Ask::Do(Action::Update(data) | Action::Relay { data, sent_at: None }) => {
+                let written = self.put(session, data);
                 (!written).then(|| self.ticket_lost(session))
             }
             Ask::Do(action) => Some(self.judge(session, action, &request, rules, stale)),
@@ -828,36 +882,47 @@ impl World {
     ) -> Event {
         let server = &mut self.server;
         match action {
-            Action::OpenSession | Action::CloseSession | Action::Introduce { .. } => {
+            Action::OpenSession
+            | Action::CloseSession
+            | Action::Update(_)
+            | Action::Relay { sent_at: None, .. } => {
                 unreachable!("served elsewhere")
             }
-            Action::DrawTicket(profile) => {
+            Action::Join(data) => {
                 let blind = rules.flaw == Some(Flaw::BlindCreate) && request.again;
                 let own = server.ticket_of(session).filter(|_| !blind);
-                let sequence = own.unwrap_or_else(|| server.create(session, profile));
+                let sequence = own.unwrap_or_else(|| server.create(session, data));
                 let token = server.tickets[&sequence].token;
-                Event::TicketDrawn(Ticket { sequence, token })
+                Event::Joined(Ticket { sequence, token })
             }
-            Action::ReadLine => {
+            Action::ReadQueue => {
                 let ghost = server.ghost.map(|(_, ghost)| ghost).filter(|_| stale);
-                Event::LineRead(server.tickets.keys().copied().chain(ghost).collect())
+                Event::QueueRead(server.tickets.keys().copied().chain(ghost).collect())
             }
-            &Action::WatchPredecessor(predecessor) => match server.tickets.get(&predecessor) {
-                Some(znode) => {
-                    server.watches.entry(predecessor).or_default().insert(session);
-                    Event::PredecessorRead { predecessor, says: znode.says.clone() }
+            &Action::WatchPredecessor(predecessor) => {
+                // The room `zookeeper` knows whose znode it has watched here, over whichever connection.
+                let member = server.sessions[&session].member;
+                let watched = self.members[member].watching.filter(|it| it.sequence == predecessor);
+                let watched = watched.and_then(|it| it.token);
+                match server.tickets.get(&predecessor) {
+                    Some(znode) if watched.is_none_or(|token| token == znode.token) => {
+                        server.watches.entry(predecessor).or_default().insert(session);
+                        let announcement = znode.data.announcement.clone();
+                        let predecessor = Ticket { sequence: predecessor, token: znode.token };
+                        Event::PredecessorRead { predecessor, announcement }
+                    }
+                    Some(_) | None => Event::PredecessorGone { predecessor, token: watched },
                 }
-                None => Event::PredecessorGone(predecessor),
-            },
+            }
             &Action::ReadHead { head, sent_at } => match server.tickets.get(&head) {
                 Some(znode) => {
                     let head = Ticket { sequence: head, token: znode.token };
-                    Event::HeadRead { head, says: znode.says.clone(), sent_at }
+                    Event::HeadRead { head, announcement: znode.data.announcement.clone(), sent_at }
                 }
                 None => Event::HeadGone { head, sent_at },
             },
-            Action::PassOn { announcement, sent_at } | Action::Claim { announcement, sent_at } => {
-                if self.put(session, Some(announcement), None) {
+            Action::Relay { data, sent_at: Some(sent_at) } | Action::Claim { data, sent_at } => {
+                if self.put(session, data) {
                     Event::Committed { sent_at: *sent_at }
                 } else {
                     self.ticket_lost(session)
@@ -880,17 +945,11 @@ impl World {
     }
 
     /// Writes into the znode of a session, if there is one.
-    fn put(
-        &mut self,
-        session: SessionId,
-        says: Option<&Announcement>,
-        profile: Option<&Arc<Profile>>,
-    ) -> bool {
+    fn put(&mut self, session: SessionId, data: &ZnodeData) -> bool {
         let Some(ticket) = self.server.ticket_of(session) else { return false };
         let znode = self.server.tickets.get_mut(&ticket).expect("just found");
-        znode.says = says.cloned();
-        znode.wrote = says.cloned();
-        znode.profile = profile.unwrap_or(&znode.profile).clone();
+        znode.data = data.clone();
+        znode.wrote = data.clone();
         self.fire(ticket, &Reply::Changed(ticket));
         true
     }
@@ -899,9 +958,9 @@ impl World {
     fn correct(&mut self, session: SessionId) {
         let Some(ticket) = self.server.ticket_of(session) else { return };
         let znode = &self.server.tickets[&ticket];
-        if znode.says != znode.wrote {
+        if znode.data != znode.wrote {
             let wrote = znode.wrote.clone();
-            self.put(session, wrote.as_ref(), None);
+            self.put(session, &wrote);
         }
     }
 
@@ -912,15 +971,16 @@ impl World {
         let stranger = Arc::new(Profile {
             id: MemberId::new("nobody").unwrap(),
             revision: 99,
-            ..Profile::clone(&liar.profile)
+            ..Profile::clone(&liar.data.profile)
         });
         let (leader, ticket_of_leader) = match lie {
-            Lie::Itself => (liar.profile.clone(), Ticket { sequence: ticket, token }),
+            Lie::Itself => (liar.data.profile.clone(), Ticket { sequence: ticket, token }),
             Lie::Nobody => (stranger, head),
             Lie::Huge => (stranger, Ticket { token: FencingToken(u64::MAX), ..head }),
         };
-        let says = Announcement { leader, ticket: ticket_of_leader, active: true };
-        self.server.tickets.get_mut(&ticket).expect("just found").says = Some(says);
+        let lie = Announcement { leader, ticket: ticket_of_leader, active: true };
+        let znode = self.server.tickets.get_mut(&ticket).expect("just found");
+        znode.data.announcement = Some(lie);
         self.fire(ticket, &Reply::Changed(ticket));
     }
 
@@ -952,6 +1012,9 @@ impl World {
         self.server.evicted.insert(token, self.now);
         self.delete(sequence);
         let lost = Event::TicketLost(Ticket { sequence, token });
+        if owner == STRANGER {
+            return;
+        }
         let member = &mut self.members[self.server.sessions[&owner].member];
         let watches = rules.flaw != Some(Flaw::CarelessRenewal);
         if watches && !member.crashed && member.session == Some(owner) {
@@ -960,10 +1023,11 @@ impl World {
     }
 
     fn delete(&mut self, ticket: Sequence) {
-        self.server.tickets.remove(&ticket);
+        let token = self.server.tickets.remove(&ticket).map(|znode| znode.token);
         self.server.deletions += 1;
         self.server.ghost = Some((self.server.deletions, ticket));
-        self.fire(ticket, &Reply::Notice(Event::PredecessorGone(ticket)));
+        let gone = Event::PredecessorGone { predecessor: ticket, token };
+        self.fire(ticket, &Reply::Notice(gone));
     }
 
     /// Tells the watchers of a znode, once, as ZooKeeper does.
@@ -1007,13 +1071,14 @@ impl Choice {
             Self::Cut(_)
             | Self::Resign(_)
             | Self::Pause(_)
-            | Self::Unpause(_)
+            | Self::Resume(_)
             | Self::Describe(_)
             | Self::Ail(_)
             | Self::Recover(_)
             | Self::Crash(_)
             | Self::Evict(_)
             | Self::Lie(..)
+            | Self::Forge(_)
             | Self::Raze => 1,
             Self::Miss(_) | Self::Doom(_) => 1,
             Self::Serve(_) | Self::ServeSlowly(_) | Self::ServeStale(_) | Self::Deliver(_) => 0,
@@ -1043,16 +1108,27 @@ fn expires_at(session: &Session, rules: &Rules) -> Moment {
 }
 
 impl Server {
-    fn create(&mut self, owner: SessionId, profile: &Arc<Profile>) -> Sequence {
+    fn create(&mut self, owner: SessionId, data: &ZnodeData) -> Sequence {
         self.tickets_drawn += 1;
-        self.writes += 1;
         let sequence = Sequence::new(self.tickets_drawn).unwrap();
-        let token = FencingToken(self.writes);
-        self.tickets.insert(
-            sequence,
-            Znode { owner, token, profile: profile.clone(), says: None, wrote: None },
-        );
+        self.insert(sequence, owner, data.clone());
         sequence
+    }
+
+    fn insert(&mut self, sequence: Sequence, owner: SessionId, data: ZnodeData) {
+        self.writes += 1;
+        let token = FencingToken(self.writes);
+        self.tickets.insert(sequence, Znode { owner, token, wrote: data.clone(), data });
+    }
+
+    fn forge(&mut self, sequence: Sequence) {
+        let id = MemberId::new("forged").unwrap();
+        let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
+        let leader = Arc::new(profile);
+        let ticket = Ticket { sequence, token: FencingToken(self.writes + 1) };
+        let announcement = Announcement { leader: leader.clone(), ticket, active: true };
+        let data = ZnodeData { profile: leader, announcement: Some(announcement), ready: false };
+        self.insert(sequence, STRANGER, data);
     }
 
     fn ticket_of(&self, session: SessionId) -> Option<Sequence> {
@@ -1087,8 +1163,21 @@ impl Process {
         self.requests.iter().chain(answered).filter(renews).count()
     }
 
+    fn is_watching(&self, sequence: Sequence) -> bool {
+        self.watching.is_some_and(|watched| watched.sequence == sequence)
+    }
+
+    /// Notes which znode it is that is watched.
+    fn notice(&mut self, read: Ticket) {
+        if let Some(watched) = &mut self.watching
+            && watched.sequence == read.sequence
+        {
+            watched.token = Some(read.token);
+        }
+    }
+
     fn is_stuck(&self) -> bool {
-        !self.gone() && !self.core.standing().is_aside() && self.core.wake_at().is_none()
+        !self.gone() && !self.core.standing().is_withdrawn() && self.core.wake_at().is_none()
     }
 
     fn forget_session(&mut self) {
@@ -1104,8 +1193,10 @@ impl Process {
             let session = self.session;
             match action {
                 Action::CloseSession => self.forget_session(),
-                Action::WatchPredecessor(predecessor) => self.watching = Some(predecessor),
-                Action::DrawTicket(_) => self.watching = None,
+                Action::WatchPredecessor(sequence) if !self.is_watching(sequence) => {
+                    self.watching = Some(Watched { sequence, token: None });
+                }
+                Action::Join(_) => self.watching = None,
                 _ => {}
             }
             let ask = Ask::Do(action);

@@ -1,39 +1,34 @@
 //! Names and numbers of the protocol. Each is its own type, because each has its own order.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The name an operator gave a member.
+/// The name that an operator gave a member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemberId(Arc<str>);
 
-/// What a member tells the others about itself.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Profile {
-    pub id: MemberId,
-    /// Where its application can be reached.
-    pub address: Option<String>,
-    pub labels: BTreeMap<String, String>,
-    /// How often address or labels have changed in this life of the member: of two tellings, the
-    /// larger is news.
-    pub revision: u64,
-}
-
-/// The number ZooKeeper appended to a znode's name. Order in it is order in the line.
+/// The number ZooKeeper appended to a znode's name. Its order is the order of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sequence(i32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub i64);
 
-/// The zxid which created the leader's znode. It grows from one leader to the next, for ever.
+/// The zxid that created a member's znode (its czxid). It grows from one holder to the next, for ever, also when the
+/// path is re-created and the sequence begins anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FencingToken(pub u64);
 
+/// A member's own znode: its place in the queue, and the fencing token under which the member holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    pub sequence: Sequence,
+    pub token: FencingToken,
+}
+
 impl MemberId {
-    /// `None` unless the name is 1 to 253 visible ASCII characters: it is read in logs and
-    /// compared with host names.
+    /// Returns `None` unless the name is 1 to 253 visible ASCII characters: it is read in logs and compared with
+    /// host names.
     pub fn new(name: &str) -> Option<Self> {
         let visible = name.chars().all(|c| c.is_ascii_graphic());
         (visible && (1..=253).contains(&name.len())).then(|| Self(name.into()))
@@ -48,7 +43,7 @@ impl Sequence {
     /// ZooKeeper's counter sticks here: beyond it paths repeat and numbers turn negative.
     pub const LAST: i32 = i32::MAX;
 
-    /// `None` for a negative number: the counter has run over, and order means nothing any more.
+    /// Returns `None` for a negative number: the counter has overflowed, and its order means nothing any more.
     pub fn new(number: i32) -> Option<Self> {
         (number >= 0).then_some(Self(number))
     }
@@ -57,7 +52,7 @@ impl Sequence {
         self.0
     }
 
-    /// Reads the sequence off a znode's name. `None` if no member of this election is so called.
+    /// Reads the sequence from a znode's name; `None` unless the name is the prefix and ten digits.
     pub fn of_name(name: &str, prefix: &str) -> Option<Self> {
         let digits = name.strip_prefix(prefix)?;
         let ten = digits.len() == 10 && digits.bytes().all(|b| b.is_ascii_digit());
@@ -85,6 +80,14 @@ impl fmt::Display for Sequence {
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}", self.0)
+    }
+}
+
+impl Ticket {
+    /// Whether these two were created in the order of their numbers, as ZooKeeper creates them: number and token
+    /// grow together along a queue, unless a znode was made by hand under a number of its maker's choice.
+    pub fn is_in_order_with(self, other: Self) -> bool {
+        self.sequence.cmp(&other.sequence) == self.token.cmp(&other.token)
     }
 }
 

@@ -1,0 +1,276 @@
+//! One place in a queue: who must go first, and when this member holds.
+//!
+//! A contender holds while none is ahead of it and its session's lease runs. Every recipe with a queue is one, and
+//! differs in what it tells about it.
+
+use crate::queue::{Head, Predecessors, Queue, QueuePlace};
+use crate::session::{Duty, Session};
+use crate::{FencingToken, Moment, Sequence, Ticket};
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Contender {
+    ticket: Ticket,
+    place: Place,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    /// The queue is being read. What was known of it before still bounds what it can be now.
+    Locating(Option<Predecessors>),
+    Behind(Predecessors),
+    /// First, but no quorum has lately said that the session lives: the claim was sent at this moment.
+    Claiming {
+        sent_at: Moment,
+    },
+    /// First, and the session's lease ran when it began.
+    Holding(Way),
+}
+
+/// By what a member began to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// It was the standby, and held at the notification that the head was gone, by the lease that its session had.
+    Notification,
+    /// A quorum acknowledged its claim.
+    Claim,
+}
+
+/// What a reading of the queue says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Located {
+    /// It was not asked for, or not any more.
+    Ignored,
+    First,
+    Behind {
+        /// The predecessor, unless it is watched already.
+        watch: Option<Sequence>,
+        head: Sequence,
+    },
+    /// The own znode is not there.
+    Missing,
+}
+
+/// What follows from the predecessor's disappearance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum AfterPredecessor {
+    /// It was not the predecessor.
+    Ignored,
+    /// It was not the head: others may be ahead.
+    ReadQueue,
+    /// It was the head: this member is first, but must prove that its session lives.
+    Claim,
+    /// It was the head, and the session's lease has enough left.
+    Hold,
+}
+
+/// What follows from the head's disappearance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum AfterHead {
+    Ignored,
+    /// This one was next to it, so it is the head now: none can have come in between.
+    Read(Sequence),
+    /// The queue is to be read with the next heartbeat.
+    Unknown,
+}
+
+/// What a committed write means for the holding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum AfterCommit {
+    Unchanged,
+    Began,
+    /// The lease had run out before the answer came: the servers may be at work on the session's end.
+    RanOut,
+}
+
+impl Contender {
+    /// Enters the queue with this ticket.
+    pub(crate) fn joined(ticket: Ticket) -> Self {
+        Self { ticket, place: Place::Locating(None) }
+    }
+
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    /// Returns who is ahead, while this is known.
+    pub(crate) fn predecessors(&self) -> Option<&Predecessors> {
+        match &self.place {
+            Place::Behind(predecessors) => Some(predecessors),
+            Place::Locating(_) | Place::Claiming { .. } | Place::Holding(_) => None,
+        }
+    }
+
+    pub(crate) fn is_first(&self) -> bool {
+        matches!(self.place, Place::Claiming { .. } | Place::Holding(_))
+    }
+
+    /// How it began to hold, if it has.
+    pub(crate) fn way(&self) -> Option<Way> {
+        match self.place {
+            Place::Holding(way) => Some(way),
+            Place::Locating(_) | Place::Behind(_) | Place::Claiming { .. } => None,
+        }
+    }
+
+    /// Returns for how long it holds yet, if it does.
+    pub(crate) fn holds(&self, session: &Session, now: Moment) -> Option<Duration> {
+        self.way().and_then(|_| session.lease_left(now))
+    }
+
+    /// The standby is the one member right behind the head.
+    pub(crate) fn is_standby(&self) -> bool {
+        self.predecessors().is_some_and(Predecessors::is_only_the_head)
+    }
+
+    /// What its heartbeats are for; `None` while there are none to send.
+    pub(crate) fn duty(&self) -> Option<Duty> {
+        match &self.place {
+            Place::Locating(_) => None,
+            Place::Behind(_) if self.is_standby() => Some(Duty::StandBy),
+            Place::Behind(_) => Some(Duty::Wait),
+            Place::Claiming { .. } | Place::Holding(_) => Some(Duty::Hold),
+        }
+    }
+
+    pub(crate) fn on_queue_read(&mut self, queue: Queue) -> Located {
+        let (known, watched) = match &self.place {
+            Place::Locating(known) => (known.as_ref(), None),
+            Place::Behind(known) => (Some(known), Some(known.predecessor)),
+            Place::Claiming { .. } | Place::Holding(_) => return Located::Ignored,
+        };
+        // A number smaller than the head's was not given by ZooKeeper after the head's: it was made by hand.
+        let queue = match known {
+            Some(known) => queue.iter().filter(|it| known.head.may_be_followed_by(*it)).collect(),
+            None => queue,
+        };
+        match queue.place_of(self.ticket.sequence) {
+            QueuePlace::First => Located::First,
+            QueuePlace::Missing => Located::Missing,
+            QueuePlace::Behind { predecessor, head } => {
+                let watch = (watched != Some(predecessor)).then_some(predecessor);
+                let of_same =
+                    |known: &&Predecessors| watch.is_none() && known.predecessor == predecessor;
+                let predecessor_token = known.filter(of_same).and_then(|it| it.predecessor_token);
+                let same_head = known.filter(|known| known.head == Head::Stands(head));
+                let head_token = same_head.and_then(|known| known.head_token);
+                let head_known = Head::Stands(head);
+                self.place = Place::Behind(Predecessors {
+                    predecessor,
+                    predecessor_token,
+                    queue,
+                    head: head_known,
+                    head_token,
+                });
+                Located::Behind { watch, head }
+            }
+        }
+    }
+
+    /// Notes whose znode it is that is watched. Returns whether it is the predecessor's.
+    pub(crate) fn on_predecessor_read(&mut self, read: Ticket) -> bool {
+        let Place::Behind(ahead) = &mut self.place else { return false };
+        if ahead.predecessor != read.sequence {
+            return false;
+        }
+        ahead.predecessor_token = Some(read.token);
+        if ahead.is_only_the_head() {
+            ahead.head_token = Some(read.token);
+        }
+        true
+    }
+
+    /// The znode with this number is gone; the token is that of the znode which was watched there, if there was one.
+    ///
+    /// The queue never grows at its head. So with the head gone, the member right behind it is first, and holds at once
+    /// by a lease that its session has: until that lease ends, its own znode stands, and none behind it can be first.
+    pub(crate) fn on_predecessor_gone(
+        &mut self,
+        gone: Sequence,
+        token: Option<FencingToken>,
+        session: &mut Session,
+        now: Moment,
+    ) -> AfterPredecessor {
+        let Place::Behind(ahead) = &self.place else { return AfterPredecessor::Ignored };
+        if ahead.predecessor != gone {
+            return AfterPredecessor::Ignored;
+        }
+        if ahead.head.sequence() != gone {
+            self.place = Place::Locating(Some(ahead.clone()));
+            return AfterPredecessor::ReadQueue;
+        }
+        // Compared by token, since a re-created path has the same numbers again. A larger token than our own belongs to
+        // a znode made by hand.
+        let is_known = token.is_some() && token == ahead.predecessor_token;
+        let is_older = token.is_some_and(|token| token < self.ticket.token);
+        if is_known && is_older && session.has_enough_lease(now) {
+            session.heartbeat_sent(now);
+            self.place = Place::Holding(Way::Notification);
+            AfterPredecessor::Hold
+        } else {
+            self.claim(session, now);
+            AfterPredecessor::Claim
+        }
+    }
+
+    /// Notes which znode the head's is. Returns whether that is the head as it is known here.
+    pub(crate) fn on_head_read(&mut self, head: Ticket) -> bool {
+        let Place::Behind(ahead) = &mut self.place else { return false };
+        if ahead.head != Head::Stands(head.sequence) {
+            return false;
+        }
+        ahead.head_token = Some(head.token);
+        true
+    }
+
+    pub(crate) fn on_head_gone(&mut self, gone: Sequence) -> AfterHead {
+        let own = self.ticket.sequence;
+        let Place::Behind(ahead) = &mut self.place else { return AfterHead::Ignored };
+        if ahead.head != Head::Stands(gone) {
+            return AfterHead::Ignored;
+        }
+        let next = ahead.queue.behind(gone).filter(|next| *next < own);
+        match next.filter(|_| ahead.head_token.is_some()) {
+            Some(next) => {
+                ahead.head = Head::Stands(next);
+                ahead.head_token = None;
+                AfterHead::Read(next)
+            }
+            None => {
+                ahead.head = Head::Gone(gone);
+                AfterHead::Unknown
+            }
+        }
+    }
+
+    /// Begins to claim: the quorum write that says so is sent at this moment.
+    pub(crate) fn claim(&mut self, session: &mut Session, now: Moment) {
+        session.heartbeat_sent(now);
+        self.place = Place::Claiming { sent_at: now };
+    }
+
+    /// A quorum committed a write to the own znode that was sent at this moment.
+    pub(crate) fn on_committed(
+        &mut self,
+        session: &mut Session,
+        sent_at: Moment,
+        now: Moment,
+    ) -> AfterCommit {
+        match self.place {
+            Place::Holding(_) if session.lease_left(now).is_none() => AfterCommit::RanOut,
+            // Only the claim and later writes prove that the znode says what was claimed.
+            Place::Claiming { sent_at: claimed_at } if sent_at >= claimed_at => {
+                session.committed(sent_at, now);
+                if session.lease_left(now).is_none() {
+                    return AfterCommit::Unchanged;
+                }
+                self.place = Place::Holding(Way::Claim);
+                AfterCommit::Began
+            }
+            Place::Locating(_) | Place::Behind(_) | Place::Claiming { .. } | Place::Holding(_) => {
+                session.committed(sent_at, now);
+                AfterCommit::Unchanged
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Who leads, as members write it into their znodes.
+
+use crate::{FencingToken, MemberId, Moment, Sequence, Ticket};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a member tells the others about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Profile {
+    pub id: MemberId,
+    /// Where its application can be reached.
+    pub address: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    /// How often address or labels have changed in this life of the member: the larger is the newer.
+    pub revision: u64,
+}
+
+/// That a member leads. The leader writes it into its own znode, its successor relays it into its own, and so on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Announcement {
+    pub leader: Arc<Profile>,
+    pub ticket: Ticket,
+    /// Whether its application has begun its work as leader.
+    pub active: bool,
+}
+
+/// The data of a member's own znode.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ZnodeData {
+    pub profile: Arc<Profile>,
+    /// Who leads, as far as this member knows.
+    pub announcement: Option<Announcement>,
+    /// Whether this member is the standby, and could lead at the notification that the head is gone.
+    pub ready: bool,
+}
+
+/// Who leads, as far as announcements say.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum KnownLeader {
+    Unknown,
+    Announced {
+        announcement: Announcement,
+        since: Moment,
+    },
+    /// The one announced last has left the queue: only a larger token is news.
+    Gone(FencingToken),
+}
+
+impl Announcement {
+    /// The larger is the newer: a later leader, or the same one with another profile, or active by now.
+    fn version(&self) -> (FencingToken, u64, bool) {
+        (self.ticket.token, self.leader.revision, self.active)
+    }
+}
+
+impl KnownLeader {
+    pub(super) fn announcement(&self) -> Option<&Announcement> {
+        match self {
+            Self::Announced { announcement, .. } => Some(announcement),
+            Self::Unknown | Self::Gone(_) => None,
+        }
+    }
+
+    /// Returns the leader unless it has the name of this member, which does not lead: the announcement is then of an
+    /// earlier life of this member. An application that only compares names must not take it for permission to lead.
+    pub(super) fn other_than(&self, own: &Profile) -> Option<Announcement> {
+        self.announcement().filter(|announcement| announcement.leader.id != own.id).cloned()
+    }
+
+    pub(super) fn was_announced_before(&self, moment: Moment) -> bool {
+        matches!(self, Self::Announced { since, .. } if *since < moment)
+    }
+
+    pub(super) fn is_older_than(&self, announcement: &Announcement) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::Announced { announcement: known, .. } => known.version() < announcement.version(),
+            Self::Gone(token) => *token < announcement.ticket.token,
+        }
+    }
+
+    /// Returns what is left of it if only these may lead.
+    pub(super) fn retain_if(self, may_lead: impl Fn(Sequence) -> bool) -> Self {
+        match self {
+            Self::Announced { announcement: Announcement { ticket, .. }, .. }
+                if !may_lead(ticket.sequence) =>
+            {
+                Self::Gone(ticket.token)
+            }
+            known @ (Self::Unknown | Self::Announced { .. } | Self::Gone(_)) => known,
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What a member does behind others: hear announcements, relay them, and keep an eye on the head.
+
+use super::announcement::KnownLeader;
+use super::phase::{InQueue, Next, Phase, Stage, stay};
+use super::{Action, Announcement, Member};
+use crate::contender::{AfterHead, AfterPredecessor};
+use crate::queue::Head;
+use crate::session::Session;
+use crate::{FencingToken, Moment, Sequence, Ticket};
+
+impl Member {
+    pub(super) fn on_predecessor_read(
+        &self,
+        phase: Phase,
+        predecessor: Ticket,
+        announcement: Option<Announcement>,
+        now: Moment,
+    ) -> Next {
+        let Phase::InSession(session, Stage::InQueue(mut queue)) = phase else {
+            return stay(phase);
+        };
+        if !queue.contender.on_predecessor_read(predecessor) {
+            stay(Phase::InSession(session, Stage::InQueue(queue)))
+        } else if queue.contender.is_standby() {
+            // What is read of one znode after another by the same session is never older.
+            self.hear_head(session, queue, predecessor, announcement, now, now)
+        } else if queue.is_doubtful() {
+            stay(Phase::InSession(session, Stage::InQueue(queue)))
+        } else {
+            let news = announcement.filter(|it| queue.is_news(it, predecessor.sequence));
+            self.relay(session, queue, news, now)
+        }
+    }
+
+    pub(super) fn on_predecessor_gone(
+        &self,
+        phase: Phase,
+        gone: Sequence,
+        token: Option<FencingToken>,
+        now: Moment,
+    ) -> Next {
+        let Phase::InSession(mut session, Stage::InQueue(mut queue)) = phase else {
+            return stay(phase);
+        };
+        match queue.contender.on_predecessor_gone(gone, token, &mut session, now) {
+            AfterPredecessor::Ignored => stay(Phase::InSession(session, Stage::InQueue(queue))),
+            AfterPredecessor::Claim => self.become_candidate(session, queue, now),
+            AfterPredecessor::Hold => self.become_leader_at_notification(session, queue, now),
+            AfterPredecessor::ReadQueue => {
+                queue.leader = queue.leader.retain_if(|leader| leader != gone);
+                let phase = Phase::InSession(session, Stage::InQueue(queue));
+                (phase, vec![Action::ReadQueue])
+            }
+        }
+    }
+
+    pub(super) fn on_head_read(
+        &self,
+        phase: Phase,
+        head: Ticket,
+        announcement: Option<Announcement>,
+        sent_at: Moment,
+        now: Moment,
+    ) -> Next {
+        let Phase::InSession(mut session, stage) = phase else { return stay(phase) };
+        session.answered(sent_at, now);
+        let Stage::InQueue(mut queue) = stage else {
+            return stay(Phase::InSession(session, stage));
+        };
+        if queue.contender.on_head_read(head) {
+            self.hear_head(session, queue, head, announcement, sent_at, now)
+        } else {
+            stay(Phase::InSession(session, Stage::InQueue(queue)))
+        }
+    }
+
+    pub(super) fn on_head_gone(
+        &self,
+        phase: Phase,
+        gone: Sequence,
+        sent_at: Moment,
+        now: Moment,
+    ) -> Next {
+        let Phase::InSession(mut session, stage) = phase else { return stay(phase) };
+        session.answered(sent_at, now);
+        let Stage::InQueue(mut queue) = stage else {
+            return stay(Phase::InSession(session, stage));
+        };
+        let after = queue.contender.on_head_gone(gone);
+        if after != AfterHead::Ignored {
+            queue.leader = queue.leader.retain_if(|leader| leader > gone);
+        }
+        match after {
+            AfterHead::Ignored | AfterHead::Unknown => {
+                stay(Phase::InSession(session, Stage::InQueue(queue)))
+            }
+            AfterHead::Read(head) => {
+                session.heartbeat_sent(now);
+                let phase = Phase::InSession(session, Stage::InQueue(queue));
+                (phase, vec![Action::ReadHead { head, sent_at: now }])
+            }
+        }
+    }
+
+    /// Reads the head, or the queue where the head is not known.
+    pub(super) fn poll_head(mut session: Session, queue: InQueue, now: Moment) -> Next {
+        let head = queue.contender.predecessors().map(|ahead| ahead.head);
+        let action = match head {
+            Some(Head::Stands(head)) => {
+                session.heartbeat_sent(now);
+                Action::ReadHead { head, sent_at: now }
+            }
+            Some(Head::Gone(_)) | None => {
+                session.skip_heartbeat(now);
+                Action::ReadQueue
+            }
+        };
+        (Phase::InSession(session, Stage::InQueue(queue)), vec![action])
+    }
+
+    /// While the head stands, no other member leads, and what it says of itself is the truth: what others announced
+    /// before it was asked gives way to it.
+    fn hear_head(
+        &self,
+        mut session: Session,
+        mut queue: InQueue,
+        head: Ticket,
+        announcement: Option<Announcement>,
+        asked_at: Moment,
+        now: Moment,
+    ) -> Next {
+        // A head that did not come first is no more to be believed than the members it overtook.
+        let in_order = queue.out_of_order().is_none();
+        let own = announcement.filter(|it| in_order && it.ticket == head);
+        let contradicts = queue.leader.announcement() != own.as_ref();
+        if contradicts && queue.leader.was_announced_before(asked_at) {
+            queue.doubted_under = Some(head.sequence);
+            queue.leader = KnownLeader::Unknown;
+        } else if own.is_some() && matches!(queue.leader, KnownLeader::Gone(_)) {
+            // The leader that left may never have led: its announcement may have been a lie.
+            queue.leader = KnownLeader::Unknown;
+        }
+        let news = own.filter(|it| queue.is_news(it, head.sequence));
+        if news.is_none() && queue.contender.is_standby() {
+            let proof = Self::prove_standby(&mut session, now);
+            let phase = Phase::InSession(session, Stage::InQueue(queue));
+            return (phase, proof.into_iter().collect());
+        }
+        self.relay(session, queue, news, now)
+    }
+
+    /// Relays an announcement to the members behind.
+    fn relay(
+        &self,
+        mut session: Session,
+        mut queue: InQueue,
+        news: Option<Announcement>,
+        now: Moment,
+    ) -> Next {
+        let Some(announcement) = news else {
+            return stay(Phase::InSession(session, Stage::InQueue(queue)));
+        };
+        let leader = announcement.ticket.sequence;
+        queue.leader = KnownLeader::Announced { announcement, since: now };
+        let data = queue.data(&self.profile);
+        let ahead = queue.contender.predecessors().filter(|_| !session.is_heartbeat_under_way());
+        let actions = match ahead.map(|ahead| (ahead.head, ahead.predecessor)) {
+            // The relay is a quorum write: it will do for the standby's heartbeat.
+            Some((Head::Stands(head), predecessor)) if head == predecessor => {
+                session.heartbeat_sent(now);
+                vec![Action::Relay { data, sent_at: Some(now) }]
+            }
+            // If the predecessor leads, the head that was is gone, and this member is the standby. It asks at once.
+            Some((Head::Stands(head), predecessor)) if leader == predecessor => {
+                session.heartbeat_sent(now);
+                let relay = Action::Relay { data, sent_at: None };
+                vec![relay, Action::ReadHead { head, sent_at: now }]
+            }
+            Some((Head::Stands(_) | Head::Gone(_), _)) | None => {
+                vec![Action::Relay { data, sent_at: None }]
+            }
+        };
+        (Phase::InSession(session, Stage::InQueue(queue)), actions)
+    }
+
+    /// Begins to heartbeat by quorum writes, unless a heartbeat is under way or the lease will do.
+    pub(super) fn prove_standby(session: &mut Session, now: Moment) -> Option<Action> {
+        if session.is_heartbeat_under_way() || session.has_enough_lease(now) {
+            return None;
+        }
+        session.heartbeat_sent(now);
+        Some(Action::Renew { sent_at: now })
+    }
+}
+
+impl InQueue {
+    /// Whether the predecessor, or a member ahead of it, announced what the present head contradicted.
+    fn is_doubtful(&self) -> bool {
+        let head = self.contender.predecessors().map(|ahead| ahead.head);
+        matches!(head, Some(Head::Stands(head)) if self.doubted_under == Some(head))
+    }
+
+    /// Returns two members ahead that did not come in the order of their numbers.
+    pub(super) fn out_of_order(&self) -> Option<(Sequence, Sequence)> {
+        self.contender.predecessors().and_then(|it| it.out_of_order(self.contender.ticket()))
+    }
+
+    /// Whether an announcement read from this znode is news. The leader is first in the queue: so it is old if it names
+    /// a member that has left, and a lie if it names one behind the member that relays it, or a znode that cannot be
+    /// where it is said to be.
+    fn is_news(&self, announcement: &Announcement, from: Sequence) -> bool {
+        let leader = announcement.ticket;
+        leader.sequence <= from
+            && leader.token < self.contender.ticket().token
+            && self.contender.predecessors().is_some_and(|ahead| ahead.may_be_first(leader))
+            && self.leader.is_older_than(announcement)
+    }
+}

@@ -1,0 +1,161 @@
+//! From a session to a place in the queue.
+
+use super::phase::{InQueue, Next, Phase, Stage, rejoin, stay};
+use super::{Action, Disconnect, Member, ZnodeData};
+use crate::contender::Located;
+use crate::session::Session;
+use crate::{Moment, Queue, SessionId, Ticket};
+use std::time::Duration;
+
+impl Member {
+    pub(super) fn on_session_opened(
+        &self,
+        phase: Phase,
+        id: SessionId,
+        timeout: Duration,
+        sent_at: Moment,
+        now: Moment,
+    ) -> Next {
+        let Phase::NoSession = phase else { return stay(phase) };
+        match Session::opened(self.lease_policy, id, timeout, sent_at) {
+            None => self.become_too_short(now),
+            Some(session) if self.unhealthy => {
+                let stage = Stage::AwaitingEmptyQueue { recheck_at: None };
+                (Phase::InSession(session, stage), vec![Action::ReadQueue])
+            }
+            Some(session) => self.join(session),
+        }
+    }
+
+    pub(super) fn on_session_resumed(
+        &self,
+        phase: Phase,
+        timeout: Duration,
+        sent_at: Moment,
+        now: Moment,
+    ) -> Next {
+        let Phase::InSession(session, stage) = phase else { return stay(phase) };
+        match session.resumed(timeout, sent_at, now) {
+            Some(session) => stay(Phase::InSession(session, stage)),
+            None => self.become_too_short(now),
+        }
+    }
+
+    pub(super) fn on_disconnected(&self, phase: Phase) -> Next {
+        let Phase::InSession(mut session, stage) = phase else { return stay(phase) };
+        let is_first = matches!(&stage, Stage::InQueue(queue) if queue.contender.is_first());
+        match self.disconnect {
+            Disconnect::StepDown if is_first => rejoin(),
+            // A notification that was under way must not make a member leader that is not connected.
+            Disconnect::StepDown => {
+                session.drop_lease();
+                stay(Phase::InSession(session, stage))
+            }
+            Disconnect::Hold => stay(Phase::InSession(session, stage)),
+        }
+    }
+
+    pub(super) fn on_session_lost(phase: Phase) -> Next {
+        match phase {
+            Phase::Stopped | Phase::Withdrawn | Phase::SessionTooShort { .. } => stay(phase),
+            Phase::NoSession | Phase::InSession(..) => {
+                (Phase::NoSession, vec![Action::OpenSession])
+            }
+        }
+    }
+
+    pub(super) fn on_joined(&self, phase: Phase, ticket: Ticket) -> Next {
+        let Phase::InSession(session, Stage::Joining { profile }) = phase else {
+            return stay(phase);
+        };
+        let queue = InQueue::joined(ticket);
+        let mut actions = vec![Action::ReadQueue];
+        if profile != self.profile {
+            actions.push(Action::Update(queue.data(&self.profile)));
+        }
+        (Phase::InSession(session, Stage::InQueue(queue)), actions)
+    }
+
+    pub(super) fn on_ticket_lost(&self, phase: Phase, lost: Ticket) -> Next {
+        match phase {
+            Phase::InSession(mut session, Stage::InQueue(queue))
+                if queue.contender.ticket() == lost =>
+            {
+                session.forget_heartbeat();
+                self.join(session)
+            }
+            phase @ (Phase::Stopped
+            | Phase::Withdrawn
+            | Phase::NoSession
+            | Phase::SessionTooShort { .. }
+            | Phase::InSession(..)) => stay(phase),
+        }
+    }
+
+    pub(super) fn on_queue_read(&self, phase: Phase, read: Queue, now: Moment) -> Next {
+        match phase {
+            Phase::InSession(session, Stage::AwaitingEmptyQueue { .. }) if read.is_empty() => {
+                self.join_after_wait(session, now)
+            }
+            Phase::InSession(session, Stage::AwaitingEmptyQueue { .. }) => {
+                let delay = self.lease_policy.margins.recheck_delay(session.id());
+                let stage = Stage::AwaitingEmptyQueue { recheck_at: Some(now.after(delay)) };
+                stay(Phase::InSession(session, stage))
+            }
+            Phase::InSession(session, Stage::InQueue(queue)) if queue.contender.is_first() => {
+                let own = queue.contender.ticket().sequence;
+                let must_make_room = self.unhealthy && read.iter().any(|one| one != own);
+                let phase = Phase::InSession(session, Stage::InQueue(queue));
+                if must_make_room { rejoin() } else { stay(phase) }
+            }
+            Phase::InSession(session, Stage::InQueue(queue)) => {
+                self.locate(session, queue, read, now)
+            }
+            phase @ (Phase::Stopped
+            | Phase::Withdrawn
+            | Phase::NoSession
+            | Phase::SessionTooShort { .. }
+            | Phase::InSession(_, Stage::Joining { .. })) => stay(phase),
+        }
+    }
+
+    fn locate(&self, mut session: Session, mut queue: InQueue, read: Queue, now: Moment) -> Next {
+        match queue.contender.on_queue_read(read) {
+            Located::Ignored => stay(Phase::InSession(session, Stage::InQueue(queue))),
+            Located::First => self.become_candidate(session, queue, now),
+            Located::Missing => self.join(session),
+            Located::Behind { .. } if self.unhealthy => rejoin(),
+            Located::Behind { watch, head } => {
+                queue.leader = queue.leader.retain_if(|leader| leader >= head);
+                let mut actions: Vec<_> = watch.map(Action::WatchPredecessor).into_iter().collect();
+                // What the predecessor announced before may have been passed over, and it is read again only when it
+                // changes.
+                let will_hear = watch == Some(head) || queue.leader.announcement().is_some();
+                if !will_hear {
+                    session.heartbeat_sent(now);
+                    actions.push(Action::ReadHead { head, sent_at: now });
+                } else if queue.contender.is_standby() {
+                    actions.extend(Self::prove_standby(&mut session, now));
+                }
+                (Phase::InSession(session, Stage::InQueue(queue)), actions)
+            }
+        }
+    }
+
+    /// Creates the own znode. It announces no leader yet.
+    pub(super) fn join(&self, session: Session) -> Next {
+        let profile = self.profile.clone();
+        let data = ZnodeData { profile: profile.clone(), announcement: None, ready: false };
+        (Phase::InSession(session, Stage::Joining { profile }), vec![Action::Join(data)])
+    }
+
+    /// After a long wait without heartbeats the session could not carry a lease at once: then another is opened.
+    pub(super) fn join_after_wait(&self, session: Session, now: Moment) -> Next {
+        if session.is_unbroken(now) { self.join(session) } else { rejoin() }
+    }
+
+    fn become_too_short(&self, now: Moment) -> Next {
+        let retry_at = now.after(10 * self.lease_policy.margins.heartbeat);
+        (Phase::SessionTooShort { retry_at }, vec![Action::CloseSession])
+    }
+}

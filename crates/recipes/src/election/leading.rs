@@ -1,0 +1,54 @@
+//! First in the queue: to claim, to lead, and to renew.
+
+use super::announcement::KnownLeader;
+use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
+use super::{Action, Member};
+use crate::Moment;
+use crate::contender::AfterCommit;
+use crate::session::Session;
+
+impl Member {
+    /// None is ahead, and the session has no lease to lead by: a quorum has to acknowledge the claim first.
+    pub(super) fn become_candidate(
+        &self,
+        mut session: Session,
+        mut queue: InQueue,
+        now: Moment,
+    ) -> Next {
+        queue.contender.claim(&mut session, now);
+        self.announce_leadership(session, queue, now)
+    }
+
+    /// None is ahead, and the session has a lease: the member leads, and the claim follows.
+    pub(super) fn become_leader_at_notification(
+        &self,
+        session: Session,
+        queue: InQueue,
+        now: Moment,
+    ) -> Next {
+        self.announce_leadership(session, queue, now)
+    }
+
+    fn announce_leadership(&self, session: Session, mut queue: InQueue, now: Moment) -> Next {
+        queue.leader = KnownLeader::Unknown;
+        queue.doubted_under = None;
+        queue.ready_shown = false;
+        queue.activity = Activity::begun(self.activation, now);
+        let claim = Action::Claim { data: queue.data(&self.profile), sent_at: now };
+        (Phase::InSession(session, Stage::InQueue(queue)), vec![claim])
+    }
+
+    pub(super) fn on_committed(&self, phase: Phase, sent_at: Moment, now: Moment) -> Next {
+        let Phase::InSession(mut session, stage) = phase else { return stay(phase) };
+        let Stage::InQueue(mut queue) = stage else {
+            session.committed(sent_at, now);
+            return stay(Phase::InSession(session, stage));
+        };
+        match queue.contender.on_committed(&mut session, sent_at, now) {
+            AfterCommit::RanOut => return rejoin(),
+            AfterCommit::Began => queue.activity = Activity::begun(self.activation, now),
+            AfterCommit::Unchanged => {}
+        }
+        stay(Phase::InSession(session, Stage::InQueue(queue)))
+    }
+}

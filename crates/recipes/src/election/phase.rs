@@ -1,0 +1,140 @@
+//! Where a member is. What is known only in one phase is a field of that phase.
+
+use super::announcement::KnownLeader;
+use super::{Activation, Announcement, Profile, ZnodeData};
+use crate::contender::Contender;
+use crate::session::Session;
+use crate::{Moment, Sequence, Ticket};
+use std::sync::Arc;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Phase {
+    /// Out of the queue, for good.
+    Stopped,
+    /// Out of the queue until commanded to resume, or healthy again.
+    Withdrawn,
+    /// A session has been asked for.
+    NoSession,
+    /// The servers grant sessions too short for a useful lease: another is asked for later.
+    SessionTooShort {
+        retry_at: Moment,
+    },
+    InSession(Session, Stage),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Stage {
+    /// The application is not healthy, so the member joins only an empty queue. `None` while the queue is being read.
+    AwaitingEmptyQueue {
+        recheck_at: Option<Moment>,
+    },
+    /// The own znode is being created, with this profile.
+    Joining {
+        profile: Arc<Profile>,
+    },
+    InQueue(InQueue),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct InQueue {
+    pub(super) contender: Contender,
+    /// By the announcements of the members ahead.
+    pub(super) leader: KnownLeader,
+    /// The head that contradicted what the predecessor announced: as long as it stands, only the head is believed.
+    pub(super) doubted_under: Option<Sequence>,
+    pub(super) activity: Activity,
+    /// Whether the own znode says that this member is a standby that could lead at once.
+    pub(super) ready_shown: bool,
+}
+
+/// Whether the application has begun its work as leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Activity {
+    NotElected,
+    /// It has until this moment to acknowledge.
+    Elected {
+        until: Moment,
+    },
+    Active,
+}
+
+pub(super) type Next = (Phase, Vec<super::Action>);
+
+/// Nothing follows: the event does not concern this phase, or answers a question that is no longer asked.
+pub(super) fn stay(phase: Phase) -> Next {
+    (phase, vec![])
+}
+
+/// Leaves the queue with this session, and joins it again at the tail with another.
+pub(super) fn rejoin() -> Next {
+    (Phase::NoSession, vec![super::Action::CloseSession, super::Action::OpenSession])
+}
+
+impl Phase {
+    pub(super) fn in_queue(&self) -> Option<(&Session, &InQueue)> {
+        match self {
+            Self::InSession(session, Stage::InQueue(queue)) => Some((session, queue)),
+            Self::InSession(_, Stage::AwaitingEmptyQueue { .. } | Stage::Joining { .. })
+            | Self::Stopped
+            | Self::Withdrawn
+            | Self::NoSession
+            | Self::SessionTooShort { .. } => None,
+        }
+    }
+
+    pub(super) fn ticket(&self) -> Option<Ticket> {
+        self.in_queue().map(|(_, queue)| queue.contender.ticket())
+    }
+}
+
+impl InQueue {
+    pub(super) fn joined(ticket: Ticket) -> Self {
+        Self {
+            contender: Contender::joined(ticket),
+            leader: KnownLeader::Unknown,
+            doubted_under: None,
+            activity: Activity::NotElected,
+            ready_shown: false,
+        }
+    }
+
+    /// Returns what the own znode is to announce: this member itself where it claims or leads.
+    pub(super) fn announcement(&self, own: &Arc<Profile>) -> Option<Announcement> {
+        if self.contender.is_first() {
+            Some(self.own_announcement(own))
+        } else {
+            self.leader.announcement().cloned()
+        }
+    }
+
+    pub(super) fn own_announcement(&self, own: &Arc<Profile>) -> Announcement {
+        let (ticket, active) = (self.contender.ticket(), self.activity == Activity::Active);
+        Announcement { leader: own.clone(), ticket, active }
+    }
+
+    pub(super) fn data(&self, own: &Arc<Profile>) -> ZnodeData {
+        let announcement = self.announcement(own);
+        ZnodeData { profile: own.clone(), announcement, ready: self.ready_shown }
+    }
+}
+
+impl Activity {
+    /// How a term begins.
+    pub(super) fn begun(activation: Activation, now: Moment) -> Self {
+        match activation {
+            Activation::AtOnce => Self::Active,
+            Activation::OnAcknowledgement { within } => Self::Elected { until: now.after(within) },
+        }
+    }
+
+    pub(super) fn deadline(self) -> Option<Moment> {
+        match self {
+            Self::Elected { until } => Some(until),
+            Self::NotElected | Self::Active => None,
+        }
+    }
+
+    pub(super) fn is_overdue(self, now: Moment) -> bool {
+        self.deadline().is_some_and(|until| until <= now)
+    }
+}

@@ -1,0 +1,49 @@
+//! How a member leads, as its operator wants it.
+
+use crate::Margins;
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Policy {
+    pub margins: Margins,
+    pub disconnect: Disconnect,
+    pub activation: Activation,
+    pub unhealthy: Unhealthy,
+}
+
+/// What a leader does when its connection is lost. Both are safe: the lease bounds the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Disconnect {
+    /// Leads on to the end of its lease, and beyond if the session is resumed in time.
+    #[default]
+    Hold,
+    /// Gives up leadership and its place in the queue at once.
+    StepDown,
+}
+
+/// When the application of a new leader counts as active.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Activation {
+    #[default]
+    AtOnce,
+    /// When it has acknowledged. If it does not within this time, its member gives up leadership.
+    OnAcknowledgement { within: Duration },
+}
+
+/// What a member does while its application is not healthy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Unhealthy {
+    /// It leaves the queue, even if the queue is empty then.
+    #[default]
+    StandAside,
+    /// It joins, and leads, only while the queue is otherwise empty.
+    LeadAlone,
+}
+
+impl Policy {
+    /// The defaults, with these margins.
+    pub const fn new(margins: Margins) -> Self {
+        let (activation, unhealthy) = (Activation::AtOnce, Unhealthy::StandAside);
+        Self { margins, disconnect: Disconnect::Hold, activation, unhealthy }
+    }
+}

@@ -1,0 +1,177 @@
+//! What a member may tell its application, judged at a moment.
+
+use super::phase::Phase;
+use super::{Announcement, Member, Profile};
+use crate::contender::Way;
+use crate::{Moment, Sequence, Ticket};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a member knows, without what each heartbeat changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    profile: Arc<Profile>,
+    paused: bool,
+    unhealthy: bool,
+    phase: Phase,
+    index: u64,
+}
+
+/// A standing, judged at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    Leader {
+        announcement: Announcement,
+        left: Duration,
+    },
+    /// First in the queue without a live lease: as far as is known, none leads.
+    Candidate,
+    Follower {
+        leader: Option<Announcement>,
+    },
+    Absent,
+}
+
+impl Standing {
+    pub(super) fn of(member: &Member) -> Self {
+        let phase = match &member.phase {
+            Phase::InSession(session, stage) => {
+                Phase::InSession(session.without_heartbeats(), stage.clone())
+            }
+            phase @ (Phase::Stopped
+            | Phase::Withdrawn
+            | Phase::NoSession
+            | Phase::SessionTooShort { .. }) => phase.clone(),
+        };
+        let Member { paused, unhealthy, index, .. } = *member;
+        Self { profile: member.profile.clone(), paused, unhealthy, phase, index }
+    }
+
+    /// Whether readers of `before` have something new to tell: a lease that is longer is news only where it is a
+    /// leader's.
+    pub fn is_news_after(&self, before: &Self) -> bool {
+        let without_lease = |standing: &Self| match standing.phase.in_queue() {
+            Some((_, queue)) if queue.contender.way().is_some() => standing.clone(),
+            Some(_) | None => {
+                let mut standing = standing.clone();
+                if let Phase::InSession(session, _) = &mut standing.phase {
+                    session.drop_lease();
+                }
+                standing
+            }
+        };
+        without_lease(self) != without_lease(before)
+    }
+
+    /// The one way to ask who leads: there is no answer without a moment.
+    pub fn at(&self, now: Moment) -> Role {
+        let Some((session, queue)) = self.phase.in_queue() else { return Role::Absent };
+        if !queue.contender.is_first() {
+            return Role::Follower { leader: queue.leader.other_than(&self.profile) };
+        }
+        match queue.contender.holds(session, now) {
+            Some(left) => {
+                let announcement = queue.own_announcement(&self.profile);
+                Role::Leader { announcement, left }
+            }
+            None => Role::Candidate,
+        }
+    }
+
+    /// When this becomes another role by itself, if ever: at the end of a lease.
+    pub fn changes_at(&self, now: Moment) -> Option<Moment> {
+        match self.at(now) {
+            Role::Leader { left, .. } => Some(now.after(left)),
+            Role::Candidate | Role::Follower { .. } | Role::Absent => None,
+        }
+    }
+
+    /// Grows by one at each change of what is told. The end of a lease is such a change, whether or not the member has
+    /// been woken to see it.
+    pub fn index_at(&self, now: Moment) -> u64 {
+        self.index + u64::from(self.has_lapsed(now))
+    }
+
+    /// Whether a lease ran out and leadership was not given up yet.
+    pub fn has_lapsed(&self, now: Moment) -> bool {
+        self.way().is_some() && matches!(self.at(now), Role::Candidate)
+    }
+
+    /// The same as [`Self::index_at`], as far as the member has seen.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    pub fn profile(&self) -> &Arc<Profile> {
+        &self.profile
+    }
+
+    pub fn ticket(&self) -> Option<Ticket> {
+        self.phase.ticket()
+    }
+
+    pub fn predecessor(&self) -> Option<Sequence> {
+        let (_, queue) = self.phase.in_queue()?;
+        queue.contender.predecessors().map(|ahead| ahead.predecessor)
+    }
+
+    /// The place in the queue at most, the head's being 1: the members ahead only become fewer.
+    pub fn place(&self) -> Option<usize> {
+        let (_, queue) = self.phase.in_queue()?;
+        if queue.contender.is_first() {
+            return Some(1);
+        }
+        let own = queue.contender.ticket().sequence;
+        queue.contender.predecessors().map(|ahead| ahead.count(own) + 1)
+    }
+
+    pub fn is_first(&self) -> bool {
+        self.phase.in_queue().is_some_and(|(_, queue)| queue.contender.is_first())
+    }
+
+    /// By what it began to lead; `None` unless it leads or has just ceased to.
+    pub fn way(&self) -> Option<Way> {
+        self.phase.in_queue().and_then(|(_, queue)| queue.contender.way())
+    }
+
+    /// Whether this member is the standby, right behind the head, and if so, whether it could lead at the notification
+    /// that the head is gone.
+    pub fn standby_is_ready(&self, now: Moment) -> Option<bool> {
+        let (session, queue) = self.phase.in_queue()?;
+        queue.contender.is_standby().then(|| session.has_enough_lease(now))
+    }
+
+    /// Returns two members ahead that did not come in the order of their numbers: one was made by hand, and the head is
+    /// not believed.
+    pub fn out_of_order(&self) -> Option<(Sequence, Sequence)> {
+        self.phase.in_queue().and_then(|(_, queue)| queue.out_of_order())
+    }
+
+    /// Whether the servers grant sessions too short for a useful lease.
+    pub fn is_session_too_short(&self) -> bool {
+        matches!(self.phase, Phase::SessionTooShort { .. })
+    }
+
+    /// Whether this member was commanded to stay out of the queue.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Whether its application is not healthy.
+    pub fn is_unhealthy(&self) -> bool {
+        self.unhealthy
+    }
+
+    /// Whether it leads, but its application has not acknowledged that in time.
+    pub fn is_overdue(&self, now: Moment) -> bool {
+        let overdue = |activity: super::phase::Activity| activity.is_overdue(now);
+        self.phase
+            .in_queue()
+            .is_some_and(|(_, queue)| queue.contender.way().is_some() && overdue(queue.activity))
+    }
+
+    /// Whether it is out of the queue until commanded, or healthy, again.
+    pub fn is_withdrawn(&self) -> bool {
+        matches!(self.phase, Phase::Withdrawn)
+    }
+}

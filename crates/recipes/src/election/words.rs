@@ -1,0 +1,177 @@
+//! Events and actions in words. Logs and scenario files use the same ones, so that a log of what went wrong can be pasted
+//! into a scenario.
+
+use super::{Action, Announcement, Command, Event, Role, ZnodeData};
+use crate::{Queue, Ticket, Way};
+use std::fmt;
+
+impl Event {
+    /// For programs that read logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::SessionOpened { .. } => "session-opened",
+            Self::Disconnected => "disconnected",
+            Self::SessionResumed { .. } => "session-resumed",
+            Self::SessionLost => "session-lost",
+            Self::Joined(_) => "ticket-drawn",
+            Self::TicketLost(_) => "ticket-lost",
+            Self::QueueRead(_) => "line-read",
+            Self::PredecessorRead { .. } => "predecessor-read",
+            Self::PredecessorGone { .. } => "predecessor-gone",
+            Self::HeadRead { .. } => "head-read",
+            Self::HeadGone { .. } => "head-gone",
+            Self::Committed { .. } => "committed",
+            Self::Woke => "woke",
+            Self::Command(command) => command.name(),
+            Self::Stop => "stop",
+        }
+    }
+}
+
+impl Command {
+    /// For programs that read logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Resign => "resign",
+            Self::Pause => "pause",
+            Self::Resume => "unpause",
+            Self::Acknowledge(_) => "acknowledge",
+            Self::ReportHealth { healthy: true } => "healthy",
+            Self::ReportHealth { healthy: false } => "unhealthy",
+            Self::UpdateProfile { .. } => "describe",
+        }
+    }
+}
+
+impl Way {
+    /// For programs that read metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Notification => "notification",
+            Self::Claim => "claim",
+        }
+    }
+}
+
+impl Role {
+    /// For programs that read logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Leader { .. } => "leader",
+            Self::Candidate => "candidate",
+            Self::Follower { .. } => "follower",
+            Self::Absent => "absent",
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SessionOpened { session, timeout, .. } => {
+                write!(f, "session {session} opened, timeout {timeout:?}")
+            }
+            Self::Disconnected => f.write_str("disconnected"),
+            Self::SessionResumed { timeout, .. } => {
+                write!(f, "session resumed, timeout {timeout:?}")
+            }
+            Self::SessionLost => f.write_str("session lost"),
+            Self::Joined(ticket) => write!(f, "joined as {}", ticket.sequence),
+            Self::TicketLost(ticket) => write!(f, "lost ticket {}", ticket.sequence),
+            Self::QueueRead(queue) => write!(f, "the queue is {queue}"),
+            Self::PredecessorRead { predecessor: Ticket { sequence, .. }, announcement }
+            | Self::HeadRead { head: Ticket { sequence, .. }, announcement, .. } => {
+                match announcement {
+                    Some(announcement) => write!(f, "{sequence} announces {announcement}"),
+                    None => write!(f, "{sequence} announces nothing"),
+                }
+            }
+            Self::PredecessorGone { predecessor, .. } => write!(f, "{predecessor} is gone"),
+            Self::HeadGone { head, .. } => write!(f, "the head, {head}, is gone"),
+            Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),
+            Self::Woke => f.write_str("woke"),
+            Self::Command(command) => command.fmt(f),
+            Self::Stop => f.write_str("told to stop"),
+        }
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resign => f.write_str("told to resign"),
+            Self::Pause => f.write_str("told to pause"),
+            Self::Resume => f.write_str("told to resume"),
+            Self::Acknowledge(token) => write!(f, "its application acknowledges token {token}"),
+            Self::ReportHealth { healthy: true } => f.write_str("its application is healthy"),
+            Self::ReportHealth { healthy: false } => f.write_str("its application is not healthy"),
+            Self::UpdateProfile { .. } => f.write_str("told another address or other labels"),
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OpenSession => f.write_str("open a session"),
+            Self::CloseSession => f.write_str("close the session"),
+            Self::Join(_) => f.write_str("join"),
+            Self::ReadQueue => f.write_str("read the queue"),
+            Self::WatchPredecessor(predecessor) => write!(f, "watch {predecessor}"),
+            Self::ReadHead { head, .. } => write!(f, "read the head, {head}"),
+            Self::Relay { data, .. } => write!(f, "relay {data}"),
+            Self::Claim { data, .. } => write!(f, "claim {data}"),
+            Self::Update(data) => {
+                write!(f, "update its znode: revision {}, {data}", data.profile.revision)
+            }
+            Self::Renew { .. } => f.write_str("renew"),
+        }
+    }
+}
+
+impl fmt::Display for ZnodeData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.announcement {
+            Some(announcement) => announcement.fmt(f)?,
+            None => f.write_str("no leader")?,
+        }
+        f.write_str(if self.ready { ", a ready standby" } else { "" })
+    }
+}
+
+impl fmt::Display for Announcement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leads = if self.active { "leads" } else { "is elected" };
+        write!(f, "«{} {leads}, token {}", self.leader.id, self.ticket.token)?;
+        if self.leader.revision > 0 {
+            write!(f, ", revision {}", self.leader.revision)?;
+        }
+        f.write_str("»")
+    }
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("empty");
+        }
+        for (i, sequence) in self.iter().enumerate() {
+            write!(f, "{}{sequence}", if i == 0 { "" } else { " " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leader { announcement: Announcement { ticket, .. }, left } => {
+                write!(f, "leads, token {}, for {left:?} yet", ticket.token)
+            }
+            Self::Candidate => f.write_str("is first, does not lead"),
+            Self::Follower { leader: Some(leader) } => write!(f, "follows {leader}"),
+            Self::Follower { leader: None } => f.write_str("follows, knows no leader"),
+            Self::Absent => f.write_str("is not in the queue"),
+        }
+    }
+}

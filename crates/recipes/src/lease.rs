@@ -1,0 +1,236 @@
+//! How long an acknowledged quorum write proves that a session lives.
+
+use crate::{Moment, Sequence, SessionId};
+use std::time::Duration;
+
+/// For how long an acknowledged quorum write lets a member hold. Strictly less than the session timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LeaseDuration(pub Duration);
+
+/// What lies between a session's timeout and the lease that may be built on it.
+///
+/// The servers' followers report which sessions are alive only when the servers' leader asks, every `half_tick`;
+/// a member's heartbeats are at most `heartbeat` apart; so the timeout of a session whose write was committed runs, at
+/// worst, from `heartbeat + half_tick` before that write was sent. Another `heartbeat` covers one lost report, or one
+/// stall of the servers' leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Margins {
+    /// The longest time between two heartbeats.
+    pub heartbeat: Duration,
+    /// Half the servers' `tickTime`: how often the servers' leader asks its followers.
+    pub half_tick: Duration,
+}
+
+/// How far apart the heartbeats are that a lease is built on.
+///
+/// A holder's heartbeats come close enough for the longest lease. A member that only waits sends half as many, and a
+/// holder's servers may be slow for a while: heartbeats twice as far apart are worth a shorter lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum HeartbeatInterval {
+    /// At most `Margins::heartbeat`.
+    Normal,
+    /// At most twice that.
+    Double,
+}
+
+/// By what sessions are judged: the margins, and what a lease must be good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeasePolicy {
+    pub margins: Margins,
+    /// What must be left of a lease, besides a heartbeat, for it to be of use: the time that it takes to end what is
+    /// done under it.
+    pub reserve: Duration,
+}
+
+/// The right to act until a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lease {
+    since: Moment,
+    until: Moment,
+    interval: HeartbeatInterval,
+}
+
+impl Margins {
+    /// How late the servers' own timers may fire. Measured: 15 ms.
+    const JITTER: Duration = Duration::from_millis(100);
+    /// Clock drift allowance: two machines' clocks may differ in rate by one part in this many.
+    const DRIFT: u32 = 1000;
+
+    /// The margins where heartbeats are this far apart.
+    pub(crate) fn at(&self, interval: HeartbeatInterval) -> Self {
+        match interval {
+            HeartbeatInterval::Normal => *self,
+            HeartbeatInterval::Double => Self { heartbeat: 2 * self.heartbeat, ..*self },
+        }
+    }
+
+    /// Returns the longest safe lease in a session of this timeout, or `None` if it would not outlast a heartbeat.
+    pub fn lease_duration(&self, session_timeout: Duration) -> Option<LeaseDuration> {
+        if cfg!(bellwether_without_lease) {
+            return Some(LeaseDuration(WITHOUT_LEASE));
+        }
+        let drift = session_timeout / Self::DRIFT;
+        let lost = drift + self.window() + Self::JITTER;
+        session_timeout
+            .checked_sub(lost)
+            .filter(|duration| *duration > self.heartbeat)
+            .map(LeaseDuration)
+    }
+
+    /// How long before the sending of a committed write the session's timeout may have begun to run.
+    pub(crate) fn window(&self) -> Duration {
+        2 * self.heartbeat + self.half_tick
+    }
+
+    /// The smallest session timeout with a useful lease.
+    pub fn least_session_timeout(&self) -> Duration {
+        let without_drift = 3 * self.heartbeat + self.half_tick + Self::JITTER;
+        without_drift * (Self::DRIFT + 1) / (Self::DRIFT - 1) + Duration::from_millis(1)
+    }
+
+    /// How long after a heartbeat the next is sent: early enough that its answer, even from far away, arrives within
+    /// the interval; and at a pace of each ticket's own, so that members woken at once do not go on in step.
+    pub(crate) fn heartbeat_delay(
+        &self,
+        ticket: Sequence,
+        interval: HeartbeatInterval,
+    ) -> Duration {
+        if cfg!(bellwether_without_lease) {
+            return WITHOUT_LEASE;
+        }
+        let from = match interval {
+            HeartbeatInterval::Normal => 384,
+            HeartbeatInterval::Double => 896,
+        };
+        self.heartbeat * (from + jitter(ticket.number().unsigned_abs()) / 2) / 1024
+    }
+
+    /// How long to wait before reading again whether the queue is empty: a time of each session's own, lest two that
+    /// find it empty join at once.
+    pub(crate) fn recheck_delay(&self, session: SessionId) -> Duration {
+        // The lower half: the servers count there.
+        let count = (session.0 & 0xFFFF_FFFF).try_into().unwrap_or(0);
+        self.heartbeat * (1024 + 4 * jitter(count)) / 1024
+    }
+}
+
+/// Returns 0 to 255, far from that of the next number.
+fn jitter(number: u32) -> u32 {
+    number.wrapping_mul(0x9E37_79B9) >> 24
+}
+
+/// For the counter-experiment, which needs `--cfg bellwether_without_lease` and is never shipped: a member then leads,
+/// as elsewhere, while it is connected and first in the queue. `scripts/soak --without-lease` shows the outcome.
+const WITHOUT_LEASE: Duration = Duration::from_secs(365 * 86_400);
+
+impl LeasePolicy {
+    /// What an acknowledged quorum write is worth where heartbeats are this far apart, if that is of use.
+    pub(crate) fn lease_duration(
+        &self,
+        session_timeout: Duration,
+        interval: HeartbeatInterval,
+    ) -> Option<LeaseDuration> {
+        let duration = self.margins.at(interval).lease_duration(session_timeout);
+        duration.filter(|duration| duration.0 > self.enough())
+    }
+
+    /// A lease with no more than this left is not begun to act on: it could end before it is renewed.
+    pub(crate) fn enough(&self) -> Duration {
+        self.margins.heartbeat + self.reserve
+    }
+}
+
+impl Lease {
+    /// Counted from the sending of the write, never from its answer.
+    pub(crate) fn granted(
+        sent_at: Moment,
+        duration: LeaseDuration,
+        interval: HeartbeatInterval,
+    ) -> Self {
+        Self { since: sent_at, until: sent_at.after(duration.0), interval }
+    }
+
+    /// Returns what is left of the lease, or `None` once it has run out.
+    pub(crate) fn left(&self, now: Moment) -> Option<Duration> {
+        self.until.0.checked_sub(now.0).filter(|left| !left.is_zero())
+    }
+
+    pub(crate) fn interval(&self) -> HeartbeatInterval {
+        self.interval
+    }
+
+    /// Returns the lease as it would be if its duration had always been this one, or none at all.
+    pub(crate) fn cut_to(self, duration: Option<LeaseDuration>) -> Self {
+        let duration = duration.map_or(Duration::ZERO, |duration| duration.0);
+        Self { until: self.until.min(self.since.after(duration)), ..self }
+    }
+
+    pub(crate) fn until(&self) -> Moment {
+        self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARGINS: Margins = Margins { heartbeat: ms(1000), half_tick: ms(1000) };
+
+    #[test]
+    fn the_lease_is_the_timeout_less_every_margin() {
+        // 10 s - 10 ms (drift) - 2 x 1 s - 1 s - 100 ms
+        assert_eq!(MARGINS.lease_duration(ms(10_000)), Some(LeaseDuration(ms(6_890))));
+        // The same, less 2 x 2 s.
+        let double = MARGINS.at(HeartbeatInterval::Double);
+        assert_eq!(double.lease_duration(ms(10_000)), Some(LeaseDuration(ms(4_890))));
+    }
+
+    #[test]
+    fn a_lease_that_does_not_outlast_a_heartbeat_is_none() {
+        let least = MARGINS.least_session_timeout();
+        assert!(MARGINS.lease_duration(least).is_some());
+        assert!(MARGINS.lease_duration(least - ms(10)).is_none());
+        assert!(MARGINS.lease_duration(ms(0)).is_none());
+    }
+
+    #[test]
+    fn a_lease_ends_at_its_end() {
+        let lease = granted(100, 50);
+        assert_eq!(lease.left(at(149)), Some(ms(1)));
+        assert_eq!(lease.left(at(150)), None);
+        assert_eq!(lease.left(at(151)), None);
+    }
+
+    #[test]
+    fn a_lease_that_is_cut_ends_as_if_its_duration_had_always_been_so() {
+        let lease = granted(100, 50);
+        assert_eq!(lease.cut_to(Some(LeaseDuration(ms(30)))).until(), at(130));
+        assert_eq!(lease.cut_to(Some(LeaseDuration(ms(80)))).until(), at(150));
+        assert_eq!(lease.cut_to(None).until(), at(100));
+    }
+
+    #[test]
+    fn every_delay_leaves_the_answer_time_to_arrive_within_the_interval() {
+        for (interval, bounds) in [
+            (HeartbeatInterval::Normal, ms(375)..=ms(500)),
+            (HeartbeatInterval::Double, ms(875)..=ms(1000)),
+        ] {
+            let delay = |n| MARGINS.heartbeat_delay(Sequence::new(n).unwrap(), interval);
+            let delays: std::collections::BTreeSet<_> = (0..100).map(delay).collect();
+            assert!(delays.iter().all(|delay| bounds.contains(delay)), "{delays:?}");
+            assert!(delays.len() > 50, "neighbours do not keep in step: {delays:?}");
+        }
+    }
+
+    fn granted(since_ms: u64, duration_ms: u64) -> Lease {
+        Lease::granted(at(since_ms), LeaseDuration(ms(duration_ms)), HeartbeatInterval::Normal)
+    }
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment(Duration::from_millis(ms))
+    }
+}

@@ -1,0 +1,157 @@
+//! Who is where in the queue, and who must go first.
+
+use crate::{FencingToken, Sequence, Ticket};
+use std::sync::Arc;
+
+/// The members of a queue in order, as it was read at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Queue(Arc<[Sequence]>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum QueuePlace {
+    First,
+    Behind { predecessor: Sequence, head: Sequence },
+    Missing,
+}
+
+/// The members ahead.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Predecessors {
+    /// The nearest of them, whose znode is watched, and the token of the znode that was found there.
+    pub(crate) predecessor: Sequence,
+    pub(crate) predecessor_token: Option<FencingToken>,
+    /// As it was last read. Members that joined since are behind.
+    pub(crate) queue: Queue,
+    pub(crate) head: Head,
+    /// The token of the head's znode, once it was read.
+    pub(crate) head_token: Option<FencingToken>,
+}
+
+/// The first of the queue, as far as this member knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Head {
+    Stands(Sequence),
+    /// This one was the first and is gone: the queue is to be read again.
+    Gone(Sequence),
+}
+
+impl FromIterator<Sequence> for Queue {
+    fn from_iter<I: IntoIterator<Item = Sequence>>(members: I) -> Self {
+        let mut queue: Vec<_> = members.into_iter().collect();
+        queue.sort_unstable();
+        Self(queue.into())
+    }
+}
+
+impl Queue {
+    pub fn iter(&self) -> impl Iterator<Item = Sequence> {
+        self.0.iter().copied()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the next member behind this one.
+    pub(crate) fn behind(&self, one: Sequence) -> Option<Sequence> {
+        let at = self.0.binary_search(&one).ok()?;
+        self.0.get(at + 1).copied()
+    }
+
+    pub(crate) fn place_of(&self, own: Sequence) -> QueuePlace {
+        match self.0.binary_search(&own) {
+            Ok(0) => QueuePlace::First,
+            Ok(ahead) => QueuePlace::Behind { predecessor: self.0[ahead - 1], head: self.0[0] },
+            Err(_) => QueuePlace::Missing,
+        }
+    }
+}
+
+impl Predecessors {
+    /// Whether the predecessor is the head: then the member is the next to hold.
+    pub(crate) fn is_only_the_head(&self) -> bool {
+        self.head == Head::Stands(self.predecessor)
+    }
+
+    /// Whether a member with this ticket may be the first of the queue, as far as the head is known.
+    pub(crate) fn may_be_first(&self, ticket: Ticket) -> bool {
+        let head = self.head.sequence();
+        let in_order = self
+            .head_token
+            .is_none_or(|token| ticket.is_in_order_with(Ticket { sequence: head, token }));
+        in_order && self.head.may_be_followed_by(ticket.sequence)
+    }
+
+    /// Returns two members that were not created in the order of their numbers, if any are known: one of them was made
+    /// by hand.
+    pub(crate) fn out_of_order(&self, own: Ticket) -> Option<(Sequence, Sequence)> {
+        let ticket =
+            |sequence, token: Option<FencingToken>| token.map(|token| Ticket { sequence, token });
+        let head = ticket(self.head.sequence(), self.head_token);
+        let predecessor = ticket(self.predecessor, self.predecessor_token);
+        let pairs = [(head, predecessor), (head, Some(own)), (predecessor, Some(own))];
+        let pairs = pairs.into_iter().filter_map(|(first, second)| first.zip(second));
+        let mut found = pairs.filter(|(first, second)| !first.is_in_order_with(*second));
+        found.next().map(|(first, second)| (first.sequence, second.sequence))
+    }
+
+    /// How many members are ahead, at most.
+    pub(crate) fn count(&self, own: Sequence) -> usize {
+        let ahead = self.queue.iter().filter(|one| *one < own);
+        ahead.filter(|one| self.head.may_be_followed_by(*one)).count()
+    }
+}
+
+impl Head {
+    pub(crate) fn sequence(self) -> Sequence {
+        let (Self::Stands(head) | Self::Gone(head)) = self;
+        head
+    }
+
+    /// Whether this member may be the first now or later: the queue never grows at its head.
+    pub(crate) fn may_be_followed_by(self, member: Sequence) -> bool {
+        match self {
+            Self::Stands(head) => member >= head,
+            Self::Gone(head) => member > head,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sequence(n: i32) -> Sequence {
+        Sequence::new(n).unwrap()
+    }
+
+    #[test]
+    fn order_is_the_number() {
+        let queue: Queue = [12, 3, 40].map(sequence).into_iter().collect();
+        assert_eq!(queue.place_of(sequence(3)), QueuePlace::First);
+        let behind = QueuePlace::Behind { predecessor: sequence(12), head: sequence(3) };
+        assert_eq!(queue.place_of(sequence(40)), behind);
+        assert_eq!(queue.place_of(sequence(4)), QueuePlace::Missing);
+        let behind = [12, 40, 4].map(|one| queue.behind(sequence(one)));
+        assert_eq!(behind, [Some(sequence(40)), None, None]);
+    }
+
+    /// As text, the first negative name would come before all others, and lead.
+    #[test]
+    fn t15_names_at_the_counters_end_keep_their_order_and_names_beyond_it_have_no_place() {
+        let names = [
+            "leader_-2147483647",
+            "leader_2147483647",
+            "leader_-2147483648",
+            "leader_2147483646",
+            "leader_0999999999",
+        ];
+        let queue: Queue =
+            names.iter().filter_map(|name| Sequence::of_name(name, "leader_")).collect();
+        let in_order = [999_999_999, 2_147_483_646, 2_147_483_647].map(sequence);
+        assert!(queue.iter().eq(in_order), "{queue}");
+        assert_eq!(queue.place_of(in_order[0]), QueuePlace::First);
+        let behind = QueuePlace::Behind { predecessor: in_order[1], head: in_order[0] };
+        assert_eq!(queue.place_of(in_order[2]), behind);
+    }
+}

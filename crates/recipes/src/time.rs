@@ -1,0 +1,17 @@
+//! The only clock that a recipe knows: the one it is told.
+
+use std::time::Duration;
+
+/// Time since a fixed moment of this process's life. It has no `now()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Moment(pub Duration);
+
+impl Moment {
+    pub fn after(self, span: Duration) -> Self {
+        Self(self.0 + span)
+    }
+
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}

@@ -1,0 +1,506 @@
+//! What one member does about single events: rules that no story tells as shortly.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use bellwether_recipes::election::*;
+use bellwether_recipes::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn at(ms: u64) -> Moment {
+    Moment(Duration::from_millis(ms))
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// The term is 6.89 s of a session of ten seconds, and 2.894 s of one of six.
+fn member(disconnect: Disconnect) -> Member {
+    let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
+    Member::new(profile("me"), Policy { disconnect, ..Policy::new(margins) })
+}
+
+fn profile(name: &str) -> Arc<Profile> {
+    let id = MemberId::new(name).unwrap();
+    Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision: 0 })
+}
+
+fn ticket(number: i32) -> Ticket {
+    let token = FencingToken(number.unsigned_abs().into());
+    Ticket { sequence: Sequence::new(number).unwrap(), token }
+}
+
+fn opened(timeout: Duration) -> Event {
+    Event::SessionOpened { session: SessionId(1), timeout, sent_at: at(0) }
+}
+
+fn queue(numbers: &[i32]) -> Event {
+    Event::QueueRead(numbers.iter().map(|&n| ticket(n).sequence).collect())
+}
+
+fn gone(number: i32) -> Event {
+    let Ticket { sequence, token } = ticket(number);
+    Event::PredecessorGone { predecessor: sequence, token: Some(token) }
+}
+
+/// A member with the last number of the line.
+fn in_queue(disconnect: Disconnect, numbers: &[i32]) -> Member {
+    let mut member = member(disconnect);
+    member.step(at(0), opened(seconds(10)));
+    member.step(at(0), Event::Joined(ticket(*numbers.last().unwrap())));
+    member.step(at(0), queue(numbers));
+    member
+}
+
+fn leader(disconnect: Disconnect) -> Member {
+    let mut member = in_queue(disconnect, &[1]);
+    member.step(at(0), Event::Committed { sent_at: at(0) });
+    member
+}
+
+/// Its predecessor announcement that the first in line leads.
+fn follower(numbers: &[i32]) -> Member {
+    let mut member = in_queue(Disconnect::Hold, numbers);
+    let predecessor = ticket(numbers[numbers.len() - 2]);
+    member.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(numbers[0]) });
+    assert!(names(&member, numbers[0]));
+    member
+}
+
+fn leads(number: i32) -> Option<Announcement> {
+    Some(Announcement { leader: profile("first"), ticket: ticket(number), active: true })
+}
+
+fn names(member: &Member, number: i32) -> bool {
+    member.standing().at(at(0)) == Role::Follower { leader: leads(number) }
+}
+
+fn names_none(member: &Member) -> bool {
+    member.standing().at(at(0)) == Role::Follower { leader: None }
+}
+
+fn join() -> Action {
+    Action::Join(ZnodeData { profile: profile("me"), announcement: None, ready: false })
+}
+
+/// When its lease ends.
+fn leads_until(member: &Member, now: Moment) -> Moment {
+    let Role::Leader { left, .. } = member.standing().at(now) else { panic!("no leader") };
+    now.after(left)
+}
+
+#[test]
+fn a_resumption_with_a_shorter_timeout_cuts_this_lease_and_every_later_one() {
+    let mut leader = leader(Disconnect::Hold);
+    assert_eq!(leads_until(&leader, at(500)), at(6_890));
+    let resumed = |timeout, sent_at| Event::SessionResumed { timeout, sent_at };
+    leader.step(at(500), resumed(seconds(6), at(500)));
+    assert_eq!(leads_until(&leader, at(500)), at(2_894));
+    leader.step(at(600), resumed(seconds(10), at(600)));
+    leader.step(at(1_000), Event::Committed { sent_at: at(1_000) });
+    assert_eq!(leads_until(&leader, at(1_000)), at(3_894));
+}
+
+#[test]
+fn a_resumption_makes_up_for_a_gap() {
+    let late = |resumed: bool| {
+        let mut leader = leader(Disconnect::Hold);
+        if resumed {
+            let timeout = seconds(10);
+            leader.step(at(3_000), Event::SessionResumed { timeout, sent_at: at(3_000) });
+        }
+        leader.step(at(3_000), Event::Committed { sent_at: at(3_000) });
+        leads_until(&leader, at(3_000))
+    };
+    assert_eq!(late(false), at(6_890));
+    assert_eq!(late(true), at(9_890));
+}
+
+#[test]
+fn a_leader_whose_answers_are_late_leads_on_by_a_shorter_term() {
+    let mut leader = leader(Disconnect::Hold);
+    // The terms are 6.89 s and 4.89 s.
+    for (sent_at, until) in [(900, 6_890), (1_800, 6_890), (2_700, 7_590)] {
+        leader.step(at(sent_at + 600), Event::Committed { sent_at: at(sent_at) });
+        assert_eq!(leads_until(&leader, at(sent_at + 600)), at(until));
+    }
+    // And by the longest again, when the signs have come close to each other for three seconds.
+    for (sent_at, until) in [(3_600, 8_490), (4_500, 9_390), (5_400, 10_290), (6_300, 13_190)] {
+        leader.step(at(sent_at), Event::Committed { sent_at: at(sent_at) });
+        assert_eq!(leads_until(&leader, at(sent_at)), at(until));
+    }
+}
+
+#[test]
+fn a_lease_by_late_answers_is_cut_to_what_such_a_lease_would_have_been() {
+    let mut leader = leader(Disconnect::Hold);
+    leader.step(at(2_000), Event::Committed { sent_at: at(2_000) });
+    leader.step(at(3_900), Event::Committed { sent_at: at(3_900) });
+    assert_eq!(leads_until(&leader, at(3_900)), at(8_790));
+    let resumed = |timeout| Event::SessionResumed { timeout, sent_at: at(4_000) };
+    let mut cut = leader.clone();
+    cut.step(at(4_000), resumed(seconds(8)));
+    assert_eq!(leads_until(&cut, at(4_000)), at(6_792));
+    // Six seconds allow for none.
+    leader.step(at(4_000), resumed(seconds(6)));
+    assert_eq!(leader.standing().at(at(4_000)), Role::Candidate);
+}
+
+#[test]
+fn a_member_that_does_not_lead_sends_half_as_many_heartbeats_where_a_lease_allows_it() {
+    let due = |timeout_ms, numbers: &[i32]| {
+        let mut member = member(Disconnect::Hold);
+        member.step(at(0), opened(Duration::from_millis(timeout_ms)));
+        member.step(at(0), Event::Joined(ticket(*numbers.last().unwrap())));
+        member.step(at(0), queue(numbers));
+        let head = ticket(numbers[0]);
+        member.step(at(0), Event::HeadRead { head, announcement: None, sent_at: at(0) });
+        member.step(at(0), Event::Committed { sent_at: at(0) });
+        member.wake_at().unwrap().0.as_millis()
+    };
+    let (normal, double) = (375..=500, 875..=1000);
+    assert!(double.contains(&due(10_000, &[1, 2, 3])), "it waits");
+    assert!(normal.contains(&due(6_000, &[1, 2, 3])), "no lease by heartbeats so far apart");
+    assert!(double.contains(&due(10_000, &[1, 2])), "the standby");
+    // The leases by heartbeats far apart are 3.001 s and 2.999 s: a standby's must have a heartbeat left when the
+    // answer to the next, sent within a heartbeat, takes another.
+    assert!(double.contains(&due(8_110, &[1, 2])));
+    assert!(normal.contains(&due(8_106, &[1, 2])));
+    assert!(normal.contains(&due(10_000, &[1])), "it claims");
+}
+
+#[test]
+fn a_session_too_short_to_lead_in_is_closed() {
+    let mut member = member(Disconnect::Hold);
+    assert_eq!(member.step(at(0), opened(seconds(1))), [Action::CloseSession]);
+    assert!(member.standing().is_session_too_short());
+    assert_eq!(member.step(at(10_000), Event::Woke), [Action::OpenSession]);
+}
+
+#[test]
+fn a_session_too_short_to_end_what_is_done_in_it_is_closed() {
+    let opened_by = |reserve_ms| {
+        let mut member = member(Disconnect::Hold).reserving(Duration::from_millis(reserve_ms));
+        member.step(at(0), opened(seconds(10)))
+    };
+    // The term is 6.89 s, the heartbeat 1 s.
+    assert_eq!(opened_by(5_889), [join()]);
+    assert_eq!(opened_by(5_890), [Action::CloseSession]);
+}
+
+#[test]
+fn a_disconnected_leader_steps_down_only_where_that_is_configured() {
+    let cut = |disconnect| leader(disconnect).step(at(0), Event::Disconnected);
+    assert_eq!(cut(Disconnect::Hold), []);
+    assert_eq!(cut(Disconnect::StepDown), [Action::CloseSession, Action::OpenSession]);
+}
+
+#[test]
+fn a_leader_that_left_the_queue_is_announced_no_more() {
+    let mut last = in_queue(Disconnect::Hold, &[1, 2, 3]);
+    let predecessor = ticket(2);
+    last.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(2) });
+    assert!(names(&last, 2));
+    last.step(at(0), gone(2));
+    assert!(names_none(&last), "its predecessor is gone");
+
+    let mut third = follower(&[1, 2, 3]);
+    third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
+    assert!(names_none(&third), "the head is gone");
+
+    let mut fourth = follower(&[1, 2, 3, 4]);
+    fourth.step(at(0), gone(3));
+    assert!(names(&fourth, 1), "another one is gone");
+    fourth.step(at(0), queue(&[2, 4]));
+    assert!(names_none(&fourth), "the line begins behind the leader");
+}
+
+#[test]
+fn only_the_disappearance_of_the_predecessor_counts() {
+    assert_eq!(follower(&[1, 2, 3]).step(at(0), gone(1)), []);
+    assert_eq!(follower(&[1, 2, 3]).step(at(0), gone(2)), [Action::ReadQueue]);
+}
+
+#[test]
+fn only_the_member_right_behind_the_head_is_first_when_it_is_gone() {
+    let mut second = follower(&[1, 2]);
+    assert!(matches!(second.step(at(0), gone(1))[..], [Action::Claim { .. }]));
+    let mut third = follower(&[1, 2, 3]);
+    third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
+    assert_eq!(third.step(at(0), gone(2)), [Action::ReadQueue]);
+}
+
+#[test]
+fn a_claim_that_is_answered_too_late_to_lead_is_followed_by_a_renewal() {
+    let mut first = in_queue(Disconnect::Hold, &[1]);
+    assert_eq!(first.step(at(7_000), Event::Committed { sent_at: at(0) }), []);
+    assert_eq!(first.standing().at(at(7_000)), Role::Candidate);
+    assert_eq!(first.step(at(7_000), Event::Woke), [Action::Renew { sent_at: at(7_000) }]);
+}
+
+#[test]
+fn the_index_grows_with_what_is_told_and_with_nothing_else() {
+    let mut second = follower(&[1, 2]);
+    let index = second.standing().index_at(at(0));
+    second.step(at(500), Event::Woke);
+    assert_eq!(second.standing().index_at(at(0)), index);
+    second.step(at(500), gone(1));
+    assert_eq!(second.standing().index_at(at(0)), index + 1);
+
+    let leader = leader(Disconnect::Hold).standing();
+    assert_eq!(leader.index_at(at(6_889)) + 1, leader.index_at(at(6_890)));
+}
+
+#[test]
+fn a_lost_session_is_asked_for_anew() {
+    assert_eq!(follower(&[1, 2]).step(at(0), Event::SessionLost), [Action::OpenSession]);
+    let lost = leader(Disconnect::Hold).step(at(0), Event::SessionLost);
+    assert_eq!(lost, [Action::OpenSession]);
+}
+
+#[test]
+fn only_the_ticket_that_is_held_can_be_lost() {
+    let lose = |lost| leader(Disconnect::Hold).step(at(0), Event::TicketLost(lost));
+    assert_eq!(lose(ticket(2)), []);
+    assert_eq!(lose(Ticket { token: FencingToken(2), ..ticket(1) }), []);
+    assert_eq!(lose(ticket(1)), [join()]);
+}
+
+#[test]
+fn a_member_that_is_not_in_the_queue_joins() {
+    let drawn = follower(&[1, 2]).step(at(0), queue(&[1, 3]));
+    assert_eq!(drawn, [join()]);
+}
+
+#[test]
+fn a_member_behind_or_of_ones_own_name_is_never_told_to_lead() {
+    let hear = |leader: &str, number, token| {
+        let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
+        let predecessor = ticket(2);
+        let ticket = Ticket { token: FencingToken(token), ..ticket(number) };
+        let announcement = Some(Announcement { leader: profile(leader), ticket, active: true });
+        third.step(at(0), Event::PredecessorRead { predecessor, announcement });
+        third
+    };
+    assert!(names(&hear("first", 1, 1), 1));
+    assert!(names_none(&hear("first", 4, 4)));
+    assert!(names_none(&hear("first", 4, 1)), "whatever its token");
+    assert!(names_none(&hear("me", 1, 1)), "an earlier life of ours");
+}
+
+/// Numbers begin anew when the path is created anew. Tokens never do.
+#[test]
+fn only_a_larger_token_than_that_of_the_leader_that_left_is_news() {
+    let hear = |token| {
+        let mut third = follower(&[1, 2, 3]);
+        third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
+        let predecessor = ticket(2);
+        let ticket = Ticket { token: FencingToken(token), ..ticket(2) };
+        let announcement = Some(Announcement { leader: profile("first"), ticket, active: true });
+        third.step(at(0), Event::PredecessorRead { predecessor, announcement });
+        third
+    };
+    assert!(names_none(&hear(1)));
+    assert!(names(&hear(2), 2));
+}
+
+fn head_announces(member: &mut Member, sent_at: Moment, announcement: Option<Announcement>) {
+    member.step(at(0), Event::HeadRead { head: ticket(1), announcement, sent_at });
+}
+
+#[test]
+fn only_the_present_term_can_be_acknowledged() {
+    let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
+    let activation = Activation::OnAcknowledgement { within: seconds(5) };
+    let mut elected = Member::new(profile("me"), Policy { activation, ..Policy::new(margins) });
+    elected.step(at(0), opened(seconds(10)));
+    elected.step(at(0), Event::Joined(ticket(7)));
+    elected.step(at(0), queue(&[7]));
+    elected.step(at(0), Event::Committed { sent_at: at(0) });
+    let mut heed = |ms, token| {
+        elected.step(at(ms), Event::Command(Command::Acknowledge(FencingToken(token)))).len()
+    };
+    assert_eq!([heed(0, 6), heed(7_000, 7), heed(0, 7), heed(0, 7)], [0, 0, 1, 0]);
+}
+
+/// Two that see an empty line draw their tickets at once.
+#[test]
+fn an_unhealthy_member_that_finds_another_ahead_leaves_again() {
+    let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
+    let policy = Policy { unhealthy: Unhealthy::LeadAlone, ..Policy::new(margins) };
+    let mut member = Member::new(profile("me"), policy).unhealthy_at_first();
+    member.step(at(0), opened(seconds(10)));
+    assert_eq!(member.step(at(0), queue(&[])), [join()]);
+    member.step(at(0), Event::Joined(ticket(2)));
+    let left = member.step(at(0), queue(&[1, 2]));
+    assert_eq!(left, [Action::CloseSession, Action::OpenSession]);
+}
+
+#[test]
+fn a_member_that_is_unhealthy_at_first_opens_no_session() {
+    let mut member = member(Disconnect::Hold).unhealthy_at_first();
+    assert_eq!(member.start(), []);
+    assert_eq!(member.step(at(0), Event::Command(Command::ReportHealth { healthy: false })), []);
+    assert_eq!(
+        member.step(at(0), Event::Command(Command::ReportHealth { healthy: true })),
+        [Action::OpenSession]
+    );
+}
+
+/// What a predecessor announcement, and the head when it was asked before that.
+#[test]
+fn an_older_look_at_the_head_contradicts_nothing() {
+    let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
+    let predecessor = ticket(2);
+    third.step(at(100), Event::PredecessorRead { predecessor, announcement: leads(1) });
+    head_announces(&mut third, at(0), None);
+    assert!(names(&third, 1));
+    head_announces(&mut third, at(101), None);
+    assert!(names_none(&third));
+}
+
+/// Who left the line, and was said to lead, may have led nobody.
+#[test]
+fn a_token_larger_than_the_heads_does_not_outlive_its_bearer() {
+    let mut fourth = in_queue(Disconnect::Hold, &[1, 2, 3]);
+    let predecessor = ticket(2);
+    fourth.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(2) });
+    fourth.step(at(0), gone(2));
+    fourth.step(at(0), queue(&[1, 3]));
+    assert!(names_none(&fourth));
+    head_announces(&mut fourth, at(0), leads(1));
+    assert!(names(&fourth, 1));
+}
+
+#[test]
+fn numbers_and_tokens_grow_together_along_the_queue() {
+    let hear = |number, token| {
+        let mut fourth = in_queue(Disconnect::Hold, &[1, 2, 3, 9]);
+        fourth.step(at(0), Event::HeadRead { head: ticket(1), announcement: None, sent_at: at(0) });
+        let predecessor = ticket(3);
+        let ticket = Ticket { token: FencingToken(token), ..ticket(number) };
+        let leads = Announcement { leader: profile("first"), ticket, active: true };
+        fourth.step(at(0), Event::PredecessorRead { predecessor, announcement: Some(leads) });
+        !names_none(&fourth)
+    };
+    assert!(hear(1, 1));
+    assert!(hear(2, 5), "the head may be gone");
+    for (number, token) in [(1, 2), (2, 1), (1, 0)] {
+        assert!(!hear(number, token), "{number}, {token}");
+    }
+}
+
+#[test]
+fn behind_a_head_that_is_gone_the_next_is_asked_then_the_queue_is_read() {
+    let head_gone = |n| Event::HeadGone { head: ticket(n).sequence, sent_at: at(0) };
+    let mut fourth = follower(&[1, 2, 3, 4]);
+    head_announces(&mut fourth, at(0), leads(1));
+    let ask = Action::ReadHead { head: ticket(2).sequence, sent_at: at(0) };
+    assert_eq!(fourth.step(at(0), head_gone(1)), [ask]);
+    assert_eq!(fourth.step(at(0), head_gone(2)), []);
+    assert_eq!(fourth.step(at(1_000), Event::Woke), [Action::ReadQueue]);
+
+    let mut second = follower(&[1, 2]);
+    head_announces(&mut second, at(0), leads(1));
+    assert_eq!(second.step(at(0), head_gone(1)), [], "nobody is left ahead");
+}
+
+#[test]
+fn a_smaller_number_than_the_heads_is_passed_over() {
+    let mut fourth = follower(&[3, 5, 6]);
+    assert_eq!(fourth.step(at(0), gone(5)), [Action::ReadQueue]);
+    fourth.step(at(0), queue(&[1, 3, 4, 6]));
+    assert_eq!(fourth.standing().place(), Some(3), "behind the third and the fourth");
+    assert_eq!(fourth.step(at(0), gone(4)), [Action::ReadQueue]);
+    let ahead = fourth.step(at(0), queue(&[1, 3, 6]));
+    assert_eq!(ahead, [Action::WatchPredecessor(ticket(3).sequence)]);
+}
+
+#[test]
+fn after_a_lie_only_the_head_is_believed_until_it_is_another() {
+    let mut fifth = in_queue(Disconnect::Hold, &[1, 2, 3, 4, 5]);
+    let lie =
+        |from: i32| Event::PredecessorRead { predecessor: ticket(from), announcement: leads(2) };
+    fifth.step(at(0), lie(4));
+    assert!(names(&fifth, 2));
+    head_announces(&mut fifth, at(1), leads(1));
+    fifth.step(at(2), gone(4));
+    fifth.step(at(2), queue(&[1, 2, 3, 5]));
+    fifth.step(at(2), lie(3));
+    assert!(names(&fifth, 1), "another liar, the same head");
+    fifth.step(at(3), gone(3));
+    fifth.step(at(3), queue(&[2, 5]));
+    fifth.step(at(3), lie(2));
+    assert!(names(&fifth, 2), "another head");
+}
+
+#[test]
+fn a_member_whose_predecessor_leads_asks_whether_the_head_is_gone() {
+    let hear = |line: &[i32], from, leader| {
+        let predecessor = ticket(from);
+        let mut last = in_queue(Disconnect::Hold, line);
+        let told = Event::PredecessorRead { predecessor, announcement: leads(leader) };
+        head_announces(&mut last, at(0), None);
+        let actions = last.step(at(10), told);
+        actions.contains(&Action::ReadHead { head: ticket(1).sequence, sent_at: at(10) })
+    };
+    assert!(hear(&[1, 2, 3], 2, 2));
+    assert!(!hear(&[1, 2, 3], 2, 1), "the head leads");
+    assert!(!hear(&[1, 2], 1, 1), "our predecessor is the head");
+    assert!(!hear(&[1, 2, 3, 4], 3, 2), "another is next");
+}
+
+#[test]
+fn where_the_next_head_is_not_known_the_queue_is_read() {
+    let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
+    third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
+    assert_eq!(third.step(at(1_000), Event::Woke), [Action::ReadQueue]);
+}
+
+#[test]
+fn a_standing_is_the_same_until_there_is_something_to_tell() {
+    let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
+    head_announces(&mut third, at(0), leads(1));
+    let before = third.standing();
+    assert_eq!(third.step(at(1_000), Event::Woke).len(), 1);
+    let sent_at = at(1_000);
+    third.step(at(1_100), Event::HeadRead { head: ticket(1), announcement: leads(1), sent_at });
+    assert_eq!(third.standing(), before);
+
+    let mut leader = leader(Disconnect::Hold);
+    let before = leader.standing();
+    leader.step(at(500), Event::Woke);
+    assert_eq!(leader.standing(), before);
+    leader.step(at(600), Event::Committed { sent_at: at(500) });
+    assert_ne!(leader.standing(), before, "its lease is longer");
+}
+
+#[test]
+fn what_changes_nothing_is_not_told() {
+    let mut leader = leader(Disconnect::Hold);
+    let mut tell = |address: Option<&str>| {
+        let (address, labels) = (address.map(str::to_owned), BTreeMap::new());
+        leader.step(at(0), Event::Command(Command::UpdateProfile { address, labels })).len()
+    };
+    assert_eq!([tell(None), tell(Some("h:1")), tell(Some("h:1")), tell(None)], [0, 1, 0, 1]);
+}
+
+#[test]
+fn an_older_write_proves_no_claim() {
+    let mut second = follower(&[1, 2]);
+    second.step(at(100), gone(1));
+    second.step(at(100), queue(&[2]));
+    second.step(at(200), Event::Committed { sent_at: at(0) });
+    assert_eq!(second.standing().at(at(200)), Role::Candidate);
+    second.step(at(200), Event::Committed { sent_at: at(100) });
+    assert_eq!(leads_until(&second, at(200)), at(6_990));
+}
+
+#[test]
+fn a_leader_without_an_answer_wakes_at_the_end_of_its_lease() {
+    let mut leader = leader(Disconnect::Hold);
+    leader.step(at(500), Event::Woke);
+    assert_eq!(leader.wake_at(), Some(at(6_890)));
+}
