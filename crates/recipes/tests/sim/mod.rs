@@ -1154,13 +1154,19 @@ impl Process {
         self.crashed || self.stopped
     }
 
+    /// Counted by the moment of their sending, which is how a member tells them apart: only here does time stand still
+    /// between two steps.
     fn renewals_under_way(&self) -> usize {
         let answered = self.replies.iter().filter_map(|reply| match reply {
             Reply::To(request, ..) => Some(request),
             Reply::Notice(_) | Reply::Changed(_) => None,
         });
-        let renews = |request: &&Request| matches!(request.ask, Ask::Do(Action::Renew { .. }));
-        self.requests.iter().chain(answered).filter(renews).count()
+        let moment = |request: &Request| match request.ask {
+            Ask::Do(Action::Renew { sent_at }) => Some(sent_at),
+            Ask::Resume | Ask::Do(_) => None,
+        };
+        let renewals = self.requests.iter().chain(answered).filter_map(moment);
+        renewals.collect::<BTreeSet<_>>().len()
     }
 
     fn is_watching(&self, sequence: Sequence) -> bool {
