@@ -6,12 +6,14 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod change;
 mod id;
 mod lease;
 mod line;
 mod member;
 mod trace;
 
+pub use change::{Change, ChangeKind, View, changes};
 pub use id::{FencingToken, MemberId, Profile, Sequence, SessionId};
 pub use lease::{Activation, Disconnect, Lease, Margins, Moment, Policy, Term, Unhealthy};
 pub use line::{Line, Place};
