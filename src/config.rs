@@ -7,7 +7,7 @@ pub mod security;
 
 pub use self::health::{Check, Health, Written as WrittenHealth};
 pub use self::hook::{
-    Deed, Hook, HookKeys, Occasion, Post, Signal, Unknown, can_use_files, replaceable, secret,
+    Deed, Hook, HookKeys, Post, Signal, Unknown, can_use_files, replaceable, secret,
 };
 pub use self::pod::{PodLabel, Written as WrittenPod, is_namespace};
 use recipes::election::{

@@ -3,7 +3,7 @@
 
 use crate::tally::{Meter, Tally};
 use recipes::election::{
-    Announcement, FencingToken, Member, Moment, Profile, SessionId, Standing, Ticket,
+    Announcement, Change, FencingToken, Member, Moment, Profile, SessionId, Standing, Ticket, View,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -33,18 +33,17 @@ impl Report {
     }
 }
 
-/// The last changes of what this member told, the newest at the end.
+/// The last changes of who leads, the newest at the end.
 #[derive(Clone, Debug, Default)]
-pub struct Chronicle(VecDeque<Change>);
+pub struct Chronicle(VecDeque<Recorded>);
 
-/// From here on, this is what was told.
+/// A change of who leads, with its circumstances.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct Recorded {
+    pub change: Change,
     /// The standing's index since this change.
     pub index: u64,
     pub at: SystemTime,
-    pub leader: Option<Announcement>,
-    pub is_self: bool,
     /// What brought the change about, in words.
     pub cause: String,
 }
@@ -162,14 +161,19 @@ impl Chronicle {
     /// Enough for a hundred terms with a time between them when nobody led.
     const LONGEST: usize = 200;
 
-    pub fn push(&mut self, change: Change) {
+    pub fn push(&mut self, recorded: Recorded) {
         if self.0.len() == Self::LONGEST {
             self.0.pop_front();
         }
-        self.0.push_back(change);
+        self.0.push_back(recorded);
     }
 
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Change> {
+    /// Returns who leads since the newest change.
+    pub fn view(&self) -> View {
+        self.0.back().map_or(View::NoLeader, |newest| newest.change.view())
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Recorded> {
         self.0.iter()
     }
 }

@@ -1,6 +1,6 @@
 //! What is counted and measured for those who watch from afar. Nothing is decided by it.
 
-use recipes::election::{Event, FencingToken, Moment, Role, SessionId, Standing, Ticket};
+use recipes::election::{Event, FencingToken, Moment, SessionId, Standing, Ticket, View};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -53,14 +53,13 @@ impl Tally {
         if let (Some(ticket), Some(place)) = (standing.ticket(), standing.place()) {
             self.place = Some((ticket, place));
         }
-        let (leader, leaderless_from) = match standing.at(now) {
-            Role::Leader { announcement, left } => (Some(announcement), Some(now.after(left))),
-            Role::Follower { heard: Some(heard) } => (Some(heard), None),
-            Role::Follower { heard: None } | Role::Candidate | Role::Absent => {
-                (None, Some(self.leaderless_from.map_or(now, |from| from.min(now))))
-            }
+        let view = View::of(&standing.at(now));
+        let leaderless_from = match view {
+            View::This(_) => standing.changes_at(now),
+            View::Other(_) => None,
+            View::NoLeader => Some(self.leaderless_from.map_or(now, |from| from.min(now))),
         };
-        if let Some(leader) = leader {
+        if let Some(leader) = view.leader() {
             let token = leader.ticket.token;
             self.leader_changes += u64::from(self.last_leader.is_some_and(|last| last != token));
             self.last_leader = Some(token);

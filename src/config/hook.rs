@@ -4,6 +4,7 @@ use super::pod::{self, PodLabel};
 use super::{small_file, span, token_in};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use recipes::election::ChangeKind;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -33,19 +34,10 @@ pub struct HookKeys {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hook {
     /// Every change, if none is named.
-    on: Option<Vec<Occasion>>,
+    on: Option<Vec<ChangeKind>>,
     pub deed: Deed,
     /// Whether the application has taken up its work as leader when this hook has succeeded.
     pub acknowledges: bool,
-}
-
-/// What the events are called, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Occasion {
-    BecameLeader,
-    LostLeadership,
-    LeaderChanged,
-    LeaderLost,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +98,7 @@ impl Hook {
 
     /// What is wrong is said behind the key that it is said of.
     fn new(keys: &HookKeys, pod: &pod::Written) -> Result<Self, (&'static str, String)> {
-        let on = keys.on.as_deref().map(occasions).transpose().map_err(|wrong| ("on", wrong))?;
+        let on = keys.on.as_deref().map(changes).transpose().map_err(|wrong| ("on", wrong))?;
         let deed = keys.deed(pod)?;
         match deed {
             Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } if on.is_none() => {
@@ -123,15 +115,15 @@ impl Hook {
         }
         let hook = Self { on, deed, acknowledges: keys.acknowledges.unwrap_or_default() };
         let can = matches!(hook.deed, Deed::Run { .. } | Deed::Post(_));
-        if hook.acknowledges && !(can && hook.hears(Occasion::BecameLeader)) {
+        if hook.acknowledges && !(can && hook.hears(ChangeKind::BecameLeader)) {
             let wrong = "is only for a hook with command or url on \"became-leader\": leave it out";
             return Err(("acknowledges", wrong.into()));
         }
         Ok(hook)
     }
 
-    pub fn hears(&self, occasion: Occasion) -> bool {
-        self.on.as_ref().is_none_or(|on| on.contains(&occasion))
+    pub fn hears(&self, kind: ChangeKind) -> bool {
+        self.on.as_ref().is_none_or(|on| on.contains(&kind))
     }
 
     /// Whether it is to be true at every moment, and not only at certain changes.
@@ -139,8 +131,8 @@ impl Hook {
         self.on.is_none()
     }
 
-    pub fn on(&self) -> impl Iterator<Item = Occasion> {
-        Occasion::ALL.into_iter().filter(|occasion| self.hears(*occasion))
+    pub fn on(&self) -> impl Iterator<Item = ChangeKind> {
+        ChangeKind::ALL.into_iter().filter(|kind| self.hears(*kind))
     }
 }
 
@@ -219,19 +211,19 @@ const RETRIES: u32 = 3;
 const MOST_RETRIES: u32 = 100;
 const EXAMPLE: &str = "such as on = [\"became-leader\", \"lost-leadership\"]";
 
-fn occasions(written: &[String]) -> Result<Vec<Occasion>, String> {
+fn changes(written: &[String]) -> Result<Vec<ChangeKind>, String> {
     if written.is_empty() {
         return Err(format!("is empty: name the changes, {EXAMPLE}"));
     }
-    let occasion = |name: &String| {
-        Occasion::ALL.into_iter().find(|occasion| occasion.name() == name).ok_or_else(|| {
+    let kind = |name: &String| {
+        ChangeKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
             format!(
                 "has {name:?}, which is no change: write \"became-leader\", \"lost-leadership\", \
                  \"leader-changed\" or \"leader-lost\""
             )
         })
     };
-    written.iter().map(occasion).collect()
+    written.iter().map(kind).collect()
 }
 
 fn command_of(written: &[String]) -> Result<(), String> {
@@ -300,20 +292,6 @@ fn unknown(written: &str) -> Result<Unknown, (&'static str, String)> {
         "keep" => Ok(Unknown::Keep),
         "remove" => Ok(Unknown::Remove),
         other => Err(("unknown", format!("= {other:?} must be \"keep\" or \"remove\""))),
-    }
-}
-
-impl Occasion {
-    const ALL: [Self; 4] =
-        [Self::BecameLeader, Self::LostLeadership, Self::LeaderChanged, Self::LeaderLost];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::BecameLeader => "became-leader",
-            Self::LostLeadership => "lost-leadership",
-            Self::LeaderChanged => "leader-changed",
-            Self::LeaderLost => "leader-lost",
-        }
     }
 }
 
@@ -418,7 +396,7 @@ impl fmt::Display for Hook {
                 write!(f, " of {pod}, timeout {timeout:?}, with {}", account.display())?;
             }
         }
-        let on: Vec<_> = self.on().map(Occasion::name).collect();
+        let on: Vec<_> = self.on().map(ChangeKind::name).collect();
         write!(f, ", on {}", if self.is_state() { "every change".into() } else { on.join(", ") })?;
         f.write_str(if self.acknowledges { ", acknowledges" } else { "" })
     }

@@ -1,20 +1,21 @@
 //! Tells who leads without being asked, as server-sent events.
 //!
-//! A stream holds nothing but the index of what it told last. Who does not read is told less, not
-//! later: the next event is of the state at the moment it is written.
+//! A stream holds nothing but what it told last. A client that does not read is told less, not later:
+//! the next events lead from there to the state at the moment they are written.
 
 use super::problem::Unavailable;
 use super::standing::{Body, RoleName};
 use super::{Sight, Verdict, elector, metrics};
-use crate::desk::Change;
+use crate::desk::Recorded;
 use axum::body::Body as Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use recipes::election::{Change, View, changes};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// A comment this often shows both ends that the other is there.
@@ -48,7 +49,7 @@ pub(super) async fn events(State(sight): State<Sight>, headers: HeaderMap) -> Re
     if let Some(seen) = seen {
         first.extend(missed(&sight, seen));
     }
-    stream(sight, first, Some("state"), named)
+    stream(sight, first, |sight, verdict| event(sight, "state", verdict), news)
 }
 
 /// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
@@ -57,45 +58,47 @@ pub(super) async fn events(State(sight): State<Sight>, headers: HeaderMap) -> Re
     Unavailable,
 ))]
 pub(super) async fn sse(State(sight): State<Sight>) -> Response {
-    let tell = |sight: &Sight, verdict: &Verdict, _: bool| {
+    let state = |sight: &Sight, verdict: &Verdict| {
         format!("data: {}\n\n", json(&elector::body(sight, verdict)))
     };
-    stream(sight, VecDeque::new(), None, tell)
+    stream(sight, VecDeque::new(), state, move |sight, verdict, _| state(sight, verdict))
 }
 
 struct Stream<T> {
     sight: Sight,
+    /// Writes the news since what was told, which may be none.
     tell: T,
     ready: VecDeque<String>,
     told: u64,
-    was_leader: bool,
+    told_view: View,
     _place: OwnedSemaphorePermit,
     _open: metrics::Stream,
 }
 
-fn stream<T>(sight: Sight, ready: VecDeque<String>, name: Option<&str>, tell: T) -> Response
+fn stream<T>(
+    sight: Sight,
+    mut ready: VecDeque<String>,
+    state: impl Fn(&Sight, &Verdict) -> String,
+    tell: T,
+) -> Response
 where
-    T: Fn(&Sight, &Verdict, bool) -> String + Send + 'static,
+    T: Fn(&Sight, &Verdict, &View) -> String + Send + 'static,
 {
     let place = match sight.place() {
         Ok(place) => place,
         Err(full) => return full.into_response(),
     };
     let verdict = sight.judge();
-    let state = match name {
-        Some(name) => event(&sight, name, &verdict),
-        None => tell(&sight, &verdict, false),
-    };
-    let mut stream = Stream {
+    ready.push_back(state(&sight, &verdict));
+    let stream = Stream {
         told: sight.index(&verdict),
-        was_leader: verdict.leads(),
+        told_view: verdict.view,
         ready,
         tell,
         _open: sight.visits.stream(),
         sight,
         _place: place,
     };
-    stream.ready.push_back(state);
     let chunks = futures_util::stream::unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
         Some((Ok::<_, Infallible>(chunk), stream))
@@ -108,60 +111,63 @@ where
     response
 }
 
-impl<T: Fn(&Sight, &Verdict, bool) -> String> Stream<T> {
+impl<T: Fn(&Sight, &Verdict, &View) -> String> Stream<T> {
     async fn next(&mut self) -> Option<String> {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);
         }
-        let changed = self.sight.changed_since(self.told);
-        let verdict = match tokio::time::timeout(KEEP_ALIVE, changed).await {
-            Ok(verdict) => verdict?,
-            Err(_) => return Some(": here\n\n".into()),
-        };
-        let told = (self.tell)(&self.sight, &verdict, self.was_leader);
-        self.told = self.sight.index(&verdict);
-        self.was_leader = verdict.leads();
-        Some(told)
+        loop {
+            let changed = self.sight.changed_since(self.told);
+            let verdict = match tokio::time::timeout(KEEP_ALIVE, changed).await {
+                Ok(verdict) => verdict?,
+                Err(_) => return Some(": here\n\n".into()),
+            };
+            let news = (self.tell)(&self.sight, &verdict, &self.told_view);
+            self.told = self.sight.index(&verdict);
+            self.told_view = verdict.view;
+            if !news.is_empty() {
+                return Some(news);
+            }
+        }
     }
 }
 
 /// What a client missed while its stream was lost, as far as it is remembered.
 fn missed(sight: &Sight, seen: u64) -> Vec<String> {
     let report = sight.judge().report;
-    let mut was_leader = false;
-    let mut told = vec![];
-    for change in report.chronicle.iter() {
-        if sight.started.index(change.index) > seen {
-            told.push(past(sight, change, was_leader));
-        }
-        was_leader = change.is_self;
-    }
-    told
+    let unseen = |recorded: &&Recorded| sight.started.index(recorded.index) > seen;
+    report.chronicle.iter().filter(unseen).map(|recorded| past(sight, recorded)).collect()
 }
 
-fn past(sight: &Sight, change: &Change, was_leader: bool) -> String {
-    let index = sight.started.index(change.index);
-    let told = Event {
-        body: sight.body_of(change.leader.as_ref(), change.is_self, None, index),
-        role: if change.is_self { RoleName::Leader } else { RoleName::Follower },
-        at: super::date(change.at),
-        cause: Some(&change.cause),
-    };
-    framed(name_of(was_leader, change.is_self, change.leader.is_some()), index, &json(&told))
+fn past(sight: &Sight, recorded: &Recorded) -> String {
+    let Recorded { change, index, at, cause } = recorded;
+    let index = sight.started.index(*index);
+    framed(change.kind.name(), Some(index), &over(sight, change, index, *at, Some(cause)))
 }
 
-fn named(sight: &Sight, verdict: &Verdict, was_leader: bool) -> String {
-    let name = name_of(was_leader, verdict.leads(), verdict.leader().is_some());
-    event(sight, name, verdict)
+/// The data of a change that others have followed, or may have.
+fn over(sight: &Sight, change: &Change, index: u64, at: SystemTime, cause: Option<&str>) -> String {
+    let view = change.view();
+    let body = sight.body_of(view.leader(), view.own_term().is_some(), None, index);
+    let (role, at) = (RoleName::of(&change.role), super::date(at));
+    json(&Event { body, role, at, cause })
 }
 
-fn name_of(was_leader: bool, is_leader: bool, somebody_leads: bool) -> &'static str {
-    match (was_leader, is_leader) {
-        (false, true) => "became-leader",
-        (true, false) => "lost-leadership",
-        (true, true) | (false, false) if somebody_leads => "leader-changed",
-        (true, true) | (false, false) => "leader-lost",
-    }
+/// The events that lead from what was told to the verdict: two if a term of this member's ended and
+/// another began.
+///
+/// Only the last one has an `id`: a client sends it as `Last-Event-ID` to say that it has read all
+/// up to this index. With an `id` on the first of two, a client cut off between them would never be
+/// told the second; without, it is told both again.
+fn news(sight: &Sight, verdict: &Verdict, told: &View) -> String {
+    let changes = changes(told, &verdict.role);
+    let Some((last, earlier)) = changes.split_last() else { return String::new() };
+    let (index, at) = (sight.index(verdict), sight.clock.date());
+    let earlier = earlier
+        .iter()
+        .map(|change| framed(change.kind.name(), None, &over(sight, change, index, at, None)));
+    let last = event(sight, last.kind.name(), verdict);
+    earlier.chain([last]).collect()
 }
 
 fn event(sight: &Sight, name: &str, verdict: &Verdict) -> String {
@@ -171,13 +177,205 @@ fn event(sight: &Sight, name: &str, verdict: &Verdict) -> String {
         at: super::date(sight.clock.date()),
         cause: None,
     };
-    framed(name, sight.index(verdict), &json(&told))
+    framed(name, Some(sight.index(verdict)), &json(&told))
 }
 
-fn framed(name: &str, id: u64, data: &str) -> String {
-    format!("event: {name}\nid: {id}\ndata: {data}\n\n")
+fn framed(name: &str, id: Option<u64>, data: &str) -> String {
+    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    format!("event: {name}\n{id}data: {data}\n\n")
 }
 
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("it has nothing that JSON lacks")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{api, member};
+    use super::super::{Clerk, Service};
+    use super::*;
+    use crate::clock::Clock;
+    use crate::desk::Back;
+    use axum::extract::Request;
+    use http_body_util::BodyExt;
+    use recipes::election::{
+        Announcement, Event, FencingToken, Member, MemberId, Moment, Profile, Sequence, SessionId,
+        Ticket,
+    };
+    use serde_json::Value;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn a_late_reader_hears_that_its_term_ended_and_that_another_began() {
+        let mut scene = Scene::new();
+        scene.leads(4);
+        let mut stream = scene.stream(None).await;
+        assert_eq!(stream.heard().await, ["state leader 4"]);
+        scene.loses(4);
+        scene.leads(5);
+        let both = ["lost-leadership absent null", "became-leader leader 5"];
+        assert_eq!(stream.heard().await, both);
+    }
+
+    #[tokio::test]
+    async fn a_late_reader_hears_that_its_term_ended_and_who_leads_since() {
+        let mut scene = Scene::new();
+        scene.leads(4);
+        let mut stream = scene.stream(None).await;
+        assert_eq!(stream.heard().await, ["state leader 4"]);
+        scene.loses(4);
+        scene.follows(5);
+        let both = ["lost-leadership absent null", "leader-changed follower 5"];
+        assert_eq!(stream.heard().await, both);
+    }
+
+    #[tokio::test]
+    async fn what_came_and_went_unread_is_not_told() {
+        let mut scene = Scene::new();
+        let mut stream = scene.stream(None).await;
+        assert_eq!(stream.heard().await, ["state absent null"]);
+        scene.leads(4);
+        scene.loses(4);
+        let heard = stream.heard();
+        tokio::pin!(heard);
+        assert!(futures_util::poll!(&mut heard).is_pending());
+        scene.leads(5);
+        assert_eq!(heard.await, ["became-leader leader 5"]);
+    }
+
+    #[tokio::test]
+    async fn what_was_missed_is_told_with_the_role_of_its_time() {
+        let mut scene = Scene::new();
+        scene.leads(4);
+        scene.loses(4);
+        scene.follows(5);
+        let mut stream = scene.stream(Some(0)).await;
+        for told in [
+            "became-leader leader 4",
+            "lost-leadership absent null",
+            "leader-changed follower 5",
+            "state follower 5",
+        ] {
+            assert_eq!(stream.heard().await, [told]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_cut_off_between_two_events_of_one_index_is_told_both_again() {
+        let mut scene = Scene::new();
+        scene.leads(4);
+        let mut stream = scene.stream(None).await;
+        let state = stream.chunk().await;
+        scene.loses(4);
+        scene.leads(5);
+        let both = stream.chunk().await;
+        let (lost, became) = both.split_once("\n\n").unwrap();
+        assert_eq!(field(lost, "id: "), None, "what follows it is not read yet");
+        assert!(field(became, "id: ") > field(&state, "id: "));
+
+        let read = field(&state, "id: ").unwrap().parse().unwrap();
+        let mut again = scene.stream(Some(read)).await;
+        for told in ["lost-leadership absent null", "became-leader leader 5", "state leader 5"] {
+            assert_eq!(again.heard().await, [told]);
+        }
+    }
+
+    struct Scene {
+        member: Member,
+        service: Service,
+        back: Back,
+        now: Moment,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let (service, back) = api(Duration::ZERO);
+            Self { member: member(), service, back, now: Clock::system().now() }
+        }
+
+        fn step(&mut self, event: Event) {
+            self.member.step(self.now, event);
+            let (standing, now) = (self.member.standing(), self.now);
+            self.back.report.send_modify(|report| {
+                let chronicle = Arc::make_mut(&mut report.chronicle);
+                for change in changes(&chronicle.view(), &standing.at(now)) {
+                    let (index, at) = (standing.index_at(now), SystemTime::UNIX_EPOCH);
+                    chronicle.push(Recorded { change, index, at, cause: "the test".into() });
+                }
+                report.standing = standing;
+            });
+        }
+
+        fn enters(&mut self, number: i32, queue: &[i32]) {
+            let (session, sent_at) = (SessionId(number.into()), self.now);
+            let timeout = Duration::from_secs(60);
+            self.step(Event::SessionOpened { session, timeout, sent_at });
+            self.step(Event::TicketDrawn(ticket(number)));
+            self.step(Event::LineRead(queue.iter().map(|n| ticket(*n).sequence).collect()));
+        }
+
+        fn leads(&mut self, number: i32) {
+            self.enters(number, &[number]);
+            self.step(Event::Committed { sent_at: self.now });
+        }
+
+        fn loses(&mut self, number: i32) {
+            self.step(Event::TicketLost(ticket(number)));
+            self.step(Event::SessionLost);
+        }
+
+        fn follows(&mut self, number: i32) {
+            self.enters(number + 1, &[number, number + 1]);
+            let (id, labels) = (MemberId::new("b").unwrap(), BTreeMap::new());
+            let leader = Arc::new(Profile { id, address: None, labels, revision: 0 });
+            let ticket = ticket(number);
+            let says = Some(Announcement { leader, ticket, active: true });
+            self.step(Event::PredecessorRead { predecessor: ticket.sequence, says });
+        }
+
+        async fn stream(&self, seen: Option<u64>) -> Incoming {
+            let request = Request::get("/events");
+            let request = match seen {
+                Some(seen) => request.header("last-event-id", seen),
+                None => request,
+            };
+            let response = self.service.answer(request.body(Bytes::empty()).unwrap()).await;
+            let mut stream = Incoming { body: response.into_body() };
+            assert!(stream.chunk().await.starts_with("retry"));
+            stream
+        }
+    }
+
+    fn ticket(number: i32) -> Ticket {
+        let token = FencingToken(number.unsigned_abs().into());
+        Ticket { sequence: Sequence::new(number).unwrap(), token }
+    }
+
+    fn field(event: &str, name: &str) -> Option<String> {
+        event.lines().find_map(|line| Some(line.strip_prefix(name)?.to_owned()))
+    }
+
+    struct Incoming {
+        body: Bytes,
+    }
+
+    impl Incoming {
+        async fn chunk(&mut self) -> String {
+            let frame = self.body.frame().await.unwrap().unwrap();
+            String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()
+        }
+
+        /// Returns name, role and the leader's token of each event in the next chunk.
+        async fn heard(&mut self) -> Vec<String> {
+            let chunk = self.chunk().await;
+            let events = chunk.split_terminator("\n\n").map(|event| {
+                let field = |name| field(event, name);
+                let data: Value = serde_json::from_str(&field("data: ").unwrap()).unwrap();
+                let (name, role) = (field("event: ").unwrap(), data["role"].as_str().unwrap());
+                format!("{name} {role} {}", data["leader"]["token"])
+            });
+            events.collect()
+        }
+    }
 }

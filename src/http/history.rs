@@ -1,7 +1,7 @@
 //! Who led when, as far as this member has heard.
 
 use super::Sight;
-use crate::desk::{Change, Chronicle};
+use crate::desk::{Chronicle, Recorded};
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
@@ -38,8 +38,9 @@ pub(super) async fn history(State(sight): State<Sight>) -> Json<History> {
 fn terms(chronicle: &Chronicle) -> Vec<Term> {
     let mut terms: Vec<Term> = vec![];
     let mut led_before = None;
-    for Change { at, leader, is_self, cause, .. } in chronicle.iter() {
-        let token = leader.as_ref().map(|leader| leader.ticket.token);
+    for Recorded { at, change, cause, .. } in chronicle.iter() {
+        let view = change.view();
+        let token = view.leader().map(|leader| leader.ticket.token);
         if token == led_before {
             continue;
         }
@@ -47,11 +48,11 @@ fn terms(chronicle: &Chronicle) -> Vec<Term> {
             last.to = Some(super::date(*at));
             last.ended = Some(cause.clone());
         }
-        if let Some(leader) = leader {
+        if let Some(leader) = view.leader() {
             terms.push(Term {
                 id: leader.leader.id.to_string(),
                 token: leader.ticket.token.0,
-                is_self: *is_self,
+                is_self: view.own_term().is_some(),
                 from: super::date(*at),
                 to: None,
                 ended: None,

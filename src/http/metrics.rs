@@ -114,7 +114,7 @@ pub(super) async fn metrics(State(sight): State<Sight>) -> impl IntoResponse {
 
 fn families(sight: &Sight) -> Vec<MetricFamily> {
     let verdict = sight.judge();
-    let Verdict { report, role, now } = &verdict;
+    let Verdict { report, role, now, .. } = &verdict;
     let (link, tally, meter) = (&report.link, &report.tally, &sight.desk.meter);
     let election = label("election", &sight.names.election);
     let mut page = Page { families: vec![], label: election };

@@ -382,12 +382,12 @@ mod tests {
         assert!(missing.is_empty(), "{missing:?}");
     }
 
-    async fn ask(service: &Service, path: &str) -> Response {
+    pub(super) async fn ask(service: &Service, path: &str) -> Response {
         let request = Request::get(path).body(Body::empty()).unwrap();
         service.answer(request).await
     }
 
-    fn member() -> Member {
+    pub(super) fn member() -> Member {
         let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
         let profile = Profile { id, address: None, labels, revision: 0 };
         let second = Duration::from_secs(1);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     /// That of a member whose loop turned so long ago.
-    fn api(ago: Duration) -> (Service, desk::Back) {
+    pub(super) fn api(ago: Duration) -> (Service, desk::Back) {
         let clock = Clock::system();
         let turned_at = clock.now().0.checked_sub(ago).expect("up for a minute");
         let (back, front) = desk::set_up(&member(), Moment(turned_at));

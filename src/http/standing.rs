@@ -9,7 +9,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use recipes::election::{Announcement, Moment, Role};
+use recipes::election::{Announcement, Moment, Role, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -155,6 +155,7 @@ pub(super) struct Told {
 pub(super) struct Verdict {
     pub(super) report: Report,
     pub(super) role: Role,
+    pub(super) view: View,
     pub(super) now: Moment,
 }
 
@@ -332,7 +333,8 @@ impl Sight {
     pub(super) fn judge(&self) -> Verdict {
         let report = self.desk.report.borrow().clone();
         let now = self.clock.now();
-        Verdict { role: report.standing.at(now), report, now }
+        let role = report.standing.at(now);
+        Verdict { view: View::of(&role), role, report, now }
     }
 
     /// Waits until the index is another than this one: at once if it comes from another life of
@@ -459,17 +461,24 @@ impl HookBody {
     }
 }
 
+impl RoleName {
+    pub(super) fn of(role: &Role) -> Self {
+        match role {
+            Role::Leader { .. } => Self::Leader,
+            Role::Candidate => Self::Candidate,
+            Role::Follower { .. } => Self::Follower,
+            Role::Absent => Self::Absent,
+        }
+    }
+}
+
 impl Verdict {
     pub(super) fn leader(&self) -> Option<&Announcement> {
-        match &self.role {
-            Role::Leader { announcement, .. } => Some(announcement),
-            Role::Follower { heard } => heard.as_ref(),
-            Role::Candidate | Role::Absent => None,
-        }
+        self.view.leader()
     }
 
     pub(super) fn leads(&self) -> bool {
-        matches!(self.role, Role::Leader { .. })
+        self.view.own_term().is_some()
     }
 
     /// Whether the leader's application has taken up its work.
@@ -489,12 +498,7 @@ impl Verdict {
     }
 
     pub(super) fn role_name(&self) -> RoleName {
-        match self.role {
-            Role::Leader { .. } => RoleName::Leader,
-            Role::Candidate => RoleName::Candidate,
-            Role::Follower { .. } => RoleName::Follower,
-            Role::Absent => RoleName::Absent,
-        }
+        RoleName::of(&self.role)
     }
 
     /// Yes or no, as the status.

@@ -1,12 +1,12 @@
 //! Keeps a label of this pod that tells whether it leads, by way of Kubernetes' API.
 
-use super::change::View;
 use crate::caller;
 use crate::config::{PodLabel, is_namespace, small_file, token_in};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
 use hyper::{Request, StatusCode};
+use recipes::election::View;
 use serde::Deserialize;
 use serde_json::json;
 use std::path::Path;
@@ -23,8 +23,8 @@ const FOLLOWER: &str = "follower";
 /// asked to say so.
 pub(super) fn tells_leader(view: &View) -> bool {
     match view {
-        View::Us(us) => us.active,
-        View::Nobody | View::Other(_) => false,
+        View::This(leader) => leader.active,
+        View::NoLeader | View::Other(_) => false,
     }
 }
 

@@ -1,7 +1,6 @@
 //! What hooks are told. Others parse these bodies: a field is a promise.
 
-use super::change::{Change, View};
-use recipes::election::Announcement;
+use recipes::election::{Announcement, Change, View};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -52,6 +51,8 @@ struct Leader<'a> {
 /// One message: the same for each hook, and at each try.
 pub(super) struct Message<'a> {
     pub(super) change: &'a Change,
+    /// Who leads from this change on.
+    pub(super) view: View,
     pub(super) names: &'a Names,
     pub(super) index: u64,
     pub(super) at: SystemTime,
@@ -59,29 +60,29 @@ pub(super) struct Message<'a> {
 
 impl<'a> Message<'a> {
     pub(super) fn new(change: &'a Change, names: &'a Names, index: u64, at: SystemTime) -> Self {
-        Self { change, names, index, at }
+        Self { change, view: change.view(), names, index, at }
     }
 
     pub(super) fn json(&self) -> String {
-        let Self { change, names, index, at } = self;
+        let Self { change, view, names, index, at } = self;
         json(&Told {
-            change: change.occasion.name(),
+            change: change.kind.name(),
             election: &names.election,
             id: &names.id,
-            state: State::of(&change.view, names, *index, *at),
+            state: State::of(view, names, *index, *at),
             token: change.token.map(|token| token.0),
         })
     }
 
     /// The same in a command's environment. What is `None` is not there.
     pub(super) fn environment(&self) -> Vec<(&'static str, Option<String>)> {
-        let Self { change, names, .. } = self;
-        let leader = change.view.leader();
+        let Self { change, view, names, .. } = self;
+        let leader = view.leader();
         // What another member says of itself may hold what no environment can.
         let address = leader.and_then(|it| it.leader.address.clone());
         let address = address.filter(|address| !address.contains('\0'));
         vec![
-            ("BELLWETHER_CHANGE", Some(change.occasion.name().to_owned())),
+            ("BELLWETHER_CHANGE", Some(change.kind.name().to_owned())),
             ("BELLWETHER_TOKEN", change.token.map(|token| token.to_string())),
             ("BELLWETHER_ID", Some(names.id.clone())),
             ("BELLWETHER_ELECTION", Some(names.election.clone())),

@@ -5,7 +5,6 @@
 //! again; so of what comes and goes while a hook runs, only the newest is told. A hook that runs for a
 //! term is cut short when the term ends, by the clock, so that `lost-leadership` never comes late.
 
-mod change;
 mod command;
 mod file;
 mod label;

@@ -1,14 +1,13 @@
 //! The loop: sees what is so, tells the next thing that is not told yet, and waits.
 
-use super::change::{Change, View, next};
 use super::file::{self, Pen};
 use super::message::{self, Message, Names};
 use super::{Enough, Undone, command, label, post, process};
 use crate::children::reap;
 use crate::clock::{Alarm, Clock};
-use crate::config::{Deed, Hook, Occasion, Post, Unknown};
+use crate::config::{Deed, Hook, Post, Unknown};
 use crate::desk::{Front, HookRecord, HookRun, Hooks, Order, Report, Request};
-use recipes::election::{FencingToken, Moment};
+use recipes::election::{Change, ChangeKind, FencingToken, Moment, Role, View, changes};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -96,7 +95,7 @@ pub async fn run(
         watch: Watch { clock, alarm: Alarm::new()?, report, leaving },
         deaths: signal(SignalKind::child())?,
         armed: vec![],
-        told: View::Nobody,
+        told: View::NoLeader,
     };
     runner.run().await;
     Ok(())
@@ -107,14 +106,15 @@ impl Runner {
         loop {
             self.take_list();
             let now = self.watch.look();
-            if let Some(change) = next(&self.told, &now.view) {
-                self.told = change.view.clone();
+            // One at a time: while it is told, the next ones may become outdated.
+            if let Some(change) = changes(&self.told, &now.role).into_iter().next() {
+                self.told = change.view();
                 self.tell(&change, now.index).await;
                 continue;
             }
             let again = self.make_all_true().await;
             // What became true meanwhile is told first.
-            if self.watch.look().view != self.told {
+            if self.watch.look().view() != self.told {
                 continue;
             }
             let told = now.index;
@@ -159,26 +159,26 @@ impl Runner {
         // A file that is to be true at every moment does not wait for what may take long.
         for n in 0..self.armed.len() {
             if matches!(self.armed[n].hook.deed, Deed::Keep { .. }) {
-                self.make_true(n, change.occasion.name()).await;
+                self.make_true(n, change.kind.name()).await;
             }
         }
         for n in 0..self.armed.len() {
-            if self.watch.is_enough(change.view.own_term()) {
+            if self.watch.is_enough(message.view.own_term()) {
                 return;
             }
             let hook = &self.armed[n].hook;
             match &hook.deed {
                 Deed::Keep { .. } if hook.is_state() => {}
-                _ if hook.is_state() => self.make_true(n, change.occasion.name()).await,
-                _ if hook.hears(change.occasion) => self.perform(n, &message).await,
+                _ if hook.is_state() => self.make_true(n, change.kind.name()).await,
+                _ if hook.hears(change.kind) => self.perform(n, &message).await,
                 _ => {}
             }
         }
     }
 
     async fn perform(&mut self, n: usize, message: &Message<'_>) {
-        let (change, began) = (message.change, self.begin(n, message.change.occasion.name()));
-        let term = change.view.own_term();
+        let (change, began) = (message.change, self.begin(n, message.change.kind.name()));
+        let term = message.view.own_term();
         let done = match self.armed[n].hook.deed.clone() {
             Deed::Run { command, timeout } => {
                 let enough = self.watch.enough(term, timeout);
@@ -189,11 +189,11 @@ impl Runner {
                 process::send(signal, &pid_file).map_err(Undone::Failed)
             }
             deed @ (Deed::Keep { .. } | Deed::Label(_)) => {
-                self.write(n, deed, &change.view, message.index).await
+                self.write(n, deed, &message.view, message.index).await
             }
         };
         if done.is_ok()
-            && change.occasion == Occasion::BecameLeader
+            && change.kind == ChangeKind::BecameLeader
             && self.armed[n].hook.acknowledges
         {
             self.acknowledge(n, change.token);
@@ -256,7 +256,8 @@ impl Runner {
     /// Has the file or the label tell what is so now, which may be later news than what is told to the
     /// others.
     async fn make_true(&mut self, n: usize, occasion: &'static str) {
-        let Seen { view, index } = self.watch.look();
+        let seen = self.watch.look();
+        let (view, index) = (seen.view(), seen.index);
         let Armed { hook, written, again, .. } = &self.armed[n];
         if !hook.is_state() {
             return;
@@ -298,7 +299,8 @@ impl Runner {
         match deed {
             Deed::Keep { file, mode, unknown } => {
                 let text = message::state(view, &self.names, index, self.watch.clock.date());
-                let text = Some(text).filter(|_| unknown == Unknown::Keep || *view != View::Nobody);
+                let text =
+                    Some(text).filter(|_| unknown == Unknown::Keep || *view != View::NoLeader);
                 let pen = self.armed[n].pen.clone();
                 file::keep(&pen, &file, mode, text).await.map_err(Undone::Failed)
             }
@@ -367,7 +369,7 @@ impl Armed {
     fn new(hook: Hook) -> (Self, HookRecord) {
         let record = HookRecord {
             what: hook.deed.to_string(),
-            on: hook.on().map(Occasion::name).collect(),
+            on: hook.on().map(ChangeKind::name).collect(),
             runs: 0,
             failures: 0,
             cut_short: 0,
@@ -398,8 +400,14 @@ struct Watch {
 }
 
 struct Seen {
-    view: View,
+    role: Role,
     index: u64,
+}
+
+impl Seen {
+    fn view(&self) -> View {
+        View::of(&self.role)
+    }
 }
 
 impl Watch {
@@ -408,8 +416,8 @@ impl Watch {
         // Nobody renews a claim whose driver has ended, or whose process is about to.
         let is_over = self.report.has_changed().is_err() || self.leaving.borrow().is_some();
         let standing = &self.report.borrow().standing;
-        let view = if is_over { View::Nobody } else { View::of(standing.at(now)) };
-        Seen { view, index: standing.index_at(now) }
+        let role = if is_over { Role::Absent } else { standing.at(now) };
+        Seen { role, index: standing.index_at(now) }
     }
 
     /// Whether what runs for this term, or at all, has to end.
@@ -418,7 +426,7 @@ impl Watch {
     }
 
     fn why_enough(&self, term: Option<FencingToken>, now: Moment) -> Option<Enough> {
-        if term.is_some() && self.look().view.own_term() != term {
+        if term.is_some() && self.look().view().own_term() != term {
             return Some(Enough::LeadsNoMore);
         }
         let deadline = *self.leaving.borrow();
@@ -443,7 +451,7 @@ impl Watch {
             if let Some(enough) = self.why_enough(term, now) {
                 return enough;
             }
-            if is_overtaken(&self.look().view) {
+            if is_overtaken(&self.look().view()) {
                 return Enough::Overtaken;
             }
             if late_at <= now {

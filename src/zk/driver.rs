@@ -6,9 +6,9 @@ use super::passport::Passport;
 use super::session::{Session, Told};
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
-use crate::desk::{Back, Change, Chronicle, Entry, Link, Order, Report, Request};
+use crate::desk::{Back, Chronicle, Entry, Link, Order, Recorded, Report, Request};
 use crate::tally::Tally;
-use recipes::election::{Action, Event, Member, Moment, Role, Standing};
+use recipes::election::{Action, Event, Member, Moment, Standing, changes};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -161,8 +161,10 @@ pub async fn run(
             (false, true) => format!("{OVERDUE}; {event}"),
             (false, false) => event.to_string(),
         };
-        if before.index() != standing.index() {
-            Arc::make_mut(&mut chronicle).push(change(&standing, now, &clock, told()));
+        let changes = changes(&chronicle.view(), &standing.at(now));
+        for change in changes.iter().cloned() {
+            let (index, at, cause) = (standing.index_at(now), clock.date(), told());
+            Arc::make_mut(&mut chronicle).push(Recorded { change, index, at, cause });
         }
         let usual = |action: &Action| {
             matches!(action, Action::Renew { .. } | Action::ReadHead { .. } | Action::ReadLine)
@@ -173,7 +175,7 @@ pub async fn run(
             (false, false) => Weight::Worthwhile,
         };
         let told = || if stopping { format!("{}: leaving the line", told()) } else { told() };
-        journal.note(event.name(), told, &actions, weight, now);
+        journal.note(event.name(), told, &actions, changes, weight, now);
         if standing.is_refused() && !before.is_refused() {
             journal.alarm(REFUSED);
         }
@@ -187,16 +189,6 @@ const OVERDUE: &str = "the application did not acknowledge in time that it leads
 const REFUSED: &str = "the session timeout that the servers grant leaves no useful lease, so this \
     member will not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat, \
     zookeeper.tick_time or, where a command is run, exec.kill_after";
-
-/// What is told from now on.
-fn change(standing: &Standing, now: Moment, clock: &Clock, cause: String) -> Change {
-    let (leader, is_self) = match standing.at(now) {
-        Role::Leader { announcement, .. } => (Some(announcement), true),
-        Role::Follower { heard } => (heard, false),
-        Role::Candidate | Role::Absent => (None, false),
-    };
-    Change { index: standing.index(), at: clock.date(), leader, is_self, cause }
-}
 
 fn describe(standing: &Standing, link: Link) -> Link {
     if standing.is_refused() {

@@ -3,7 +3,7 @@
 
 use crate::config::Settings;
 use recipes::election::{
-    Action, Announcement, Event, FencingToken, Moment, Role, SessionId, Standing, Ticket,
+    Action, Change, ChangeKind, Event, FencingToken, Moment, SessionId, Standing, Ticket, View,
 };
 use tracing::{Level, debug, enabled, error, info, warn};
 
@@ -11,8 +11,6 @@ pub(super) struct Journal {
     election: String,
     prefix: String,
     session: Option<SessionId>,
-    /// Who was last said to lead.
-    told: View,
     noted: Option<Note>,
 }
 
@@ -26,6 +24,8 @@ struct Note {
     /// What follows is of another session, or of none.
     ends_session: bool,
     alarm: Option<&'static str>,
+    /// Of who leads.
+    changes: Vec<Change>,
 }
 
 /// How much an event is to whoever reads.
@@ -36,14 +36,6 @@ pub(super) enum Weight {
     Worthwhile,
     /// Somebody should look tomorrow.
     Alarming,
-}
-
-/// Who leads, as far as this member may say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum View {
-    Nobody,
-    Other(Announcement),
-    Us(Announcement),
 }
 
 /// What is so after an event. The fields of every line.
@@ -78,7 +70,7 @@ macro_rules! line {
 impl Journal {
     pub(super) fn of(settings: &Settings) -> Self {
         let (election, prefix) = (settings.root.clone(), settings.prefix.clone());
-        Self { election, prefix, session: None, told: View::Nobody, noted: None }
+        Self { election, prefix, session: None, noted: None }
     }
 
     /// What the member is about to hear.
@@ -94,6 +86,7 @@ impl Journal {
         event: &'static str,
         told: impl FnOnce() -> String,
         wanted: &[Action],
+        changes: Vec<Change>,
         weight: Weight,
         at: Moment,
     ) {
@@ -104,7 +97,7 @@ impl Journal {
             if wants.is_empty() { told() } else { format!("{}  ->  {wants}", told()) }
         });
         let ends_session = wanted.iter().any(Action::ends_session);
-        self.noted = Some(Note { event, words, weight, at, ends_session, alarm: None });
+        self.noted = Some(Note { event, words, weight, at, ends_session, alarm: None, changes });
     }
 
     /// Somebody should look now, because of what was noted.
@@ -116,12 +109,11 @@ impl Journal {
 
     /// Writes what was noted, and whom that makes leader.
     pub(super) fn write(&mut self, standing: &Standing) {
-        let Some(Note { event, words, weight, at, ends_session, alarm }) = self.noted.take() else {
-            return;
-        };
+        let Some(note) = self.noted.take() else { return };
+        let Note { event, words, weight, at, ends_session, alarm, changes } = note;
         let role = standing.at(at);
         let name = role.name();
-        let view = View::of(role);
+        let view = View::of(&role);
         let leader = view.leader();
         let fields = Fields {
             id: standing.profile().id.as_str(),
@@ -138,114 +130,61 @@ impl Journal {
                 Weight::Alarming => line!(warn, event, self, fields, words),
             }
         }
-        for (event, words, token) in changes(&self.told, &view) {
-            line!(info, event, self, Fields { token, ..fields }, words);
+        for change in &changes {
+            let (event, token) = (change.kind.name(), change.token);
+            line!(info, event, self, Fields { token, ..fields }, self::words(change));
         }
         if let Some(alarm) = alarm {
             error!("{alarm}");
         }
-        self.told = view;
         if ends_session {
             self.session = None;
         }
     }
 }
 
-impl View {
-    fn of(role: Role) -> Self {
-        match role {
-            Role::Leader { announcement, .. } => Self::Us(announcement),
-            Role::Follower { heard: Some(heard) } => Self::Other(heard),
-            Role::Follower { heard: None } | Role::Candidate | Role::Absent => Self::Nobody,
+/// Puts a change in words.
+fn words(change: &Change) -> String {
+    match (change.kind, &change.view()) {
+        (ChangeKind::LostLeadership, _) => {
+            let over = change.token.map(|token| format!(", token {token}")).unwrap_or_default();
+            format!("leads no more{over}")
         }
-    }
-
-    fn leader(&self) -> Option<&Announcement> {
-        match self {
-            Self::Nobody => None,
-            Self::Other(leader) | Self::Us(leader) => Some(leader),
+        (ChangeKind::BecameLeader, View::This(leader) | View::Other(leader)) => {
+            format!("became leader: {leader}")
         }
+        (ChangeKind::LeaderChanged, View::This(leader)) => format!("leads on: {leader}"),
+        (ChangeKind::LeaderChanged, View::Other(leader)) => format!("follows: {leader}"),
+        (ChangeKind::LeaderLost, _) | (_, View::NoLeader) => "knows no leader".into(),
     }
-
-    /// In which this member leads.
-    fn term(&self) -> Option<FencingToken> {
-        match self {
-            Self::Us(us) => Some(us.ticket.token),
-            Self::Nobody | Self::Other(_) => None,
-        }
-    }
-}
-
-/// The change, as `GET /events` calls it, in words, and the token of the term that it is about.
-type Change = (&'static str, String, Option<FencingToken>);
-
-/// What is to be told now: two changes if this member's term is over and another has begun.
-fn changes(told: &View, now: &View) -> Vec<Change> {
-    let mut changes = vec![];
-    if let Some(over) = told.term().filter(|over| now.term() != Some(*over)) {
-        changes.push(("lost-leadership", format!("leads no more, token {over}"), Some(over)));
-    }
-    let follows = match (told, now) {
-        _ if told == now => None,
-        (View::Us(us), View::Us(again)) if us.ticket == again.ticket => {
-            Some(("leader-changed", format!("leads on: {again}")))
-        }
-        (_, View::Us(us)) => Some(("became-leader", format!("became leader: {us}"))),
-        (_, View::Other(leader)) => Some(("leader-changed", format!("follows: {leader}"))),
-        (View::Other(_), View::Nobody) => Some(("leader-lost", "knows no leader".into())),
-        // That nobody is known to lead now was said with the end of the term.
-        (View::Us(_) | View::Nobody, View::Nobody) => None,
-    };
-    let token = now.leader().map(|leader| leader.ticket.token);
-    changes.extend(follows.map(|(name, words)| (name, words, token)));
-    changes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use recipes::election::{MemberId, Profile, Sequence};
+    use recipes::election::{Announcement, MemberId, Profile, Role, Sequence, changes};
     use std::collections::BTreeMap;
     use std::sync::Arc;
+    use std::time::Duration;
 
     #[test]
-    fn each_change_of_who_leads_is_told_once() {
-        let nobody = || View::Nobody;
-        let us = |token, revision| View::Us(says("a", token, revision));
-        let other = |token| View::Other(says("b", token, 0));
-        let told = |before: View, after: View| {
-            let changes = changes(&before, &after).into_iter();
-            let lines = changes.map(|(name, words, token)| match token {
-                Some(token) => format!("{name} {token}: {words}"),
-                None => format!("{name}: {words}"),
-            });
-            lines.collect::<Vec<_>>().join("; ")
+    fn each_change_is_a_sentence() {
+        let this = |token, revision| Role::Leader {
+            announcement: says("a", token, revision),
+            left: Duration::from_secs(1),
         };
-        let lost = "lost-leadership 4: leads no more, token 4";
-        for (before, after, line) in [
-            (nobody(), nobody(), String::new()),
-            (nobody(), us(4, 0), "became-leader 4: became leader: «a leads, token 4»".into()),
-            (other(3), us(4, 0), "became-leader 4: became leader: «a leads, token 4»".into()),
-            (us(4, 0), us(4, 0), String::new()),
-            (
-                us(4, 0),
-                us(4, 1),
-                "leader-changed 4: leads on: «a leads, token 4, revision 1»".into(),
-            ),
-            (us(4, 0), nobody(), lost.into()),
-            (us(4, 0), other(5), format!("{lost}; leader-changed 5: follows: «b leads, token 5»")),
-            (
-                us(4, 0),
-                us(5, 0),
-                format!("{lost}; became-leader 5: became leader: «a leads, token 5»"),
-            ),
-            (nobody(), other(5), "leader-changed 5: follows: «b leads, token 5»".into()),
-            (other(5), other(6), "leader-changed 6: follows: «b leads, token 6»".into()),
-            (other(5), other(5), String::new()),
-            (other(5), nobody(), "leader-lost: knows no leader".into()),
+        let other = |token| Role::Follower { heard: Some(says("b", token, 0)) };
+        for (before, now, expected) in [
+            (Role::Absent, this(4, 0), "became leader: «a leads, token 4»"),
+            (this(4, 0), this(4, 1), "leads on: «a leads, token 4, revision 1»"),
+            (this(4, 0), Role::Absent, "leads no more, token 4"),
+            (this(4, 0), other(5), "leads no more, token 4; follows: «b leads, token 5»"),
+            (Role::Absent, other(5), "follows: «b leads, token 5»"),
+            (other(5), Role::Absent, "knows no leader"),
         ] {
-            let case = format!("{before:?}, then {after:?}");
-            assert_eq!(told(before, after), line, "{case}");
+            let changes = changes(&View::of(&before), &now);
+            let sentences: Vec<_> = changes.iter().map(words).collect();
+            assert_eq!(sentences.join("; "), expected, "{before:?}, then {now:?}");
         }
     }
 

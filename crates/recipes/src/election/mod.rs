@@ -5,6 +5,7 @@
 //! not an event, it is silence, and silence lets the lease run out.
 
 mod announcement;
+mod change;
 mod following;
 mod joining;
 mod leading;
@@ -15,6 +16,7 @@ mod standing;
 mod words;
 
 pub use announcement::{Announcement, Profile, ZnodeData};
+pub use change::{Change, ChangeKind, View, changes};
 pub use member::Member;
 pub use policy::{Activation, Disconnect, Policy, Unhealthy};
 pub use standing::{Role, Standing};

@@ -1,0 +1,200 @@
+//! What changed of who leads, as far as a member may say: judged once, for all that tell of it.
+
+use super::{Announcement, Role};
+use crate::FencingToken;
+
+/// Who leads, as far as a member may say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum View {
+    /// The member knows of no leader.
+    NoLeader,
+    /// Another member leads.
+    Other(Announcement),
+    /// This member leads.
+    This(Announcement),
+}
+
+/// A kind of change; its name is the same in events, hooks, logs and the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// This member leads.
+    BecameLeader,
+    /// A term of this member's is over.
+    LostLeadership,
+    /// Another member leads, or what the leader says of itself is different.
+    LeaderChanged,
+    /// No leader is known, after another member led.
+    LeaderLost,
+}
+
+/// One change of who leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub kind: ChangeKind,
+    /// The token of the term that the change is about: with `LostLeadership` the one that is over,
+    /// with `LeaderLost` none.
+    pub token: Option<FencingToken>,
+    /// The member's role at the change.
+    pub role: Role,
+}
+
+/// Lists what changed since `before` was told; empty if that is still so.
+///
+/// What came and went in between is left out, but never the end of this member's own term, and what
+/// came after it. The last change leads to `now`.
+pub fn changes(before: &View, now: &Role) -> Vec<Change> {
+    let view = View::of(now);
+    let ended = before.own_term().filter(|term| view.own_term() != Some(*term));
+    let lost = ended.map(|token| {
+        // A term ends with its znode where another leader follows: until the next znode was
+        // created, the member was out of the queue.
+        let role = if view == View::NoLeader { now.clone() } else { Role::Absent };
+        Change { kind: ChangeKind::LostLeadership, token: Some(token), role }
+    });
+    let between = if lost.is_some() { &View::NoLeader } else { before };
+    let kind = match (between, &view) {
+        (before, now) if before == now => None,
+        (View::NoLeader | View::Other(_), View::This(_)) => Some(ChangeKind::BecameLeader),
+        (View::This(_), View::This(_)) | (_, View::Other(_)) => Some(ChangeKind::LeaderChanged),
+        (_, View::NoLeader) => Some(ChangeKind::LeaderLost),
+    };
+    let token = view.leader().map(|leader| leader.ticket.token);
+    let follows = kind.map(|kind| Change { kind, token, role: now.clone() });
+    lost.into_iter().chain(follows).collect()
+}
+
+impl View {
+    /// Judges a role.
+    pub fn of(role: &Role) -> Self {
+        match role {
+            Role::Leader { announcement, .. } => Self::This(announcement.clone()),
+            Role::Follower { leader: Some(leader) } => Self::Other(leader.clone()),
+            Role::Follower { leader: None } | Role::Candidate | Role::Absent => Self::NoLeader,
+        }
+    }
+
+    /// Returns what is known of the leader.
+    pub fn leader(&self) -> Option<&Announcement> {
+        match self {
+            Self::NoLeader => None,
+            Self::Other(leader) | Self::This(leader) => Some(leader),
+        }
+    }
+
+    /// Returns the token under which this member leads.
+    pub fn own_term(&self) -> Option<FencingToken> {
+        match self {
+            Self::This(leader) => Some(leader.ticket.token),
+            Self::NoLeader | Self::Other(_) => None,
+        }
+    }
+}
+
+impl ChangeKind {
+    pub const ALL: [Self; 4] =
+        [Self::BecameLeader, Self::LostLeadership, Self::LeaderChanged, Self::LeaderLost];
+
+    /// Returns the stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BecameLeader => "became-leader",
+            Self::LostLeadership => "lost-leadership",
+            Self::LeaderChanged => "leader-changed",
+            Self::LeaderLost => "leader-lost",
+        }
+    }
+}
+
+impl Change {
+    /// Returns who leads from this change on.
+    pub fn view(&self) -> View {
+        View::of(&self.role)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::election::Profile;
+    use crate::{MemberId, Sequence, Ticket};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn each_transition_has_its_changes_with_token_and_role() {
+        let (candidate, absent) = (Role::Candidate, Role::Absent);
+        let alone = Role::Follower { leader: None };
+        let lost_4 = "lost-leadership 4 absent";
+        for (before, now, expected) in [
+            (absent.clone(), absent.clone(), vec![]),
+            (absent.clone(), candidate.clone(), vec![]),
+            (candidate.clone(), alone.clone(), vec![]),
+            (absent.clone(), this(4), vec!["became-leader 4 leader"]),
+            (other("b", 3), this(4), vec!["became-leader 4 leader"]),
+            (this(4), this(4), vec![]),
+            (this(4), with(this(4), 1, true), vec!["leader-changed 4 leader"]),
+            (this(4), with(this(4), 0, false), vec!["leader-changed 4 leader"]),
+            (this(4), candidate.clone(), vec!["lost-leadership 4 candidate"]),
+            (this(4), alone.clone(), vec!["lost-leadership 4 follower"]),
+            (this(4), absent.clone(), vec![lost_4]),
+            (this(4), this(5), vec![lost_4, "became-leader 5 leader"]),
+            (this(4), other("b", 5), vec![lost_4, "leader-changed 5 follower"]),
+            (absent.clone(), other("b", 5), vec!["leader-changed 5 follower"]),
+            (other("b", 5), other("b", 5), vec![]),
+            (other("b", 5), with(other("b", 5), 1, true), vec!["leader-changed 5 follower"]),
+            (other("b", 5), other("c", 6), vec!["leader-changed 6 follower"]),
+            (other("b", 5), other("b", 6), vec!["leader-changed 6 follower"]),
+            (other("b", 5), alone, vec!["leader-lost - follower"]),
+            (other("b", 5), candidate, vec!["leader-lost - candidate"]),
+            (other("b", 5), absent, vec!["leader-lost - absent"]),
+        ] {
+            let found = changes(&View::of(&before), &now);
+            let words: Vec<_> = found.iter().map(words).collect();
+            assert_eq!(words, expected, "{before:?}, then {now:?}");
+            let end = found.last().map_or_else(|| View::of(&before), Change::view);
+            assert_eq!(end, View::of(&now), "the last change leads to what is so");
+            if let Some((first, rest)) = found.split_first() {
+                assert_eq!(changes(&first.view(), &now), rest, "one at a time, or all at once");
+            }
+        }
+    }
+
+    #[test]
+    fn a_longer_lease_is_no_change() {
+        let Role::Leader { announcement, .. } = this(4) else { unreachable!() };
+        let renewed = Role::Leader { announcement, left: Duration::from_secs(9) };
+        assert_eq!(changes(&View::of(&this(4)), &renewed), []);
+    }
+
+    fn words(change: &Change) -> String {
+        let token = change.token.map_or_else(|| "-".into(), |token| token.to_string());
+        format!("{} {token} {}", change.kind.name(), change.role.name())
+    }
+
+    fn this(token: u64) -> Role {
+        let left = Duration::from_secs(1);
+        Role::Leader { announcement: announcement("a", token), left }
+    }
+
+    fn other(id: &str, token: u64) -> Role {
+        Role::Follower { leader: Some(announcement(id, token)) }
+    }
+
+    fn with(mut role: Role, revision: u64, active: bool) -> Role {
+        if let Role::Leader { announcement, .. } | Role::Follower { leader: Some(announcement) } =
+            &mut role
+        {
+            Arc::make_mut(&mut announcement.leader).revision = revision;
+            announcement.active = active;
+        }
+        role
+    }
+
+    fn announcement(id: &str, token: u64) -> Announcement {
+        let id = MemberId::new(id).unwrap();
+        let leader = Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision: 0 });
+        let ticket = Ticket { sequence: Sequence::new(1).unwrap(), token: FencingToken(token) };
+        Announcement { leader, ticket, active: true }
+    }
+}
