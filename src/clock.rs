@@ -1,6 +1,6 @@
 //! What time it is. Nothing else in this crate may ask the system.
 
-use recipes::election::Moment;
+use recipes::Moment;
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,

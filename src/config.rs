@@ -10,9 +10,8 @@ pub use self::hook::{
     Deed, Hook, HookKeys, Post, Signal, Unknown, can_use_files, replaceable, secret,
 };
 pub use self::pod::{PodLabel, Written as WrittenPod, is_namespace};
-use recipes::election::{
-    Activation, Disconnect, Margins, MemberId, Policy, Profile, Term, Unhealthy,
-};
+use recipes::election::{Activation, Disconnect, Policy, Profile, Unhealthy};
+use recipes::{LeaseDuration, Margins, MemberId};
 use security::{Security, TlsKeys};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -251,7 +250,7 @@ impl Config {
             ));
         }
         let margins = Margins { heartbeat, half_tick: tick_time / 2 };
-        if margins.term(session_timeout).is_none() {
+        if margins.lease_duration(session_timeout).is_none() {
             return Err(format!(
                 "zookeeper.session_timeout = {session_timeout:?} leaves no useful lease with \
                  zookeeper.tick_time = {tick_time:?} and lease.heartbeat = {heartbeat:?}: it must \
@@ -378,7 +377,7 @@ impl Config {
         let margins = self.policy.margins;
         let session_timeout = self.settings.zookeeper.session_timeout;
         let room = margins
-            .term(session_timeout)
+            .lease_duration(session_timeout)
             .map_or(Duration::ZERO, |term| term.0.saturating_sub(margins.heartbeat + TO_DIE));
         let least = least(self.heartbeat_is_a_tenth, margins, self.reserve);
         if self.exec.kill_after < room {
@@ -396,8 +395,8 @@ impl Config {
     }
 
     /// If the servers grant the session timeout that is asked for.
-    pub fn longest_lease(&self) -> Option<Term> {
-        self.policy.margins.term(self.settings.zookeeper.session_timeout)
+    pub fn longest_lease(&self) -> Option<LeaseDuration> {
+        self.policy.margins.lease_duration(self.settings.zookeeper.session_timeout)
     }
 }
 
@@ -442,7 +441,7 @@ fn least(heartbeat_is_a_tenth: bool, margins: Margins, reserve: Duration) -> Dur
     let would_do = |ms: u64| {
         let timeout = Duration::from_millis(ms);
         let heartbeat = if heartbeat_is_a_tenth { timeout / 10 } else { margins.heartbeat };
-        let term = Margins { heartbeat, ..margins }.term(timeout);
+        let term = Margins { heartbeat, ..margins }.lease_duration(timeout);
         heartbeat >= SHORTEST_HEARTBEAT && term.is_some_and(|term| term.0 > heartbeat + reserve)
     };
     let (mut too_little, mut enough) = (0, 1);

@@ -2,9 +2,8 @@
 //! what may be asked over it.
 
 use crate::tally::{Meter, Tally};
-use recipes::election::{
-    Announcement, Change, FencingToken, Member, Moment, Profile, SessionId, Standing, Ticket, View,
-};
+use recipes::election::{Announcement, Change, Command, Member, Profile, Standing, View};
+use recipes::{FencingToken, Moment, SessionId, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -69,32 +68,16 @@ pub enum Request {
     Members(oneshot::Sender<Result<Arc<[Entry]>, String>>),
     /// Answered when it has been carried out: whether ZooKeeper confirmed that the session, if it
     /// had to end, has ended.
-    Carry(Order, oneshot::Sender<bool>),
+    Carry(Command, oneshot::Sender<bool>),
 }
 
-/// What a member may be told to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
-    Resign,
-    Pause,
-    Unpause,
-    /// Its application has taken up its work under this token.
-    Acknowledge(FencingToken),
-    /// Its application is healthy, or is not.
-    Healthy(bool),
-    Describe {
-        address: Option<String>,
-        labels: BTreeMap<String, String>,
-    },
-}
-
-impl Order {
-    /// Whether it would move the member although whoever is to be answered has stopped waiting, and
-    /// may believe that it has failed. Whoever gives the other orders need not wait.
-    pub fn comes_too_late(&self, answer: &oneshot::Sender<bool>) -> bool {
-        match self {
-            Self::Resign | Self::Pause | Self::Unpause => answer.is_closed(),
-            Self::Acknowledge(_) | Self::Healthy(_) | Self::Describe { .. } => false,
+/// Whether the command would move the member although its caller has stopped waiting, and may believe that it has failed.
+/// The callers of other commands need not wait.
+pub fn comes_too_late(command: &Command, answer: &oneshot::Sender<bool>) -> bool {
+    match command {
+        Command::Resign | Command::Pause | Command::Resume => answer.is_closed(),
+        Command::Acknowledge(_) | Command::ReportHealth { .. } | Command::UpdateProfile { .. } => {
+            false
         }
     }
 }
@@ -262,16 +245,18 @@ mod tests {
 
     #[test]
     fn an_order_to_move_comes_too_late_when_nobody_waits_for_it() {
-        for order in [Order::Resign, Order::Pause, Order::Unpause] {
+        for order in [Command::Resign, Command::Pause, Command::Resume] {
             let (answer, waits) = oneshot::channel();
-            assert!(!order.comes_too_late(&answer));
+            assert!(!comes_too_late(&order, &answer));
             drop(waits);
-            assert!(order.comes_too_late(&answer));
+            assert!(comes_too_late(&order, &answer));
         }
-        let told = Order::Describe { address: None, labels: BTreeMap::new() };
-        for order in [Order::Healthy(false), Order::Acknowledge(FencingToken(1)), told] {
+        let told = Command::UpdateProfile { address: None, labels: BTreeMap::new() };
+        for order in
+            [Command::ReportHealth { healthy: false }, Command::Acknowledge(FencingToken(1)), told]
+        {
             let (answer, _) = oneshot::channel();
-            assert!(!order.comes_too_late(&answer), "its sender never waits");
+            assert!(!comes_too_late(&order, &answer), "its sender never waits");
         }
     }
 }

@@ -12,10 +12,8 @@ use crate::{cli, zk};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, Uri, header};
 use futures_util::FutureExt;
-use recipes::election::{
-    Event, FencingToken, Line, Margins, Member, MemberId, Moment, Policy, Profile, Role, Sequence,
-    SessionId, Ticket,
-};
+use recipes::election::{Event, Member, Policy, Profile, Role};
+use recipes::{FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionId, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,8 +39,8 @@ pub fn znode(data: &[u8]) {
         let mut member = member(id);
         let (session, timeout) = (SessionId(number), Duration::from_secs(10));
         member.step(now, Event::SessionOpened { session, timeout, sent_at: now });
-        member.step(now, Event::TicketDrawn(ticket(number)));
-        member.step(now, Event::LineRead(line([1, 2, 3])));
+        member.step(now, Event::Joined(ticket(number)));
+        member.step(now, Event::QueueRead(line([1, 2, 3])));
         member
     });
     first.step(now, Event::Committed { sent_at: now });
@@ -69,7 +67,7 @@ pub fn znode(data: &[u8]) {
         third.step(now, Event::HeadRead { head, says: Some(truth.clone()), sent_at: now });
         third.step(now, Event::Committed { sent_at: now });
     }
-    assert_eq!(third.standing().at(now), Role::Follower { heard: Some(truth) });
+    assert_eq!(third.standing().at(now), Role::Follower { leader: Some(truth) });
 }
 
 /// The names of what stands in the election's path, one a line. Those of members are read as what
@@ -87,8 +85,8 @@ pub fn names(data: &[u8]) {
     let now = Moment(Duration::from_secs(1000));
     let (session, timeout) = (SessionId(1), Duration::from_secs(10));
     member.step(now, Event::SessionOpened { session, timeout, sent_at: now });
-    member.step(now, Event::TicketDrawn(ticket(7)));
-    member.step(now, Event::LineRead(standing));
+    member.step(now, Event::Joined(ticket(7)));
+    member.step(now, Event::QueueRead(standing));
     assert!(!matches!(member.standing().at(now), Role::Leader { .. }), "no quorum has said so");
 }
 

@@ -11,7 +11,8 @@ use bellwether::log::InWords;
 use bellwether::reload::InForce;
 use bellwether::terminal::Errand;
 use bellwether::{checkup, desk, http, notify, systemd, terminal, zk};
-use recipes::election::{Member, Moment};
+use recipes::Moment;
+use recipes::election::Member;
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setpriority_process,
     setrlimit,

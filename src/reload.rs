@@ -2,7 +2,8 @@
 
 use crate::cli::{self, Command, Effective};
 use crate::config::{self, Hook};
-use crate::desk::{Front, Order, Request};
+use crate::desk::{Front, Request};
+use recipes::election;
 use recipes::election::Profile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -93,7 +94,7 @@ impl InForce {
         }
         let Profile { address, labels, .. } = profile;
         let (done, _) = oneshot::channel();
-        let order = Request::Carry(Order::Describe { address, labels }, done);
+        let order = Request::Carry(election::Command::UpdateProfile { address, labels }, done);
         if desk.requests.send(order).await.is_err() {
             return error!("SIGHUP: the election has ended");
         }

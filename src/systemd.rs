@@ -2,7 +2,8 @@
 
 use crate::clock::Clock;
 use crate::desk::{Front, Report};
-use recipes::election::{Moment, Role};
+use recipes::Moment;
+use recipes::election::Role;
 use sd_notify::NotifyState;
 use std::time::Duration;
 
@@ -57,8 +58,8 @@ fn status(report: &Report, now: Moment) -> String {
     match report.standing.at(now) {
         Role::Leader { announcement, .. } => format!("leads, token {}", announcement.ticket.token),
         Role::Candidate => "first in the line, not confirmed by a quorum".into(),
-        Role::Follower { heard: Some(heard) } => format!("follows {}", heard.leader.id),
-        Role::Follower { heard: None } => "in the line, has heard of no leader".into(),
+        Role::Follower { leader: Some(heard) } => format!("follows {}", heard.leader.id),
+        Role::Follower { leader: None } => "in the line, has heard of no leader".into(),
         Role::Absent => match &report.link.problem {
             Some(problem) => format!("not in the line: {problem}"),
             None => "not in the line".into(),

@@ -1,6 +1,7 @@
 //! What is counted and measured for those who watch from afar. Nothing is decided by it.
 
-use recipes::election::{Event, FencingToken, Moment, SessionId, Standing, Ticket, View};
+use recipes::election::{Event, Standing, View};
+use recipes::{FencingToken, Moment, SessionId, Ticket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -182,7 +183,8 @@ impl Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use recipes::election::{Announcement, Margins, Member, MemberId, Policy, Profile, Sequence};
+    use recipes::election::{Announcement, Member, Policy, Profile};
+    use recipes::{Margins, MemberId, Sequence};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
@@ -207,7 +209,7 @@ mod tests {
         let mut watched = Watched::new(at(0));
         assert_eq!(watched.leaderless(400), 400);
         watched.hears(at(1_000), opened(1, at(1_000)));
-        watched.hears(at(1_000), Event::TicketDrawn(ticket(1)));
+        watched.hears(at(1_000), Event::Joined(ticket(1)));
         watched.hears(at(1_000), line(&[1]));
         watched.hears(at(2_000), Event::Committed { sent_at: at(1_000) });
         assert_eq!(watched.leaderless(1_000 + LEASE_MS), 2_000);
@@ -248,11 +250,11 @@ mod tests {
         assert_eq!(watched.place(), Some(3));
         watched.hears(at(0), Event::TicketLost(ticket(7)));
         assert_eq!(watched.place(), None);
-        watched.hears(at(0), Event::TicketDrawn(ticket(9)));
+        watched.hears(at(0), Event::Joined(ticket(9)));
         assert_eq!(watched.place(), None);
         watched.hears(at(0), line(&[2, 9]));
         assert_eq!(watched.place(), Some(2));
-        watched.hears(at(0), Event::PredecessorGone(number(2)));
+        watched.hears(at(0), gone(2));
         assert_eq!(watched.place(), Some(1));
     }
 
@@ -288,7 +290,7 @@ mod tests {
             let mut watched = Self::new(at(0));
             watched.hears(at(0), opened(1, at(0)));
             let last = numbers.last().expect("somebody is in it");
-            watched.hears(at(0), Event::TicketDrawn(ticket(*last)));
+            watched.hears(at(0), Event::Joined(ticket(*last)));
             watched.hears(at(0), line(numbers));
             watched
         }
@@ -325,8 +327,13 @@ mod tests {
         Ticket { sequence: number(n), token: FencingToken(n.unsigned_abs().into()) }
     }
 
+    fn gone(n: i32) -> Event {
+        let Ticket { sequence, token } = ticket(n);
+        Event::PredecessorGone { predecessor: sequence, token: Some(token) }
+    }
+
     fn line(numbers: &[i32]) -> Event {
-        Event::LineRead(numbers.iter().map(|n| number(*n)).collect())
+        Event::QueueRead(numbers.iter().map(|n| number(*n)).collect())
     }
 
     fn leads(number: i32) -> Option<Announcement> {

@@ -8,7 +8,7 @@ mod certificates;
 
 use bellwether::config::File;
 use certificates::Authority;
-use recipes::election::Margins;
+use recipes::Margins;
 use std::io::Write;
 use std::process::{Command, Output};
 use std::time::Duration;

@@ -8,10 +8,8 @@ use axum::http::{Request, StatusCode};
 use bellwether::clock::Clock;
 use bellwether::desk;
 use bellwether::http::{self, Clerk};
-use recipes::election::{
-    Event, FencingToken, Line, Margins, Member, MemberId, Moment, Policy, Profile, Sequence,
-    SessionId, Ticket,
-};
+use recipes::election::{Event, Member, Policy, Profile};
+use recipes::{FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionId, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,8 +45,8 @@ fn leading_at(now: Moment) -> Member {
     let (session, timeout) = (SessionId(1), 10 * second);
     for event in [
         Event::SessionOpened { session, timeout, sent_at: now },
-        Event::TicketDrawn(Ticket { sequence, token: FencingToken(1) }),
-        Event::LineRead(Line::from_iter([sequence])),
+        Event::Joined(Ticket { sequence, token: FencingToken(1) }),
+        Event::QueueRead(Queue::from_iter([sequence])),
         Event::Committed { sent_at: now },
     ] {
         member.step(now, event);

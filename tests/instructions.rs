@@ -5,7 +5,8 @@
 
 mod steps;
 
-use recipes::election::{Action, Event, Member, Moment};
+use recipes::Moment;
+use recipes::election::{Action, Event, Member};
 use std::process::Command;
 use std::{env, fs};
 use steps::STEPS;

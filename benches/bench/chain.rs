@@ -7,7 +7,7 @@ use crate::{
     scene::{Counters, Ensemble, Scene},
     servers::Server,
 };
-use bellwether::desk::Order;
+use recipes::election::Command;
 use std::{
     collections::BTreeMap,
     fs, thread,
@@ -157,7 +157,7 @@ fn ours(servers: &str, all: &[Server], count: usize, repetitions: usize) -> Vec<
             let idle = cost_of(all, || ());
             let mut heard = vec![];
             let whole = cost_of(all, || {
-                let _waited_for = crowd.order(leader, Order::Resign);
+                let _waited_for = crowd.order(leader, Command::Resign);
                 let mut first = None;
                 let next = leader + 1;
                 let mut told_by = BTreeMap::new();

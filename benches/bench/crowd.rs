@@ -7,10 +7,11 @@ use bellwether::{
         Settings, Zookeeper,
         security::{Acl, Security},
     },
-    desk::{self, Front, Order, Report, Request},
+    desk::{self, Front, Report, Request},
     election::{Margins, Member, MemberId, Policy, Profile, Role},
     zk,
 };
+use recipes::election::Command;
 use std::{
     collections::BTreeMap,
     sync::{
@@ -84,7 +85,7 @@ impl Crowd {
 
     /// Nobody carries out what nobody waits for.
     #[must_use]
-    pub(crate) fn order(&self, who: usize, order: Order) -> oneshot::Receiver<bool> {
+    pub(crate) fn order(&self, who: usize, order: Command) -> oneshot::Receiver<bool> {
         let (answer, carried_out) = oneshot::channel();
         let sent = self.fronts[who].requests.blocking_send(Request::Carry(order, answer));
         assert!(sent.is_ok(), "it runs");

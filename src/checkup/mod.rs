@@ -6,8 +6,9 @@ mod probe;
 
 use crate::clock::Clock;
 use crate::config::Health;
-use crate::desk::{Application, Order, Request};
+use crate::desk::{Application, Request};
 use patient::Patient;
+use recipes::election::Command;
 use std::io;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -48,7 +49,8 @@ pub async fn run(
             let is = if healthy { "is healthy" } else { "is not healthy" };
             info!("the application {is}");
             let (done, _) = oneshot::channel();
-            if requests.send(Request::Carry(Order::Healthy(healthy), done)).await.is_err() {
+            if requests.send(Request::Carry(Command::ReportHealth { healthy }, done)).await.is_err()
+            {
                 return Ok(());
             }
         }

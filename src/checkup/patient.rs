@@ -4,7 +4,7 @@
 //! take leadership to and fro. So each time it falls ill again, it has to be well for twice as long
 //! before it counts as healthy; that is forgotten when it has stayed healthy for ten times as long.
 
-use recipes::election::Moment;
+use recipes::Moment;
 use std::time::Duration;
 
 /// Nobody is kept out for longer than this by what was before.

@@ -1,7 +1,7 @@
 //! When the command has to be told to end, and when to be killed. Pure: the guard counts by it,
 //! and the supervisor behind the guard.
 
-use recipes::election::Moment;
+use recipes::Moment;
 use std::time::Duration;
 
 /// Between two looks at whether all that was killed is dead.

@@ -1,7 +1,7 @@
 //! What the supervisor and the guard say to each other, one packet for each word. Whoever is gone
 //! is heard to be gone.
 
-use recipes::election::Moment;
+use recipes::Moment;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,

@@ -1,7 +1,8 @@
 //! When to start the command, and when to have it ended. Pure.
 
 use crate::config::OnExit;
-use recipes::election::{FencingToken, Moment, Role};
+use recipes::election::Role;
+use recipes::{FencingToken, Moment};
 use std::time::Duration;
 
 /// How it stands with the command.
@@ -80,7 +81,8 @@ pub(super) fn after(code: u8, on_exit: OnExit, once: bool) -> After {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use recipes::election::{Announcement, MemberId, Profile, Sequence, Ticket};
+    use recipes::election::{Announcement, Profile};
+    use recipes::{MemberId, Sequence, Ticket};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
@@ -111,7 +113,7 @@ mod tests {
         let start = Step::Start(FencingToken(7), at(6100));
         assert_eq!(step(idle(0, None), &leads(7, 6000)), start);
         assert_eq!(step(idle(0, None), &leads(7, 2250)), Step::Nothing);
-        for role in [Role::Candidate, Role::Follower { heard: None }, Role::Absent] {
+        for role in [Role::Candidate, Role::Follower { leader: None }, Role::Absent] {
             assert_eq!(step(idle(0, None), &role), Step::Nothing);
         }
     }
@@ -141,7 +143,7 @@ mod tests {
     fn what_runs_under_no_lease_or_under_another_is_ended() {
         let token = FencingToken(7);
         assert_eq!(step(Stage::Runs(token), &leads(8, 6000)), Step::End);
-        for role in [Role::Candidate, Role::Follower { heard: None }, Role::Absent] {
+        for role in [Role::Candidate, Role::Follower { leader: None }, Role::Absent] {
             assert_eq!(step(Stage::Runs(token), &role), Step::End);
             assert_eq!(step(Stage::Ends(token), &role), Step::Nothing, "once is enough");
         }

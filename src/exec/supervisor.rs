@@ -8,8 +8,9 @@ use super::plan::{After, Stage, Step, after, decide};
 use crate::children::{self, reap};
 use crate::clock::{Alarm, Clock};
 use crate::config::{OnExit, TO_DIE};
-use crate::desk::{Front, Order, Request};
-use recipes::election::{FencingToken, Moment};
+use crate::desk::{self, Front, Request};
+use recipes::election;
+use recipes::{FencingToken, Moment};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use std::ffi::OsString;
 use std::future::poll_fn;
@@ -102,10 +103,10 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
                 changed.map_err(|_| io::Error::other("the election died, see the log"))?;
             }
             Some(request) = orders.recv() => match request {
-                Request::Carry(order, answer) if order.comes_too_late(&answer) => {
+                Request::Carry(order, answer) if desk::comes_too_late(&order, &answer) => {
                     info!("not done, as nobody waits for it any more: {order:?}");
                 }
-                Request::Carry(order @ (Order::Resign | Order::Pause), answer) => {
+                Request::Carry(order @ (election::Command::Resign | election::Command::Pause), answer) => {
                     if shop.run.is_some() {
                         info!("told to give up its place: ending the command first");
                         shop.end(Signal::TERM);
@@ -122,7 +123,7 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
 }
 
 /// Passes the order on, and returns when it has been carried out: nothing is started meanwhile.
-async fn carry(desk: &Front, order: Order, answer: oneshot::Sender<bool>) {
+async fn carry(desk: &Front, order: election::Command, answer: oneshot::Sender<bool>) {
     let (done, when_done) = oneshot::channel();
     let _answers_nobody_if_it_died = desk.requests.send(Request::Carry(order, done)).await;
     if let Ok(confirmed) = when_done.await {
@@ -136,7 +137,7 @@ struct Shop {
     stage: Stage,
     run: Option<Run>,
     /// Orders that wait for the end of the command.
-    held: Vec<(Order, oneshot::Sender<bool>)>,
+    held: Vec<(election::Command, oneshot::Sender<bool>)>,
     /// With this exit code, as soon as the command has ended.
     leaving: Option<u8>,
     /// Before this moment, another signal to leave is the same one, passed on twice.

@@ -198,10 +198,8 @@ mod tests {
     use crate::desk::Back;
     use axum::extract::Request;
     use http_body_util::BodyExt;
-    use recipes::election::{
-        Announcement, Event, FencingToken, Member, MemberId, Moment, Profile, Sequence, SessionId,
-        Ticket,
-    };
+    use recipes::election::{Announcement, Event, Member, Profile};
+    use recipes::{FencingToken, MemberId, Moment, Sequence, SessionId, Ticket};
     use serde_json::Value;
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -311,8 +309,8 @@ mod tests {
             let (session, sent_at) = (SessionId(number.into()), self.now);
             let timeout = Duration::from_secs(60);
             self.step(Event::SessionOpened { session, timeout, sent_at });
-            self.step(Event::TicketDrawn(ticket(number)));
-            self.step(Event::LineRead(queue.iter().map(|n| ticket(*n).sequence).collect()));
+            self.step(Event::Joined(ticket(number)));
+            self.step(Event::QueueRead(queue.iter().map(|n| ticket(*n).sequence).collect()));
         }
 
         fn leads(&mut self, number: i32) {

@@ -376,10 +376,8 @@ mod tests {
     use axum::body::Body;
     use axum::extract::Request;
     use http_body_util::BodyExt;
-    use recipes::election::{
-        Event, FencingToken, Margins, Member, MemberId, Moment, Policy, Profile, Sequence,
-        SessionId, Ticket,
-    };
+    use recipes::election::{Event, Member, Policy, Profile};
+    use recipes::{FencingToken, Margins, MemberId, Moment, Sequence, SessionId, Ticket};
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::time::Duration;
@@ -431,8 +429,8 @@ mod tests {
         let timeout = Duration::from_secs(10);
         for event in [
             Event::SessionOpened { session: SessionId(1), timeout, sent_at: then },
-            Event::TicketDrawn(Ticket { sequence, token: FencingToken(7) }),
-            Event::LineRead([sequence].into_iter().collect()),
+            Event::Joined(Ticket { sequence, token: FencingToken(7) }),
+            Event::QueueRead([sequence].into_iter().collect()),
             Event::Committed { sent_at: then },
         ] {
             let _undone = member.step(then, event);

@@ -51,7 +51,7 @@ pub(crate) use host::refusal;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use problem::Problem;
-use recipes::election::Moment;
+use recipes::Moment;
 pub use serve::{Clerk, Door, Limits, serve};
 use standing::Verdict;
 use std::ops::Deref;
@@ -241,10 +241,8 @@ mod tests {
     use axum::body::Body;
     use axum::http::StatusCode;
     use http_body_util::BodyExt;
-    use recipes::election::{
-        Event, FencingToken, Margins, Member, MemberId, Policy, Profile, Sequence, SessionId,
-        Standing, Ticket,
-    };
+    use recipes::election::{Event, Member, Policy, Profile, Standing};
+    use recipes::{FencingToken, Margins, MemberId, Sequence, SessionId, Ticket};
     use std::collections::BTreeMap;
     use std::convert::Infallible;
     use std::time::Duration;
@@ -321,8 +319,8 @@ mod tests {
         let ticket = Ticket { sequence, token: FencingToken(u64::from(number.unsigned_abs())) };
         let timeout = Duration::from_secs(60);
         member.step(sent_at, Event::SessionOpened { session: SessionId(1), timeout, sent_at });
-        member.step(sent_at, Event::TicketDrawn(ticket));
-        member.step(sent_at, Event::LineRead([sequence].into_iter().collect()));
+        member.step(sent_at, Event::Joined(ticket));
+        member.step(sent_at, Event::QueueRead([sequence].into_iter().collect()));
         member.step(sent_at, Event::Committed { sent_at });
         member.standing()
     }

@@ -4,11 +4,12 @@ use super::Sight;
 use super::gate::{Permit, Permitted, Refused};
 use super::problem::{self, BadRequest, Problem, Unavailable};
 use super::standing::RoleName;
-use crate::desk::{Order, Request};
+use crate::desk::Request;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
+use recipes::election::Command;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -62,7 +63,7 @@ pub(super) async fn ack(
             }
         }
     };
-    sight.order(Order::Acknowledge(leads()?)).await?;
+    sight.order(Command::Acknowledge(leads()?)).await?;
     // What was acknowledged may be over by now.
     leads()?;
     Ok((StatusCode::OK, Json(sight.done("acknowledged"))))
@@ -90,7 +91,7 @@ pub(super) async fn resign(State(sight): State<Sight>, _: Permitted) -> Answer {
         return Err(Problem::conflict("not-leader", "only a leader can resign", before.reason()));
     }
     let old = before.report.standing.ticket();
-    sight.order(Order::Resign).await?;
+    sight.order(Command::Resign).await?;
     let placed = sight.desk.until(PATIENCE, |report| {
         let standing = &report.standing;
         standing.ticket().is_some_and(|ticket| Some(ticket) != old)
@@ -108,7 +109,7 @@ pub(super) async fn resign(State(sight): State<Sight>, _: Permitted) -> Answer {
     Unavailable,
 ))]
 pub(super) async fn pause(State(sight): State<Sight>, _: Permitted) -> Answer {
-    sight.order(Order::Pause).await?;
+    sight.order(Command::Pause).await?;
     Ok((StatusCode::OK, Json(sight.done("paused"))))
 }
 
@@ -119,7 +120,7 @@ pub(super) async fn pause(State(sight): State<Sight>, _: Permitted) -> Answer {
     Unavailable,
 ))]
 pub(super) async fn resume(State(sight): State<Sight>, _: Permitted) -> Answer {
-    sight.order(Order::Unpause).await?;
+    sight.order(Command::Resume).await?;
     Ok((StatusCode::ACCEPTED, Json(sight.done("resumed"))))
 }
 
@@ -130,7 +131,7 @@ pub(super) async fn resume(State(sight): State<Sight>, _: Permitted) -> Answer {
     Unavailable,
 ))]
 pub(super) async fn drain(State(sight): State<Sight>, _: Permitted) -> Answer {
-    sight.order(Order::Pause).await?;
+    sight.order(Command::Pause).await?;
     if sight.desk.until_hooks_are_told(FOR_HOOKS).await.is_err() {
         let why = "this member is out of the line, but its hooks are not done yet: see /status";
         return Err(Problem::unavailable("hooks-pending", "not done yet", why));
@@ -140,8 +141,8 @@ pub(super) async fn drain(State(sight): State<Sight>, _: Permitted) -> Answer {
 
 impl Sight {
     /// Returns when it has been carried out.
-    pub(super) async fn order(&self, order: Order) -> Result<(), Problem> {
-        let leaves = order == Order::Pause;
+    pub(super) async fn order(&self, order: Command) -> Result<(), Problem> {
+        let leaves = order == Command::Pause;
         // Whoever has hung up by now is not obeyed: a process that was frozen reads what it was told long
         // ago. The server sees that after its next look at the connection, and drops us.
         tokio::task::yield_now().await;
@@ -166,7 +167,7 @@ impl Sight {
     fn done(&self, done: &'static str) -> Done {
         let verdict = self.judge();
         let standing = &verdict.report.standing;
-        let name = |sequence: recipes::election::Sequence| sequence.name(&self.names.prefix);
+        let name = |sequence: recipes::Sequence| sequence.name(&self.names.prefix);
         Done {
             done,
             role: verdict.role_name(),

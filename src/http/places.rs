@@ -4,7 +4,7 @@
 use crate::clock::Clock;
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use recipes::election::Moment;
+use recipes::Moment;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;

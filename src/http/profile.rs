@@ -4,10 +4,10 @@ use super::Sight;
 use super::gate::{Permit, Permitted, Refused};
 use super::problem::{self, Problem, Unavailable};
 use crate::config;
-use crate::desk::Order;
 use axum::Json;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::StatusCode;
+use recipes::election::Command;
 use recipes::election::Profile;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -97,7 +97,7 @@ pub(super) async fn amend(
     let profile = patch.applied_to(sight.judge().report.standing.profile());
     config::fits(&profile, &sight.names.prefix).map_err(unprocessable)?;
     let Profile { address, labels, .. } = profile;
-    sight.order(Order::Describe { address, labels }).await?;
+    sight.order(Command::UpdateProfile { address, labels }).await?;
     Ok(Json(sight.own()))
 }
 
@@ -134,7 +134,7 @@ impl Sight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use recipes::election::MemberId;
+    use recipes::MemberId;
 
     #[test]
     fn null_takes_away_and_what_is_left_out_stays() {

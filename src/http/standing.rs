@@ -9,7 +9,8 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use recipes::election::{Announcement, Moment, Role, View};
+use recipes::Moment;
+use recipes::election::{Announcement, Role, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -528,8 +529,8 @@ impl Verdict {
                 format!("{leads}; its lease holds for {} ms yet", millis(*left))
             }
             Role::Candidate => "first in the line, but no quorum has lately confirmed it".into(),
-            Role::Follower { heard: Some(heard) } => format!("{} leads", heard.leader.id),
-            Role::Follower { heard: None } => "in the line, but no leader is known yet".into(),
+            Role::Follower { leader: Some(heard) } => format!("{} leads", heard.leader.id),
+            Role::Follower { leader: None } => "in the line, but no leader is known yet".into(),
             Role::Absent if self.report.standing.is_paused() => {
                 "not in the line: paused, until POST /resume".into()
             }

@@ -6,8 +6,10 @@ use super::{Enough, Undone, command, label, post, process};
 use crate::children::reap;
 use crate::clock::{Alarm, Clock};
 use crate::config::{Deed, Hook, Post, Unknown};
-use crate::desk::{Front, HookRecord, HookRun, Hooks, Order, Report, Request};
-use recipes::election::{Change, ChangeKind, FencingToken, Moment, Role, View, changes};
+use crate::desk::{Front, HookRecord, HookRun, Hooks, Report, Request};
+use recipes::election::Command;
+use recipes::election::{Change, ChangeKind, Role, View, changes};
+use recipes::{FencingToken, Moment};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -205,7 +207,7 @@ impl Runner {
     fn acknowledge(&self, n: usize, token: Option<FencingToken>) {
         let Some(token) = token else { return };
         let (done, _) = oneshot::channel();
-        let order = Request::Carry(Order::Acknowledge(token), done);
+        let order = Request::Carry(Command::Acknowledge(token), done);
         if self.requests.try_send(order).is_err() {
             error!("hook[{n}]: the election does not take its acknowledgement");
         }

@@ -9,7 +9,7 @@ use super::{Form, Trouble, print, print_json};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::zk::{Says, Znode, survey};
-use recipes::election::FencingToken;
+use recipes::FencingToken;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};

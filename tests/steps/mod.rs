@@ -67,7 +67,7 @@ pub const STEPS: [Step; 9] = [
         set: || {
             let mut second = in_line(&[1, 2]);
             second.step(at(10), head_says(at(0)));
-            (second, at(20), Event::PredecessorGone(ticket(1).sequence))
+            (second, at(20), gone(1))
         },
         outcome: "claim «app-2 leads, token 2», stands first, leads not",
         instructions: 2280,
@@ -124,7 +124,7 @@ fn arrived(number: i32) -> Member {
     let mut member = Member::new(profile(number), Policy::new(margins));
     let (session, timeout) = (SessionId(1), 10 * second);
     member.step(at(0), Event::SessionOpened { session, timeout, sent_at: at(0) });
-    member.step(at(0), Event::TicketDrawn(ticket(number)));
+    member.step(at(0), Event::Joined(ticket(number)));
     member
 }
 
@@ -132,12 +132,17 @@ fn predecessor_says() -> Event {
     Event::PredecessorRead { predecessor: ticket(2).sequence, says: Some(leads(1)) }
 }
 
+fn gone(number: i32) -> Event {
+    let Ticket { sequence, token } = ticket(number);
+    Event::PredecessorGone { predecessor: sequence, token: Some(token) }
+}
+
 fn head_says(sent_at: Moment) -> Event {
     Event::HeadRead { head: ticket(1), says: Some(leads(1)), sent_at }
 }
 
 fn line(numbers: impl Iterator<Item = i32>) -> Event {
-    Event::LineRead(numbers.map(|number| ticket(number).sequence).collect())
+    Event::QueueRead(numbers.map(|number| ticket(number).sequence).collect())
 }
 
 fn leads(number: i32) -> Announcement {
