@@ -17,6 +17,7 @@
 //! - `sent_at` is read before the request leaves;
 //! - writes to the own znode are carried out in the order in which they were wanted;
 //! - no event of an earlier session is told in a later one;
+//! - of several readings of the queue under way, only the last is told;
 //! - the loss of the own znode is told before the disappearance of the predecessor, if it was committed before it.
 //!
 //! # Invariants

@@ -1203,6 +1203,12 @@ impl Process {
                     self.watching = Some(Watched { sequence, token: None });
                 }
                 Action::Join(_) => self.watching = None,
+                // Only the last reading is of use: the one before is not waited for.
+                Action::ReadQueue => {
+                    let reads = |request: &Request| request.ask == Ask::Do(Action::ReadQueue);
+                    self.requests.retain(|request| !reads(request));
+                    self.replies.retain(|reply| !matches!(reply, Reply::To(to, ..) if reads(to)));
+                }
                 _ => {}
             }
             let ask = Ask::Do(action);
