@@ -89,6 +89,8 @@ pub struct Entry {
     /// `None` if the znode does not say: a client of another make.
     pub profile: Option<Profile>,
     pub names: Option<Announcement>,
+    /// Whether it says of itself that it is a standby that could lead at once.
+    pub ready: bool,
     /// Of its program.
     pub version: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! What is counted and measured for those who watch from afar. Nothing is decided by it.
 
 use recipes::election::{Event, Standing, View};
-use recipes::{FencingToken, Moment, SessionId, Ticket};
+use recipes::{FencingToken, Moment, SessionId, Ticket, Way};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -10,11 +10,15 @@ use std::time::Duration;
 pub struct Tally {
     /// How often another leader than the one before was heard of.
     pub leader_changes: u64,
+    /// How often this member became leader at the notification that the head was gone, and how often by a claim.
+    pub handovers_by_notification: u64,
+    pub handovers_by_claim: u64,
     /// How many sessions were opened.
     pub sessions: u64,
     /// The timeout that the servers granted last, also if nobody can lead with it.
     pub granted: Option<Duration>,
     last_leader: Option<FencingToken>,
+    own_term: Option<FencingToken>,
     opened: Option<(SessionId, Moment)>,
     /// Where we last knew that we stood, the first being 1.
     place: Option<(Ticket, usize)>,
@@ -27,9 +31,12 @@ impl Tally {
     pub fn begun(now: Moment) -> Self {
         Self {
             leader_changes: 0,
+            handovers_by_notification: 0,
+            handovers_by_claim: 0,
             sessions: 0,
             granted: None,
             last_leader: None,
+            own_term: None,
             opened: None,
             place: None,
             leaderless: Duration::ZERO,
@@ -54,6 +61,7 @@ impl Tally {
         if let (Some(ticket), Some(place)) = (standing.ticket(), standing.place()) {
             self.place = Some((ticket, place));
         }
+        self.counts_handover(standing);
         let view = View::of(&standing.at(now));
         let leaderless_from = match view {
             View::This(_) => standing.changes_at(now),
@@ -67,6 +75,19 @@ impl Tally {
             self.leaderless = self.leaderless(now);
         }
         self.leaderless_from = leaderless_from;
+    }
+
+    /// Counts a term once, however often it is seen.
+    fn counts_handover(&mut self, standing: &Standing) {
+        let term = standing.way().zip(standing.ticket());
+        let Some((way, Ticket { token, .. })) = term else { return };
+        if self.own_term.replace(token) == Some(token) {
+            return;
+        }
+        match way {
+            Way::Notification => self.handovers_by_notification += 1,
+            Way::Claim => self.handovers_by_claim += 1,
+        }
     }
 
     /// For how long, altogether, no leader was known.
@@ -263,6 +284,20 @@ mod tests {
         let mut watched = Watched::following(&[1, 2, 7]);
         watched.hears(at(0), Event::HeadGone { head: number(1), sent_at: at(0) });
         assert_eq!(watched.place(), Some(2));
+    }
+
+    #[test]
+    fn a_handover_is_counted_once_by_its_way() {
+        let counted = |w: &Watched| (w.tally.handovers_by_notification, w.tally.handovers_by_claim);
+        let mut alone = Watched::following(&[7]);
+        alone.hears(at(0), Event::Committed { sent_at: at(0) });
+        alone.hears(at(900), Event::Committed { sent_at: at(900) });
+        assert_eq!(counted(&alone), (0, 1));
+        let mut second = Watched::following(&[1, 7]);
+        second.hears(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: None });
+        second.hears(at(0), Event::Committed { sent_at: at(0) });
+        second.hears(at(0), gone(1));
+        assert_eq!(counted(&second), (1, 0));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Sight;
 use super::problem::{Problem, Unavailable};
+use super::standing::Standby;
 use crate::desk::{Entry, Request};
 use axum::Json;
 use axum::extract::State;
@@ -28,6 +29,8 @@ struct Member {
     labels: BTreeMap<String, String>,
     is_leader: bool,
     is_self: bool,
+    /// Null unless only the head is ahead of this member.
+    standby: Option<Standby>,
     /// The id of the leader that this member names: so one sees the word travel down the line.
     names: Option<String>,
     version: Option<String>,
@@ -54,7 +57,7 @@ pub(super) async fn members(State(sight): State<Sight>) -> Result<Json<Members>,
     let verdict = sight.judge();
     let leader = verdict.leader().map(|leader| leader.ticket.token);
     let own = verdict.report.standing.ticket().map(|ticket| ticket.token);
-    let member = |entry: &Entry| Member {
+    let member = |(at, entry): (usize, &Entry)| Member {
         id: entry.profile.as_ref().map(|profile| profile.id.to_string()),
         znode: entry.ticket.sequence.name(&sight.names.prefix),
         sequence: entry.ticket.sequence.number(),
@@ -62,8 +65,9 @@ pub(super) async fn members(State(sight): State<Sight>) -> Result<Json<Members>,
         labels: entry.profile.as_ref().map(|p| p.labels.clone()).unwrap_or_default(),
         is_leader: leader == Some(entry.ticket.token),
         is_self: own == Some(entry.ticket.token),
+        standby: (at == 1).then_some(Standby { ready: entry.ready }),
         names: entry.names.as_ref().map(|names| names.leader.id.to_string()),
         version: entry.version.clone(),
     };
-    Ok(Json(Members { members: entries.iter().map(member).collect() }))
+    Ok(Json(Members { members: entries.iter().enumerate().map(member).collect() }))
 }

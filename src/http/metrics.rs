@@ -13,6 +13,7 @@ use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
 };
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, TEXT_FORMAT, TextEncoder};
+use recipes::Way;
 use recipes::election::Role;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -171,6 +172,17 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
         "How often this member heard of another leader than the one it knew before.",
         tally.leader_changes as f64,
     );
+    let ways = [
+        (Way::Notification, tally.handovers_by_notification),
+        (Way::Claim, tally.handovers_by_claim),
+    ];
+    page.family(
+        "bellwether_handovers_total",
+        "How often this member became leader, by way: at the notification that the head was gone, as a standby with \
+         a lease, or by a claim that a quorum acknowledged first.",
+        MetricType::COUNTER,
+        ways.map(|(way, n)| counter(vec![label("way", way.name())], n as f64)),
+    );
     page.counter(
         "bellwether_leaderless_seconds_total",
         "For how long this member knew of no leader, since it started.",
@@ -189,7 +201,8 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
     ];
     page.family(
         "bellwether_renewals_total",
-        "Renewals of the lease, by what came of them: a quorum committed it, ZooKeeper refused it, or nobody knows.",
+        "Renewals of the leader's or the standby's lease, by outcome: a quorum committed it, ZooKeeper refused it, or \
+         it is not known.",
         MetricType::COUNTER,
         results.map(|(result, n)| counter(vec![label("result", result)], n as f64)),
     );

@@ -78,6 +78,8 @@ pub(super) struct Status {
     sequence: Option<i32>,
     token: Option<u64>,
     predecessor: Option<String>,
+    /// Null unless only the head is ahead of this member.
+    standby: Option<Standby>,
     leader: Option<Leader>,
     valid_for_ms: Option<u64>,
     /// Whether it was told to stay out of the line.
@@ -92,6 +94,13 @@ pub(super) struct Status {
     index: u64,
     version: &'static str,
     uptime_ms: u64,
+}
+
+/// The member that leads when the head is gone.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Standby {
+    /// Whether it leads at the notification, by the lease that its session has; else it has to claim first.
+    pub(super) ready: bool,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -307,6 +316,7 @@ pub(super) async fn status(State(sight): State<Sight>) -> Json<Status> {
         sequence: ticket.map(|ticket| ticket.sequence.number()),
         token: ticket.map(|ticket| ticket.token.0),
         predecessor: standing.predecessor().map(|predecessor| predecessor.name(prefix)),
+        standby: standing.standby_is_ready(verdict.now).map(|ready| Standby { ready }),
         leader: verdict.leader().map(|leader| sight.leader_body(leader)),
         valid_for_ms: verdict.valid_for_ms(),
         paused: standing.is_paused(),
