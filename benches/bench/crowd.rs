@@ -9,7 +9,7 @@ use bellwether::{
     },
     desk::{self, Front, Order, Report, Request},
     election::{Margins, Member, MemberId, Policy, Profile, Role},
-    zk,
+    zookeeper,
 };
 use std::{
     collections::BTreeMap,
@@ -74,7 +74,7 @@ impl Crowd {
         let reports = front.report.clone();
         thread::spawn(move || {
             runtime().block_on(async {
-                let drive = zk::run(member, settings, clock, back, stopping);
+                let drive = zookeeper::run(member, settings, clock, back, stopping);
                 tokio::join!(drive, listen(who, reports, clock, tell));
             });
         });

@@ -1,5 +1,5 @@
-//! What the log says of an election: a line for each event, and one for each change of what is told.
-//! The words are for people; the fields beside them are a promise, made in docs/operations.md.
+//! The election's lines in the log: one for each event, and one for each change of who leads. The words
+//! are for people; the fields beside them are a promise, made in docs/operations.md.
 
 use crate::config::Settings;
 use recipes::election::{
@@ -7,34 +7,34 @@ use recipes::election::{
 };
 use tracing::{Level, debug, enabled, error, info, warn};
 
-pub(super) struct Journal {
+pub(super) struct EventLog {
     election: String,
     prefix: String,
     session: Option<SessionId>,
-    /// Who was last said to lead.
-    told: View,
-    noted: Option<Note>,
+    /// Who leads, as it was last logged.
+    logged: View,
+    recorded: Option<Record>,
 }
 
-/// One event, until there is time to write it.
-struct Note {
+/// One event, until there is time to write it: what it asks for is done first.
+struct Record {
     event: &'static str,
-    /// None of what nobody reads.
+    /// `None` if the log's level hides them.
     words: Option<String>,
-    weight: Weight,
+    severity: Severity,
     at: Moment,
     /// What follows is of another session, or of none.
     ends_session: bool,
     alarm: Option<&'static str>,
 }
 
-/// How much an event is to whoever reads.
+/// How important an event is to a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Weight {
+pub(super) enum Severity {
     /// It comes again and again, and changes nothing.
     Routine,
-    Worthwhile,
-    /// Somebody should look tomorrow.
+    Notable,
+    /// An operator should look tomorrow.
     Alarming,
 }
 
@@ -46,7 +46,7 @@ enum View {
     Us(Announcement),
 }
 
-/// What is so after an event. The fields of every line.
+/// How the member stands after an event: the fields of each line.
 #[derive(Clone, Copy)]
 struct Fields<'a> {
     id: &'a str,
@@ -57,15 +57,15 @@ struct Fields<'a> {
     token: Option<FencingToken>,
 }
 
-// What nobody reads is not even written down.
+// Arguments are evaluated only if the log's level shows the line.
 macro_rules! line {
-    ($level:ident, $event:expr, $journal:expr, $fields:expr, $words:expr) => {
+    ($level:ident, $event:expr, $log:expr, $fields:expr, $words:expr) => {
         $level!(
             event = $event,
             id = $fields.id,
-            election = $journal.election,
+            election = $log.election,
             role = $fields.role,
-            znode = $fields.ticket.map(|ticket| ticket.sequence.name(&$journal.prefix)),
+            znode = $fields.ticket.map(|ticket| ticket.sequence.name(&$log.prefix)),
             session = $fields.session.map(display),
             leader = $fields.leader,
             token = $fields.token.map(|token| token.0),
@@ -75,48 +75,49 @@ macro_rules! line {
     };
 }
 
-impl Journal {
+impl EventLog {
     pub(super) fn of(settings: &Settings) -> Self {
         let (election, prefix) = (settings.root.clone(), settings.prefix.clone());
-        Self { election, prefix, session: None, told: View::Nobody, noted: None }
+        Self { election, prefix, session: None, logged: View::Nobody, recorded: None }
     }
 
-    /// What the member is about to hear.
+    /// Takes note of an event before the member hears it.
     pub(super) fn hear(&mut self, event: &Event) {
         if let Event::SessionOpened { session, .. } = event {
             self.session = Some(*session);
         }
     }
 
-    /// Keeps what was heard, in words, and what is wanted: what is wanted is done first.
-    pub(super) fn note(
+    /// Keeps an event, in words, and what the member wants done.
+    pub(super) fn record(
         &mut self,
         event: &'static str,
-        told: impl FnOnce() -> String,
+        describe: impl FnOnce() -> String,
         wanted: &[Action],
-        weight: Weight,
+        severity: Severity,
         at: Moment,
     ) {
-        let is_read = weight != Weight::Routine || enabled!(Level::DEBUG);
+        let is_read = severity != Severity::Routine || enabled!(Level::DEBUG);
         let words = is_read.then(|| {
             let wants: Vec<_> = wanted.iter().map(Action::to_string).collect();
             let wants = wants.join(", ");
-            if wants.is_empty() { told() } else { format!("{}  ->  {wants}", told()) }
+            if wants.is_empty() { describe() } else { format!("{}  ->  {wants}", describe()) }
         });
         let ends_session = wanted.iter().any(Action::ends_session);
-        self.noted = Some(Note { event, words, weight, at, ends_session, alarm: None });
+        self.recorded = Some(Record { event, words, severity, at, ends_session, alarm: None });
     }
 
-    /// Somebody should look now, because of what was noted.
+    /// Adds an error to the event: an operator should look now.
     pub(super) fn alarm(&mut self, words: &'static str) {
-        if let Some(note) = &mut self.noted {
-            note.alarm = Some(words);
+        if let Some(record) = &mut self.recorded {
+            record.alarm = Some(words);
         }
     }
 
-    /// Writes what was noted, and whom that makes leader.
+    /// Writes the event, and the change of who leads that follows from it.
     pub(super) fn write(&mut self, standing: &Standing) {
-        let Some(Note { event, words, weight, at, ends_session, alarm }) = self.noted.take() else {
+        let Some(Record { event, words, severity, at, ends_session, alarm }) = self.recorded.take()
+        else {
             return;
         };
         let role = standing.at(at);
@@ -132,19 +133,19 @@ impl Journal {
             token: leader.map(|says| says.ticket.token),
         };
         if let Some(words) = words {
-            match weight {
-                Weight::Routine => line!(debug, event, self, fields, words),
-                Weight::Worthwhile => line!(info, event, self, fields, words),
-                Weight::Alarming => line!(warn, event, self, fields, words),
+            match severity {
+                Severity::Routine => line!(debug, event, self, fields, words),
+                Severity::Notable => line!(info, event, self, fields, words),
+                Severity::Alarming => line!(warn, event, self, fields, words),
             }
         }
-        for (event, words, token) in changes(&self.told, &view) {
+        for (event, words, token) in changes(&self.logged, &view) {
             line!(info, event, self, Fields { token, ..fields }, words);
         }
         if let Some(alarm) = alarm {
             error!("{alarm}");
         }
-        self.told = view;
+        self.logged = view;
         if ends_session {
             self.session = None;
         }
@@ -167,7 +168,7 @@ impl View {
         }
     }
 
-    /// In which this member leads.
+    /// Returns the token of the term in which this member leads.
     fn term(&self) -> Option<FencingToken> {
         match self {
             Self::Us(us) => Some(us.ticket.token),
@@ -176,24 +177,24 @@ impl View {
     }
 }
 
-/// The change, as `GET /events` calls it, in words, and the token of the term that it is about.
+/// A change by the name that `GET /events` uses, in words, and with the token of its term.
 type Change = (&'static str, String, Option<FencingToken>);
 
-/// What is to be told now: two changes if this member's term is over and another has begun.
-fn changes(told: &View, now: &View) -> Vec<Change> {
+/// Returns the changes: two if this member's term is over and another has begun.
+fn changes(before: &View, now: &View) -> Vec<Change> {
     let mut changes = vec![];
-    if let Some(over) = told.term().filter(|over| now.term() != Some(*over)) {
+    if let Some(over) = before.term().filter(|over| now.term() != Some(*over)) {
         changes.push(("lost-leadership", format!("leads no more, token {over}"), Some(over)));
     }
-    let follows = match (told, now) {
-        _ if told == now => None,
+    let follows = match (before, now) {
+        _ if before == now => None,
         (View::Us(us), View::Us(again)) if us.ticket == again.ticket => {
             Some(("leader-changed", format!("leads on: {again}")))
         }
         (_, View::Us(us)) => Some(("became-leader", format!("became leader: {us}"))),
         (_, View::Other(leader)) => Some(("leader-changed", format!("follows: {leader}"))),
         (View::Other(_), View::Nobody) => Some(("leader-lost", "knows no leader".into())),
-        // That nobody is known to lead now was said with the end of the term.
+        // That no leader is known now is said by the end of the term.
         (View::Us(_) | View::Nobody, View::Nobody) => None,
     };
     let token = now.leader().map(|leader| leader.ticket.token);
@@ -209,7 +210,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn each_change_of_who_leads_is_told_once() {
+    fn each_change_of_who_leads_is_logged_once() {
         let nobody = || View::Nobody;
         let us = |token, revision| View::Us(says("a", token, revision));
         let other = |token| View::Other(says("b", token, 0));
