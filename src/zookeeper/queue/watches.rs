@@ -6,7 +6,7 @@
 //!
 //! 1. the servers send the notifications and answers of one session in the order of commits, and the
 //!    client library hands them on in that order;
-//! 2. one task watches both znodes, and after each news of the predecessor, notification or answer, it
+//! 2. one task watches both znodes, polls our own first, and after each news of the predecessor, notification or answer, it
 //!    looks at the watch of our own znode before it tells that news;
 //! 3. a watch ends with its connection, and over the next one our own znode is read, and watched, before
 //!    the predecessor's is.
@@ -65,9 +65,9 @@ async fn watch_both(
     loop {
         tokio::select! {
             biased;
-            change = &mut *own => return next(change, None),
-            // The watches went with their connection.
+            // The watches went with their connection: the library panics where one is polled after it.
             _ = connections.changed() => return Next::Again(None),
+            change = &mut *own => return next(change, None),
             event = predecessor.news(context) => {
                 // The watch of our own znode may have fired since it was polled above.
                 if let Some(change) = (&mut *own).now_or_never() {
