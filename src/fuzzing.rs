@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::config;
 use crate::desk;
 use crate::http::{Clerk, Gate, Limits, Names, Service, services};
-use crate::{cli, zk};
+use crate::{cli, zookeeper};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, Uri, header};
 use futures_util::FutureExt;
@@ -24,16 +24,16 @@ const PREFIX: &str = "leader_";
 /// The data of any znode in the line. What is understood can be said again; and neither those behind
 /// it nor the leader itself take any harm.
 pub fn znode(data: &[u8]) {
-    let says = zk::decode(data, PREFIX);
-    if let Some(says) = &says {
-        let again = zk::encode(&says.profile, says.names.as_ref(), PREFIX);
-        if let Some(told) = zk::decode(&again, PREFIX) {
-            assert_eq!((&told.profile, &told.names), (&says.profile, &says.names));
+    let read = zookeeper::decode(data, PREFIX);
+    if let Some(read) = &read {
+        let written = zookeeper::encode(&read.profile, read.announcement.as_ref(), PREFIX);
+        if let Some(again) = zookeeper::decode(&written, PREFIX) {
+            assert_eq!((&again.profile, &again.announcement), (&read.profile, &read.announcement));
         } else {
-            assert!(again.len() > 1024, "only what is too long is not understood any more");
+            assert!(written.len() > 1024, "only what is too long is not understood any more");
         }
     }
-    let says = says.and_then(|says| says.names);
+    let says = read.and_then(|read| read.announcement);
     let mut now = Moment(Duration::from_secs(1000));
     let [mut first, mut third] = [(1, "a"), (3, "c")].map(|(number, id)| {
         let mut member = member(id);

@@ -3,7 +3,8 @@
 //! # The rooms
 //!
 //! - [`recipes`]: the protocol, a crate of its own. Pure: events in, actions out.
-//! - [`zk`]: does what the election wants done, and tells it what happened.
+//! - [`mod@zookeeper`]: runs the member: a session kept over connections (`client`), a place in the queue
+//!   (`queue`), what an election adds to it (`election`), and the loop (`runner`).
 //! - [`http`]: tells the application. Reads one watch channel and the clock; changes nothing.
 //! - [`exec`]: runs a command only while this member leads. Reads the same channel and the clock.
 //! - [`notify`]: runs the operator's hooks at each change. Reads the same channel and the clock.
@@ -41,4 +42,4 @@ pub mod reload;
 pub mod systemd;
 pub mod tally;
 pub mod terminal;
-pub mod zk;
+pub mod zookeeper;

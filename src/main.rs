@@ -10,7 +10,7 @@ use bellwether::exec::{self, Plan};
 use bellwether::log::InWords;
 use bellwether::reload::InForce;
 use bellwether::terminal::Errand;
-use bellwether::{checkup, desk, http, notify, systemd, terminal, zk};
+use bellwether::{checkup, desk, http, notify, systemd, terminal, zookeeper};
 use recipes::Moment;
 use recipes::election::Member;
 use rustix::process::{
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
 /// Checks what is needed to be let in, before a port is bound. Returns what somebody should look at.
 fn look_at_security(settings: &Settings, has_secrets: bool) -> Result<Vec<String>, String> {
     let mut warnings: Vec<_> = has_secrets.then(hide).flatten().into_iter().collect();
-    warnings.extend(zk::check(settings)?);
+    warnings.extend(zookeeper::check(settings)?);
     Ok(warnings)
 }
 
@@ -288,7 +288,7 @@ async fn run(
     std::thread::Builder::new().name("election".into()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime can be built");
-        let left = runtime.block_on(zk::run(member, settings, clock, back, stopping));
+        let left = runtime.block_on(zookeeper::run(member, settings, clock, back, stopping));
         let _nobody_waits = gone.send(left);
     })?;
     // A thread of its own, with the application: no hook, however slow, can slow anybody, and none

@@ -17,18 +17,26 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("cli", &["config", "terminal"]),
     ("tally", &["recipes"]),
     ("desk", &["recipes", "tally"]),
-    ("zk", &["recipes", "clock", "config", "desk", "tally"]),
+    ("zookeeper", &["recipes", "clock", "config", "desk", "tally"]),
     ("reload", &["recipes", "config", "cli", "desk"]),
     ("systemd", &["recipes", "clock", "desk"]),
     // How much a member may say of itself is the configuration's rule, whoever makes it say more.
     ("http", &["recipes", "clock", "config", "desk", "tally"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
-    ("terminal", &["recipes", "clock", "config", "zk"]),
+    ("terminal", &["recipes", "clock", "config", "zookeeper"]),
     ("exec", &["recipes", "clock", "config", "desk", "children"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
-    ("fuzzing", &["recipes", "clock", "config", "desk", "http", "cli", "zk"]),
+    ("fuzzing", &["recipes", "clock", "config", "desk", "http", "cli", "zookeeper"]),
     // The command of a hook starts as the one of `exec` does.
     ("notify", &["recipes", "clock", "config", "desk", "caller", "children", "exec"]),
+];
+
+/// The layers of a room, each with the words that it may not name: a layer knows only those below it.
+/// Times and sessions are any layer's to know, wherever the recipes keep them.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("zookeeper/client", &["queue", "election", "super::super", "crate::zookeeper"]),
+    ("zookeeper/queue", &["super::election", "zookeeper::election", "Announcement", "Profile"]),
+    ("zookeeper/election", &["super::runner", "zookeeper::runner", "Standing"]),
 ];
 
 /// Crates and calls with one room to live in, or two.
@@ -39,13 +47,13 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
     ("anstream", &["terminal"]),
-    ("tokio_rustls", &["zk", "caller"]),
-    ("expose_secret", &["zk"]),
+    ("tokio_rustls", &["zookeeper", "caller"]),
+    ("expose_secret", &["zookeeper"]),
     ("hmac", &["notify"]),
     ("http1::handshake", &["terminal", "caller"]),
     ("prometheus", &["http"]),
     // What it returns locks what it was read from.
-    ("wait_for", &["desk", "zk"]),
+    ("wait_for", &["desk", "zookeeper"]),
     ("env::var", &["cli"]),
     ("fs::read_to_string", &["cli"]),
     ("SystemTime::now", &["clock"]),
@@ -65,13 +73,30 @@ fn rooms_know_only_whom_they_may() {
             if says(&code, "recipes") && !known.contains(&"recipes") {
                 wrong.push(format!("{file}:{line}: {room} may not know the recipes"));
             }
-            if *room != "zk" && code.contains("use zookeeper::") {
-                wrong.push(format!("{file}:{line}: the client library lives in zk"));
+            let names_library = code.contains("use zookeeper::") || code.contains(" ::zookeeper::");
+            if *room != "zookeeper" && names_library {
+                wrong.push(format!("{file}:{line}: the client library lives in zookeeper"));
             }
             for (word, homes) in LIVES_IN.iter().filter(|(_, homes)| !homes.contains(room)) {
                 if says(&code, word) {
                     wrong.push(format!("{file}:{line}: `{word}` lives in {homes:?}"));
                 }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn layers_know_only_those_below() {
+    let mut wrong = vec![];
+    for (layer, words) in LAYERS {
+        let code = code_of(layer);
+        assert!(!code.is_empty(), "{layer} has moved");
+        for (file, line, code) in code {
+            let code = code.replace("recipes::election::{", "recipes::{");
+            for word in words.iter().filter(|word| says(&code, word)) {
+                wrong.push(format!("{file}:{line}: {layer} may not name `{word}`"));
             }
         }
     }

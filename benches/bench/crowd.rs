@@ -9,7 +9,7 @@ use bellwether::{
     },
     desk::{self, Front, Report, Request},
     election::{Margins, Member, MemberId, Policy, Profile, Role},
-    zk,
+    zookeeper,
 };
 use recipes::election::Command;
 use std::{
@@ -75,7 +75,7 @@ impl Crowd {
         let reports = front.report.clone();
         thread::spawn(move || {
             runtime().block_on(async {
-                let drive = zk::run(member, settings, clock, back, stopping);
+                let drive = zookeeper::run(member, settings, clock, back, stopping);
                 tokio::join!(drive, listen(who, reports, clock, tell));
             });
         });
@@ -127,7 +127,7 @@ async fn listen(
     while reports.changed().await.is_ok() {
         let leader = match reports.borrow_and_update().standing.at(clock.now()) {
             Role::Leader { announcement, .. } => Some((announcement.ticket.token.0, true)),
-            Role::Follower { heard } => heard.map(|heard| (heard.ticket.token.0, false)),
+            Role::Follower { leader: heard } => heard.map(|heard| (heard.ticket.token.0, false)),
             Role::Candidate | Role::Absent => None,
         };
         if leader != last {

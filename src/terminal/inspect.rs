@@ -8,7 +8,7 @@ use super::views::{BAD, GOOD, ODD, PLAIN, labels};
 use super::{Form, Trouble, print, print_json};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::zk::{Says, Znode, survey};
+use crate::zookeeper::{MemberData, Znode, inspect as read_election};
 use recipes::FencingToken;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -78,11 +78,11 @@ pub(super) async fn inspect(
         let hosts = &settings.zookeeper.hosts;
         Trouble::Unanswered(format!("ZooKeeper at {hosts} gives no answer: {why}"))
     };
-    let surveyed = match timeout(patience, survey(settings)).await {
-        Ok(surveyed) => surveyed.map_err(|why| unanswered(&why))?,
+    let znodes = match timeout(patience, read_election(settings)).await {
+        Ok(read) => read.map_err(|why| unanswered(&why))?,
         Err(_) => return Err(unanswered(&format!("not within {patience:?}"))),
     };
-    let report = Report::of(&settings.root, surveyed.as_deref(), clock.date());
+    let report = Report::of(&settings.root, znodes.as_deref(), clock.date());
     match form {
         Form::People => print(&report.shown())?,
         Form::Scripts => {
@@ -164,8 +164,8 @@ fn judged(exists: bool, line: &[Place<'_>]) -> (bool, String) {
 impl<'a> Place<'a> {
     fn of(znode: &'a Znode, line: &[FencingToken], now: SystemTime) -> Option<Self> {
         let (sequence, session) = (znode.sequence?, znode.session?);
-        let says = znode.says.as_ref();
-        let profile = says.map(|says| &says.profile);
+        let data = znode.data.as_ref();
+        let profile = data.map(|data| &data.profile);
         let age = now.duration_since(znode.created_at).unwrap_or_default();
         Some(Self {
             znode: &znode.name,
@@ -181,8 +181,8 @@ impl<'a> Place<'a> {
                 .flat_map(|p| &p.labels)
                 .map(|(k, v)| (&**k, &**v))
                 .collect(),
-            version: says.and_then(|says| says.version.as_deref()),
-            names: says.and_then(|says| Named::by(says, line)),
+            version: data.and_then(|data| data.version.as_deref()),
+            names: data.and_then(|data| Named::by(data, line)),
         })
     }
 
@@ -225,8 +225,8 @@ impl<'a> Place<'a> {
 }
 
 impl<'a> Named<'a> {
-    fn by(says: &'a Says, line: &[FencingToken]) -> Option<Self> {
-        let named = says.names.as_ref()?;
+    fn by(data: &'a MemberData, line: &[FencingToken]) -> Option<Self> {
+        let named = data.announcement.as_ref()?;
         let token = named.ticket.token;
         let is = match line.iter().position(|stands| *stands == token) {
             Some(0) => Standing::Head,

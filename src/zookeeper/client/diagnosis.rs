@@ -1,8 +1,8 @@
-//! Why no connection comes about: one handshake of our own with each server, as the client library
-//! knows and does not tell.
+//! Why no connection comes about: a handshake of our own with each server, as the client library does
+//! not report the cause.
 
-use super::flaw;
-use super::passport::{Shown, Trust, date, own_is_outdated, server_name};
+use super::credentials::{Presented, Trust, date, own_is_outdated, server_name};
+use super::tls_errors;
 use crate::config::Zookeeper;
 use crate::config::security::Tls;
 use std::io::{self, ErrorKind};
@@ -17,16 +17,16 @@ use tokio_rustls::rustls::{
     AlertDescription, CertificateError, ClientConfig, Error, RootCertStore,
 };
 
-/// What one server suffers from.
+/// What is wrong with one server.
 struct Finding {
     kind: Kind,
     what: String,
 }
 
-/// Of what several servers suffer from, the first of these is told.
+/// The kind of a finding. Of the findings about several servers the first in this order is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// Nobody but an operator can mend it.
+    /// Only an operator can mend it.
     Wrong,
     /// It runs, and has no quorum.
     Idle,
@@ -34,54 +34,53 @@ enum Kind {
     Unreachable,
 }
 
-/// What is wrong with the servers, or with what we show them; `None` if nothing can be seen.
+/// Returns what is wrong with the servers or with the credentials; `None` if nothing can be seen.
 ///
-/// Returns within the given time, and writes nothing but a question that each server may answer
-/// to anybody.
-pub(super) async fn diagnose(
+/// Returns within the limit, and writes nothing but a question that a server answers to any client.
+pub(crate) async fn diagnose(
     settings: &Zookeeper,
-    shown: Option<Arc<Shown>>,
-    patience: Duration,
+    presented: Option<Arc<Presented>>,
+    limit: Duration,
 ) -> Option<String> {
-    let mut examined = JoinSet::new();
+    let mut examinations = JoinSet::new();
     for (place, server) in settings.hosts.split(',').enumerate() {
-        let (server, shown) = (server.to_owned(), shown.clone());
+        let (server, presented) = (server.to_owned(), presented.clone());
         let tls = settings.security.tls.clone();
-        examined.spawn(async move {
-            let examination = examine(&server, tls.as_ref(), shown.as_deref(), patience);
-            let found = match timeout(patience, examination).await {
+        examinations.spawn(async move {
+            let examination = examine(&server, tls.as_ref(), presented.as_deref(), limit);
+            let found = match timeout(limit, examination).await {
                 Ok(found) => found,
                 Err(_) => Kind::Unreachable.is("does not answer".into()),
             };
             found.map(|Finding { kind, what }| (kind, place, format!("{server} {what}")))
         });
     }
-    let findings = examined.join_all().await.into_iter().flatten();
+    let findings = examinations.join_all().await.into_iter().flatten();
     findings.min().map(|(_, _, what)| what)
 }
 
 async fn examine(
     server: &str,
     tls: Option<&Tls>,
-    shown: Option<&Shown>,
-    patience: Duration,
+    presented: Option<&Presented>,
+    limit: Duration,
 ) -> Option<Finding> {
     let tcp = match TcpStream::connect(server).await {
         Ok(tcp) => tcp,
         Err(error) => return Kind::Unreachable.is(format!("cannot be reached: {error}")),
     };
-    match (tls, shown.and_then(|shown| shown.tls.as_ref())) {
-        (Some(tls), Some(trust)) => greet(server, tcp, tls, trust, patience).await,
-        (Some(_), None) | (None, _) => talk(server, tcp).await,
+    match (tls, presented.and_then(|presented| presented.tls.as_ref())) {
+        (Some(tls), Some(trust)) => examine_tls(server, tcp, tls, trust, limit).await,
+        (Some(_), None) | (None, _) => examine_plain(server, tcp).await,
     }
 }
 
-/// Without TLS.
-async fn talk(server: &str, mut tcp: TcpStream) -> Option<Finding> {
+/// Examines a server to which we do not speak TLS.
+async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
     if let Ok(answer) = ask(&mut tcp).await
         && is_text(&answer)
     {
-        return serves(&answer);
+        return without_quorum(&answer);
     }
     drop(tcp);
     let again = TcpStream::connect(server).await.ok()?;
@@ -93,7 +92,7 @@ async fn talk(server: &str, mut tcp: TcpStream) -> Option<Finding> {
     Kind::Unreachable.is("answers, but not as ZooKeeper does".into())
 }
 
-fn serves(answer: &[u8]) -> Option<Finding> {
+fn without_quorum(answer: &[u8]) -> Option<Finding> {
     if !String::from_utf8_lossy(answer).contains("not currently serving") {
         return None;
     }
@@ -101,13 +100,13 @@ fn serves(answer: &[u8]) -> Option<Finding> {
         .is("runs and serves nobody: do too few of the servers run, or see each other?".into())
 }
 
-/// Whether there is anybody who understands the first word of TLS. Whoever it is, is not trusted.
+/// Returns whether the server answers a TLS handshake. No certificate is trusted here.
 async fn speaks_tls(server: &str, tcp: TcpStream) -> bool {
-    let nobody = ClientConfig::builder()
+    let trusts_none = ClientConfig::builder()
         .with_root_certificates(RootCertStore::empty())
         .with_no_client_auth();
     let Ok(name) = server_name(server) else { return false };
-    match TlsConnector::from(Arc::new(nobody)).connect(name, tcp).await {
+    match TlsConnector::from(Arc::new(trusts_none)).connect(name, tcp).await {
         Ok(_) => true,
         Err(error) => matches!(
             reason(&error),
@@ -118,20 +117,20 @@ async fn speaks_tls(server: &str, tcp: TcpStream) -> bool {
     }
 }
 
-/// The handshake, and a question behind it: by TLS 1.3, a server that misses a certificate of ours
-/// says so only then.
-async fn greet(
+/// Does the handshake, and asks a question behind it: with TLS 1.3, a server that misses our
+/// certificate says so only then.
+async fn examine_tls(
     server: &str,
     tcp: TcpStream,
     tls: &Tls,
     trust: &Trust,
-    patience: Duration,
+    limit: Duration,
 ) -> Option<Finding> {
     let name = server_name(server).ok()?;
     let connected = TlsConnector::from(trust.config.clone()).connect(name, tcp).await;
     let error = match connected {
         Ok(mut stream) => match ask(&mut stream).await {
-            Ok(answer) => return serves(&answer),
+            Ok(answer) => return without_quorum(&answer),
             Err(error) => error,
         },
         Err(error) => error,
@@ -139,7 +138,7 @@ async fn greet(
     if let Some(why) = reason(&error).and_then(|error| explain(error, tls)) {
         return Kind::Wrong.is(why);
     }
-    if let Ok(Ok(mut tcp)) = timeout(patience / 2, TcpStream::connect(server)).await
+    if let Ok(Ok(mut tcp)) = timeout(limit / 2, TcpStream::connect(server)).await
         && ask(&mut tcp).await.is_ok_and(|answer| is_text(&answer))
     {
         let mend = "write the servers' secureClientPort into zookeeper.servers, or leave \
@@ -149,14 +148,14 @@ async fn greet(
     Kind::Unreachable.is(format!("breaks the TLS handshake off: {error}"))
 }
 
-/// A question of four letters, which ZooKeeper answers with text, be it that it is not allowed. With
-/// the end of the line it is long enough for TLS to see that it is none.
+/// Sends a four-letter command, which ZooKeeper answers with text even where it is not allowed. With
+/// the line's end it is long enough for a TLS server to see that it is no TLS.
 async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Vec<u8>> {
     stream.write_all(b"srvr\n").await?;
     stream.flush().await?;
     let mut answer = vec![0; 64];
     let length = match stream.read(&mut answer).await {
-        // Some close without a word, which is no fault of TLS.
+        // Some servers close without an answer, which is no TLS error.
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
         length => length?,
     };
@@ -178,18 +177,18 @@ fn explain(error: &Error, tls: &Tls) -> Option<String> {
         Error::InvalidCertRevocationList(wrong) => Some(format!(
             "shows a certificate of a CA whose revocation list in zookeeper.tls.ca, {}, is one that {}",
             tls.ca.display(),
-            flaw::of_list(wrong)
+            tls_errors::of_list(wrong)
         )),
         Error::AlertReceived(alert) => Some(alerted(*alert, tls)),
         Error::PeerIncompatible(_) => {
             Some(format!("has no version or cipher of TLS in common with us: {error}"))
         }
-        // Not TLS, or not what we expect of it: another look will tell.
+        // No TLS error: the caller looks further.
         _ => None,
     }
 }
 
-/// What we do not accept of the server's.
+/// Says why the server's certificate is not accepted.
 fn refused(wrong: &CertificateError, tls: &Tls) -> String {
     let ca = tls.ca.display();
     match wrong {
@@ -219,17 +218,17 @@ fn refused(wrong: &CertificateError, tls: &Tls) -> String {
         CertificateError::Revoked => {
             format!("shows a certificate that was revoked, says zookeeper.tls.ca, {ca}")
         }
-        other => format!("shows a certificate that {}", flaw::of_certificate(other)),
+        other => format!("shows a certificate that {}", tls_errors::of_certificate(other)),
     }
 }
 
-/// `DnsName("zk-0.zk")` is for those who write programs.
+/// Strips the debug form: `zk-0.zk` of `DnsName("zk-0.zk")`.
 fn bare(name: &str) -> &str {
     let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(name);
     inner.trim_matches('"')
 }
 
-/// What the server does not accept of ours.
+/// Says what the server's alert means for our certificate.
 fn alerted(alert: AlertDescription, tls: &Tls) -> String {
     use AlertDescription as A;
     let about_ours = matches!(
@@ -262,7 +261,10 @@ fn alerted(alert: AlertDescription, tls: &Tls) -> String {
 }
 
 impl Kind {
-    #[expect(clippy::unnecessary_wraps, reason = "whoever looks may find nothing")]
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the callers' own type, as there may be no finding"
+    )]
     fn is(self, what: String) -> Option<Finding> {
         Some(Finding { kind: self, what })
     }

@@ -1,10 +1,13 @@
-//! Who may do what with the znodes we create, and what is said when others do not let us.
+//! The ACLs of what we create, and what operators are told about the ACLs of others.
 
-use super::connection::{Wire, is_verdict};
+use super::context::Context;
 use crate::config::security::Acl;
-use zookeeper::{Acl as Entry, Acls, AuthId, AuthUser, Error, Permission};
+use crate::zookeeper::client::{Connection, is_verdict};
+use ::zookeeper::{Acl as Entry, Acls, AuthId, AuthUser, Error, Permission};
+use std::sync::atomic::Ordering;
+use tracing::warn;
 
-/// Whoever is who we are may do anything.
+/// All permissions for our own identity.
 const OURS: Entry = Entry::new_const(Permission::ALL, "auth", "");
 const ANYONE_READS: Entry = Entry::new_const(Permission::READ, "world", "anyone");
 const ANYONE_CREATES: Entry = Entry::new_const(Permission::CREATE, "world", "anyone");
@@ -12,9 +15,9 @@ const ANYONE_CREATES: Entry = Entry::new_const(Permission::CREATE, "world", "any
 static READABLE: [Entry; 2] = [OURS, ANYONE_READS];
 static ALSO_FOR_OTHERS: [Entry; 3] = [OURS, ANYONE_READS, ANYONE_CREATES];
 
-/// Of the members' znodes and of the one they stand below: who deletes there ends leaderships, and
-/// who writes lies about them.
-pub(super) fn of_election(acl: Acl) -> Acls<'static> {
+/// Returns the ACL of members' znodes and of the one above them: a client that may delete there can end
+/// leaderships, and one that may write can forge announcements.
+pub(super) fn of_queue(acl: Acl) -> Acls<'static> {
     match acl {
         Acl::Open => Acls::anyone_all(),
         Acl::Creator => Acls::creator_all(),
@@ -22,8 +25,8 @@ pub(super) fn of_election(acl: Acl) -> Acls<'static> {
     }
 }
 
-/// Of what lies above: other elections may want a place there beside ours, which nobody can delete
-/// while there is anything below it.
+/// Returns the ACL of the znodes further up: others may create their paths there beside ours, and no
+/// client can delete them while there is anything below.
 pub(super) fn of_ancestors(acl: Acl) -> Acls<'static> {
     match acl {
         Acl::Open => Acls::anyone_all(),
@@ -31,15 +34,35 @@ pub(super) fn of_ancestors(acl: Acl) -> Acls<'static> {
     }
 }
 
-/// Who else than members may harm the election at `path`, and how, in words; `None` if nobody may.
-pub(super) async fn hole(wire: &Wire, path: &str, acl: Acl) -> Result<Option<String>, Error> {
-    let (entries, _) = match wire.ask(wire.client.get_acl(path)).await {
-        // Neither ours to read nor anyone's, then.
+/// Warns, once in a session and only if it was not the last warning, when clients other than members may
+/// harm what stands at the path.
+pub(super) async fn warn_if_weak(context: &Context) {
+    let settings = &context.settings;
+    if settings.is_open_by_choice || context.is_acl_checked.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let root = &settings.root;
+    let look =
+        context.until_judged(async |connection| weakness(&connection, root, settings.acl).await);
+    let Ok(weakness) = look.await else { return };
+    let remedy = remedy(settings.acl);
+    let warning = weakness.map(|weakness| format!("at {root}, {weakness}: {remedy}"));
+    let mut warned = context.reports.acl_warning.lock().expect("no panic while it is held");
+    if let Some(warning) = warning.as_ref().filter(|_| *warned != warning) {
+        warn!("{warning}");
+    }
+    *warned = warning;
+}
+
+/// Says which clients other than members may harm what stands at the path, and how.
+async fn weakness(connection: &Connection, path: &str, acl: Acl) -> Result<Option<String>, Error> {
+    let (entries, _) = match connection.request(connection.client.get_acl(path)).await {
+        // Then it is not readable for anyone either.
         Err(error) if is_verdict(&error) => return Ok(None),
         read => read?,
     };
-    // Servers tell since 3.7.
-    let us = wire.ask(wire.client.list_auth_users()).await.ok();
+    // Servers answer this since 3.7.
+    let us = connection.request(connection.client.list_auth_users()).await.ok();
     Ok(exposed(&entries, us.as_deref(), acl))
 }
 
@@ -47,18 +70,18 @@ fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: Acl) -> Option<Strin
     let anyone_may = |permission| {
         entries.iter().any(|entry| is_anyone(entry) && entry.permission().has(permission))
     };
-    let mut deeds = vec![];
+    let mut harm = vec![];
     if anyone_may(Permission::DELETE) {
-        deeds.push("delete members' znodes, the leader's among them");
+        harm.push("delete members' znodes, the leader's among them");
     } else if anyone_may(Permission::ADMIN) {
-        deeds.push("change who may delete members' znodes");
+        harm.push("change who may delete members' znodes");
     }
-    // Where nobody has an identity, anyone is a member.
+    // Where members have no identity, any client may be one.
     if anyone_may(Permission::CREATE) && acl != Acl::Open {
-        deeds.push("stand in the line, or in its way");
+        harm.push("stand in the line, or in its way");
     }
-    let anyone = (!deeds.is_empty())
-        .then(|| format!("anyone who reaches ZooKeeper may {}", deeds.join(", and ")));
+    let anyone = (!harm.is_empty())
+        .then(|| format!("anyone who reaches ZooKeeper may {}", harm.join(", and ")));
     let anothers = us.and_then(|us| owner(entries, us)).map(|owner| {
         format!("{owner}, whom we are not, may delete members' znodes and let others do so")
     });
@@ -66,10 +89,10 @@ fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: Acl) -> Option<Strin
     (!found.is_empty()).then(|| found.join("; and "))
 }
 
-/// Who may do as they like there, if it is let to us at most because it is let to anyone. Whoever
-/// has an ACL made for several identities names ours among them.
+/// Returns the owner, if the ACL gives others DELETE or ADMIN and does not name us: an ACL made for several
+/// identities would name ours among them.
 fn owner(entries: &[Entry], us: &[AuthUser]) -> Option<String> {
-    const MIGHT: [Permission; 2] = [Permission::DELETE, Permission::ADMIN];
+    const OWNERS: [Permission; 2] = [Permission::DELETE, Permission::ADMIN];
     let is_ours = |entry: &Entry| {
         // Servers show what is behind a name only to those who may change the ACL.
         let is_hidden = entry.scheme() == "digest" && entry.id().ends_with(":x");
@@ -80,21 +103,21 @@ fn owner(entries: &[Entry], us: &[AuthUser]) -> Option<String> {
     if entries.iter().any(is_ours) {
         return None;
     }
-    let mighty = |entry: &&Entry| MIGHT.iter().any(|might| entry.permission().has(*might));
-    let others = entries.iter().filter(|entry| !is_anyone(entry)).filter(mighty);
+    let is_owner = |entry: &&Entry| OWNERS.iter().any(|owners| entry.permission().has(*owners));
+    let others = entries.iter().filter(|entry| !is_anyone(entry)).filter(is_owner);
     let others: Vec<_> =
         others.map(|entry| format!("{}:{}", entry.scheme(), name(entry))).collect();
     (!others.is_empty()).then(|| others.join(" and "))
 }
 
-/// Whether it is for everybody, or for so many addresses that it may as well be.
+/// Returns whether it is for any client, or for so many addresses that it may as well be.
 fn is_anyone(entry: &Entry) -> bool {
     let bits: Option<u8> = entry.id().split_once('/').and_then(|(_, bits)| bits.parse().ok());
     *entry.auth_id() == AuthId::anyone()
         || entry.scheme() == "ip" && bits.is_some_and(|bits| bits < 8)
 }
 
-/// Whoever that is, without what is made of a password.
+/// Returns the identity without its password hash.
 fn name(entry: &Entry) -> &str {
     match entry.scheme() {
         "digest" => entry.id().split(':').next().unwrap_or_default(),
@@ -102,8 +125,8 @@ fn name(entry: &Entry) -> &str {
     }
 }
 
-/// What to do about it.
-pub(super) fn mend(acl: Acl) -> &'static str {
+/// Says what to do about it.
+fn remedy(acl: Acl) -> &'static str {
     match acl {
         Acl::Open => {
             "give all members an identity (zookeeper.auth, zookeeper.tls.cert) before the path is \
@@ -116,11 +139,16 @@ pub(super) fn mend(acl: Acl) -> &'static str {
     }
 }
 
-/// One line about what the servers refused us at `path`: who we are for them, and whose it is.
-pub(super) async fn refusal(wire: &Wire, acl: Acl, path: &str, error: &Error) -> String {
+/// Says in one line what the servers refused at the path: who we are for them, and whose it is.
+pub(crate) async fn refusal(
+    connection: &Connection,
+    acl: Acl,
+    path: &str,
+    error: &Error,
+) -> String {
     match error {
         Error::NoAuth => {
-            let (us, theirs) = (ourselves(wire).await, owners(wire, path).await);
+            let (us, theirs) = (ourselves(connection).await, owners(connection, path).await);
             if us.starts_with("digest:") && theirs.contains(&format!("{us} ")) {
                 return format!(
                     "ZooKeeper does not let us in at {path}: it is for {us} with another password \
@@ -134,7 +162,7 @@ pub(super) async fn refusal(wire: &Wire, acl: Acl, path: &str, error: &Error) ->
             )
         }
         Error::InvalidAcl => {
-            let us = ourselves(wire).await;
+            let us = ourselves(connection).await;
             format!(
                 "ZooKeeper cannot keep {path} for us, as zookeeper.acl = \"{acl}\" wants it: we are \
                  {us}. Have the servers take our identity for one (an authProvider), or set \
@@ -145,9 +173,9 @@ pub(super) async fn refusal(wire: &Wire, acl: Acl, path: &str, error: &Error) ->
     }
 }
 
-async fn ourselves(wire: &Wire) -> String {
-    // Servers tell since 3.7.
-    let Ok(users) = wire.ask(wire.client.list_auth_users()).await else {
+async fn ourselves(connection: &Connection) -> String {
+    // Servers answer this since 3.7.
+    let Ok(users) = connection.request(connection.client.list_auth_users()).await else {
         return "somebody it does not tell".into();
     };
     let known = users.iter().filter(|user| user.scheme() != "ip");
@@ -155,12 +183,12 @@ async fn ourselves(wire: &Wire) -> String {
     if known.is_empty() { "nobody it knows".into() } else { known.join(" and ") }
 }
 
-async fn owners(wire: &Wire, path: &str) -> String {
-    // Of the nearest that is there.
+async fn owners(connection: &Connection, path: &str) -> String {
+    // Of the nearest znode that exists.
     let ends = path.match_indices('/').skip(1).map(|(at, _)| at).chain([path.len()]);
     let ends: Vec<_> = ends.collect();
     for end in ends.into_iter().rev() {
-        let acl = match wire.ask(wire.client.get_acl(&path[..end])).await {
+        let acl = match connection.request(connection.client.get_acl(&path[..end])).await {
             Ok((acl, _)) => acl,
             Err(Error::NoNode) => continue,
             Err(_) => break,
@@ -178,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_else_may_harm_an_election_is_named() {
+    fn clients_that_may_harm_the_queue_are_named() {
         const READ: Permission = Permission::READ;
         const CREATE: Permission = Permission::CREATE;
         const ALL: Permission = Permission::ALL;
@@ -204,7 +232,7 @@ mod tests {
                 vec![("digest", "squat:x", ALL), anyone(READ | CREATE)],
                 Some(format!("{creates}; and {owned}")),
             ),
-            // Whoever is called as we are, and is not: we would see what is behind our own name.
+            // Another with our name: we would see the hash behind our own.
             (
                 vec![("digest", "app:x", ALL), anyone(CREATE)],
                 Some(format!("{creates}; and {}", owned.replace("squat", "app"))),

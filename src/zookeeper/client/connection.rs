@@ -1,12 +1,13 @@
 //! One connection to one server, and the tasks that the client library runs for it.
 //!
 //! The client library would reconnect by itself, but then it hides a timeout that the server cut,
-//! sends late what was given up long ago, and without a network can spin for ever. So a
-//! connection that is lost is dropped with all that the library still does for it, and the keeper
-//! makes another for the same session.
+//! sends requests late that were given up long ago, and without a network can spin for ever. So a
+//! lost connection is dropped with all that the library still does for it, and the session is
+//! resumed over another.
 
-use super::passport::Passport;
+use super::credentials::Credentials;
 use crate::config::Zookeeper;
+use ::zookeeper::{Client, Error, SessionInfo, SessionState};
 use spawns_core::{Spawn, Task};
 use std::future::{IntoFuture, poll_fn};
 use std::pin::pin;
@@ -15,26 +16,27 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use zookeeper::{Client, Error, SessionInfo, SessionState};
 
-/// What a request needs of a connection.
+/// An open connection, as requests use it.
 #[derive(Clone)]
-pub(super) struct Wire {
-    pub(super) client: Client,
-    suspect: Arc<Notify>,
-    patience: Duration,
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    broken: Arc<Notify>,
+    answer_timeout: Duration,
 }
 
-pub(super) struct Connection {
-    pub(super) wire: Wire,
+/// A connection that was just made.
+pub(crate) struct Opened {
+    pub(crate) connection: Connection,
     /// The timeout which the server granted, or granted anew.
-    pub(super) timeout: Duration,
-    pub(super) ended: oneshot::Receiver<End>,
+    pub(crate) timeout: Duration,
+    /// Tells how the connection ended.
+    pub(crate) ended: oneshot::Receiver<End>,
 }
 
 /// Why there is no connection.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The servers say that the session has ended.
     Expired,
     /// No server said anything of use.
@@ -45,79 +47,79 @@ pub(super) enum Failure {
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// Only the connection: the session may live.
     Connection,
     /// The session, with everything it owned.
     Session,
 }
 
-impl Wire {
-    /// Waits for an answer, and gives the connection up if there is none in time.
-    pub(super) async fn ask<T>(
+impl Connection {
+    /// Waits for the answer to a request, and gives the connection up if none comes in time.
+    pub(crate) async fn request<T>(
         &self,
         request: impl IntoFuture<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        match timeout(self.patience, request.into_future()).await {
+        match timeout(self.answer_timeout, request.into_future()).await {
             Ok(answer) => answer,
             Err(_) => {
-                self.suspect.notify_one();
+                self.broken.notify_one();
                 Err(Error::Timeout)
             }
         }
     }
 
-    /// Has a quorum agree that the znode exists. On a new connection to an old session this is
-    /// also the barrier behind which no read is older than what the session has seen.
+    /// Has a quorum agree that the znode exists. On a new connection of an old session this is also
+    /// the barrier behind which no read is older than what the session has seen.
     ///
-    /// The request leaves with the call, not with the first poll: what is asked next comes behind.
-    pub(super) fn check(&self, path: &str) -> impl Future<Output = Result<(), Error>> {
+    /// The request leaves with the call, not with the first poll: later requests come behind it.
+    pub(crate) fn check(&self, path: &str) -> impl Future<Output = Result<(), Error>> {
         let mut writer = self.client.new_multi_writer();
         let added = writer.add_check_version(path, -1);
         let checked = writer.commit();
         async move {
             added?;
-            self.ask(async { checked.await.map(drop).map_err(unwrap_multi) }).await
+            self.request(async { checked.await.map(drop).map_err(unwrap_multi) }).await
         }
     }
 }
 
-/// Connects, trying each server once. Resumes the session if there is one.
-pub(super) async fn connect(
+/// Connects, trying each server once. Resumes the given session, or opens a new one.
+pub(crate) async fn connect(
     settings: &Zookeeper,
-    passport: &Arc<Passport>,
+    credentials: &Arc<Credentials>,
     session: Option<SessionInfo>,
-) -> Result<Connection, Failure> {
+) -> Result<Opened, Failure> {
     let (opened, open) = oneshot::channel();
-    let (settings, passport) = (settings.clone(), passport.clone());
-    // Goes on if nobody waits any more: what was opened is to be closed.
-    tokio::spawn(async move { serve(&settings, &passport, session, opened).await });
+    let (settings, credentials) = (settings.clone(), credentials.clone());
+    // Goes on when the caller stops waiting: a session that was opened has to be closed.
+    tokio::spawn(async move { serve(&settings, &credentials, session, opened).await });
     let died = || Err(Failure::Unreachable("the connection's task died, see the log".into()));
     open.await.unwrap_or_else(|_| died())
 }
 
 async fn serve(
     settings: &Zookeeper,
-    passport: &Passport,
+    credentials: &Credentials,
     session: Option<SessionInfo>,
-    opened: oneshot::Sender<Result<Connection, Failure>>,
+    opened: oneshot::Sender<Result<Opened, Failure>>,
 ) {
-    // What of the library's is left in here ends when this does.
-    let crew = Crew::default();
-    let opening = crew.hires_for(open(settings, passport, session)).await;
-    let (wire, granted) = match opening {
+    // The library's tasks that still run end with this function.
+    let tasks = LibraryTasks::default();
+    let opening = tasks.run(open(settings, credentials, session)).await;
+    let (connection, granted) = match opening {
         Ok(open) => open,
         Err(failure) => {
-            let _nobody_waits = opened.send(Err(failure));
+            let _receiver_gone = opened.send(Err(failure));
             return;
         }
     };
-    let mut states = wire.client.state_watcher();
-    let suspect = wire.suspect.clone();
+    let mut states = connection.client.state_watcher();
+    let broken = connection.broken.clone();
     let (end, ended) = oneshot::channel();
-    let connection = Connection { wire, timeout: granted, ended };
-    // If nobody waits any more, the client is dropped here and the session closes below.
-    let _nobody_waits = opened.send(Ok(connection)).is_err();
+    let opening = Opened { connection, timeout: granted, ended };
+    // If the caller stopped waiting, the client is dropped here and the session closes below.
+    let _receiver_gone = opened.send(Ok(opening)).is_err();
     let ending = tokio::select! {
         ending = async {
             loop {
@@ -130,23 +132,23 @@ async fn serve(
                 }
             }
         } => ending,
-        () = suspect.notified() => End::Connection,
+        () = broken.notified() => End::Connection,
     };
-    let _nobody_waits = end.send(ending);
+    let _receiver_gone = end.send(ending);
 }
 
 async fn open(
     settings: &Zookeeper,
-    passport: &Passport,
+    credentials: &Credentials,
     session: Option<SessionInfo>,
-) -> Result<(Wire, Duration), Failure> {
-    let patience = settings.session_timeout / 4;
-    let shown = passport.renewed().map_err(Failure::Refused)?;
+) -> Result<(Connection, Duration), Failure> {
+    let answer_timeout = settings.session_timeout / 4;
+    let presented = credentials.renewed().map_err(Failure::Refused)?;
     // With TLS it has to be names: the library holds the servers' certificates against them.
-    let speaks_tls = shown.tls.is_some();
+    let speaks_tls = presented.tls.is_some();
     let mut servers = match speaks_tls {
         true => settings.hosts.split(',').map(str::to_owned).collect(),
-        false => resolve(&settings.hosts, patience).await?,
+        false => resolve(&settings.hosts, answer_timeout).await?,
     };
     fastrand::shuffle(&mut servers);
     let resumed = session.is_some();
@@ -154,25 +156,26 @@ async fn open(
     for server in servers {
         let connector = Client::connector()
             .with_session_timeout(settings.session_timeout)
-            // The longest that it takes: the shorter it is, the more often the library looks whether the server has
-            // been silent for so long. Whoever waits for an answer gives up sooner.
+            // As long as the library allows: the shorter it is, the more often the library checks
+            // for silence. Requests have a shorter limit of their own.
             .with_connection_timeout(settings.session_timeout * 3 / 5)
             .with_fail_eagerly();
         let connector = match session.clone() {
             Some(session) => connector.with_session(session),
             None => connector,
         };
-        let connector = shown.show(connector)?;
+        let connector = presented.apply(connector)?;
         let connecting = async {
             match speaks_tls {
                 true => connector.secure_connect(&server).await,
                 false => connector.connect(&server).await,
             }
         };
-        // A limit of our own for each, far below the library's for all: past that it may never yield again.
-        let client = match timeout(patience, connecting).await.unwrap_or(Err(Error::Timeout)) {
+        // A limit for each server, far below the library's for all: past that one it may never yield.
+        let client = match timeout(answer_timeout, connecting).await.unwrap_or(Err(Error::Timeout))
+        {
             Ok(client) => client,
-            Err(Error::AuthFailed) => return Err(Failure::Refused(passport.refused())),
+            Err(Error::AuthFailed) => return Err(Failure::Refused(credentials.refused())),
             Err(Error::SessionExpired) => return Err(Failure::Expired),
             Err(error) => {
                 failure = error.into();
@@ -180,26 +183,27 @@ async fn open(
             }
         };
         let granted = client.session_timeout();
-        let wire = Wire { client, suspect: Arc::new(Notify::new()), patience };
+        let connection = Connection { client, broken: Arc::new(Notify::new()), answer_timeout };
         if resumed
-            && let Err(error) = wire.check("/").await
+            && let Err(error) = connection.check("/").await
             && !is_verdict(&error)
         {
-            // The client and what is hired for it end without a turn in between: else the library would close the session.
+            // The client and its tasks end without a turn of the runtime in between: else the library
+            // would close the session.
             return Err(error.into());
         }
-        return Ok((wire, granted));
+        return Ok((connection, granted));
     }
     Err(failure)
 }
 
-/// All addresses of all servers: of several behind one name, the library tries only the first that
-/// does not refuse.
-async fn resolve(hosts: &str, patience: Duration) -> Result<Vec<String>, Failure> {
+/// Returns all addresses of all servers: of several behind one name, the library would try only the
+/// first that does not refuse.
+async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<String>, Failure> {
     let mut addresses = vec![];
     let mut problems = vec![];
     for host in hosts.split(',') {
-        match timeout(patience, tokio::net::lookup_host(host)).await {
+        match timeout(limit, tokio::net::lookup_host(host)).await {
             Ok(Ok(found)) => addresses.extend(found.map(|address| address.to_string())),
             Ok(Err(error)) => problems.push(format!("{host}: {error}")),
             Err(_) => problems.push(format!("{host}: the name is not resolved in time")),
@@ -213,32 +217,35 @@ async fn resolve(hosts: &str, patience: Duration) -> Result<Vec<String>, Failure
     Ok(addresses)
 }
 
-/// The library's tasks. It spawns them by way of whatever the thread names as its spawner, and then has no
-/// way to end them but its own.
+/// The tasks that the client library spawns for one connection.
+///
+/// The library spawns through the spawner that `spawns_core` knows for the current thread, and gives
+/// out no handle to the tasks. So this names itself as that spawner for the length of each poll of
+/// the future that connects, keeps what is spawned, and ends it when dropped.
 #[derive(Default)]
-struct Crew(Mutex<JoinSet<()>>);
+struct LibraryTasks(Mutex<JoinSet<()>>);
 
-impl Crew {
-    /// What this spawns while it is polled comes to us.
-    async fn hires_for<T>(&self, future: impl Future<Output = T>) -> T {
+impl LibraryTasks {
+    /// Runs the future, and keeps each task that is spawned while it is polled.
+    async fn run<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         poll_fn(|context| {
-            let _spawning_for_us = spawns_core::enter(self);
+            let _spawns_into_self = spawns_core::enter(self);
             future.as_mut().poll(context)
         })
         .await
     }
 }
 
-impl Spawn for Crew {
+impl Spawn for LibraryTasks {
     fn spawn(&self, task: Task) {
-        let mut tasks = self.0.lock().expect("nobody panics while holding it");
+        let mut tasks = self.0.lock().expect("no panic while it is held");
         tasks.spawn(Box::into_pin(task.future));
     }
 }
 
 impl Failure {
-    pub(super) fn told(self) -> String {
+    pub(crate) fn reason(self) -> String {
         match self {
             Self::Expired => "the session has expired".into(),
             Self::Unreachable(why) | Self::Refused(why) => why,
@@ -257,7 +264,7 @@ impl From<Error> for Failure {
 
 /// Whether the error proves that the servers judged the request. Any other error is silence: the
 /// request may or may not have been carried out.
-pub(super) fn is_verdict(error: &Error) -> bool {
+pub(crate) fn is_verdict(error: &Error) -> bool {
     matches!(
         error,
         Error::NoNode
@@ -273,9 +280,9 @@ pub(super) fn is_verdict(error: &Error) -> bool {
     )
 }
 
-pub(super) fn unwrap_multi(error: zookeeper::MultiWriteError) -> Error {
+pub(crate) fn unwrap_multi(error: ::zookeeper::MultiWriteError) -> Error {
     match error {
-        zookeeper::MultiWriteError::RequestFailed { source }
-        | zookeeper::MultiWriteError::OperationFailed { source, .. } => source,
+        ::zookeeper::MultiWriteError::RequestFailed { source }
+        | ::zookeeper::MultiWriteError::OperationFailed { source, .. } => source,
     }
 }

@@ -1,25 +1,24 @@
-//! What the log says of an election: a line for each event, and one for each change of what is told.
-//! The words are for people; the fields beside them are a promise, made in docs/operations.md.
+//! The election's lines in the log: one for each event, and one for each change of who leads. The words
+//! are for people; the fields beside them are a promise, made in docs/operations.md.
 
 use crate::config::Settings;
-use recipes::election::{
-    Action, Change, ChangeKind, Event, FencingToken, Moment, SessionId, Standing, Ticket, View,
-};
+use recipes::election::{Action, Change, ChangeKind, Event, Standing, View};
+use recipes::{FencingToken, Moment, SessionId, Ticket};
 use tracing::{Level, debug, enabled, error, info, warn};
 
-pub(super) struct Journal {
+pub(super) struct EventLog {
     election: String,
     prefix: String,
     session: Option<SessionId>,
-    noted: Option<Note>,
+    recorded: Option<Record>,
 }
 
-/// One event, until there is time to write it.
-struct Note {
+/// One event, until there is time to write it: what it asks for is done first.
+struct Record {
     event: &'static str,
-    /// None of what nobody reads.
+    /// `None` if the log's level hides them.
     words: Option<String>,
-    weight: Weight,
+    severity: Severity,
     at: Moment,
     /// What follows is of another session, or of none.
     ends_session: bool,
@@ -28,17 +27,17 @@ struct Note {
     changes: Vec<Change>,
 }
 
-/// How much an event is to whoever reads.
+/// How important an event is to a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Weight {
+pub(super) enum Severity {
     /// It comes again and again, and changes nothing.
     Routine,
-    Worthwhile,
-    /// Somebody should look tomorrow.
+    Notable,
+    /// An operator should look tomorrow.
     Alarming,
 }
 
-/// What is so after an event. The fields of every line.
+/// How the member stands after an event: the fields of each line.
 #[derive(Clone, Copy)]
 struct Fields<'a> {
     id: &'a str,
@@ -49,15 +48,15 @@ struct Fields<'a> {
     token: Option<FencingToken>,
 }
 
-// What nobody reads is not even written down.
+// Arguments are evaluated only if the log's level shows the line.
 macro_rules! line {
-    ($level:ident, $event:expr, $journal:expr, $fields:expr, $words:expr) => {
+    ($level:ident, $event:expr, $log:expr, $fields:expr, $words:expr) => {
         $level!(
             event = $event,
             id = $fields.id,
-            election = $journal.election,
+            election = $log.election,
             role = $fields.role,
-            znode = $fields.ticket.map(|ticket| ticket.sequence.name(&$journal.prefix)),
+            znode = $fields.ticket.map(|ticket| ticket.sequence.name(&$log.prefix)),
             session = $fields.session.map(display),
             leader = $fields.leader,
             token = $fields.token.map(|token| token.0),
@@ -67,50 +66,51 @@ macro_rules! line {
     };
 }
 
-impl Journal {
+impl EventLog {
     pub(super) fn of(settings: &Settings) -> Self {
         let (election, prefix) = (settings.root.clone(), settings.prefix.clone());
-        Self { election, prefix, session: None, noted: None }
+        Self { election, prefix, session: None, recorded: None }
     }
 
-    /// What the member is about to hear.
+    /// Takes note of an event before the member hears it.
     pub(super) fn hear(&mut self, event: &Event) {
         if let Event::SessionOpened { session, .. } = event {
             self.session = Some(*session);
         }
     }
 
-    /// Keeps what was heard, in words, and what is wanted: what is wanted is done first.
-    pub(super) fn note(
+    /// Keeps an event, in words, and what the member wants done.
+    pub(super) fn record(
         &mut self,
         event: &'static str,
-        told: impl FnOnce() -> String,
+        describe: impl FnOnce() -> String,
         wanted: &[Action],
         changes: Vec<Change>,
-        weight: Weight,
+        severity: Severity,
         at: Moment,
     ) {
-        let is_read = weight != Weight::Routine || enabled!(Level::DEBUG);
+        let is_read = severity != Severity::Routine || enabled!(Level::DEBUG);
         let words = is_read.then(|| {
             let wants: Vec<_> = wanted.iter().map(Action::to_string).collect();
             let wants = wants.join(", ");
-            if wants.is_empty() { told() } else { format!("{}  ->  {wants}", told()) }
+            if wants.is_empty() { describe() } else { format!("{}  ->  {wants}", describe()) }
         });
         let ends_session = wanted.iter().any(Action::ends_session);
-        self.noted = Some(Note { event, words, weight, at, ends_session, alarm: None, changes });
+        let alarm = None;
+        self.recorded = Some(Record { event, words, severity, at, ends_session, alarm, changes });
     }
 
-    /// Somebody should look now, because of what was noted.
+    /// Adds an error to the event: an operator should look now.
     pub(super) fn alarm(&mut self, words: &'static str) {
-        if let Some(note) = &mut self.noted {
-            note.alarm = Some(words);
+        if let Some(record) = &mut self.recorded {
+            record.alarm = Some(words);
         }
     }
 
-    /// Writes what was noted, and whom that makes leader.
+    /// Writes the event, and the change of who leads that follows from it.
     pub(super) fn write(&mut self, standing: &Standing) {
-        let Some(note) = self.noted.take() else { return };
-        let Note { event, words, weight, at, ends_session, alarm, changes } = note;
+        let Some(record) = self.recorded.take() else { return };
+        let Record { event, words, severity, at, ends_session, alarm, changes } = record;
         let role = standing.at(at);
         let name = role.name();
         let view = View::of(&role);
@@ -124,10 +124,10 @@ impl Journal {
             token: leader.map(|says| says.ticket.token),
         };
         if let Some(words) = words {
-            match weight {
-                Weight::Routine => line!(debug, event, self, fields, words),
-                Weight::Worthwhile => line!(info, event, self, fields, words),
-                Weight::Alarming => line!(warn, event, self, fields, words),
+            match severity {
+                Severity::Routine => line!(debug, event, self, fields, words),
+                Severity::Notable => line!(info, event, self, fields, words),
+                Severity::Alarming => line!(warn, event, self, fields, words),
             }
         }
         for change in &changes {
@@ -162,7 +162,8 @@ fn words(change: &Change) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use recipes::election::{Announcement, MemberId, Profile, Role, Sequence, changes};
+    use recipes::election::{Announcement, Profile, Role, changes};
+    use recipes::{MemberId, Sequence};
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::time::Duration;
@@ -173,7 +174,7 @@ mod tests {
             announcement: says("a", token, revision),
             left: Duration::from_secs(1),
         };
-        let other = |token| Role::Follower { heard: Some(says("b", token, 0)) };
+        let other = |token| Role::Follower { leader: Some(says("b", token, 0)) };
         for (before, now, expected) in [
             (Role::Absent, this(4, 0), "became leader: «a leads, token 4»"),
             (this(4, 0), this(4, 1), "leads on: «a leads, token 4, revision 1»"),

@@ -1,10 +1,10 @@
-//! What is wrong with a certificate or a revocation list, in words that say how to mend it: the TLS
-//! library's are for those who write programs.
+//! What is wrong with a certificate or a revocation list, in words for operators that say how to mend
+//! it: the TLS library's are for programmers.
 
 use tokio_rustls::rustls::{CertRevocationListError, CertificateError};
 
 /// To be said behind "a certificate that".
-pub(super) fn of_certificate(wrong: &CertificateError) -> String {
+pub(crate) fn of_certificate(wrong: &CertificateError) -> String {
     use CertificateError as C;
     match wrong {
         C::BadEncoding => "cannot be read: have it issued anew".into(),
@@ -45,7 +45,7 @@ pub(super) fn of_certificate(wrong: &CertificateError) -> String {
 }
 
 /// To be said behind "a revocation list that".
-pub(super) fn of_list(wrong: &CertRevocationListError) -> String {
+pub(crate) fn of_list(wrong: &CertRevocationListError) -> String {
     use CertRevocationListError as L;
     match wrong {
         L::ParseError | L::UnsupportedCrlVersion => {
@@ -71,7 +71,7 @@ mod tests {
     use tokio_rustls::rustls::OtherError;
 
     #[test]
-    fn each_flaw_has_words_and_a_mend() {
+    fn each_error_says_what_is_wrong_and_how_to_mend_it() {
         #[derive(Debug)]
         struct CaUsedAsEndEntity;
         impl std::fmt::Display for CaUsedAsEndEntity {

@@ -1,9 +1,10 @@
-//! What we show to the servers, and how we know them: read from its files anew for each connection,
-//! so that whoever replaces a file need not tell.
+//! What we present to the servers, and how we know them: read from its files anew for each connection,
+//! so that a replaced file takes effect without a signal.
 
-use super::flaw;
-use crate::config::security::{Credentials, Login, OwnCertificate, Scheme, Tls};
+use super::tls_errors;
+use crate::config::security::{self, Login, OwnCertificate, Scheme, Tls};
 use crate::config::{Settings, Zookeeper, named};
+use ::zookeeper::{Connector, SaslOptions, TlsOptions};
 use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 use std::fs;
 use std::io;
@@ -20,52 +21,51 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, Error, InconsistentKeys, RootCertStore,
 };
 use tracing::{info, warn};
-use zookeeper::{Connector, SaslOptions, TlsOptions};
 
-/// What was read last and made sense, for when there is half a file at the next reading.
-pub(super) struct Passport {
+/// Reads the credentials, and keeps the last that made sense, for when a file is half written.
+pub(crate) struct Credentials {
     settings: Zookeeper,
     read: Mutex<Read>,
 }
 
 #[derive(Default)]
 struct Read {
-    shown: Option<Arc<Shown>>,
-    /// Why it is not what is in the files now.
+    presented: Option<Arc<Presented>>,
+    /// Why the files as they are now are not used.
     problem: Option<String>,
 }
 
-/// What is shown for one connection.
-pub(super) struct Shown {
-    pub(super) tls: Option<Trust>,
+/// What is presented over one connection.
+pub(crate) struct Presented {
+    pub(crate) tls: Option<Trust>,
     login: Option<(Scheme, SecretString)>,
 }
 
-/// Whom we trust and who we are, twice: as the client library wants it, and for a handshake of our
-/// own.
-pub(super) struct Trust {
-    pub(super) config: Arc<ClientConfig>,
+/// The CAs that we trust and our own certificate, twice: as the client library wants it, and for a
+/// handshake of our own.
+pub(crate) struct Trust {
+    pub(crate) config: Arc<ClientConfig>,
     ca: Zeroizing<String>,
-    /// Some keep the key in the certificate's file.
+    /// The certificate's file, which may hold the key as well, and the key's.
     own: Option<(Zeroizing<String>, SecretString)>,
 }
 
-/// Checks what is configured before anything is begun. Returns what somebody should look at soon.
+/// Checks the configured credentials before anything is begun. Returns warnings for the operator.
 ///
 /// # Errors
 /// One sentence that names the key and the file, what is wrong, and how to mend it.
 pub fn check(settings: &Settings) -> Result<Vec<String>, String> {
     let settings = &settings.zookeeper;
-    let shown = Shown::read(settings)?;
-    if shown.tls.is_some() {
+    let presented = Presented::read(settings)?;
+    if presented.tls.is_some() {
         settings.hosts.split(',').try_for_each(|host| server_name(host).map(drop))?;
     }
     let tls = settings.security.tls.as_ref();
     Ok(tls.and_then(own_is_outdated).into_iter().collect())
 }
 
-/// What the certificate of the server at `host:port` has to be for.
-pub(super) fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+/// Returns the name that the certificate of the server at `host:port` has to have.
+pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, String> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     ServerName::try_from(bare.to_owned()).map_err(|_| {
@@ -76,23 +76,23 @@ pub(super) fn server_name(host: &str) -> Result<ServerName<'static>, String> {
     })
 }
 
-impl Passport {
-    pub(super) fn of(settings: &Zookeeper) -> Arc<Self> {
+impl Credentials {
+    pub(crate) fn of(settings: &Zookeeper) -> Arc<Self> {
         Arc::new(Self { settings: settings.clone(), read: Mutex::default() })
     }
 
-    /// Reads the files. If there is something wrong with them, what was read before has to do.
-    pub(super) fn renewed(&self) -> Result<Arc<Shown>, String> {
-        let now = Shown::read(&self.settings);
+    /// Reads the files. If something is wrong with them, returns what was read before.
+    pub(crate) fn renewed(&self) -> Result<Arc<Presented>, String> {
+        let now = Presented::read(&self.settings);
         let mut read = self.read();
-        match (now, read.shown.clone()) {
-            (Ok(shown), _) => {
+        match (now, read.presented.clone()) {
+            (Ok(presented), _) => {
                 if read.problem.take().is_some() {
                     info!("what is shown to ZooKeeper is what is in the files again");
                 }
-                let shown = Arc::new(shown);
-                read.shown = Some(shown.clone());
-                Ok(shown)
+                let presented = Arc::new(presented);
+                read.presented = Some(presented.clone());
+                Ok(presented)
             }
             (Err(problem), Some(before)) => {
                 if read.problem.as_ref() != Some(&problem) {
@@ -105,20 +105,20 @@ impl Passport {
         }
     }
 
-    /// What was shown for the last connection; `None` if there never was anything to show.
-    pub(super) fn last(&self) -> Option<Arc<Shown>> {
-        self.read().shown.clone()
+    /// Returns what was presented for the last connection; `None` if nothing was read yet.
+    pub(crate) fn last(&self) -> Option<Arc<Presented>> {
+        self.read().presented.clone()
     }
 
-    /// Why servers may say that we are not who we say, and what to do about it.
-    pub(super) fn refused(&self) -> String {
+    /// Says why servers may refuse the login, and what to do about it.
+    pub(crate) fn refused(&self) -> String {
         let Some(Login { scheme, credentials }) = &self.settings.security.login else {
             return "the servers demand a login and none is configured: set zookeeper.auth and \
                     zookeeper.credentials_file"
                 .into();
         };
-        let shown = self.last();
-        let user = shown.as_ref().and_then(|shown| shown.user()).unwrap_or_default();
+        let presented = self.last();
+        let user = presented.as_ref().and_then(|presented| presented.user()).unwrap_or_default();
         let place = place(credentials);
         format!(
             "the servers refuse the login of {user:?} (zookeeper.auth = \"{scheme}\"): is the \
@@ -127,11 +127,11 @@ impl Passport {
     }
 
     fn read(&self) -> MutexGuard<'_, Read> {
-        self.read.lock().expect("nobody panics while holding it")
+        self.read.lock().expect("no panic while it is held")
     }
 }
 
-impl Shown {
+impl Presented {
     fn read(settings: &Zookeeper) -> Result<Self, String> {
         let tls = settings.security.tls.as_ref().map(Trust::read).transpose()?;
         let login = settings.security.login.as_ref();
@@ -139,8 +139,8 @@ impl Shown {
         Ok(Self { tls, login: login.transpose()? })
     }
 
-    /// The library keeps copies of its own for as long as the connection lasts.
-    pub(super) fn show(&self, connector: Connector) -> Result<Connector, zookeeper::Error> {
+    /// Hands the credentials to the library, which keeps copies for as long as the connection lasts.
+    pub(crate) fn apply(&self, connector: Connector) -> Result<Connector, ::zookeeper::Error> {
         let connector = match &self.tls {
             Some(trust) => {
                 let options = TlsOptions::new().with_pem_ca(&trust.ca)?;
@@ -177,8 +177,8 @@ impl Trust {
             let ca = tls.ca.display();
             match error {
                 VerifierBuilderError::InvalidCrl(wrong) => {
-                    let flaw = flaw::of_list(&wrong);
-                    format!("zookeeper.tls.ca: {ca} holds a revocation list that {flaw}")
+                    let why = tls_errors::of_list(&wrong);
+                    format!("zookeeper.tls.ca: {ca} holds a revocation list that {why}")
                 }
                 error => format!("zookeeper.tls.ca: {ca} cannot be used: {error}"),
             }
@@ -198,8 +198,8 @@ impl Trust {
                      take both from the same issue"
                 ),
                 Error::InvalidCertificate(wrong) => {
-                    let flaw = flaw::of_certificate(&wrong);
-                    format!("zookeeper.tls.cert: {cert} holds a certificate that {flaw}")
+                    let why = tls_errors::of_certificate(&wrong);
+                    format!("zookeeper.tls.cert: {cert} holds a certificate that {why}")
                 }
                 error => format!("zookeeper.tls.cert and .key: {cert}, {key}: {error}"),
             }
@@ -219,8 +219,8 @@ fn authorities(file: &Path) -> Result<Authorities, String> {
             let name = file.display();
             match error {
                 Error::InvalidCertificate(wrong) => {
-                    let flaw = flaw::of_certificate(&wrong);
-                    format!("{KEY}: {name} holds a certificate that {flaw}")
+                    let why = tls_errors::of_certificate(&wrong);
+                    format!("{KEY}: {name} holds a certificate that {why}")
                 }
                 error => format!("{KEY}: {name} holds something that is no certificate: {error}"),
             }
@@ -275,8 +275,10 @@ fn no_pem(key: &str, file: &Path, error: &PemError) -> String {
 fn credentials(login: &Login) -> Result<SecretString, String> {
     let place = place(&login.credentials);
     let secret = match &login.credentials {
-        Credentials::Given(secret) => secret.clone(),
-        Credentials::In(file) => text("zookeeper.credentials_file", file)?.trim_end().into(),
+        security::Credentials::Given(secret) => secret.clone(),
+        security::Credentials::In(file) => {
+            text("zookeeper.credentials_file", file)?.trim_end().into()
+        }
     };
     let written = secret.expose_secret();
     let parts = written.split_once(':');
@@ -287,14 +289,14 @@ fn credentials(login: &Login) -> Result<SecretString, String> {
     Err(format!("{place} does not hold one line, user:password"))
 }
 
-fn place(credentials: &Credentials) -> String {
+fn place(credentials: &security::Credentials) -> String {
     match credentials {
-        Credentials::In(file) => format!("zookeeper.credentials_file, {},", named(file)),
-        Credentials::Given(_) => crate::config::security::CREDENTIALS_VARIABLE.into(),
+        security::Credentials::In(file) => format!("zookeeper.credentials_file, {},", named(file)),
+        security::Credentials::Given(_) => security::CREDENTIALS_VARIABLE.into(),
     }
 }
 
-/// Nobody has more to say than that, and whoever reads a device may never be done.
+/// Upper bound of a file's size. Devices such as /dev/zero are refused as well: no regular files.
 const LONGEST: u64 = 1 << 20;
 
 fn text(key: &str, file: &Path) -> Result<Zeroizing<String>, String> {
@@ -312,8 +314,9 @@ fn text(key: &str, file: &Path) -> Result<Zeroizing<String>, String> {
     Ok(Zeroizing::new(text.to_owned()))
 }
 
-/// Servers may be content with it all the same, and whoever renews it may be late.
-pub(super) fn own_is_outdated(tls: &Tls) -> Option<String> {
+/// Says why our certificate is not valid now. A warning only: servers may accept it, and it may be
+/// renewed soon.
+pub(crate) fn own_is_outdated(tls: &Tls) -> Option<String> {
     let OwnCertificate { cert, .. } = tls.own.as_ref()?;
     let (chain, _) = certificates("zookeeper.tls.cert", cert).ok()?;
     let (first, others) = chain.split_first()?;
@@ -331,12 +334,12 @@ pub(super) fn own_is_outdated(tls: &Tls) -> Option<String> {
             let date = date(not_before);
             Some(format!("zookeeper.tls.cert: {name} is not valid before {date}"))
         }
-        // The servers' own affair: another CA than theirs may have signed what members show.
+        // For the servers to judge: another CA than theirs may have signed members' certificates.
         Ok(_) | Err(_) => None,
     }
 }
 
-pub(super) fn date(time: UnixTime) -> String {
+pub(crate) fn date(time: UnixTime) -> String {
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs());
     humantime::format_rfc3339_seconds(time).to_string()
 }

@@ -1,0 +1,158 @@
+//! Finds out why there is no connection, beside the attempts to make one, and reports it.
+
+use super::credentials::Credentials;
+use super::diagnosis::diagnose;
+use crate::config::Zookeeper;
+use crate::desk::Link;
+use std::collections::BTreeSet;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::warn;
+
+/// Reports, in the log and in `/status`, why attempts to connect fail.
+pub(super) struct FailureReporter<'a> {
+    settings: &'a Zookeeper,
+    credentials: &'a Credentials,
+    link: &'a watch::Sender<Link>,
+    /// Stands before the reason.
+    what: String,
+    /// The reasons that are in the log already.
+    logged: BTreeSet<String>,
+    /// How the last cause was found.
+    found: Option<Source>,
+    /// At most one at a time. It ends with the library's own words if it finds no cause.
+    diagnosis: JoinSet<Result<String, Unexplained>>,
+}
+
+/// How a cause was found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// By a diagnosis of our own: the next one that finds nothing disproves it.
+    Diagnosis,
+    /// The servers said so, or it is known without them: nothing vaguer is reported from then on.
+    Servers,
+}
+
+/// An error in the library's words, which may differ from one attempt to the next.
+struct Unexplained(String);
+
+impl<'a> FailureReporter<'a> {
+    pub(super) fn new(
+        settings: &'a Zookeeper,
+        credentials: &'a Credentials,
+        link: &'a watch::Sender<Link>,
+        what: String,
+    ) -> Self {
+        let (logged, diagnosis) = (BTreeSet::new(), JoinSet::new());
+        Self { settings, credentials, link, what, logged, found: None, diagnosis }
+    }
+
+    /// Runs the attempt, and reports what is found meanwhile: no attempt waits for a diagnosis.
+    pub(super) async fn with_reports<T>(&mut self, attempt: impl Future<Output = T>) -> T {
+        let mut attempt = std::pin::pin!(attempt);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut attempt => return done,
+                Some(found) = self.diagnosis.join_next() => {
+                    match found {
+                        Ok(Ok(cause)) => self.report_cause(&cause, Source::Diagnosis),
+                        Ok(Err(Unexplained(why))) if self.found != Some(Source::Servers) => {
+                            self.report(&why);
+                        }
+                        Ok(Err(_)) | Err(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Starts a diagnosis, unless one is under way.
+    pub(super) fn investigate(&mut self, why: String) {
+        if self.found.is_none() {
+            self.publish(&why);
+        }
+        if self.diagnosis.is_empty() {
+            let (settings, presented) = (self.settings.clone(), self.credentials.last());
+            let limit = settings.session_timeout / 4;
+            // On a thread where it slows nothing: it computes, and reads files.
+            self.diagnosis.spawn_blocking(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let found =
+                    runtime.map(|runtime| runtime.block_on(diagnose(&settings, presented, limit)));
+                found.ok().flatten().ok_or(Unexplained(why))
+            });
+        }
+    }
+
+    pub(super) fn report_cause(&mut self, cause: &str, source: Source) {
+        self.report(cause);
+        self.found = Some(source);
+    }
+
+    /// Logs each reason once, however often it is found.
+    fn report(&mut self, why: &str) {
+        let problem = self.publish(why);
+        if self.logged.insert(why.to_owned()) {
+            warn!("{problem}; trying again until it is there");
+        }
+    }
+
+    fn publish(&self, why: &str) -> String {
+        let problem = format!("{}: {why}", self.what);
+        self.link.send_modify(|link| {
+            link.connected = false;
+            link.problem = Some(problem.clone());
+        });
+        problem
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::security::{Acl, Security};
+    use std::time::Duration;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn words_of_the_library_do_not_replace_a_known_cause() {
+        // Nothing that a diagnosis could see is wrong with it.
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let hosts = server.local_addr().unwrap().to_string();
+        let serving = tokio::spawn(async move {
+            while let Ok((mut client, _)) = server.accept().await {
+                let _already_gone = client.write_all(b"Zookeeper version: 3.8.0\n").await;
+            }
+        });
+        let security =
+            Security { tls: None, login: None, acl: Acl::Open, is_open_by_choice: false };
+        let settings = Zookeeper { hosts, session_timeout: Duration::from_secs(4), security };
+        let (link, published) = watch::channel(Link::default());
+        let credentials = Credentials::of(&settings);
+        let problem = || published.borrow().problem.clone().unwrap_or_default();
+        let mut reporter =
+            FailureReporter::new(&settings, &credentials, &link, "no session".into());
+        let investigate = async |reporter: &mut FailureReporter<'_>, why: &str| {
+            reporter.investigate(why.into());
+            while !reporter.diagnosis.is_empty() {
+                reporter.with_reports(tokio::time::sleep(Duration::from_millis(1))).await;
+            }
+        };
+
+        investigate(&mut reporter, "no available hosts").await;
+        assert_eq!(problem(), "no session: no available hosts");
+        reporter.report_cause("a wrong password", Source::Servers);
+        for vague in ["no available hosts", "the connection is lost"] {
+            investigate(&mut reporter, vague).await;
+            assert_eq!(problem(), "no session: a wrong password");
+        }
+
+        // A cause that a diagnosis finds is told.
+        serving.abort();
+        assert!(serving.await.unwrap_err().is_cancelled());
+        investigate(&mut reporter, "no available hosts").await;
+        assert!(problem().contains("cannot be reached"), "{}", problem());
+    }
+}

@@ -1,0 +1,21 @@
+//! A session kept over connections. It knows no recipe: it says in its own events what became of the
+//! session, and lends out the connection of the moment.
+//!
+//! A session is [`Session`]; any number of users share it, each by a clone of its [`SessionHandle`].
+//! [`connect`] alone is for a look from outside.
+
+mod connection;
+mod credentials;
+mod diagnosis;
+mod failure_reporter;
+mod session;
+mod tls_errors;
+
+pub(crate) use connection::{Connection, Failure, Opened, connect, is_verdict, unwrap_multi};
+pub(crate) use credentials::Credentials;
+pub use credentials::check;
+pub(crate) use diagnosis::diagnose;
+pub(crate) use session::{Session, SessionEvent, SessionHandle, SessionSettings, UnclosedSession};
+
+/// Tells an owner what happened, in one order with all else that it is told.
+pub(crate) type Tell<E> = Box<dyn Fn(E) + Send + Sync>;

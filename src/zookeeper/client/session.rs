@@ -1,0 +1,318 @@
+//! Keeps one session alive over as many connections as it takes.
+
+use super::Tell;
+use super::connection::{Connection, End, Failure, Opened, connect, is_verdict};
+use super::credentials::Credentials;
+use super::failure_reporter::{FailureReporter, Source};
+use crate::clock::Clock;
+use crate::config::Zookeeper;
+use crate::desk::Link;
+use ::zookeeper::SessionInfo;
+use recipes::{Moment, SessionId};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch::error::RecvError;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tracing::{debug, info, warn};
+
+/// Delay before the next session after one that was ended on purpose. In these few milliseconds the
+/// member that is first now sends its claim, and a new session would be another load on the servers.
+const DELAY_AFTER_CLOSE: Duration = Duration::from_millis(50);
+
+/// A session that may still own a znode: it is closed before another is opened.
+pub(crate) type UnclosedSession = Option<SessionInfo>;
+
+/// What becomes of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionEvent {
+    /// The servers granted the session that was asked for at `sent_at`.
+    Opened { session: SessionId, timeout: Duration, sent_at: Moment },
+    /// The connection is lost; the session may live.
+    Disconnected,
+    /// The session goes on over another connection, asked for at `sent_at`; the server may have cut
+    /// its timeout.
+    Resumed { timeout: Duration, sent_at: Moment },
+    /// The session has ended, or is given up as no server was reached for its timeout.
+    Lost,
+}
+
+/// What a session is opened with.
+pub(crate) struct SessionSettings {
+    pub(crate) settings: Zookeeper,
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) clock: Clock,
+    /// Where `/status` reads how the session stands.
+    pub(crate) link: watch::Sender<Link>,
+    /// The session before was ended on purpose.
+    pub(crate) delayed: bool,
+}
+
+/// A session that a task of its own keeps alive.
+pub(crate) struct Session {
+    handle: SessionHandle,
+    close: oneshot::Sender<()>,
+    keeping: JoinHandle<UnclosedSession>,
+}
+
+/// Lends out the connection that a session has at the moment. Any number of users share a session, each
+/// by a clone of this.
+#[derive(Clone)]
+pub(crate) struct SessionHandle(watch::Receiver<Option<Connection>>);
+
+/// The task's own state: opens the session, resumes it over new connections, and closes it.
+struct Keeper {
+    settings: Zookeeper,
+    credentials: Arc<Credentials>,
+    clock: Clock,
+    tell: Tell<SessionEvent>,
+    connection: watch::Sender<Option<Connection>>,
+    link: watch::Sender<Link>,
+    delayed: bool,
+}
+
+impl Session {
+    /// Opens a session, once the one before is closed.
+    pub(crate) fn open(
+        settings: SessionSettings,
+        before: UnclosedSession,
+        tell: Tell<SessionEvent>,
+    ) -> Self {
+        let SessionSettings { settings, credentials, clock, link, delayed } = settings;
+        let (connection, connections) = watch::channel(None);
+        let (close, closing) = oneshot::channel();
+        let keeper = Keeper { settings, credentials, clock, tell, connection, link, delayed };
+        let keeping = tokio::spawn(keeper.keep(before, closing));
+        Self { handle: SessionHandle(connections), close, keeping }
+    }
+
+    pub(crate) fn handle(&self) -> SessionHandle {
+        self.handle.clone()
+    }
+
+    /// Closes the session, and with it all its znodes: one request, which cannot remove a znode of
+    /// another session. All clones of its connections have to be dropped before.
+    ///
+    /// Returns once the connection is given up; the future that it returns ends when the session has
+    /// ended, with the session if it may live on.
+    pub(crate) async fn close(self) -> impl Future<Output = UnclosedSession> {
+        let Self { handle: SessionHandle(mut connections), close, keeping } = self;
+        let _already_gone = close.send(());
+        let _already_gone = connections.wait_for(Option::is_none).await.is_ok();
+        async { keeping.await.expect("the task neither panics nor is cancelled") }
+    }
+}
+
+impl SessionHandle {
+    /// Returns the connection of the moment; waits until there is one.
+    pub(crate) async fn connection(&self) -> Connection {
+        let mut connections = self.0.clone();
+        let found = connections.wait_for(Option::is_some).await.map(|found| found.clone());
+        match found {
+            Ok(found) => found.expect("just waited for"),
+            // The session has ended, and its users are about to.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Marks the connection of the moment as seen.
+    pub(crate) fn mark_seen(&mut self) {
+        self.0.mark_unchanged();
+    }
+
+    /// Waits until the connection is another than the one seen, or none.
+    pub(crate) async fn changed(&mut self) -> Result<(), RecvError> {
+        self.0.changed().await
+    }
+}
+
+impl Keeper {
+    /// Ends when the session has ended, or when told to close it.
+    async fn keep(
+        self,
+        before: UnclosedSession,
+        mut close: oneshot::Receiver<()>,
+    ) -> UnclosedSession {
+        let opening = async {
+            if self.delayed {
+                tokio::time::sleep(DELAY_AFTER_CLOSE).await;
+            }
+            self.open(before.clone()).await
+        };
+        let (mut session, mut opened) = tokio::select! {
+            opened = opening => opened,
+            _ = &mut close => return before,
+        };
+        loop {
+            self.connection.send_replace(Some(opened.connection));
+            let end = tokio::select! {
+                end = &mut opened.ended => end.unwrap_or(End::Connection),
+                _ = &mut close => {
+                    self.connection.send_replace(None);
+                    // With the last client dropped, the library closes the session and says so.
+                    let ended = timeout(self.close_limit(), opened.ended).await;
+                    let closed = matches!(ended, Ok(Ok(End::Session)));
+                    return (!closed).then_some(session);
+                }
+            };
+            self.connection.send_replace(None);
+            if end == End::Session {
+                self.lost("the session ended");
+                // Perhaps only the library thinks so.
+                return Some(session);
+            }
+            (self.tell)(SessionEvent::Disconnected);
+            self.report_disconnected(LOST.into());
+            let sent_at;
+            let resumed = tokio::select! {
+                resumed = self.resume(&session) => resumed,
+                _ = &mut close => return Some(session),
+            };
+            match resumed {
+                Ok((resumed, asked_at)) => {
+                    opened = resumed;
+                    sent_at = asked_at;
+                }
+                Err(unclosed) => return unclosed,
+            }
+            session = opened.connection.client.session().clone();
+            self.report_connected(&opened);
+            (self.tell)(SessionEvent::Resumed { timeout: opened.timeout, sent_at });
+        }
+    }
+
+    async fn open(&self, mut before: UnclosedSession) -> (SessionInfo, Opened) {
+        let mut backoff = Backoff::new();
+        let mut reporter =
+            self.reporter(format!("no session with ZooKeeper at {}", self.settings.hosts));
+        loop {
+            let sent_at = self.clock.now();
+            match reporter.with_reports(self.open_once(&mut before)).await {
+                Ok(opened) => {
+                    let session = opened.connection.client.session().clone();
+                    self.report_connected(&opened);
+                    let id = SessionId(session.id().0);
+                    let timeout = opened.timeout;
+                    (self.tell)(SessionEvent::Opened { session: id, timeout, sent_at });
+                    return (session, opened);
+                }
+                Err(Failure::Expired) => {}
+                Err(Failure::Unreachable(why)) => reporter.investigate(why),
+                Err(Failure::Refused(why)) => reporter.report_cause(&why, Source::Servers),
+            }
+            reporter.with_reports(backoff.wait()).await;
+        }
+    }
+
+    async fn open_once(&self, before: &mut UnclosedSession) -> Result<Opened, Failure> {
+        let opened = connect(&self.settings, &self.credentials, None).await?;
+        if before.is_some() {
+            // Each handshake keeps the old session alive. So it is resumed, to be closed, only where
+            // servers answer requests as well; else it is left to expire.
+            match opened.connection.check("/").await {
+                Err(error) if !is_verdict(&error) => return Err(error.into()),
+                _ => {}
+            }
+        }
+        if let Some(old) = before.take() {
+            info!(session = %old.id(), "closing the session before");
+            if timeout(self.close_limit(), self.close(old)).await.is_err() {
+                warn!("the session before may live until the servers end it");
+            }
+        }
+        Ok(opened)
+    }
+
+    async fn close(&self, old: SessionInfo) {
+        if let Ok(Opened { connection, ended, .. }) =
+            connect(&self.settings, &self.credentials, Some(old)).await
+        {
+            drop(connection);
+            let _ended_or_lost = ended.await;
+        }
+    }
+
+    /// Tries for as long as the servers would keep a session of which they hear nothing.
+    async fn resume(&self, session: &SessionInfo) -> Result<(Opened, Moment), UnclosedSession> {
+        let lost_at = self.clock.now();
+        let mut backoff = Backoff::new();
+        let mut reporter = self.reporter(LOST.to_owned());
+        loop {
+            let sent_at = self.clock.now();
+            let resuming = connect(&self.settings, &self.credentials, Some(session.clone()));
+            match reporter.with_reports(resuming).await {
+                Ok(opened) => return Ok((opened, sent_at)),
+                Err(Failure::Expired) => {
+                    self.lost("the session expired");
+                    return Err(None);
+                }
+                Err(Failure::Unreachable(why)) => {
+                    debug!("not resumed: {why}");
+                    reporter.investigate(why);
+                }
+                Err(Failure::Refused(why)) => reporter.report_cause(&why, Source::Servers),
+            }
+            if self.clock.now().since(lost_at) > self.settings.session_timeout {
+                self.lost("no server was reached for as long as the session lasts");
+                return Err(Some(session.clone()));
+            }
+            reporter.with_reports(backoff.wait()).await;
+        }
+    }
+
+    fn reporter(&self, what: String) -> FailureReporter<'_> {
+        FailureReporter::new(&self.settings, &self.credentials, &self.link, what)
+    }
+
+    /// How long to wait for the end of a session, while the owner waits too.
+    fn close_limit(&self) -> Duration {
+        (self.settings.session_timeout / 4).min(Duration::from_secs(1))
+    }
+
+    fn lost(&self, why: &str) {
+        self.report_disconnected(why.into());
+        (self.tell)(SessionEvent::Lost);
+    }
+
+    /// Warns once, however many attempts follow.
+    fn report_disconnected(&self, problem: String) {
+        let was_connected = self.link.borrow().connected;
+        let was_silent = self.link.borrow().problem.is_none();
+        if was_connected || was_silent {
+            warn!("{problem}; trying again until it is there");
+        }
+        self.link.send_modify(|link| {
+            link.connected = false;
+            link.problem = Some(problem);
+        });
+    }
+
+    fn report_connected(&self, opened: &Opened) {
+        let id = SessionId(opened.connection.client.session_id().0);
+        info!(session = %id, timeout_ms = opened.timeout.as_millis(), "connected to ZooKeeper");
+        self.link.send_replace(Link {
+            session: Some((id, opened.timeout)),
+            connected: true,
+            problem: None,
+        });
+    }
+}
+
+const LOST: &str = "the connection to ZooKeeper is lost";
+
+/// Delays between attempts: doubling, capped, and jittered so that members do not try in step.
+struct Backoff(Duration);
+
+impl Backoff {
+    const CAP: Duration = Duration::from_secs(2);
+
+    fn new() -> Self {
+        Self(Duration::from_millis(50))
+    }
+
+    async fn wait(&mut self) {
+        tokio::time::sleep(self.0.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        self.0 = (self.0 * 2).min(Self::CAP);
+    }
+}

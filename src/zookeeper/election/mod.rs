@@ -1,0 +1,184 @@
+//! One election over one session: carries out the member's actions, and puts what happens to the session
+//! and to the queue into the member's events.
+
+mod news_age;
+mod znode_data;
+
+pub use znode_data::MemberData;
+pub(crate) use znode_data::{decode, encode};
+
+use self::news_age::NewsAge;
+use super::client::{Session, SessionEvent, SessionSettings, UnclosedSession};
+use super::queue::{Member, Queue, QueueEvent, QueueSettings, Reports};
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::desk::Entry;
+use ::zookeeper::Error;
+use recipes::election::{Action, Announcement, Event, ZnodeData};
+use tokio::sync::{mpsc, oneshot};
+
+/// An election's session, and the member's place in its queue.
+pub(crate) struct ElectionSession {
+    session: Session,
+    queue: Queue,
+    heard: mpsc::UnboundedReceiver<Heard>,
+    prefix: String,
+    news_age: NewsAge,
+}
+
+/// What the session and the queue tell, in one order.
+enum Heard {
+    Session(SessionEvent),
+    Queue(QueueEvent),
+}
+
+/// Answers a request to read all members.
+pub(crate) type Reading = oneshot::Receiver<Result<Vec<Member>, Error>>;
+
+impl ElectionSession {
+    pub(crate) fn open(
+        settings: &Settings,
+        session: SessionSettings,
+        before: UnclosedSession,
+        reports: Reports,
+    ) -> Self {
+        let (tell, heard) = mpsc::unbounded_channel();
+        let tell_queue = tell.clone();
+        let clock: Clock = session.clock;
+        let news_age = NewsAge::measured_by(reports.meter.clone());
+        let session = Session::open(
+            session,
+            before,
+            Box::new(move |event| {
+                let _receiver_gone = tell.send(Heard::Session(event));
+            }),
+        );
+        let queue = QueueSettings {
+            root: settings.root.clone(),
+            prefix: settings.prefix.clone(),
+            acl: settings.zookeeper.security.acl,
+            is_open_by_choice: settings.zookeeper.security.is_open_by_choice,
+        };
+        let queue = Queue::new(
+            queue,
+            session.handle(),
+            reports,
+            clock,
+            Box::new(move |event| {
+                let _receiver_gone = tell_queue.send(Heard::Queue(event));
+            }),
+        );
+        Self { session, queue, heard, prefix: settings.prefix.clone(), news_age }
+    }
+
+    /// Begins what the member wants done in this session.
+    pub(crate) fn perform(&mut self, action: Action) {
+        match action {
+            Action::OpenSession | Action::CloseSession => {
+                unreachable!("the runner opens and closes sessions")
+            }
+            Action::Join(data) => self.queue.join(self.encode(&data)),
+            Action::ReadQueue => self.queue.list(),
+            Action::WatchPredecessor(predecessor) => self.queue.watch_predecessor(predecessor),
+            Action::ReadHead { head, sent_at } => self.queue.read(head, sent_at),
+            Action::Relay { data, sent_at } => self.queue.write(self.encode(&data), sent_at),
+            Action::Claim { data, sent_at } => self.queue.write(self.encode(&data), Some(sent_at)),
+            Action::Update(data) => self.queue.write(self.encode(&data), None),
+            Action::Renew { sent_at } => self.queue.renew(sent_at),
+        }
+    }
+
+    fn encode(&self, data: &ZnodeData) -> Vec<u8> {
+        encode(data, &self.prefix)
+    }
+
+    /// Waits for the member's next event. May be dropped and called again: nothing is lost.
+    pub(crate) async fn heard(&mut self) -> Event {
+        loop {
+            self.queue.reap();
+            let heard = self.heard.recv().await.expect("the queue holds a sender");
+            let event = match heard {
+                Heard::Session(event) => Some(of_session(event)),
+                Heard::Queue(event) => self.of_queue(event),
+            };
+            if let Some(event) = event {
+                return event;
+            }
+        }
+    }
+
+    fn of_queue(&mut self, event: QueueEvent) -> Option<Event> {
+        Some(match event {
+            QueueEvent::Joined(ticket) => Event::Joined(ticket),
+            QueueEvent::TicketLost(ticket) => Event::TicketLost(ticket),
+            QueueEvent::Listed(members) => Event::QueueRead(members.into_iter().collect()),
+            QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
+                let announcement = self.announcement(&data);
+                if let Some(own) = announcement.as_ref().filter(|it| it.ticket == predecessor) {
+                    self.news_age.leader_wrote(own, modified_ms);
+                }
+                Event::PredecessorRead { predecessor, announcement }
+            }
+            QueueEvent::PredecessorGone { predecessor, token } => {
+                Event::PredecessorGone { predecessor, token }
+            }
+            QueueEvent::MemberRead { member: head, data, modified_ms, sent_at } => {
+                let announcement = self.announcement(&data);
+                if let Some(announcement) = &announcement {
+                    self.news_age.leader_wrote(announcement, modified_ms);
+                }
+                Event::HeadRead { head, announcement, sent_at }
+            }
+            QueueEvent::MemberGone { member: head, sent_at } => Event::HeadGone { head, sent_at },
+            QueueEvent::Written { data, created_ms, modified_ms, sent_at } => {
+                if let Some(announcement) = self.announcement(&data) {
+                    self.news_age.we_wrote(announcement, created_ms, modified_ms);
+                }
+                Event::Committed { sent_at: sent_at? }
+            }
+            QueueEvent::Renewed { sent_at } => Event::Committed { sent_at },
+            QueueEvent::Unusable => Event::SessionLost,
+        })
+    }
+
+    fn announcement(&self, data: &[u8]) -> Option<Announcement> {
+        decode(data, &self.prefix)?.announcement
+    }
+
+    /// Reads the znodes of all members.
+    pub(crate) fn read_members(&mut self) -> Reading {
+        let (answer, reading) = oneshot::channel();
+        self.queue.read_all(answer);
+        reading
+    }
+
+    /// Ends the session now rather than when the servers would expire it, and with it our znode. Returns
+    /// the session if it may live on.
+    pub(crate) async fn close(mut self) -> UnclosedSession {
+        self.queue.end_requests().await;
+        let closing = self.session.close().await;
+        self.queue.end_watches().await;
+        closing.await
+    }
+}
+
+fn of_session(event: SessionEvent) -> Event {
+    match event {
+        SessionEvent::Opened { session, timeout, sent_at } => {
+            Event::SessionOpened { session, timeout, sent_at }
+        }
+        SessionEvent::Disconnected => Event::Disconnected,
+        SessionEvent::Resumed { timeout, sent_at } => Event::SessionResumed { timeout, sent_at },
+        SessionEvent::Lost => Event::SessionLost,
+    }
+}
+
+/// Returns a member as it is published.
+pub(crate) fn entry(Member { ticket, data }: Member, prefix: &str) -> Entry {
+    match decode(&data, prefix) {
+        Some(MemberData { profile, announcement, ready, version }) => {
+            Entry { ticket, profile: Some(profile), names: announcement, ready, version }
+        }
+        None => Entry { ticket, profile: None, names: None, ready: false, version: None },
+    }
+}

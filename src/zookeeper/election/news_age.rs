@@ -1,0 +1,62 @@
+//! Measures how old the news of a leader is when this member has relayed it. By the servers' clock, which
+//! stamps each write of each member.
+
+use crate::tally::Meter;
+use recipes::election::Announcement;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the leader and we wrote last, and when.
+pub(super) struct NewsAge {
+    meter: Arc<Meter>,
+    ours: Option<Relayed>,
+    /// What the leader's own znode said when it was last read, and when that was written.
+    leaders: Option<(Announcement, i64)>,
+}
+
+/// An announcement in our own znode.
+struct Relayed {
+    announcement: Announcement,
+    written_ms: i64,
+    /// When our znode was created.
+    joined_ms: i64,
+    is_measured: bool,
+}
+
+impl NewsAge {
+    pub(super) fn measured_by(meter: Arc<Meter>) -> Self {
+        Self { meter, ours: None, leaders: None }
+    }
+
+    /// Our own znode says this since that moment. What it says already was relayed before.
+    pub(super) fn we_wrote(&mut self, announcement: Announcement, joined_ms: i64, written_ms: i64) {
+        if self.ours.as_ref().is_none_or(|ours| ours.announcement != announcement) {
+            self.ours = Some(Relayed { announcement, written_ms, joined_ms, is_measured: false });
+            self.measure();
+        }
+    }
+
+    /// The leader's own znode says this since that moment.
+    pub(super) fn leader_wrote(&mut self, announcement: &Announcement, written_ms: i64) {
+        self.leaders = Some((announcement.clone(), written_ms));
+        self.measure();
+    }
+
+    /// Compares the two, unless the leader wrote before we joined: then it was no news. A server that
+    /// has just begun to lead the others may have another idea of the time: what seems to be older than
+    /// its cause is not counted.
+    fn measure(&mut self) {
+        let (Some(ours), Some((announcement, announced_ms))) = (&mut self.ours, &self.leaders)
+        else {
+            return;
+        };
+        if ours.announcement != *announcement {
+            return;
+        }
+        let is_news = !ours.is_measured && *announced_ms >= ours.joined_ms;
+        ours.is_measured = true;
+        if is_news && let Ok(age) = u64::try_from(ours.written_ms - announced_ms) {
+            self.meter.news.add(Duration::from_millis(age));
+        }
+    }
+}

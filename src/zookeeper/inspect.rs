@@ -1,0 +1,137 @@
+//! Reads an election from outside: joins nothing, and writes nothing.
+
+use super::client::{Connection, Credentials, Failure, Opened, connect, diagnose, is_verdict};
+use super::election::{MemberData, decode};
+use super::queue::{owner, refusal, token};
+use crate::config::security::{Login, Scheme};
+use crate::config::{Settings, Zookeeper};
+use ::zookeeper::{Error, Stat};
+use recipes::{FencingToken, Sequence, SessionId};
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+use tokio::time::timeout;
+
+/// Limit for the session to be closed.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+
+/// How often to try where a diagnosis finds nothing wrong.
+const ATTEMPTS: u32 = 4;
+
+/// A znode below the election's path.
+#[derive(Clone, Debug)]
+pub struct Znode {
+    pub name: String,
+    /// The session that owns it; `None` if it is not ephemeral, and so outlives every session.
+    pub session: Option<SessionId>,
+    pub token: FencingToken,
+    pub created_at: SystemTime,
+    /// `None` if its name is no member's.
+    pub sequence: Option<Sequence>,
+    /// `None` if its data is no member's.
+    pub data: Option<MemberData>,
+}
+
+/// Reads all znodes below the election's path, the members' first and in order. Returns `None` if there
+/// is no such path.
+///
+/// # Errors
+/// Why ZooKeeper does not answer.
+pub async fn inspect(settings: &Settings) -> Result<Option<Vec<Znode>>, String> {
+    let opened = connect_or_explain(&settings.zookeeper).await?;
+    let read = match read(&opened.connection, settings).await {
+        Ok(read) => Ok(read),
+        Err(error) if is_verdict(&error) => {
+            let (acl, root) = (settings.zookeeper.security.acl, &settings.root);
+            Err(refusal(&opened.connection, acl, root, &error).await)
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    // With the last client dropped, the library closes the session and says so.
+    drop(opened.connection);
+    let _left_to_expire = timeout(CLOSE_LIMIT, opened.ended).await;
+    read
+}
+
+/// Connects, and says why the servers refuse rather than what the library makes of it. A refused login
+/// may show only as a closed connection, so there are a few attempts.
+async fn connect_or_explain(settings: &Zookeeper) -> Result<Opened, String> {
+    let credentials = Credentials::of(settings);
+    let mut unexplained = String::new();
+    for _ in 0..ATTEMPTS {
+        unexplained = match connect(settings, &credentials, None).await {
+            Ok(opened) => return Ok(opened),
+            Err(Failure::Unreachable(why)) => why,
+            Err(failure) => return Err(failure.reason()),
+        };
+        let limit = settings.session_timeout / 4;
+        if let Some(cause) = diagnose(settings, credentials.last(), limit).await {
+            return Err(cause);
+        }
+    }
+    Err(match settings.security.login {
+        Some(Login { scheme: Scheme::Sasl, .. }) => {
+            format!("{unexplained}, though the servers run: perhaps {}", credentials.refused())
+        }
+        Some(Login { scheme: Scheme::Digest, .. }) | None => unexplained,
+    })
+}
+
+type Asked = Pin<Box<dyn Future<Output = Result<(Vec<u8>, Stat), Error>> + Send>>;
+
+async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Vec<Znode>>, Error> {
+    let Settings { root, prefix, .. } = settings;
+    // What is read behind it is as new as what the servers' leader knew then.
+    match connection.request(connection.client.sync(root)).await {
+        Err(error) if !is_verdict(&error) => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let names = match connection.request(connection.client.list_children(root)).await {
+        Err(Error::NoNode) => return Ok(None),
+        names => names?,
+    };
+    // All at once: each request leaves with the call.
+    let asked: Vec<(String, Option<Sequence>, Asked)> = names
+        .into_iter()
+        .map(|name| {
+            let path = format!("{root}/{name}");
+            let sequence = Sequence::of_name(&name, prefix);
+            let asked: Asked = match sequence {
+                Some(_) => Box::pin(connection.client.get_data(&path)),
+                // A foreign znode may hold much data, which is of no use here.
+                None => {
+                    let stat = connection.client.check_stat(&path);
+                    Box::pin(async { Ok((vec![], stat.await?.ok_or(Error::NoNode)?)) })
+                }
+            };
+            (name, sequence, asked)
+        })
+        .collect();
+    let mut znodes = vec![];
+    for (name, sequence, read) in asked {
+        let read = connection.request(read).await;
+        let (data, stat) = match read {
+            // It has gone in the meantime.
+            Err(Error::NoNode) => continue,
+            read => read?,
+        };
+        let data = decode(&data, prefix);
+        znodes.push(znode(name, &stat, sequence, data));
+    }
+    znodes.sort_by(|a, b| {
+        let place = |znode: &Znode| (znode.sequence.is_none(), znode.sequence);
+        place(a).cmp(&place(b)).then_with(|| a.name.cmp(&b.name))
+    });
+    Ok(Some(znodes))
+}
+
+fn znode(name: String, stat: &Stat, sequence: Option<Sequence>, data: Option<MemberData>) -> Znode {
+    let since_epoch = Duration::from_millis(stat.ctime.try_into().unwrap_or(0));
+    Znode {
+        name,
+        session: owner(stat),
+        token: token(stat),
+        created_at: SystemTime::UNIX_EPOCH + since_epoch,
+        sequence,
+        data,
+    }
+}

@@ -1,0 +1,29 @@
+//! Runs a member of an election on ZooKeeper, in layers: each knows only those above it in this list.
+//!
+//! - `client`: one session, kept over connections. Knows no recipe.
+//! - `queue`: a queue of ephemeral sequential znodes. Knows no recipe either: data is bytes there.
+//! - `election`: what an election adds to a queue: announcements, and the recipe's own events and actions.
+//! - `runner`: the loop that owns the [`Member`](recipes::election::Member), the only one that steps it.
+//!
+//! Together they keep three promises:
+//!
+//! 1. every [`Action`](recipes::election::Action) is answered by an event or fails silently with its
+//!    session;
+//! 2. writes to our own znode are done in the order in which they were wanted;
+//! 3. no event of an earlier session is heard in a later one.
+//!
+//! [`check`] is for before anything is begun, and [`inspect()`] for a look from outside, which joins
+//! nothing and writes nothing.
+
+mod client;
+mod election;
+mod inspect;
+mod queue;
+mod runner;
+
+pub use client::check;
+pub use election::MemberData;
+#[cfg(any(test, fuzzing))]
+pub(crate) use election::{decode, encode};
+pub use inspect::{Znode, inspect};
+pub use runner::run;

@@ -1,0 +1,135 @@
+//! What all requests of one queue share: its paths, the session, how to retry, and where to report.
+
+use super::znode::owner;
+use super::{QueueEvent, QueueSettings, Reports, acl};
+use crate::clock::Clock;
+use crate::zookeeper::client::{Connection, SessionHandle, Tell, is_verdict};
+use ::zookeeper::{Error, Stat};
+use recipes::Sequence;
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+use tracing::{debug, warn};
+
+/// Delay before a request is sent again of which no answer came.
+pub(super) const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Delay before a request is sent again that the servers refused: only an operator can change that.
+pub(super) const REFUSED_DELAY: Duration = Duration::from_secs(2);
+
+pub(super) struct Context {
+    pub(super) settings: QueueSettings,
+    pub(super) session: SessionHandle,
+    pub(super) reports: Reports,
+    pub(super) clock: Clock,
+    pub(super) tell: Tell<QueueEvent>,
+    /// Whether the queue's ACL was looked at in this session.
+    pub(super) is_acl_checked: AtomicBool,
+    /// Znodes that are named like a member's and are not ephemeral, so no member's.
+    non_ephemeral: Mutex<BTreeSet<Sequence>>,
+}
+
+/// The servers judged that there is no such znode, or that it is not ours.
+pub(super) struct NoNode;
+
+impl Context {
+    pub(super) fn new(
+        settings: QueueSettings,
+        session: SessionHandle,
+        reports: Reports,
+        clock: Clock,
+        tell: Tell<QueueEvent>,
+    ) -> Self {
+        let (is_acl_checked, non_ephemeral) = (AtomicBool::new(false), Mutex::default());
+        Self { settings, session, reports, clock, tell, is_acl_checked, non_ephemeral }
+    }
+
+    pub(super) fn tell(&self, event: QueueEvent) {
+        (self.tell)(event);
+    }
+
+    pub(super) fn path(&self, sequence: Sequence) -> String {
+        format!("{}/{}", self.settings.root, sequence.name(&self.settings.prefix))
+    }
+
+    /// Asks until the servers answer, or judge that there is no such znode. Any other verdict proves
+    /// nothing of the kind. Ends, at the latest, with the session, whose end aborts its requests.
+    pub(super) async fn until_judged<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        ask: impl Fn(Connection) -> F,
+    ) -> Result<T, NoNode> {
+        loop {
+            match ask(self.session.connection().await).await {
+                Ok(answer) => {
+                    self.clear_problem();
+                    return Ok(answer);
+                }
+                Err(Error::NoNode) => return Err(NoNode),
+                Err(error) if is_verdict(&error) => {
+                    let connection = self.session.connection().await;
+                    self.report_refusal(&connection, &self.settings.root, &error).await;
+                    drop(connection);
+                    tokio::time::sleep(REFUSED_DELAY).await;
+                }
+                Err(error) => {
+                    debug!(%error, "no answer");
+                    tokio::time::sleep(RETRY_DELAY).await;
+                }
+            }
+        }
+    }
+
+    /// Publishes why we are not where we want to be, and warns once, however many attempts follow.
+    pub(super) fn set_problem(&self, problem: String) {
+        let link = &self.reports.link;
+        if link.borrow().problem.as_ref() != Some(&problem) {
+            warn!("{problem}; trying again");
+        }
+        link.send_modify(|link| link.problem = Some(problem));
+    }
+
+    pub(super) fn clear_problem(&self) {
+        self.reports.link.send_if_modified(|link| link.problem.take().is_some());
+    }
+
+    /// Publishes what the servers refused at the path, and why.
+    pub(super) async fn report_refusal(&self, connection: &Connection, path: &str, error: &Error) {
+        self.set_problem(acl::refusal(connection, self.settings.acl, path, error).await);
+    }
+
+    pub(super) fn non_ephemeral(&self) -> MutexGuard<'_, BTreeSet<Sequence>> {
+        self.non_ephemeral.lock().expect("no panic while it is held")
+    }
+
+    /// Returns whether the znode is not ephemeral, and passes over it from then on: it outlives every
+    /// member, and would be waited for in vain.
+    pub(super) fn is_not_ephemeral(&self, sequence: Sequence, stat: &Stat) -> bool {
+        let is_not = owner(stat).is_none();
+        if is_not {
+            self.pass_over(&[sequence]);
+        }
+        is_not
+    }
+
+    /// Passes over these from then on. Warns once of each, and of all new ones in one line.
+    pub(super) fn pass_over(&self, found: &[Sequence]) {
+        let mut known = self.non_ephemeral();
+        let new: Vec<_> =
+            found.iter().copied().filter(|sequence| known.insert(*sequence)).collect();
+        drop(known);
+        match &*new {
+            [] => {}
+            [one] => {
+                let path = self.path(*one);
+                warn!("{path} is not ephemeral, so no member stands there; passed over. Delete it");
+            }
+            [first, .., last] => warn!(
+                "{} znodes from {} to {} are not ephemeral, so no members stand there; passed \
+                 over. Delete them",
+                new.len(),
+                self.path(*first),
+                self.path(*last)
+            ),
+        }
+    }
+}

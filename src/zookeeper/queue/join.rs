@@ -1,0 +1,113 @@
+//! Joins the queue: creates our znode, and never sends a second create without knowing what became of
+//! the first.
+
+use super::context::{Context, REFUSED_DELAY, RETRY_DELAY};
+use super::list::sequences;
+use super::name_taken::NameTaken;
+use super::znode::{is_of_session, token};
+use super::{acl, make_path};
+use crate::zookeeper::client::{Connection, is_verdict};
+use ::zookeeper::{CreateMode, Error, Stat};
+use recipes::{Sequence, Ticket};
+use std::time::Duration;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+/// Delay before a create is tried again although the counter is at its end.
+const COUNTER_END_DELAY: Duration = Duration::from_secs(5);
+
+/// Creates our znode, or finds the one that this session owns already.
+///
+/// It is an ephemeral sequential znode, so a create with unknown outcome is looked for by its owner.
+pub(super) async fn join(context: &Context, data: &[u8]) -> Ticket {
+    context.non_ephemeral().clear();
+    let acls = acl::of_queue(context.settings.acl);
+    let mode = CreateMode::EphemeralSequential.with_acls(acls);
+    let prefix = format!("{}/{}", context.settings.root, context.settings.prefix);
+    let mut is_outcome_unknown = false;
+    let mut name_taken = NameTaken::default();
+    loop {
+        let connection = context.session.connection().await;
+        if is_outcome_unknown {
+            match find_own(context, &connection).await {
+                Ok(Some(ticket)) => {
+                    context.clear_problem();
+                    return ticket;
+                }
+                Ok(None) => is_outcome_unknown = false,
+                Err(error) => {
+                    debug!(%error, "cannot tell whether the znode was created");
+                    sleep(RETRY_DELAY).await;
+                }
+            }
+            continue;
+        }
+        match connection.request(connection.client.create(&prefix, data, &mode)).await {
+            Ok((stat, sequence)) => match ticket(&stat, sequence.into_i64()) {
+                Some(ticket) => {
+                    context.clear_problem();
+                    return ticket;
+                }
+                None => refuse_sequence(context, &connection, sequence.into_i64()).await,
+            },
+            Err(Error::NoNode) => make_path::make_path(context, &connection).await,
+            Err(Error::NodeExists) => name_taken.pass_over(context, &connection).await,
+            Err(error) if is_verdict(&error) => {
+                context.report_refusal(&connection, &context.settings.root, &error).await;
+                sleep(REFUSED_DELAY).await;
+            }
+            Err(error) => {
+                debug!(%error, "the create's outcome is unknown");
+                is_outcome_unknown = true;
+                sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+}
+
+/// Returns the lowest znode of this session, and deletes any other. The check is the barrier behind
+/// which the listing shows a create that was carried out.
+async fn find_own(context: &Context, connection: &Connection) -> Result<Option<Ticket>, Error> {
+    match connection.check(&context.settings.root).await {
+        Err(Error::NoNode) => return Ok(None),
+        checked => checked?,
+    }
+    let mut own = None;
+    for sequence in sequences(context, connection).await? {
+        let path = context.path(sequence);
+        let stat = connection.request(connection.client.check_stat(&path)).await?;
+        let Some(stat) = stat.filter(|stat| is_of_session(stat, connection)) else { continue };
+        if own.is_none() {
+            own = Some(Ticket { sequence, token: token(&stat) });
+        } else {
+            warn!("deleting {path}: this session owns another znode");
+            connection.request(connection.client.delete(&path, None)).await?;
+        }
+    }
+    Ok(own)
+}
+
+/// Returns `None` if the counter is past its end.
+fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
+    let sequence = Sequence::new(i32::try_from(sequence).ok()?)?;
+    if sequence.number() > Sequence::LAST - 1_000_000 {
+        warn!("the sequence counter nears its end: re-create the election's path in time");
+    }
+    Some(Ticket { sequence, token: token(stat) })
+}
+
+/// Deletes a znode whose number is past the counter's end, and reports that there is no other.
+pub(super) async fn refuse_sequence(context: &Context, connection: &Connection, sequence: i64) {
+    let root = &context.settings.root;
+    context.set_problem(format!(
+        "the sequence counter of {root} is at its end ({sequence}): cannot stand in line. \
+         Delete and re-create {root} while nobody leads"
+    ));
+    if let Ok(own) = i32::try_from(sequence)
+        && own < 0
+    {
+        let path = format!("{root}/{}{own:010}", context.settings.prefix);
+        let _best_effort = connection.request(connection.client.delete(&path, None)).await;
+    }
+    sleep(COUNTER_END_DELAY).await;
+}

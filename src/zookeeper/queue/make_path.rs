@@ -1,0 +1,43 @@
+//! Creates the path of a queue.
+
+use super::acl;
+use super::context::{Context, RETRY_DELAY};
+use crate::zookeeper::client::{Connection, is_verdict};
+use ::zookeeper::{CreateMode, Error};
+use std::time::Duration;
+use tokio::time::sleep;
+use tracing::info;
+
+const DELAY: Duration = RETRY_DELAY.saturating_mul(5);
+
+/// Creates the path. The last part is a container where the servers know them: it goes when the last
+/// member has gone.
+pub(super) async fn make_path(context: &Context, connection: &Connection) {
+    let acl = context.settings.acl;
+    let root = &context.settings.root;
+    let ends = root.match_indices('/').skip(1).map(|(at, _)| at).chain([root.len()]);
+    for end in ends {
+        let path = &root[..end];
+        let last = end == root.len();
+        let acls = if last { acl::of_queue(acl) } else { acl::of_ancestors(acl) };
+        let container = CreateMode::Container.with_acls(acls);
+        let persistent = CreateMode::Persistent.with_acls(acls);
+        let mode = if last { &container } else { &persistent };
+        let mut made = connection.request(connection.client.create(path, b"", mode)).await;
+        if last && matches!(made, Err(Error::Unimplemented)) {
+            made = connection.request(connection.client.create(path, b"", &persistent)).await;
+        }
+        match made {
+            Ok(_) => info!("created {path}"),
+            Err(Error::NodeExists) => {}
+            Err(error) if is_verdict(&error) => {
+                context.report_refusal(connection, path, &error).await;
+                return sleep(DELAY).await;
+            }
+            Err(error) => {
+                context.set_problem(format!("cannot create {path}: {error}"));
+                return sleep(DELAY).await;
+            }
+        }
+    }
+}

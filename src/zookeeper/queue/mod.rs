@@ -1,0 +1,220 @@
+//! A queue of ephemeral sequential znodes, one for each member: joining it, listing it, watching the
+//! predecessor, and writing to our own znode in order.
+//!
+//! It knows no recipe: data is bytes here, and what it means that a znode is there, or gone, is for the
+//! owner to judge. Several queues can share one session.
+
+mod acl;
+mod context;
+mod join;
+mod list;
+mod make_path;
+mod name_taken;
+mod read;
+mod watches;
+mod write;
+mod znode;
+
+pub(crate) use acl::refusal;
+pub(crate) use read::Member;
+pub(crate) use znode::{owner, token};
+
+use self::context::Context;
+use self::write::Write;
+use super::client::{SessionHandle, Tell};
+use crate::clock::Clock;
+use crate::config::security::Acl;
+use crate::desk::Link;
+use crate::tally::Meter;
+use ::zookeeper::Error;
+use recipes::{FencingToken, Moment, Sequence, Ticket};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tracing::error;
+
+/// Delay before joining again after our znode was deleted: perhaps the whole path is being deleted,
+/// which a member that is back at once would prevent. Up to twice as long, so that members do not come
+/// back in step.
+const REJOIN_DELAY: Duration = Duration::from_millis(500);
+
+/// Which queue, and what is created there.
+#[derive(Clone, Debug)]
+pub(crate) struct QueueSettings {
+    /// The path below which members' znodes stand.
+    pub(crate) root: String,
+    /// What members' znodes are named before their ten digits.
+    pub(crate) prefix: String,
+    pub(crate) acl: Acl,
+    /// The operator chose that anyone may change what stands there: no warning then.
+    pub(crate) is_open_by_choice: bool,
+}
+
+/// Where requests report what operators should know, and measure what they take.
+#[derive(Clone)]
+pub(crate) struct Reports {
+    pub(crate) link: watch::Sender<Link>,
+    pub(crate) meter: Arc<Meter>,
+    /// The last warning about the path's ACL, in whichever session.
+    pub(crate) acl_warning: Arc<Mutex<Option<String>>>,
+}
+
+/// What becomes of a queue, and of our place in it.
+#[derive(Clone, Debug)]
+pub(crate) enum QueueEvent {
+    /// Our znode stands in the queue.
+    Joined(Ticket),
+    /// This znode of ours is gone, or is another's, although the session lives.
+    TicketLost(Ticket),
+    /// The queue as it was at some moment not later than now.
+    Listed(BTreeSet<Sequence>),
+    /// The predecessor's znode, which is being watched; told again each time its data changes.
+    PredecessorRead { predecessor: Ticket, data: Vec<u8>, modified_ms: i64 },
+    /// The predecessor's znode is gone, and the watch has ended.
+    PredecessorGone {
+        predecessor: Sequence,
+        /// Of the znode that was watched; `None` if no ephemeral znode stood there when it was first
+        /// read.
+        token: Option<FencingToken>,
+    },
+    /// A member's znode, read by way of the servers' leader.
+    MemberRead { member: Ticket, data: Vec<u8>, modified_ms: i64, sent_at: Moment },
+    /// No member's znode stands there.
+    MemberGone { member: Sequence, sent_at: Moment },
+    /// This data was committed to our znode.
+    Written {
+        data: Arc<[u8]>,
+        /// When the servers created our znode, and when they wrote this, by their clock.
+        created_ms: i64,
+        modified_ms: i64,
+        /// When the write was sent, for those that prove how long the session lives.
+        sent_at: Option<Moment>,
+    },
+    /// A quorum committed that our znode is there.
+    Renewed { sent_at: Moment },
+    /// The queue cannot go on in this session: the servers keep us from our own znode, or a task died.
+    Unusable,
+}
+
+/// Our place in one queue, for the length of a session. Requests end when it is dropped.
+pub(crate) struct Queue {
+    context: Arc<Context>,
+    requests: JoinSet<()>,
+    watches: JoinSet<()>,
+    /// Joins, and then watches our own znode and the predecessor's.
+    place: Option<AbortHandle>,
+    /// Tells it which predecessor to watch.
+    predecessor: watch::Sender<Option<Sequence>>,
+    listing: Option<AbortHandle>,
+    writes: mpsc::UnboundedSender<Write>,
+}
+
+impl Queue {
+    pub(crate) fn new(
+        settings: QueueSettings,
+        session: SessionHandle,
+        reports: Reports,
+        clock: Clock,
+        tell: Tell<QueueEvent>,
+    ) -> Self {
+        let context = Arc::new(Context::new(settings, session, reports, clock, tell));
+        let (writes, wanted) = mpsc::unbounded_channel();
+        let mut requests = JoinSet::new();
+        requests.spawn(write::write_in_order(context.clone(), wanted));
+        Self {
+            context,
+            requests,
+            watches: JoinSet::new(),
+            place: None,
+            predecessor: watch::Sender::new(None),
+            listing: None,
+            writes,
+        }
+    }
+
+    /// Creates our znode, or finds the one that this session owns already, and watches it.
+    pub(crate) fn join(&mut self, data: Vec<u8>) {
+        let (context, writes) = (self.context.clone(), self.writes.clone());
+        let was_lost = self.place.is_some();
+        let predecessor;
+        (self.predecessor, predecessor) = watch::channel(None);
+        let place = self.watches.spawn(async move {
+            if was_lost {
+                tokio::time::sleep(REJOIN_DELAY.mul_f64(1.0 + fastrand::f64())).await;
+            }
+            let ticket = join::join(&context, &data).await;
+            let _receiver_gone = writes.send(Write::Joined(ticket));
+            context.tell(QueueEvent::Joined(ticket));
+            tokio::join!(
+                watches::watch(&context, ticket, predecessor),
+                acl::warn_if_weak(&context)
+            );
+        });
+        self.place.replace(place).inspect(AbortHandle::abort);
+    }
+
+    pub(crate) fn list(&mut self) {
+        let context = self.context.clone();
+        let listing = self.requests.spawn(async move { list::list(&context).await });
+        // Only the last listing is of use, and the one before may never be answered.
+        self.listing.replace(listing).inspect(AbortHandle::abort);
+    }
+
+    /// Watches this predecessor from now on, instead of the one before.
+    pub(crate) fn watch_predecessor(&self, predecessor: Sequence) {
+        let _receiver_gone = self.predecessor.send(Some(predecessor));
+    }
+
+    /// Reads a member's znode once, by way of the servers' leader.
+    pub(crate) fn read(&mut self, member: Sequence, sent_at: Moment) {
+        let context = self.context.clone();
+        self.requests.spawn(async move { read::read(&context, member, sent_at).await });
+    }
+
+    /// Reads the znodes of all members.
+    pub(crate) fn read_all(&mut self, answer: oneshot::Sender<Result<Vec<Member>, Error>>) {
+        let context = self.context.clone();
+        self.requests.spawn(async move {
+            let _receiver_gone = answer.send(read::read_all(&context).await);
+        });
+    }
+
+    /// Writes to our own znode, in the order of the calls.
+    pub(crate) fn write(&self, data: Vec<u8>, sent_at: Option<Moment>) {
+        let _receiver_gone = self.writes.send(Write::Put(data.into(), sent_at));
+    }
+
+    /// Has a quorum commit that our znode is there, in order with the writes.
+    pub(crate) fn renew(&self, sent_at: Moment) {
+        let _receiver_gone = self.writes.send(Write::Renew(sent_at));
+    }
+
+    /// Removes what has ended. A dead task may have been a watch, without which a member must not
+    /// stay in the queue.
+    pub(crate) fn reap(&mut self) {
+        while let Some(done) =
+            self.requests.try_join_next().or_else(|| self.watches.try_join_next())
+        {
+            if let Err(error) = done
+                && error.is_panic()
+            {
+                error!(%error, "a request died: starting over with another session");
+                self.context.tell(QueueEvent::Unusable);
+            }
+        }
+    }
+
+    /// Aborts all requests. Watches end later, with [`Self::end_watches`]: while the connection lasts,
+    /// the library would ask the servers to remove each of them, and wait for that with the end of
+    /// the session.
+    pub(crate) async fn end_requests(&mut self) {
+        self.requests.shutdown().await;
+    }
+
+    /// Ends the watches, once the connection is given up.
+    pub(crate) async fn end_watches(mut self) {
+        self.watches.shutdown().await;
+    }
+}

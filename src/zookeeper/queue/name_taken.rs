@@ -1,0 +1,86 @@
+//! Passes over names that the next members would get and that are taken, by znodes made by hand:
+//! ZooKeeper would try the first of them for ever.
+
+use super::context::{Context, REFUSED_DELAY, RETRY_DELAY};
+use super::join::refuse_sequence;
+use crate::zookeeper::client::{Connection, is_verdict, unwrap_multi};
+use ::zookeeper::{Acls, CreateMode, Error, Stat};
+use recipes::Sequence;
+use std::collections::BTreeSet;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+/// So many pairs of a create and a delete fit into a request, however long the path.
+const PASSED_AT_ONCE: usize = 100;
+
+/// The first taken name that was found while joining.
+#[derive(Default)]
+pub(super) struct NameTaken(Option<String>);
+
+impl NameTaken {
+    /// Uses up the numbers that are taken: whatever is created below another name uses one up.
+    pub(super) async fn pass_over(&mut self, context: &Context, connection: &Connection) {
+        let root = &context.settings.root;
+        let (names, parent) = match connection.request(connection.client.get_children(root)).await {
+            Ok(read) => read,
+            // The next create tells what to do about it.
+            Err(error) => {
+                debug!(%error, "cannot tell what is in the way");
+                return sleep(RETRY_DELAY).await;
+            }
+        };
+        let next = next_number(&parent);
+        if next == Sequence::LAST {
+            return refuse_sequence(context, connection, i64::from(next)).await;
+        }
+        let prefix = &context.settings.prefix;
+        let taken: BTreeSet<_> =
+            names.iter().filter_map(|name| Sequence::of_name(name, prefix)).collect();
+        let is_taken = |number: &i32| Sequence::new(*number).is_some_and(|it| taken.contains(&it));
+        let numbers = (next..Sequence::LAST).take_while(is_taken).take(PASSED_AT_ONCE).count();
+        let name = format!("{root}/{prefix}{next:010}");
+        if self.0.is_none() {
+            warn!(
+                "{name} is in the way of whoever joins: ZooKeeper did not name it, so \
+                 somebody made it by hand; passed over. Delete it, and keep strangers out of {root}"
+            );
+        }
+        let first = self.0.get_or_insert(name);
+        match use_up(connection, root, numbers).await {
+            Ok(()) => {}
+            Err(error) if is_verdict(&error) => {
+                context.set_problem(format!(
+                    "{first} is in the way of whoever joins, and cannot be passed over ({error}): \
+                     have it deleted"
+                ));
+                sleep(REFUSED_DELAY).await;
+            }
+            Err(error) => {
+                debug!(%error, "numbers may be used up or not");
+                sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+}
+
+/// Returns the number of the next sequential znode below this one: how many were created there so
+/// far. The version that clients are told counts the deleted ones as well.
+fn next_number(parent: &Stat) -> i32 {
+    let twice = parent.cversion.wrapping_add(parent.num_children).cast_unsigned();
+    (twice / 2).cast_signed()
+}
+
+/// Creates and deletes a znode so many times, in one transaction, so that none is left behind.
+async fn use_up(connection: &Connection, parent: &str, numbers: usize) -> Result<(), Error> {
+    // No two clients choose the same name, and none that ends in digits as members' names do.
+    let letters: String = (0..16).map(|_| fastrand::lowercase()).collect();
+    let path = format!("{parent}/pass-{letters}");
+    let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let mut writer = connection.client.new_multi_writer();
+    for _ in 0..numbers {
+        writer.add_create(&path, b"", &mode)?;
+        writer.add_delete(&path, None)?;
+    }
+    let used = writer.commit();
+    connection.request(async { used.await.map(drop).map_err(unwrap_multi) }).await
+}

@@ -1,0 +1,72 @@
+//! Reads other members' znodes once, without a watch.
+
+use super::QueueEvent;
+use super::context::Context;
+use super::list::sequences;
+use super::znode::{owner, token};
+use crate::zookeeper::client::is_verdict;
+use ::zookeeper::Error;
+use recipes::{Moment, Sequence, Ticket};
+
+/// A member's znode, as it was read.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) ticket: Ticket,
+    pub(crate) data: Vec<u8>,
+}
+
+/// Tells what stands in a member's znode. It is read by way of the servers' leader: so the answer is
+/// also a sign that this one runs and heard from us.
+pub(super) async fn read(context: &Context, member: Sequence, sent_at: Moment) {
+    let path = context.path(member);
+    let read = context.until_judged(async |connection| {
+        let synced = connection.client.sync(&context.settings.root);
+        let read = connection.client.get_data(&path);
+        let both = async { tokio::join!(synced, read) };
+        let (synced, read) = connection.request(async { Ok(both.await) }).await?;
+        if let Err(error) = synced
+            && !is_verdict(&error)
+        {
+            return Err(error);
+        }
+        read
+    });
+    let event = match read.await {
+        Ok((_, stat)) if context.is_not_ephemeral(member, &stat) => {
+            QueueEvent::MemberGone { member, sent_at }
+        }
+        Ok((data, stat)) => {
+            let member = Ticket { sequence: member, token: token(&stat) };
+            QueueEvent::MemberRead { member, data, modified_ms: stat.mtime, sent_at }
+        }
+        Err(_) => QueueEvent::MemberGone { member, sent_at },
+    };
+    context.tell(event);
+}
+
+/// Returns the znodes of all members, all read in one go.
+pub(super) async fn read_all(context: &Context) -> Result<Vec<Member>, Error> {
+    let connection = context.session.connection().await;
+    let mut members = vec![];
+    let sequences = match sequences(context, &connection).await {
+        Err(Error::NoNode) => return Ok(members),
+        sequences => sequences?,
+    };
+    let paths: Vec<_> = sequences.iter().map(|sequence| context.path(*sequence)).collect();
+    let asked: Vec<_> = paths.iter().map(|path| connection.client.get_data(path)).collect();
+    let mut non_ephemeral = vec![];
+    for (sequence, asked) in sequences.into_iter().zip(asked) {
+        let (data, stat) = match connection.request(asked).await {
+            // It has gone in the meantime.
+            Err(Error::NoNode) => continue,
+            read => read?,
+        };
+        if owner(&stat).is_none() {
+            non_ephemeral.push(sequence);
+            continue;
+        }
+        members.push(Member { ticket: Ticket { sequence, token: token(&stat) }, data });
+    }
+    context.pass_over(&non_ephemeral);
+    Ok(members)
+}

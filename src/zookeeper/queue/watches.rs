@@ -1,0 +1,176 @@
+//! Watches our own znode and the predecessor's.
+//!
+//! The invariant of this file: **the loss of our own znode is told before the loss of the predecessor's if
+//! it was committed before it.** Else a member could act as first by a znode that it no longer has. It
+//! holds because
+//!
+//! 1. the servers send the notifications and answers of one session in the order of commits, and the
+//!    client library hands them on in that order;
+//! 2. one task watches both znodes, polls our own first, and after each news of the predecessor, notification or answer, it
+//!    looks at the watch of our own znode before it tells that news;
+//! 3. a watch ends with its connection, and over the next one our own znode is read, and watched, before
+//!    the predecessor's is.
+
+use super::QueueEvent;
+use super::context::Context;
+use super::znode::{is_ours, token};
+use crate::zookeeper::client::SessionHandle;
+use ::zookeeper::{EventType, WatchedEvent};
+use futures_util::future::{BoxFuture, FutureExt};
+use recipes::{FencingToken, Sequence, Ticket};
+use tokio::sync::watch;
+
+/// Watches until our own znode is lost. Which predecessor to watch may change at any time.
+pub(super) async fn watch(
+    context: &Context,
+    ticket: Ticket,
+    wanted: watch::Receiver<Option<Sequence>>,
+) {
+    let mut connections = context.session.clone();
+    let mut predecessor = Predecessor { wanted, watched: None };
+    let mut untold = None;
+    loop {
+        connections.mark_seen();
+        let Some(mut own) = watch_own(context, ticket).await else {
+            return context.tell(QueueEvent::TicketLost(ticket));
+        };
+        if let Some(event) = untold.take() {
+            context.tell(event);
+        }
+        match watch_both(context, &mut own, &mut connections, &mut predecessor).await {
+            Next::Lost => return context.tell(QueueEvent::TicketLost(ticket)),
+            Next::Again(event) => untold = event,
+        }
+        predecessor.read_again();
+    }
+}
+
+/// What follows when the watches that there are can be used no longer.
+enum Next {
+    Lost,
+    /// Both znodes are to be read again; this is told if our own still stands.
+    Again(Option<QueueEvent>),
+}
+
+async fn watch_both(
+    context: &Context,
+    own: &mut BoxFuture<'static, WatchedEvent>,
+    connections: &mut SessionHandle,
+    predecessor: &mut Predecessor,
+) -> Next {
+    let next = |change: WatchedEvent, untold| match change.event_type {
+        EventType::NodeDeleted => Next::Lost,
+        _ => Next::Again(untold),
+    };
+    loop {
+        tokio::select! {
+            biased;
+            // The watches went with their connection: the library panics where one is polled after it.
+            _ = connections.changed() => return Next::Again(None),
+            change = &mut *own => return next(change, None),
+            event = predecessor.news(context) => {
+                // The watch of our own znode may have fired since it was polled above.
+                if let Some(change) = (&mut *own).now_or_never() {
+                    return next(change, Some(event));
+                }
+                context.tell(event);
+            }
+        }
+    }
+}
+
+/// Returns the watch on our own znode, or `None` if it is gone or another's.
+///
+/// It is a watch for children, of which an ephemeral znode has none: so it fires when the znode is
+/// deleted, and not at each of our own writes.
+async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'static, WatchedEvent>> {
+    let path = context.path(ticket.sequence);
+    let read = context.until_judged(async |connection| {
+        let asked = connection.client.get_and_watch_children(&path);
+        let (_, stat, watcher) = connection.request(asked).await?;
+        Ok(is_ours(&stat, ticket, &connection).then_some(watcher))
+    });
+    let watcher = read.await.ok().flatten()?;
+    Some(watcher.changed().boxed())
+}
+
+/// The predecessor that is to be watched.
+struct Predecessor {
+    wanted: watch::Receiver<Option<Sequence>>,
+    watched: Option<Watched>,
+}
+
+struct Watched {
+    sequence: Sequence,
+    /// Of the znode that stood there when it was first read.
+    token: Option<FencingToken>,
+    /// `None` if the znode is to be read.
+    change: Option<BoxFuture<'static, WatchedEvent>>,
+}
+
+impl Predecessor {
+    /// Waits for news of the predecessor. May be dropped and called again: nothing is lost.
+    async fn news(&mut self, context: &Context) -> QueueEvent {
+        loop {
+            let watched = &mut self.watched;
+            let news = async {
+                match watched {
+                    Some(watched) => watched.news(context).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                Ok(()) = self.wanted.changed() => {
+                    let wanted = *self.wanted.borrow_and_update();
+                    self.watched =
+                        wanted.map(|sequence| Watched { sequence, token: None, change: None });
+                }
+                event = news => {
+                    if matches!(event, QueueEvent::PredecessorGone { .. }) {
+                        self.watched = None;
+                    }
+                    return event;
+                }
+            }
+        }
+    }
+
+    /// Has the predecessor read anew: the watch went with its connection.
+    fn read_again(&mut self) {
+        if let Some(watched) = &mut self.watched {
+            watched.change = None;
+        }
+    }
+}
+
+impl Watched {
+    async fn news(&mut self, context: &Context) -> QueueEvent {
+        if let Some(change) = &mut self.change {
+            let change = change.await;
+            self.change = None;
+            if change.event_type == EventType::NodeDeleted {
+                return self.gone();
+            }
+        }
+        let path = context.path(self.sequence);
+        let read = context.until_judged(async |connection| {
+            connection.request(connection.client.get_and_watch_data(&path)).await
+        });
+        let Ok((data, stat, watcher)) = read.await else { return self.gone() };
+        let token = token(&stat);
+        // While there was no watch, the path may have become another's.
+        let is_another = self.token.is_some_and(|known| known != token);
+        if context.is_not_ephemeral(self.sequence, &stat) || is_another {
+            return self.gone();
+        }
+        self.token = Some(token);
+        self.change = Some(watcher.changed().boxed());
+        let predecessor = Ticket { sequence: self.sequence, token };
+        QueueEvent::PredecessorRead { predecessor, data, modified_ms: stat.mtime }
+    }
+
+    fn gone(&self) -> QueueEvent {
+        QueueEvent::PredecessorGone { predecessor: self.sequence, token: self.token }
+    }
+}

@@ -1,0 +1,28 @@
+//! What the stat of a znode says about a member.
+
+use crate::zookeeper::client::Connection;
+use ::zookeeper::Stat;
+use recipes::{FencingToken, SessionId, Ticket};
+
+/// Returns the session that owns a znode; `None` if it is not ephemeral.
+pub(crate) fn owner(stat: &Stat) -> Option<SessionId> {
+    match stat.ephemeral_owner {
+        // A container's owner is the smallest number.
+        0 | i64::MIN => None,
+        owner => Some(SessionId(owner)),
+    }
+}
+
+/// Returns the token under which the znode's member leads, when it leads: the czxid.
+pub(crate) fn token(stat: &Stat) -> FencingToken {
+    FencingToken(stat.czxid.cast_unsigned())
+}
+
+/// Returns whether this is the very znode that we created: a path can be used again.
+pub(super) fn is_ours(stat: &Stat, ticket: Ticket, connection: &Connection) -> bool {
+    token(stat) == ticket.token && is_of_session(stat, connection)
+}
+
+pub(super) fn is_of_session(stat: &Stat, connection: &Connection) -> bool {
+    stat.ephemeral_owner == connection.client.session_id().0
+}

@@ -1,0 +1,308 @@
+//! The loop that runs a member: waits for an event, steps the member, does what it wants, publishes.
+
+mod event_log;
+mod members_cache;
+
+use self::event_log::{EventLog, Severity};
+use self::members_cache::MembersCache;
+use super::client::{Credentials, SessionSettings, UnclosedSession};
+use super::election::ElectionSession;
+use super::queue::Reports;
+use crate::clock::{Alarm, Clock};
+use crate::config::Settings;
+use crate::desk::{self, Back, Chronicle, Link, Recorded, Report, Request};
+use crate::tally::Tally;
+use recipes::Sequence;
+use recipes::election::{Action, Event, Member, Standing, changes};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tracing::{info, warn};
+
+/// Upper bound between iterations of the loop; `/livez` and the systemd watchdog check it.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// Runs the member until it is told to stop. Returns whether it has surely left the queue.
+pub async fn run(
+    member: Member,
+    settings: Settings,
+    clock: Clock,
+    desk: Back,
+    stop: oneshot::Receiver<()>,
+) -> bool {
+    Runner::new(member, settings, clock, desk).run(stop).await
+}
+
+/// The loop's state.
+struct Runner {
+    member: Member,
+    settings: Settings,
+    clock: Clock,
+    desk: Back,
+    credentials: Arc<Credentials>,
+    /// How we stand with ZooKeeper, as sessions and requests publish it.
+    link: watch::Receiver<Link>,
+    reports: Reports,
+    session: Option<ElectionSession>,
+    /// The session before, if it may live on.
+    unclosed: UnclosedSession,
+    members: MembersCache,
+    /// What the member wants done since its last step.
+    actions: Vec<Action>,
+    /// How the member stands since then.
+    standing: Standing,
+    chronicle: Arc<Chronicle>,
+    tally: Tally,
+    log: EventLog,
+    /// Callers that wait until the last step's actions are done.
+    commands: Vec<oneshot::Sender<bool>>,
+    alarm: Alarm,
+    stopping: bool,
+}
+
+impl Runner {
+    fn new(member: Member, settings: Settings, clock: Clock, desk: Back) -> Self {
+        let (link_in, link) = watch::channel(Link::default());
+        let acl_warning = Arc::<Mutex<Option<String>>>::default();
+        let actions = member.start();
+        Self {
+            credentials: Credentials::of(&settings.zookeeper),
+            link,
+            reports: Reports { link: link_in, meter: desk.meter.clone(), acl_warning },
+            session: None,
+            unclosed: None,
+            members: MembersCache::new(&settings.prefix),
+            actions,
+            standing: member.standing(),
+            chronicle: Arc::default(),
+            tally: Tally::begun(clock.now()),
+            log: EventLog::of(&settings),
+            commands: vec![],
+            alarm: Alarm::new().expect("one more file can be opened"),
+            stopping: false,
+            member,
+            settings,
+            clock,
+            desk,
+        }
+    }
+
+    /// Order matters. Losing leadership: publish first, then act. Claiming or leading: send the write
+    /// first, then publish. What is sent leaves before anything is logged.
+    async fn run(mut self, mut stop: oneshot::Receiver<()>) -> bool {
+        loop {
+            self.send().await;
+            self.publish();
+            self.log.write(&self.standing);
+            self.end_and_open_sessions().await;
+            if self.stopping {
+                return self.unclosed.is_none();
+            }
+            self.answer_commands();
+            if let Some(event) = self.next_event(&mut stop).await {
+                self.step(event);
+            }
+        }
+    }
+
+    /// Sends the requests that the member wants, unless it gives its session up, which is published
+    /// first.
+    async fn send(&mut self) {
+        if self.actions.iter().any(Action::ends_session) {
+            return;
+        }
+        let Some(session) = &mut self.session else { return };
+        let sends = !self.actions.is_empty();
+        self.actions.drain(..).for_each(|action| session.perform(action));
+        if sends {
+            // The tasks that send get their turn here, before anything is published.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn publish(&self) {
+        let report = Report {
+            standing: self.standing.clone(),
+            link: self.link_with_own_problem(),
+            turned_at: self.clock.now(),
+            chronicle: self.chronicle.clone(),
+            tally: self.tally,
+        };
+        // Readers are not woken for a heartbeat.
+        self.desk.report.send_if_modified(|published| {
+            let is_news = report.standing.is_news_after(&published.standing)
+                || published.link != report.link
+                || !Arc::ptr_eq(&published.chronicle, &report.chronicle);
+            *published = report;
+            is_news
+        });
+    }
+
+    /// Adds the member's own problem, which is the greater one. This is the one place that tells it.
+    fn link_with_own_problem(&self) -> Link {
+        let link = self.link.borrow().clone();
+        let problem = match self.standing.out_of_order() {
+            _ if self.standing.is_session_too_short() => Some(REFUSED.into()),
+            Some(pair) => Some(self.out_of_order(pair)),
+            None => return link,
+        };
+        Link { problem, ..link }
+    }
+
+    /// Puts in words that two znodes did not come in the order of their numbers.
+    fn out_of_order(&self, (first, other): (Sequence, Sequence)) -> String {
+        let Settings { root, prefix, .. } = &self.settings;
+        let path = |sequence: Sequence| format!("{root}/{}", sequence.name(prefix));
+        let (first, other) = (path(first), path(other));
+        format!(
+            "{first} stands ahead of {other} and was created after it: one of them was made by hand, and \
+             who leads cannot be told. Delete it"
+        )
+    }
+
+    /// Does what [`Self::send`] has left: closes the session, opens another, or both.
+    async fn end_and_open_sessions(&mut self) {
+        let ends_on_purpose = self.actions.contains(&Action::CloseSession);
+        for action in std::mem::take(&mut self.actions) {
+            // Opening a session implies that the one before is lost; it is closed first.
+            if let Some(before) = self.session.take() {
+                self.unclosed = before.close().await;
+            }
+            self.members.end_session();
+            self.reports.link.send_modify(Link::forget_session);
+            if action == Action::OpenSession {
+                let session = SessionSettings {
+                    settings: self.settings.zookeeper.clone(),
+                    credentials: self.credentials.clone(),
+                    clock: self.clock,
+                    link: self.reports.link.clone(),
+                    delayed: ends_on_purpose,
+                };
+                let (before, reports) = (self.unclosed.take(), self.reports.clone());
+                let opened = ElectionSession::open(&self.settings, session, before, reports);
+                self.session = Some(opened);
+            }
+        }
+    }
+
+    fn answer_commands(&mut self) {
+        for done in self.commands.drain(..) {
+            let _receiver_gone = done.send(self.unclosed.is_none());
+        }
+    }
+
+    /// Waits for whatever comes first. Of what is there at once, in this order:
+    ///
+    /// 1. the end of the process: it must not wait for a busy session;
+    /// 2. events of the session: an answer that is there counts before the time is up;
+    /// 3. the member's own timer;
+    /// 4. commands and questions;
+    /// 5. a reading of the members;
+    /// 6. news of the connection, to be published.
+    ///
+    /// Returns `None` if the member is not concerned.
+    async fn next_event(&mut self, stop: &mut oneshot::Receiver<()>) -> Option<Event> {
+        let wake_at = self.member.wake_at();
+        let latest = self.clock.now().after(LONGEST_WAIT);
+        tokio::select! {
+            biased;
+            _ = stop => Some(Event::Stop),
+            event = heard(&mut self.session) => Some(event),
+            () = self.alarm.ring_at(wake_at.map_or(latest, |at| at.min(latest))) => {
+                wake_at.filter(|at| *at <= self.clock.now()).map(|_| Event::Woke)
+            }
+            Some(request) = self.desk.requests.recv() => self.on_request(request),
+            read = self.members.read() => {
+                self.members.answer(&read, self.clock.now());
+                None
+            }
+            _ = self.link.changed() => None,
+        }
+    }
+
+    fn on_request(&mut self, request: Request) -> Option<Event> {
+        match request {
+            Request::Carry(command, answer) if desk::comes_too_late(&command, &answer) => {
+                info!("not done, as nobody waits for it any more: {command:?}");
+                None
+            }
+            Request::Members(answer) => {
+                self.members.ask(answer, self.session.as_mut(), self.clock.now());
+                None
+            }
+            Request::Carry(command, answer) => {
+                self.commands.push(answer);
+                Some(Event::Command(command))
+            }
+        }
+    }
+
+    /// Has the member hear the event; keeps what it wants done, how it stands, and a line for the log.
+    fn step(&mut self, event: Event) {
+        self.stopping = event == Event::Stop;
+        self.log.hear(&event);
+        let now = self.clock.now();
+        let lapsed = self.standing.has_lapsed(now);
+        let late = self.standing.is_overdue(now);
+        self.tally.hears(&event);
+        self.actions = self.member.step(now, event.clone());
+        let before = std::mem::replace(&mut self.standing, self.member.standing());
+        self.tally.stands(&self.standing, now);
+        let cause = || match (lapsed, late) {
+            (true, _) => format!("{LAPSED}; {event}"),
+            (false, true) => format!("{OVERDUE}; {event}"),
+            (false, false) => event.to_string(),
+        };
+        let changes = changes(&self.chronicle.view(), &self.standing.at(now));
+        for change in changes.iter().cloned() {
+            let (index, at) = (self.standing.index_at(now), self.clock.date());
+            let recorded = Recorded { change, index, at, cause: cause() };
+            Arc::make_mut(&mut self.chronicle).push(recorded);
+        }
+        let severity = match (is_routine(&event, &self.actions), lapsed || late) {
+            (true, _) => Severity::Routine,
+            (false, true) => Severity::Alarming,
+            (false, false) => Severity::Notable,
+        };
+        let stopping = self.stopping;
+        let words = || if stopping { format!("{}: leaving the queue", cause()) } else { cause() };
+        self.log.record(event.name(), words, &self.actions, changes, severity, now);
+        if self.standing.is_session_too_short() && !before.is_session_too_short() {
+            self.log.alarm(REFUSED);
+        }
+        let out_of_order = self.standing.out_of_order();
+        if let Some(pair) = out_of_order.filter(|_| before.out_of_order() != out_of_order) {
+            warn!("{}", self.out_of_order(pair));
+        }
+    }
+}
+
+const LAPSED: &str = "the lease ran out, as no answer of ZooKeeper's came in time";
+
+const OVERDUE: &str = "the application did not acknowledge in time that it leads";
+
+const REFUSED: &str = "the session timeout that the servers grant leaves no useful lease, so this \
+    member will not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat, \
+    zookeeper.tick_time or, where a command is run, exec.kill_after";
+
+/// Returns whether the event comes again and again, and asks for no more than usual.
+fn is_routine(event: &Event, actions: &[Action]) -> bool {
+    let is_usual = |action: &Action| {
+        matches!(action, Action::Renew { .. } | Action::ReadHead { .. } | Action::ReadQueue)
+    };
+    let recurs = matches!(
+        event,
+        Event::Woke
+            | Event::Committed { .. }
+            | Event::HeadRead { .. }
+            | Event::PredecessorRead { .. }
+    );
+    recurs && actions.iter().all(is_usual)
+}
+
+async fn heard(session: &mut Option<ElectionSession>) -> Event {
+    match session {
+        Some(session) => session.heard().await,
+        None => std::future::pending().await,
+    }
+}
