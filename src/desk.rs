@@ -3,8 +3,8 @@
 
 use crate::tally::{Meter, Tally};
 use recipes::election::{Announcement, Change, Command, Member, Profile, Standing, View};
-use recipes::{FencingToken, Moment, SessionId, Ticket};
-use std::collections::{BTreeMap, VecDeque};
+use recipes::{Moment, SessionId, Ticket};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -244,6 +244,8 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use recipes::FencingToken;
+    use std::collections::BTreeMap;
 
     #[test]
     fn an_order_to_move_comes_too_late_when_nobody_waits_for_it() {

@@ -12,7 +12,7 @@ use crate::{cli, zookeeper};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, Uri, header};
 use futures_util::FutureExt;
-use recipes::election::{Event, Member, Policy, Profile, Role};
+use recipes::election::{Event, Member, Policy, Profile, Role, ZnodeData};
 use recipes::{FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionId, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,34 +26,36 @@ const PREFIX: &str = "leader_";
 pub fn znode(data: &[u8]) {
     let read = zookeeper::decode(data, PREFIX);
     if let Some(read) = &read {
-        let written = zookeeper::encode(&read.profile, read.announcement.as_ref(), PREFIX);
+        let (profile, announcement) = (Arc::new(read.profile.clone()), read.announcement.clone());
+        let data = ZnodeData { profile, announcement, ready: read.ready };
+        let written = zookeeper::encode(&data, PREFIX);
         if let Some(again) = zookeeper::decode(&written, PREFIX) {
             assert_eq!((&again.profile, &again.announcement), (&read.profile, &read.announcement));
         } else {
             assert!(written.len() > 1024, "only what is too long is not understood any more");
         }
     }
-    let says = read.and_then(|read| read.announcement);
+    let announcement = read.and_then(|read| read.announcement);
     let mut now = Moment(Duration::from_secs(1000));
     let [mut first, mut third] = [(1, "a"), (3, "c")].map(|(number, id)| {
         let mut member = member(id);
         let (session, timeout) = (SessionId(number), Duration::from_secs(10));
         member.step(now, Event::SessionOpened { session, timeout, sent_at: now });
         member.step(now, Event::Joined(ticket(number)));
-        member.step(now, Event::QueueRead(line([1, 2, 3])));
+        member.step(now, Event::QueueRead(queue([1, 2, 3])));
         member
     });
     first.step(now, Event::Committed { sent_at: now });
     let head = ticket(1);
     for _ in 0..3 {
         now = now.after(Duration::from_secs(1));
-        let predecessor = ticket(2).sequence;
+        let predecessor = ticket(2);
         first.step(now, Event::Woke);
         third.step(now, Event::Woke);
-        third.step(now, Event::PredecessorRead { predecessor, says: says.clone() });
-        third.step(now, Event::HeadRead { head, says: says.clone(), sent_at: now });
-        first.step(now, Event::HeadRead { head, says: says.clone(), sent_at: now });
-        first.step(now, Event::PredecessorRead { predecessor, says: says.clone() });
+        third.step(now, Event::PredecessorRead { predecessor, announcement: announcement.clone() });
+        third.step(now, Event::HeadRead { head, announcement: announcement.clone(), sent_at: now });
+        first.step(now, Event::HeadRead { head, announcement: announcement.clone(), sent_at: now });
+        first.step(now, Event::PredecessorRead { predecessor, announcement: announcement.clone() });
         assert!(matches!(first.standing().at(now), Role::Leader { .. }), "nobody is talked out");
         assert!(matches!(third.standing().at(now), Role::Follower { .. }), "nor talked into it");
         first.step(now, Event::Committed { sent_at: now });
@@ -64,7 +66,7 @@ pub fn znode(data: &[u8]) {
     for _ in 0..2 {
         now = now.after(Duration::from_secs(1));
         third.step(now, Event::Woke);
-        third.step(now, Event::HeadRead { head, says: Some(truth.clone()), sent_at: now });
+        third.step(now, Event::HeadRead { head, announcement: Some(truth.clone()), sent_at: now });
         third.step(now, Event::Committed { sent_at: now });
     }
     assert_eq!(third.standing().at(now), Role::Follower { leader: Some(truth) });
@@ -80,7 +82,7 @@ pub fn names(data: &[u8]) {
         assert_eq!(sequence.name(PREFIX), name);
         assert!(seen.insert(sequence, name).is_none_or(|other| other == name));
     }
-    let standing: Line = seen.into_keys().collect();
+    let standing: Queue = seen.into_keys().collect();
     let mut member = member("c");
     let now = Moment(Duration::from_secs(1000));
     let (session, timeout) = (SessionId(1), Duration::from_secs(10));
@@ -190,7 +192,7 @@ fn ticket(number: i64) -> Ticket {
     Ticket { sequence, token: FencingToken(number.unsigned_abs()) }
 }
 
-fn line(numbers: [i64; 3]) -> Line {
+fn queue(numbers: [i64; 3]) -> Queue {
     numbers.into_iter().map(|number| ticket(number).sequence).collect()
 }
 

@@ -255,7 +255,8 @@ mod tests {
     #[test]
     fn a_leader_that_is_heard_of_again_is_no_other() {
         let mut watched = Watched::following(&[1, 2, 7]);
-        let says = |leader| Event::PredecessorRead { predecessor: number(2), says: leads(leader) };
+        let says =
+            |leader| Event::PredecessorRead { predecessor: ticket(2), announcement: leads(leader) };
         watched.hears(at(0), says(1));
         watched.hears(at(0), says(1));
         assert_eq!(watched.tally.leader_changes, 0, "the first is no change");

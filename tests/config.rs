@@ -109,7 +109,7 @@ fn the_operators_table_of_timeouts_is_what_the_formula_says() {
         let session = session * Duration::from_secs(1);
         let heartbeat = session / 10;
         let margins = Margins { heartbeat, half_tick: tick / 2 };
-        let lease = margins.term(session).unwrap().0;
+        let lease = margins.lease_duration(session).unwrap().0;
         // Signs of life have to be regular again, and the renewal itself to be answered.
         let resumed = 3 * heartbeat + tick / 2;
         let survived = lease.saturating_sub(resumed).max(heartbeat / 2);

@@ -329,7 +329,7 @@ mod tests {
             let leader = Arc::new(Profile { id, address: None, labels, revision: 0 });
             let ticket = ticket(number);
             let says = Some(Announcement { leader, ticket, active: true });
-            self.step(Event::PredecessorRead { predecessor: ticket.sequence, says });
+            self.step(Event::PredecessorRead { predecessor: ticket, announcement: says });
         }
 
         async fn stream(&self, seen: Option<u64>) -> Incoming {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use recipes::election::*;
+use recipes::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +58,7 @@ pub const STEPS: [Step; 9] = [
     },
     Step {
         name: "a follower's predecessor has news",
-        set: || (in_line(&[1, 2, 3]), at(10), predecessor_says()),
+        set: || (in_queue(&[1, 2, 3]), at(10), predecessor_says()),
         outcome: "pass on «app-1 leads, token 1», follows, has heard «app-1 leads, token 1»",
         instructions: 641,
         allocations: 1,
@@ -65,7 +66,7 @@ pub const STEPS: [Step; 9] = [
     Step {
         name: "a follower's predecessor is gone",
         set: || {
-            let mut second = in_line(&[1, 2]);
+            let mut second = in_queue(&[1, 2]);
             second.step(at(10), head_says(at(0)));
             (second, at(20), gone(1))
         },
@@ -74,22 +75,22 @@ pub const STEPS: [Step; 9] = [
         allocations: 1,
     },
     Step {
-        name: "the last of 3 reads the line",
-        set: || (arrived(3), at(0), line(1..=3)),
+        name: "the last of 3 reads the queue",
+        set: || (arrived(3), at(0), queue(1..=3)),
         outcome: "watch #2, read the head, #1, follows, has heard nothing",
         instructions: 733,
         allocations: 1,
     },
     Step {
-        name: "the last of 500 reads the line",
-        set: || (arrived(500), at(0), line(1..=500)),
+        name: "the last of 500 reads the queue",
+        set: || (arrived(500), at(0), queue(1..=500)),
         outcome: "watch #499, read the head, #1, follows, has heard nothing",
         instructions: 803,
         allocations: 1,
     },
     Step {
         name: "a claim is committed",
-        set: || (in_line(&[1]), at(10), Event::Committed { sent_at: at(0) }),
+        set: || (in_queue(&[1]), at(10), Event::Committed { sent_at: at(0) }),
         outcome: "leads, token 1, for 6.88s yet",
         instructions: 925,
         allocations: 0,
@@ -97,23 +98,23 @@ pub const STEPS: [Step; 9] = [
 ];
 
 fn leader() -> Member {
-    let mut member = in_line(&[1]);
+    let mut member = in_queue(&[1]);
     member.step(at(10), Event::Committed { sent_at: at(0) });
     member
 }
 
 /// The last of three, who has heard and seen that the first leads.
 fn follower() -> Member {
-    let mut member = in_line(&[1, 2, 3]);
+    let mut member = in_queue(&[1, 2, 3]);
     member.step(at(10), predecessor_says());
     member.step(at(10), head_says(at(0)));
     member
 }
 
 /// The last of these, who has just read so.
-fn in_line(numbers: &[i32]) -> Member {
+fn in_queue(numbers: &[i32]) -> Member {
     let mut member = arrived(numbers[numbers.len() - 1]);
-    member.step(at(0), line(numbers.iter().copied()));
+    member.step(at(0), queue(numbers.iter().copied()));
     member
 }
 
@@ -129,7 +130,7 @@ fn arrived(number: i32) -> Member {
 }
 
 fn predecessor_says() -> Event {
-    Event::PredecessorRead { predecessor: ticket(2).sequence, says: Some(leads(1)) }
+    Event::PredecessorRead { predecessor: ticket(2), announcement: Some(leads(1)) }
 }
 
 fn gone(number: i32) -> Event {
@@ -138,10 +139,10 @@ fn gone(number: i32) -> Event {
 }
 
 fn head_says(sent_at: Moment) -> Event {
-    Event::HeadRead { head: ticket(1), says: Some(leads(1)), sent_at }
+    Event::HeadRead { head: ticket(1), announcement: Some(leads(1)), sent_at }
 }
 
-fn line(numbers: impl Iterator<Item = i32>) -> Event {
+fn queue(numbers: impl Iterator<Item = i32>) -> Event {
     Event::QueueRead(numbers.map(|number| ticket(number).sequence).collect())
 }
 

@@ -124,11 +124,20 @@ mod tests {
     }
 
     #[test]
+    fn only_a_ready_standby_says_so() {
+        let ready = written(profile("b"), None, true);
+        assert!(decode(&ready, "leader_").unwrap().ready);
+        let text = String::from_utf8(ready).unwrap();
+        assert!(text.contains(r#""leader":null,"standby_ready":true,"#), "{text}");
+        assert!(!decode(&written(profile("b"), None, false), "leader_").unwrap().ready);
+    }
+
+    #[test]
     fn encoded_data_is_decoded_to_the_same() {
         let ticket =
             Ticket { sequence: Sequence::new(3).unwrap(), token: FencingToken(0x1_0000_0003) };
         let announcement = Announcement { leader: Arc::new(profile("a")), ticket, active: true };
-        let data = encode(&profile("b"), Some(&announcement), "leader_");
+        let data = written(profile("b"), Some(&announcement), false);
         let text = r#"{"id":"b","address":"h:1","labels":{"zone":"a"},"leader":{"id":"a","address":"h:1","labels":{"zone":"a"},"znode":"leader_0000000003","token":4294967299},"version":"VERSION"}"#;
         let text = text.replace("VERSION", env!("CARGO_PKG_VERSION"));
         assert_eq!(String::from_utf8(data.clone()).unwrap(), text);
@@ -136,10 +145,10 @@ mod tests {
         assert_eq!(decoded.profile, profile("b"));
         assert_eq!(decoded.announcement.as_ref(), Some(&announcement));
         let elected = Announcement { active: false, ..announcement };
-        let data = encode(&profile("b"), Some(&elected), "leader_");
+        let data = written(profile("b"), Some(&elected), false);
         assert_eq!(decode(&data, "leader_").unwrap().announcement, Some(elected));
         let moved = Profile { revision: 2, ..profile("b") };
-        assert_eq!(decode(&encode(&moved, None, "leader_"), "leader_").unwrap().profile, moved);
+        assert_eq!(decode(&written(moved.clone(), None, false), "leader_").unwrap().profile, moved);
     }
 
     #[test]
@@ -150,5 +159,10 @@ mod tests {
         }
         let foreign = br#"{"id":"a","leader":{"id":"b","znode":"n_0000000001","token":1}}"#;
         assert!(decode(foreign, "leader_").unwrap().announcement.is_none());
+    }
+
+    fn written(profile: Profile, announcement: Option<&Announcement>, ready: bool) -> Vec<u8> {
+        let (profile, announcement) = (Arc::new(profile), announcement.cloned());
+        encode(&ZnodeData { profile, announcement, ready }, "leader_")
     }
 }

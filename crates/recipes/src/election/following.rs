@@ -22,8 +22,8 @@ impl Member {
         if !queue.contender.on_predecessor_read(predecessor) {
             stay(Phase::InSession(session, Stage::InQueue(queue)))
         } else if queue.contender.is_standby() {
-            // What is read of one znode after another by the same session is never older.
-            self.hear_head(session, queue, predecessor, announcement, now, now)
+            // A session's reads never go back: this one is newer than all that was heard before.
+            self.hear_head(session, queue, predecessor, announcement, true, now)
         } else if queue.is_doubtful() {
             stay(Phase::InSession(session, Stage::InQueue(queue)))
         } else {
@@ -68,7 +68,8 @@ impl Member {
             return stay(Phase::InSession(session, stage));
         };
         if queue.contender.on_head_read(head) {
-            self.hear_head(session, queue, head, announcement, sent_at, now)
+            let is_newer = queue.leader.was_announced_before(sent_at);
+            self.hear_head(session, queue, head, announcement, is_newer, now)
         } else {
             stay(Phase::InSession(session, Stage::InQueue(queue)))
         }
@@ -118,22 +119,23 @@ impl Member {
         (Phase::InSession(session, Stage::InQueue(queue)), vec![action])
     }
 
-    /// While the head stands, no other member leads, and what it says of itself is the truth: what others announced
-    /// before it was asked gives way to it.
+    /// While the head stands, no other member leads, and what it says of itself is the truth: what was heard before
+    /// gives way to it, where this is newer.
     fn hear_head(
         &self,
         mut session: Session,
         mut queue: InQueue,
         head: Ticket,
         announcement: Option<Announcement>,
-        asked_at: Moment,
+        is_newer: bool,
         now: Moment,
     ) -> Next {
         // A head that did not come first is no more to be believed than the members it overtook.
         let in_order = queue.out_of_order().is_none();
         let own = announcement.filter(|it| in_order && it.ticket == head);
-        let contradicts = queue.leader.announcement() != own.as_ref();
-        if contradicts && queue.leader.was_announced_before(asked_at) {
+        let known = queue.leader.announcement();
+        let contradicts = known.is_some() && known != own.as_ref();
+        if contradicts && is_newer {
             queue.doubted_under = Some(head.sequence);
             queue.leader = KnownLeader::Unknown;
         } else if own.is_some() && matches!(queue.leader, KnownLeader::Gone(_)) {
