@@ -27,10 +27,10 @@ pub(crate) enum Mode {
     GreetsOnly,
     /// Whoever draws a ticket waits until so many more do, and then all go on at once.
     Gathers(usize),
-    /// Open until somebody draws a ticket: the connection is lost before the server has heard of it.
+    /// Open until a member joins: the connection is lost before the server has heard of it.
     /// Closed from then on.
     LosesTheCreate,
-    /// Open until somebody draws a ticket: the connection is lost when the server has created the
+    /// Open until a member joins: the connection is lost when the server has created the
     /// znode, before it says so. Closed from then on.
     LosesTheReplyToTheCreate,
 }
