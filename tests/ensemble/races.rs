@@ -70,7 +70,7 @@ fn t09_who_is_told_to_stop_while_its_create_is_under_way_leaves_no_znode() {
     for _ in 0..5 {
         let mut member = Setup::of(&servers).start_on(&network.members[0], "a");
         eventually("it draws a ticket", || match member.log() {
-            log if log.contains("draw a ticket") => Ok(()),
+            log if log.contains("->  join") => Ok(()),
             log => Err(log),
         });
         member.signal("TERM");
@@ -78,7 +78,7 @@ fn t09_who_is_told_to_stop_while_its_create_is_under_way_leaves_no_znode() {
         let parent = observer.znode("/election").expect("somebody made it");
         assert_eq!(parent.stat.num_children, 0, "{}", member.log());
         if parent.stat.cversion > 0 {
-            assert!(!member.log().contains("drew ticket"), "{}", member.log());
+            assert!(!member.log().contains("joined as"), "{}", member.log());
             return;
         }
     }

@@ -151,7 +151,7 @@ fn who_takes_the_next_numbers_by_hand_keeps_nobody_from_joining() {
             (log.matches("not ephemeral").count() >= told).then(|| log.clone()).ok_or(log)
         });
         assert_eq!(log.matches("not ephemeral").count(), told, "{log}");
-        assert_eq!(log.matches("the line is").count(), lines_read, "{log}");
+        assert_eq!(log.matches("the queue is").count(), lines_read, "{log}");
     }
 
     first.signal("TERM");
