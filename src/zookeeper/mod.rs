@@ -10,7 +10,10 @@
 //! 1. every [`Action`](recipes::election::Action) is answered by an event or fails silently with its
 //!    session;
 //! 2. writes to our own znode are done in the order in which they were wanted;
-//! 3. no event of an earlier session is heard in a later one.
+//! 3. no event of an earlier session is heard in a later one;
+//! 4. of several readings of the queue, only the last is heard;
+//! 5. the loss of our own znode is heard before that of the predecessor's, if it was committed before it
+//!    (`queue/watches.rs` says how).
 //!
 //! [`check`] is for before anything is begun, and [`inspect()`] for a look from outside, which joins
 //! nothing and writes nothing.

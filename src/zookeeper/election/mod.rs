@@ -111,10 +111,14 @@ impl ElectionSession {
         Some(match event {
             QueueEvent::Joined(ticket) => Event::Joined(ticket),
             QueueEvent::TicketLost(ticket) => Event::TicketLost(ticket),
-            QueueEvent::Listed(members) => Event::QueueRead(members.into_iter().collect()),
+            QueueEvent::Listed { number, .. } if !self.queue.is_last_listing(number) => {
+                return None;
+            }
+            QueueEvent::Listed { members, .. } => Event::QueueRead(members.into_iter().collect()),
             QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
                 let announcement = self.announcement(&data);
-                if let Some(own) = announcement.as_ref().filter(|it| it.ticket == predecessor) {
+                // The standby's predecessor is the leader, of which it reads nothing else.
+                if let Some(own) = announcement.as_ref().filter(|own| own.ticket == predecessor) {
                     self.news_age.leader_wrote(own, modified_ms);
                 }
                 Event::PredecessorRead { predecessor, announcement }

@@ -9,9 +9,9 @@ use recipes::Sequence;
 use std::collections::BTreeSet;
 
 /// Tells which members stand in the queue.
-pub(super) async fn list(context: &Context) {
+pub(super) async fn list(context: &Context, number: u64) {
     let read = context.until_judged(async |connection| members(context, &connection).await).await;
-    context.tell(QueueEvent::Listed(read.unwrap_or_default()));
+    context.tell(QueueEvent::Listed { number, members: read.unwrap_or_default() });
 }
 
 /// Returns all that are named like members and are not known to be none.

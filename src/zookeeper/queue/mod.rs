@@ -68,8 +68,8 @@ pub(crate) enum QueueEvent {
     Joined(Ticket),
     /// This znode of ours is gone, or is another's, although the session lives.
     TicketLost(Ticket),
-    /// The queue as it was at some moment not later than now.
-    Listed(BTreeSet<Sequence>),
+    /// The queue as it was at some moment not later than now, and the number of the listing.
+    Listed { number: u64, members: BTreeSet<Sequence> },
     /// The predecessor's znode, which is being watched; told again each time its data changes.
     PredecessorRead { predecessor: Ticket, data: Vec<u8>, modified_ms: i64 },
     /// The predecessor's znode is gone, and the watch has ended.
@@ -108,6 +108,8 @@ pub(crate) struct Queue {
     /// Tells it which predecessor to watch.
     predecessor: watch::Sender<Option<Sequence>>,
     listing: Option<AbortHandle>,
+    /// How many listings were begun.
+    listings: u64,
     writes: mpsc::UnboundedSender<Write>,
 }
 
@@ -130,6 +132,7 @@ impl Queue {
             place: None,
             predecessor: watch::Sender::new(None),
             listing: None,
+            listings: 0,
             writes,
         }
     }
@@ -155,11 +158,17 @@ impl Queue {
         self.place.replace(place).inspect(AbortHandle::abort);
     }
 
+    /// Lists the members. Only the last listing is of use, and one before may never be answered: it is
+    /// aborted, and [`Self::is_last_listing`] tells one that was already told.
     pub(crate) fn list(&mut self) {
-        let context = self.context.clone();
-        let listing = self.requests.spawn(async move { list::list(&context).await });
-        // Only the last listing is of use, and the one before may never be answered.
+        self.listings += 1;
+        let (context, number) = (self.context.clone(), self.listings);
+        let listing = self.requests.spawn(async move { list::list(&context, number).await });
         self.listing.replace(listing).inspect(AbortHandle::abort);
+    }
+
+    pub(crate) fn is_last_listing(&self, number: u64) -> bool {
+        number == self.listings
     }
 
     /// Watches this predecessor from now on, instead of the one before.
