@@ -8,9 +8,9 @@ use bellwether::{
         security::{Acl, Security},
     },
     desk::{self, Front, Order, Report, Request},
-    election::{Margins, Member, MemberId, Policy, Profile, Role},
     zk,
 };
+use recipes::election::{Margins, Member, MemberId, Policy, Profile, Role};
 use std::{
     collections::BTreeMap,
     sync::{
