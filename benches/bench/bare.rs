@@ -106,13 +106,17 @@ pub(crate) fn contend(floor: Floor, port: &str, servers: &str, path: &str, is_fi
                 client.delete(&own, None).await.expect("it is ours");
                 make(&client, &own, EPHEMERAL).await;
             }
-            let mut watch = look_at(&client, &other).await;
+            let mut watch = look_at(&client, &other).await.expect("the other stands");
             if leads {
                 let Ok(Some(_settle)) = orders.next_line().await else { return };
                 say(&mut observer, "back").await;
             }
             while watch.changed().await.event_type != EventType::NodeDeleted {
-                watch = look_at(&client, &other).await;
+                // Its data changed, and it may be gone by now.
+                match look_at(&client, &other).await {
+                    Some(next) => watch = next,
+                    None => break,
+                }
             }
             if floor == Floor::Write {
                 client.set_data(&own, b"leads", None).await.expect("it is ours");
@@ -123,8 +127,12 @@ pub(crate) fn contend(floor: Floor, port: &str, servers: &str, path: &str, is_fi
     });
 }
 
-async fn look_at(client: &Client, path: &str) -> OneshotWatcher {
-    client.get_and_watch_data(path).await.expect("the other stands").2
+async fn look_at(client: &Client, path: &str) -> Option<OneshotWatcher> {
+    match client.get_and_watch_data(path).await {
+        Ok((_, _, watch)) => Some(watch),
+        Err(Error::NoNode) => None,
+        Err(error) => panic!("{path}: {error}"),
+    }
 }
 
 async fn say(observer: &mut OwnedWriteHalf, word: &str) {
