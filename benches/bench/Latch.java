@@ -1,3 +1,6 @@
+import java.io.OutputStream;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Scanner;
@@ -10,6 +13,7 @@ import org.apache.curator.retry.RetryNTimes;
 /** Curator's LeaderLatch, as a contestant: see contest.rs for what is said and heard. */
 public class Latch {
     static String path;
+    static OutputStream out;
     static volatile Contender leader;
 
     static class Contender implements LeaderLatchListener {
@@ -37,8 +41,12 @@ public class Latch {
     }
 
     static synchronized void say(String word) {
-        System.out.println(word);
-        System.out.flush();
+        try {
+            out.write((word + "\n").getBytes(StandardCharsets.US_ASCII));
+            out.flush();
+        } catch (java.io.IOException nobodyListens) {
+            System.exit(1);
+        }
     }
 
     static void waitFor(CuratorFramework client, int count) throws Exception {
@@ -48,13 +56,18 @@ public class Latch {
     }
 
     public static void main(String[] arguments) throws Exception {
-        path = arguments[1];
-        int count = Integer.parseInt(arguments[2]);
-        int session = Integer.parseInt(arguments[3]);
+        Socket socket = new Socket("127.0.0.1", Integer.parseInt(arguments[0]));
+        socket.setTcpNoDelay(true);
+        out = socket.getOutputStream();
+        path = arguments[2];
+        int count = Integer.parseInt(arguments[3]);
+        int before = Integer.parseInt(arguments[4]);
+        int all = Integer.parseInt(arguments[5]);
+        int session = Integer.parseInt(arguments[6]);
         List<Contender> contenders = new ArrayList<>();
         for (int n = 0; n < count; n++) {
             CuratorFramework client =
-                    CuratorFrameworkFactory.newClient(arguments[0], session, session, new RetryNTimes(10, 100));
+                    CuratorFrameworkFactory.newClient(arguments[1], session, session, new RetryNTimes(10, 100));
             client.start();
             contenders.add(new Contender(client));
         }
@@ -63,16 +76,19 @@ public class Latch {
             contender.join();
         }
         CuratorFramework first = contenders.get(0).client;
-        waitFor(first, count);
+        waitFor(first, before + count);
         say("ready");
-        Scanner orders = new Scanner(System.in);
+        Scanner orders = new Scanner(socket.getInputStream());
         while (orders.hasNextLine()) {
-            orders.nextLine();
-            Contender leaving = leader;
-            leaving.latch.close();
-            leaving.join();
-            waitFor(first, count);
-            say("back");
+            if (orders.nextLine().equals("release")) {
+                Contender leaving = leader;
+                leaving.latch.close();
+                leaving.join();
+            } else {
+                waitFor(first, all);
+                say("back");
+            }
         }
+        System.exit(0);
     }
 }

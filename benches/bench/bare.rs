@@ -4,7 +4,6 @@
 //! to find out. Also here is the herd, the design that a line is there to avoid.
 
 use std::{
-    io::{BufRead, Write, stdin, stdout},
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
@@ -13,10 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::{TcpStream, tcp::OwnedWriteHalf},
     runtime::{Builder, Handle, Runtime},
-    sync::{mpsc, oneshot},
+    sync::oneshot,
 };
-use zookeeper::{Acls, Client, CreateMode, Error, EventType};
+use zookeeper::{Acls, Client, CreateMode, Error, EventType, OneshotWatcher};
 
 pub(crate) const SESSION: Duration = Duration::from_secs(20);
 
@@ -72,61 +73,70 @@ pub(crate) fn watch(servers: &str, path: String) -> JoinHandle<(EventType, Insta
     watcher
 }
 
-/// Two sessions that hand leadership to and fro, as a contestant: one deletes its znode, the other is
-/// notified of it and writes into its own.
-pub(crate) fn pair(servers: &str) {
-    say("leads");
-    let (a, to_a) = mpsc::unbounded_channel();
-    let (b, to_b) = mpsc::unbounded_channel();
-    let stands = |own: &'static str, other: &'static str, orders, leads| {
-        let servers = servers.to_owned();
-        let (ready, is_ready) = channel();
-        thread::spawn(move || {
-            runtime().block_on(stand(&servers, own, other, orders, leads, &ready));
-        });
-        is_ready.recv().expect("it stands");
-    };
-    stands("/floor-a", "/floor-b", to_a, true);
-    stands("/floor-b", "/floor-a", to_b, false);
-    say("ready");
-    for (_order, leader) in stdin().lock().lines().map_while(Result::ok).zip([a, b].iter().cycle())
-    {
-        leader.send(()).expect("both sessions live");
+/// What the floor's contender does when it is notified.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Floor {
+    /// It leads.
+    Notification,
+    /// It writes, and leads when a quorum has.
+    Write,
+}
+
+/// One of two processes that hand leadership to and fro, as a contestant: a session that deletes its znode, or one that
+/// is notified of that.
+pub(crate) fn contend(floor: Floor, port: &str, servers: &str, path: &str, is_first: bool) {
+    let port: u16 = port.parse().expect("a number");
+    runtime().block_on(async {
+        let observer = TcpStream::connect(("127.0.0.1", port)).await.expect("it listens");
+        observer.set_nodelay(true).expect("it is open");
+        let (orders, mut observer) = observer.into_split();
+        let mut orders = BufReader::new(orders).lines();
+        let client = connect(servers).await;
+        let names = if is_first { ["a", "b"] } else { ["b", "a"] };
+        let [own, other] = names.map(|name| format!("{path}-{name}"));
+        make(&client, &own, EPHEMERAL).await;
+        let mut leads = is_first;
+        if leads {
+            say(&mut observer, "leads").await;
+        }
+        say(&mut observer, "ready").await;
+        loop {
+            if leads {
+                let Ok(Some(_release)) = orders.next_line().await else { return };
+                client.delete(&own, None).await.expect("it is ours");
+                make(&client, &own, EPHEMERAL).await;
+            }
+            let mut watch = look_at(&client, &other).await.expect("the other stands");
+            if leads {
+                let Ok(Some(_settle)) = orders.next_line().await else { return };
+                say(&mut observer, "back").await;
+            }
+            while watch.changed().await.event_type != EventType::NodeDeleted {
+                // Its data changed, and it may be gone by now.
+                match look_at(&client, &other).await {
+                    Some(next) => watch = next,
+                    None => break,
+                }
+            }
+            if floor == Floor::Write {
+                client.set_data(&own, b"leads", None).await.expect("it is ours");
+            }
+            say(&mut observer, "leads").await;
+            leads = true;
+        }
+    });
+}
+
+async fn look_at(client: &Client, path: &str) -> Option<OneshotWatcher> {
+    match client.get_and_watch_data(path).await {
+        Ok((_, _, watch)) => Some(watch),
+        Err(Error::NoNode) => None,
+        Err(error) => panic!("{path}: {error}"),
     }
 }
 
-async fn stand(
-    servers: &str,
-    own: &str,
-    other: &str,
-    mut orders: mpsc::UnboundedReceiver<()>,
-    mut leads: bool,
-    ready: &Sender<()>,
-) {
-    let client = connect(servers).await;
-    make(&client, own, EPHEMERAL).await;
-    loop {
-        if leads {
-            let _ = ready.send(());
-            orders.recv().await.expect("as long as there is a contest");
-            client.delete(own, None).await.expect("it is ours");
-            make(&client, own, EPHEMERAL).await;
-        }
-        let (_, _, watch) = client.get_and_watch_data(other).await.expect("the other stands");
-        if leads {
-            say("back");
-        }
-        let _ = ready.send(());
-        watch.changed().await;
-        client.set_data(own, b"leads", None).await.expect("it is ours");
-        say("leads");
-        leads = true;
-    }
-}
-
-fn say(word: &str) {
-    let mut out = stdout().lock();
-    writeln!(out, "{word}").and_then(|()| out.flush()).expect("somebody reads");
+async fn say(observer: &mut OwnedWriteHalf, word: &str) {
+    observer.write_all(format!("{word}\n").as_bytes()).await.expect("somebody reads");
 }
 
 /// Sessions in a row of threads, each of which does this with its number.

@@ -1,18 +1,21 @@
 """kazoo's Election, as a contestant: see contest.rs for what is said and heard."""
 
+import socket
 import sys
 import threading
 import time
 
 from kazoo.client import KazooClient
 
-servers, path, count, session_ms = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+port, servers, path = sys.argv[1:4]
+count, before, everybody, session_ms = (int(word) for word in sys.argv[4:])
+observer = socket.create_connection(("127.0.0.1", int(port)))
+observer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 leader = None
 
 
 def say(word):
-    sys.stdout.write(word + "\n")
-    sys.stdout.flush()
+    observer.sendall(word.encode() + b"\n")
 
 
 class Contender(threading.Thread):
@@ -38,19 +41,19 @@ for started in [client.start_async() for client in clients]:
     started.wait()
 clients[0].ensure_path(path)
 for n, client in enumerate(clients):
-    Contender(client, f"m{n}").start()
+    Contender(client, f"m{before + n}").start()
 
 
-def wait_for_all():
-    while len(clients[0].get_children(path)) < count:
+def wait_for(number):
+    while len(clients[0].get_children(path)) < number:
         time.sleep(0.005)
 
 
-wait_for_all()
+wait_for(before + count)
 say("ready")
-for _ in sys.stdin:
-    leader.release.set()
-    while leader.release.is_set():
-        time.sleep(0.001)
-    wait_for_all()
-    say("back")
+for order in observer.makefile():
+    if order == "release\n":
+        leader.release.set()
+    else:
+        wait_for(everybody)
+        say("back")

@@ -1,16 +1,15 @@
 //! Who hands leadership over, side by side: our members as processes, their peers, and the floor.
 
 use crate::{
-    member::{Member, Setup},
+    member::{Handovers, Member, Setup},
     process::{Process, tied_to_this_thread},
     wait::eventually,
 };
 use std::{
     collections::VecDeque,
     io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    process::{ChildStdin, Stdio},
-    sync::mpsc::{Receiver, channel},
+    net::{TcpListener, TcpStream},
+    sync::mpsc::{Receiver, Sender, channel},
     thread,
     time::{Duration, Instant},
 };
@@ -19,15 +18,25 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) trait Contestant {
+    /// Waits until all is as it is long after a hand-over.
+    fn prepare(&mut self);
+
     /// Has the leader give up. Returns how long it took until its successor had said so outside its
-    /// process, and only when all of them stand in line again.
+    /// process, and only when all of them are in the queue again.
     fn hand_over(&mut self) -> Duration;
+
+    /// By which way members of ours came to lead so far.
+    fn handovers(&self) -> Handovers {
+        Handovers::default()
+    }
 }
 
 /// As many processes of ours, each told and asked over HTTP.
 pub(crate) struct Members {
-    /// In the order of the line.
+    /// In the order of the queue.
     line: VecDeque<Member>,
+    /// Where the leader takes the order, and where the next one tells of events.
+    prepared: Option<[TcpStream; 2]>,
 }
 
 impl Members {
@@ -39,42 +48,71 @@ impl Members {
                 member
             })
             .collect();
-        Self { line }
+        Self { line, prepared: None }
     }
 
     /// The leader, with the next ones behind it.
     pub(crate) fn line(&mut self) -> &mut VecDeque<Member> {
         &mut self.line
     }
+
+    /// Returns when all of them have left: no session of theirs is there to expire.
+    pub(crate) fn leave(mut self) {
+        self.line.iter().for_each(|member| member.signal("TERM"));
+        for member in &mut self.line {
+            member.wait();
+        }
+    }
+
+    pub(crate) fn wait_for_standby(&self) {
+        eventually("the standby is ready", || self.line[1].is_ready_standby());
+    }
 }
 
 impl Contestant for Members {
-    fn hand_over(&mut self) -> Duration {
-        let (leader, next) = (&self.line[0], &self.line[1]);
-        let mut events = connect(next);
+    fn prepare(&mut self) {
+        self.wait_for_standby();
+        let (mut orders, mut events) = (connect(&self.line[0]), connect(&self.line[1]));
         events.write_all(EVENTS).expect("it reads");
         read_until(&mut events, "event: state");
-        let mut orders = connect(leader);
+        // An answer on it says that the connection is accepted and waits for more.
+        orders.write_all(LOOK).expect("it reads");
+        read_until(&mut orders, "}");
+        self.prepared = Some([orders, events]);
+    }
+
+    fn hand_over(&mut self) -> Duration {
+        let [mut orders, mut events] = self.prepared.take().expect("it was prepared");
         let asked = Instant::now();
         orders.write_all(RESIGN).expect("it reads");
         read_until(&mut events, "event: became-leader");
         let took = asked.elapsed();
         let answer = read_until(&mut orders, "\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
+        let (leader, next) = (&self.line[0], &self.line[1]);
         has_role(leader, "follower");
         // The word comes to the last of the others last: until then the next hand-over would begin in the
         // midst of this one.
         let last = self.line.back().expect("there are some");
-        eventually("the word has come down the line", || {
+        eventually("the word has come down the queue", || {
             let known = last.status()["leader"]["id"].clone();
             if last.id == next.id || known == next.id { Ok(()) } else { Err(known.to_string()) }
         });
         self.line.rotate_left(1);
         took
     }
+
+    fn handovers(&self) -> Handovers {
+        let mut sum = Handovers::default();
+        for member in &self.line {
+            sum += member.handovers().expect("a member counts how it came to lead");
+        }
+        sum
+    }
 }
 
 const EVENTS: &[u8] = b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n";
+const LOOK: &[u8] = b"GET /is-leader HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const RESIGN: &[u8] = b"POST /resign HTTP/1.1\r\nhost: localhost\r\nx-bellwether: 1\r\n\r\n";
 
 fn connect(member: &Member) -> TcpStream {
@@ -104,62 +142,111 @@ pub(crate) fn has_role(member: &Member, role: &str) {
     });
 }
 
-/// A process with contenders of another make. It says `ready` when all of them stand in line, `leads`
-/// each time one comes to lead, and `back` when the one that was asked to `release` is in line again.
+/// Where contenders meet.
+pub(crate) struct Contest {
+    pub(crate) servers: String,
+    pub(crate) path: String,
+    pub(crate) session: Duration,
+}
+
+/// Processes with contenders of another make. Each connects to us and says `ready` when its contenders are in the
+/// queue, `leads` each time that one comes to lead, and, asked to `settle` after it was told to `release`, `back` when all
+/// are in the queue again.
 pub(crate) struct Others {
-    process: Process,
-    input: ChildStdin,
-    said: Receiver<(Instant, String)>,
+    processes: Vec<Process>,
+    wires: Vec<TcpStream>,
+    leader: usize,
+    said: Receiver<Said>,
+    say: Sender<Said>,
+}
+
+struct Said {
+    at: Instant,
+    /// The process's number.
+    by: usize,
+    word: String,
 }
 
 impl Others {
-    /// The first of them leads.
-    pub(crate) fn start(program: &str, arguments: &[String]) -> Self {
-        Self::begin(program, arguments, &["leads", "ready"])
-    }
-
-    /// Returns when it has said these words.
-    pub(crate) fn begin(program: &str, arguments: &[String], words: &[&str]) -> Self {
-        let mut command = tied_to_this_thread(program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Process::start(&mut command);
-        let input = process.child().stdin.take().expect("it is piped");
-        let output = process.child().stdout.take().expect("it is piped");
+    /// A process for each of these numbers of contenders, one after another. The first of the first leads.
+    pub(crate) fn start(
+        program: &str,
+        arguments: &[String],
+        contest: &Contest,
+        counts: &[usize],
+    ) -> Self {
         let (say, said) = channel();
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let _nobody_listens = say.send((Instant::now(), line));
-            }
-        });
-        let others = Self { process, input, said };
-        others.says(words);
+        let mut others = Self { processes: vec![], wires: vec![], leader: 0, said, say };
+        let all: usize = counts.iter().sum();
+        let mut before = 0;
+        for &count in counts {
+            let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+            let port = listener.local_addr().expect("it is bound").port();
+            let mut command = tied_to_this_thread(program);
+            command.args(arguments).arg(port.to_string());
+            command.args([&contest.servers, &contest.path]);
+            command.args([count, before, all].map(|number| number.to_string()));
+            command.arg(contest.session.as_millis().to_string());
+            others.join(Process::start(&mut command), &listener);
+            before += count;
+        }
         others
     }
 
-    pub(crate) fn process_id(&self) -> u32 {
-        self.process.id()
+    fn join(&mut self, process: Process, listener: &TcpListener) {
+        let by = self.processes.len();
+        self.processes.push(process);
+        listener.set_nonblocking(true).expect("it is open");
+        let wire = eventually("the contender connects", || {
+            if let Some(status) = self.processes[by].ended() {
+                panic!("the contender ended: {status}");
+            }
+            listener.accept().map_err(|error| error.to_string())
+        });
+        let (wire, _) = wire;
+        wire.set_nonblocking(false).expect("it is open");
+        wire.set_nodelay(true).expect("it is open");
+        let (say, reading) = (self.say.clone(), wire.try_clone().expect("it is open"));
+        thread::spawn(move || {
+            for word in BufReader::new(reading).lines().map_while(Result::ok) {
+                let _nobody_listens = say.send(Said { at: Instant::now(), by, word });
+            }
+        });
+        self.wires.push(wire);
+        // A contender may come to lead before the last one has joined, or after.
+        let mut missing = if by == 0 { vec!["leads", "ready"] } else { vec!["ready"] };
+        while !missing.is_empty() {
+            let said = self.hear();
+            let nth = missing.iter().position(|word| *word == said.word);
+            missing.remove(nth.expect("it says what it is to say"));
+        }
     }
 
-    /// Waits until it has said all of these words, in any order, and returns when it said the first.
-    fn says(&self, words: &[&str]) -> Instant {
-        let mut missing = words.to_vec();
-        let mut at = None;
-        while !missing.is_empty() {
-            let (said_at, line) =
-                self.said.recv_timeout(PATIENCE).expect("the contender goes on and is not stuck");
-            if line == words[0] {
-                at = Some(said_at);
-            }
-            missing.retain(|word| *word != line);
-        }
-        at.expect("all were said")
+    pub(crate) fn process_id(&self, nth: usize) -> u32 {
+        self.processes[nth].id()
+    }
+
+    fn tell(&mut self, who: usize, order: &[u8]) {
+        self.wires[who].write_all(order).expect("the contender reads");
+    }
+
+    fn hear(&self) -> Said {
+        self.said.recv_timeout(PATIENCE).expect("the contender goes on and is not stuck")
     }
 }
 
 impl Contestant for Others {
+    fn prepare(&mut self) {}
+
     fn hand_over(&mut self) -> Duration {
+        let leader = self.leader;
         let asked = Instant::now();
-        self.input.write_all(b"release\n").expect("the contender reads");
-        self.says(&["leads", "back"]) - asked
+        self.tell(leader, b"release\n");
+        let next = self.hear();
+        assert_eq!(next.word, "leads");
+        self.leader = next.by;
+        self.tell(leader, b"settle\n");
+        assert_eq!(self.hear().word, "back");
+        next.at - asked
     }
 }

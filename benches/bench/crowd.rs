@@ -8,10 +8,10 @@ use bellwether::{
         security::{Acl, Security},
     },
     desk::{self, Front, Report, Request},
-    election::{Margins, Member, MemberId, Policy, Profile, Role},
     zookeeper,
 };
-use recipes::election::Command;
+use recipes::election::{Command, Member, Policy, Profile, Role};
+use recipes::{Margins, MemberId};
 use std::{
     collections::BTreeMap,
     sync::{

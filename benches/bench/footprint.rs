@@ -1,15 +1,18 @@
 //! What a process takes of a machine while it stands in line and nothing happens.
 
 use crate::{
-    contest::{Members, Others},
-    handover::{CURATOR, setup},
+    contest::{Contest, Members},
+    handover::{curator, kazoo, setup},
     report::{Bound, Section},
-    scene::{Scene, beside, started},
+    scene::{Scene, started},
 };
 use std::{fs, path::Path, process::Command, thread, time::Duration};
 
 /// The default, so that signs of life are as frequent as in use.
 const SESSION: Duration = Duration::from_secs(10);
+
+/// Among the processes that are looked at.
+const FOLLOWER: usize = 2;
 
 struct Taken {
     resident_kib: f64,
@@ -28,7 +31,7 @@ pub(crate) fn footprint(scene: &Scene) -> Section {
     let mut section = Section::new(
         "Footprint",
         &format!(
-            "{idle:?} in which nothing happens, with sessions of {SESSION:?} on one server: the second of three \
+            "{idle:?} in which nothing happens, with sessions of {SESSION:?} on one server: all three \
              members (the image's static binary), a JVM with one `LeaderLatch`, and a Python process with one \
              `Election`, each behind another that leads. Private memory is what no other process shares; a \
              wake-up is a voluntary context switch of any thread; packets are segments in and out of its connection to \
@@ -37,28 +40,21 @@ pub(crate) fn footprint(scene: &Scene) -> Section {
     );
     let servers = started(1);
     let connect_string = servers.connect_string();
-    let binary = static_binary();
+    let binary = scene.program.clone().unwrap_or_else(static_binary);
     let size = fs::metadata(&binary).expect("it was built").len();
     let ours = setup(&connect_string, &scene.path()).sessions(SESSION).program(binary);
     let mut members = Members::in_line(&ours, 3);
-    let contest = |path: &str| {
-        [connect_string.clone(), path.to_owned(), "1".to_owned(), SESSION.as_millis().to_string()]
-    };
-    let others = |program: &str, first: &[String]| {
-        let start = |path: &str, words: &[&str]| {
-            let arguments: Vec<String> = first.iter().cloned().chain(contest(path)).collect();
-            Others::begin(program, &arguments, words)
-        };
-        let path = scene.path();
-        [start(&path, &["leads", "ready"]), start(&path, &["ready"])]
-    };
-    let curator = others("java", &["-cp".to_owned(), CURATOR.to_owned(), beside("Latch.java")]);
-    let kazoo = others("python3", &[beside("contenders.py")]);
+    members.wait_for_standby();
+    let contest =
+        || Contest { servers: connect_string.clone(), path: scene.path(), session: SESSION };
+    let curator = curator(&contest(), &[1, 1]);
+    let kazoo = kazoo(&contest(), &[1, 1]);
     let processes = [
-        ("Bellwether, follower", members.line()[1].process_id()),
         ("Bellwether, leader", members.line()[0].process_id()),
-        ("JVM with Curator, follower", curator[1].process_id()),
-        ("Python with kazoo, follower", kazoo[1].process_id()),
+        ("Bellwether, standby", members.line()[1].process_id()),
+        ("Bellwether, follower", members.line()[2].process_id()),
+        ("JVM with Curator, follower", curator.process_id(1)),
+        ("Python with kazoo, follower", kazoo.process_id(1)),
     ];
     let port = connect_string.rsplit(':').next().expect("it has a port").to_owned();
     let before = processes.map(|(_, process)| Taken::by(process, &port));
@@ -83,8 +79,8 @@ pub(crate) fn footprint(scene: &Scene) -> Section {
         &["Who", "Resident", "Private", "Threads", "Files", "CPU", "Wake-ups/s", "Packets/s"],
         &rows,
     );
-    section.say(&format!("The static binary is {size} bytes large."));
-    let (start, end) = (&before[0], &after[0]);
+    section.say(&format!("The binary is {size} bytes large."));
+    let (start, end) = (&before[FOLLOWER], &after[FOLLOWER]);
     section.goal("at most 6 MB resident", end.resident_kib * 1024.0 / 1e6, Bound::AtMost(6.0));
     let cpu = (end.cpu_ms - start.cpu_ms) / seconds;
     section.goal("at most 0.5 ms of CPU per second", cpu, Bound::AtMost(0.5));

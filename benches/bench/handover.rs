@@ -1,9 +1,9 @@
 //! From the leader's release to the word of its successor: ours, our peers', and the floor.
 
 use crate::{
-    bare,
-    contest::{Contestant, Members, Others, has_role},
-    member::Setup,
+    bare::{self, Floor},
+    contest::{Contest, Contestant, Members, Others, has_role},
+    member::{Handovers, Setup},
     report::{Bound, Section, Times, ms, ratio},
     scene::{Ensemble, Scene, beside, ourselves},
 };
@@ -19,109 +19,195 @@ const SESSION: Duration = Duration::from_secs(20);
 const REST: Duration = Duration::from_millis(50);
 
 /// Debian's, and what they need.
-pub(crate) const CURATOR: &str = "/usr/share/java/curator-recipes.jar:/usr/share/java/curator-framework.jar:\
+const CURATOR: &str = "/usr/share/java/curator-recipes.jar:/usr/share/java/curator-framework.jar:\
     /usr/share/java/curator-client.jar:/usr/share/java/guava.jar:/usr/share/java/zookeeper.jar:\
     /usr/share/java/slf4j-api.jar:/usr/share/java/slf4j-nop.jar";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Make {
-    Floor,
+    Floor(Floor),
     Bellwether,
-    Curator,
-    Kazoo,
+    Curator(Processes),
+    Kazoo(Processes),
 }
 
-const MAKES: [Make; 4] = [Make::Floor, Make::Bellwether, Make::Curator, Make::Kazoo];
+/// How contenders of another make share processes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Processes {
+    OneEach,
+    OneForAll,
+}
+
+const FLOORS: [Make; 2] = [Make::Floor(Floor::Notification), Make::Floor(Floor::Write)];
+
+/// Up to so many, contenders of another make are measured in processes of their own as well: a JVM takes 100 MiB.
+const FEW: usize = 3;
 
 pub(crate) fn handover(scene: &Scene) -> Section {
     let mut section = Section::new(
         "Hand-over",
-        "From the order to the leader to give up until its successor's word is read outside the successor's \
-         process. Bellwether: `POST /resign`, and the event on `/events`; every member is a process. Curator's \
-         `LeaderLatch` and kazoo's `Election`: a line on standard input, and one on standard output; all \
-         contenders share a process. The floor: two bare sessions, of which one deletes its znode and the \
-         other is notified and writes into its own. The makes take turns, each hand-over begins from rest, and nobody else uses the servers.",
+        "From the order to the leader to give up until an observer outside its process reads that the next one leads. For \
+         all makes the order and the word go over TCP connections of the loopback device that were opened before, and an order \
+         is given at rest: all are in the queue, nothing has happened for 50 ms, and where there is a standby it is ready. \
+         Bellwether: `POST /resign`, and the event on `/events`; every member is a process. Curator's `LeaderLatch` and \
+         kazoo's `Election`: all contenders share a process, as a comparison in favour of them, and of three each has also been \
+         given a process of its own. The floors: two processes with a bare session each, of which one deletes its znode, and \
+         the other says that it leads when it is notified (`floor 1`), or when it is notified and a quorum has then written \
+         into its own (`floor 2`). The makes take turns, and nobody else uses the servers.",
     );
     for Ensemble { name: ensemble, servers } in scene.ensembles() {
         let servers = &servers.connect_string();
         // The first ones find servers that have yet to warm up.
-        warm_up(servers, &scene.path());
+        warm_up(servers, &scene.path(), scene.pick(500, 50));
         let mut rows = vec![];
-        for count in scene.pick(vec![3, 50, 500], vec![3, 20]) {
-            let mut times: [Times; 4] = Default::default();
+        let mut ways = vec![];
+        let counts = scene.members.clone();
+        for count in counts.unwrap_or_else(|| scene.pick(vec![3, 50, 500], vec![3, 20])) {
+            let makes = makes(count);
+            let mut times = vec![Times::default(); makes.len()];
+            let mut handovers = Handovers::default();
             for _ in 0..scene.repetitions() {
-                for (make, times) in iter::zip(MAKES, &mut times) {
-                    let mut contestant = start(make, servers, &scene.path(), count);
-                    for _ in 0..scene.pick(if count < 500 { 40 } else { 20 }, 20) {
+                for (&make, times) in iter::zip(&makes, &mut times) {
+                    let mut contestant = start(scene, make, servers, count);
+                    let before = contestant.handovers();
+                    for _ in 0..scene.pick(if count < 500 { 60 } else { 30 }, 20) {
+                        contestant.prepare();
                         // All begin at rest: whoever goes on at once finds the machine awake.
                         thread::sleep(REST);
                         times.add(contestant.hand_over());
                     }
+                    handovers += contestant.handovers().since(before);
                 }
             }
-            let [floor, ours, ..] = &times;
-            for (make, times) in iter::zip(MAKES, &times) {
+            let of = |wanted: Make| iter::zip(&makes, &times).find(|(make, _)| **make == wanted);
+            let median = |make: Make| of(make).expect("it was measured").1.median_ms();
+            let [floor, floor_with_write] = FLOORS.map(median);
+            let ours = median(Make::Bellwether);
+            for (&make, times) in iter::zip(&makes, &times) {
                 rows.push(vec![
-                    format!("{} of {}", name(make), if make == Make::Floor { 2 } else { count }),
+                    name(make, count),
                     times.count().to_string(),
                     ms(times.median_ms()),
                     ms(times.p99_ms()),
-                    ratio(times.median_ms() / floor.median_ms()),
-                    ratio(ours.median_ms() / times.median_ms()),
+                    ratio(times.median_ms() / floor),
+                    ratio(times.median_ms() / floor_with_write),
+                    ratio(ours / times.median_ms()),
                 ]);
-            }
-            let [_, _, curator, kazoo] = &times;
-            let ours = ours.median_ms();
-            if count == 3 {
-                let goal = format!("{ensemble}, 3 members: at most 1.25 times the floor");
-                section.goal(&goal, ours / floor.median_ms(), Bound::AtMost(1.25));
-            }
-            for (peer, times) in [("Curator", curator), ("kazoo", kazoo)] {
+                let most = match make {
+                    Make::Floor(Floor::Notification) if ensemble == "One server" => 1.5,
+                    Make::Floor(Floor::Notification) => 1.25,
+                    Make::Curator(_) => 0.5,
+                    Make::Kazoo(_) => 0.6,
+                    Make::Bellwether | Make::Floor(Floor::Write) => continue,
+                };
                 let goal =
-                    format!("{ensemble}, {count} members: at most half of what {peer} takes");
-                section.goal(&goal, ours / times.median_ms(), Bound::AtMost(0.5));
+                    format!("{ensemble}, {count} members: at most {most} × {}", name(make, count));
+                section.goal(&goal, ours / times.median_ms(), Bound::AtMost(most));
             }
+            ways.push(format!(
+                "{} of {} with {count} members",
+                handovers.by_notification,
+                handovers.total()
+            ));
+            let measured = of(Make::Bellwether).expect("it was measured").1.count();
+            let share = handovers.by_notification as f64 / measured as f64;
+            let goal =
+                format!("{ensemble}, {count} members: at least 0.95 lead at the notification");
+            section.goal(&goal, share, Bound::AtLeast(0.95));
         }
         section.say(&format!("{ensemble}:"));
         section.table(
-            &["Who", "Hand-overs", "Median", "99 %", "To the floor", "Bellwether to this"],
+            &[
+                "Who",
+                "Hand-overs",
+                "Median",
+                "99 %",
+                "To floor 1",
+                "To floor 2",
+                "Bellwether to this",
+            ],
             &rows,
         );
+        section.say(&format!(
+            "By their own counters members led at the notification: {}.",
+            ways.join(", ")
+        ));
     }
     section
 }
 
-fn warm_up(servers: &str, path: &str) {
-    let mut contestant = start(Make::Floor, servers, path, 2);
-    for _ in 0..500 {
+fn warm_up(servers: &str, path: &str, times: usize) {
+    let contest = contest(servers, path.to_owned());
+    let mut contestant = floor(Floor::Write, &contest);
+    for _ in 0..times {
         contestant.hand_over();
     }
 }
 
-fn name(make: Make) -> &'static str {
+fn makes(count: usize) -> Vec<Make> {
+    use Processes::{OneEach, OneForAll};
+    let mut makes = FLOORS.to_vec();
+    makes.extend([Make::Bellwether, Make::Curator(OneForAll), Make::Kazoo(OneForAll)]);
+    if count <= FEW {
+        makes.extend([Make::Curator(OneEach), Make::Kazoo(OneEach)]);
+    }
+    makes
+}
+
+fn name(make: Make, count: usize) -> String {
+    let peer = |name: &str, processes| match processes {
+        Processes::OneForAll => format!("{name} of {count}"),
+        Processes::OneEach => format!("{name} of {count}, a process each"),
+    };
     match make {
-        Make::Floor => "Floor",
-        Make::Bellwether => "Bellwether",
-        Make::Curator => "Curator",
-        Make::Kazoo => "kazoo",
+        Make::Floor(Floor::Notification) => "floor 1, deletion and notification".to_owned(),
+        Make::Floor(Floor::Write) => "floor 2, with a quorum write".to_owned(),
+        Make::Bellwether => format!("Bellwether of {count}"),
+        Make::Curator(processes) => peer("Curator", processes),
+        Make::Kazoo(processes) => peer("kazoo", processes),
     }
 }
 
-fn start(make: Make, servers: &str, path: &str, count: usize) -> Box<dyn Contestant> {
-    let session = SESSION.as_millis().to_string();
-    let contest = [servers.to_owned(), path.to_owned(), count.to_string(), session];
-    let others = |program: &str, first: &[String]| -> Box<dyn Contestant> {
-        let arguments: Vec<String> = first.iter().chain(&contest).cloned().collect();
-        Box::new(Others::start(program, &arguments))
+fn start(scene: &Scene, make: Make, servers: &str, count: usize) -> Box<dyn Contestant> {
+    let contest = contest(servers, scene.path());
+    let shared = |processes| match processes {
+        Processes::OneForAll => vec![count],
+        Processes::OneEach => vec![1; count],
     };
     match make {
-        Make::Floor => others(&ourselves(), &["floor".to_owned()]),
-        Make::Bellwether => Box::new(Members::in_line(&setup(servers, path), count)),
-        Make::Curator => {
-            others("java", &["-cp".to_owned(), CURATOR.to_owned(), beside("Latch.java")])
+        Make::Floor(way) => Box::new(floor(way, &contest)),
+        Make::Bellwether => {
+            let mut setup = setup(servers, &contest.path);
+            if let Some(program) = &scene.program {
+                setup = setup.program(program.clone());
+            }
+            Box::new(Members::in_line(&setup, count))
         }
-        Make::Kazoo => others("python3", &[beside("contenders.py")]),
+        Make::Curator(processes) => Box::new(curator(&contest, &shared(processes))),
+        Make::Kazoo(processes) => Box::new(kazoo(&contest, &shared(processes))),
     }
+}
+
+fn contest(servers: &str, path: String) -> Contest {
+    Contest { servers: servers.to_owned(), path, session: SESSION }
+}
+
+fn floor(floor: Floor, contest: &Contest) -> Others {
+    let word = match floor {
+        Floor::Notification => "notification",
+        Floor::Write => "write",
+    };
+    Others::start(&ourselves(), &[word.to_owned()], contest, &[1, 1])
+}
+
+/// Processes with so many contenders each.
+pub(crate) fn curator(contest: &Contest, counts: &[usize]) -> Others {
+    let arguments = ["-cp".to_owned(), CURATOR.to_owned(), beside("Latch.java")];
+    Others::start("java", &arguments, contest, counts)
+}
+
+pub(crate) fn kazoo(contest: &Contest, counts: &[usize]) -> Others {
+    Others::start("python3", &[beside("contenders.py")], contest, counts)
 }
 
 pub(crate) fn setup(servers: &str, path: &str) -> Setup {
@@ -174,6 +260,7 @@ pub(crate) fn crash(scene: &Scene) -> Section {
 /// Returns how long the servers took to see it, and how long it took from then on.
 fn kill_the_leader(setup: &Setup, servers: &str, path: &str) -> (Duration, Duration) {
     let mut members = Members::in_line(setup, 3);
+    members.wait_for_standby();
     let line = members.line();
     let mut events = line[1].stream("/events");
     let znode = line[0].status()["leader"]["znode"].as_str().expect("it leads").to_owned();

@@ -8,6 +8,7 @@ mod chain;
 mod footprint;
 mod handover;
 mod scale;
+mod standby;
 mod web;
 
 // What they are made of.
@@ -34,16 +35,18 @@ mod servers;
 #[path = "../../tests/ensemble/wait.rs"]
 mod wait;
 
+use bare::Floor;
 use report::Section;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use scene::Scene;
-use std::{env, fs, path::Path};
+use std::{env, fmt::Debug, fs, path::Path, str::FromStr};
 
 type Pictures = Vec<(&'static str, String)>;
 type Part = fn(&Scene) -> (Section, Pictures);
 
-const PARTS: [(&str, Part); 6] = [
+const PARTS: [(&str, Part); 7] = [
     ("handover", |scene| (handover::handover(scene), vec![])),
+    ("standby", |scene| (standby::standby(scene), vec![])),
     ("crash", |scene| (handover::crash(scene), vec![])),
     ("chain", chain::chain),
     ("scale", |scene| (scale::scale(scene), vec![])),
@@ -58,7 +61,10 @@ fn main() {
     let arguments: Vec<String> = env::args().skip(1).filter(|word| word != "--bench").collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["floor", servers, ..] => bare::pair(servers),
+        [floor @ ("notification" | "write"), port, servers, path, _, before, ..] => {
+            let floor = if floor == "write" { Floor::Write } else { Floor::Notification };
+            bare::contend(floor, port, servers, path, before == "0");
+        }
         ["constant", body] => web::constant(body),
         ["house", servers, first, count] => {
             let number = |word: &str| word.parse().expect("a number");
@@ -68,16 +74,21 @@ fn main() {
     }
 }
 
-/// `--quick` and `--into DIRECTORY`, and which parts: all of them if none is named.
+/// `--quick`, `--into DIRECTORY`, `--members N,N...`, `--servers N,N...`, `--program FILE`, and which parts: all of them
+/// if none is named.
 fn measure(words: &[&str]) {
-    let mut scene = Scene::new(false);
+    let mut scene = Scene::new();
     let mut into = None;
     let mut wanted = vec![];
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
+        let mut value = || *rest.next().expect("it has a value");
         match *word {
             "--quick" => scene.quick = true,
-            "--into" => into = rest.next().map(Path::new),
+            "--into" => into = Some(Path::new(value())),
+            "--members" => scene.members = Some(numbers(value())),
+            "--servers" => scene.servers = numbers(value()),
+            "--program" => scene.program = Some(value().to_owned()),
             part => wanted.push(part),
         }
     }
@@ -94,4 +105,10 @@ fn measure(words: &[&str]) {
             fs::write(into.join(file), picture).expect("it can be written");
         }
     }
+}
+
+fn numbers<T: FromStr<Err: Debug>>(list: &str) -> Vec<T> {
+    list.split(',')
+        .map(|number| number.parse().expect("numbers with commas between them"))
+        .collect()
 }

@@ -10,23 +10,41 @@ use std::{
 pub(crate) struct Scene {
     /// Whether everything is only to be seen to work.
     pub(crate) quick: bool,
+    /// How large the elections are whose leader hands over, if not as usual.
+    pub(crate) members: Option<Vec<usize>>,
+    /// How many servers there are, one number after the other.
+    pub(crate) servers: Vec<u16>,
+    /// Another build of the program than the one that cargo made for this.
+    pub(crate) program: Option<String>,
     names: AtomicUsize,
 }
 
 pub(crate) struct Ensemble {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) servers: Servers,
 }
 
 impl Scene {
-    pub(crate) fn new(quick: bool) -> Self {
-        Self { quick, names: AtomicUsize::new(0) }
+    pub(crate) fn new() -> Self {
+        Self {
+            quick: false,
+            members: None,
+            servers: vec![1, 3],
+            program: None,
+            names: AtomicUsize::new(0),
+        }
     }
 
     /// What there is to measure against, one after the other, each begun anew.
-    pub(crate) fn ensembles(&self) -> impl Iterator<Item = Ensemble> {
-        let all = [("One server", 1), ("Three servers", 3)];
-        all.into_iter().map(|(name, servers)| Ensemble { name, servers: started(servers) })
+    pub(crate) fn ensembles(&self) -> impl Iterator<Item = Ensemble> + '_ {
+        self.servers.iter().map(|&servers| Ensemble {
+            name: match servers {
+                1 => "One server".to_owned(),
+                3 => "Three servers".to_owned(),
+                more => format!("{more} servers"),
+            },
+            servers: started(servers),
+        })
     }
 
     pub(crate) fn pick<T>(&self, thorough: T, quick: T) -> T {

@@ -2,7 +2,7 @@
 
 use crate::{
     expire::expire,
-    member::SHORT_SESSION,
+    member::{Handovers, SHORT_SESSION},
     sampler::{Overlap, longest_without_a_leader, overlaps},
     stage::{Cast, Seat, Stage},
 };
@@ -30,6 +30,10 @@ pub(crate) enum Fault {
     LeaderStoppedForASession,
     LeaderStoppedForThreeSessions,
     LeaderTerminated,
+    LeaderResigned,
+    LeaderPaused,
+    LeaderDrainedAndTerminated,
+    AllMembersRestartedOneByOne,
     LeadersZnodeDeleted,
     ElectionDeleted,
     LeadersSessionExpired,
@@ -42,6 +46,8 @@ pub(crate) enum Kind {
     Surroundings,
     /// Of a member's process.
     Process,
+    /// None at all: an operator's order, and members that do what they can for a short hand-over.
+    Order,
     /// Force by a stranger, which no lease covers: two may lead for a while, the token decides.
     Force,
 }
@@ -63,6 +69,8 @@ pub(crate) struct Outcome {
     pub(crate) bound: Duration,
     /// Since the faults before these.
     pub(crate) overlaps: Vec<Overlap>,
+    /// How members that still ran afterwards had come to lead.
+    pub(crate) handovers: Handovers,
     /// Afterwards all was well, and one leads; or this was not.
     pub(crate) result: Result<String, String>,
 }
@@ -106,10 +114,19 @@ impl Fault {
         Self::LeaderTerminated,
     ];
 
+    /// After each of these a member has handed over.
+    pub(crate) const ORDERLY: &[Self] = &[
+        Self::LeaderTerminated,
+        Self::LeaderResigned,
+        Self::LeaderPaused,
+        Self::LeaderDrainedAndTerminated,
+        Self::AllMembersRestartedOneByOne,
+    ];
+
     pub(crate) const BY_STRANGERS: &[Self] =
         &[Self::LeadersZnodeDeleted, Self::ElectionDeleted, Self::LeadersSessionExpired];
 
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::LeaderCutOff,
         Self::LeaderCutOffWithItsFollowerServer,
         Self::LeaderCutOffWithTheHeadServer,
@@ -126,6 +143,10 @@ impl Fault {
         Self::LeaderStoppedForASession,
         Self::LeaderStoppedForThreeSessions,
         Self::LeaderTerminated,
+        Self::LeaderResigned,
+        Self::LeaderPaused,
+        Self::LeaderDrainedAndTerminated,
+        Self::AllMembersRestartedOneByOne,
         Self::LeadersZnodeDeleted,
         Self::ElectionDeleted,
         Self::LeadersSessionExpired,
@@ -149,6 +170,10 @@ impl Fault {
             | Self::LeaderStoppedForASession
             | Self::LeaderStoppedForThreeSessions
             | Self::LeaderTerminated => Kind::Process,
+            Self::LeaderResigned
+            | Self::LeaderPaused
+            | Self::LeaderDrainedAndTerminated
+            | Self::AllMembersRestartedOneByOne => Kind::Order,
             Self::LeadersZnodeDeleted | Self::ElectionDeleted | Self::LeadersSessionExpired => {
                 Kind::Force
             }
@@ -179,9 +204,12 @@ impl Fault {
 
     fn lasts(self) -> Lasts {
         match self {
-            Self::AllServersKilled | Self::LeadersServerRestarted | Self::LeaderTerminated => {
-                Lasts::NoLonger
-            }
+            Self::AllServersKilled
+            | Self::LeadersServerRestarted
+            | Self::LeaderTerminated
+            | Self::LeaderResigned
+            | Self::LeaderDrainedAndTerminated
+            | Self::AllMembersRestartedOneByOne => Lasts::NoLonger,
             Self::LeadersServerStopped => Lasts::For(SHORT_SESSION * 3 / 2),
             Self::SlowAndLossy => Lasts::For(SHORT_SESSION * 2),
             Self::LeaderStoppedForHalfASession => Lasts::For(SHORT_SESSION / 2),
@@ -248,9 +276,17 @@ impl Fault {
             Self::LeaderStoppedForHalfASession
             | Self::LeaderStoppedForASession
             | Self::LeaderStoppedForThreeSessions => stage.members[cast.leader].signal("STOP"),
-            Self::LeaderTerminated => {
-                stage.members[cast.leader].signal("TERM");
-                stage.members[cast.leader].wait();
+            Self::LeaderTerminated => stage.terminate(cast.leader),
+            Self::LeaderResigned => {
+                assert_eq!(stage.members[cast.leader].post("/resign").status, 202);
+            }
+            Self::LeaderPaused => stage.pause(cast.leader),
+            Self::LeaderDrainedAndTerminated => {
+                assert_eq!(stage.members[cast.leader].post("/drain").status, 200);
+                stage.terminate(cast.leader);
+            }
+            Self::AllMembersRestartedOneByOne => {
+                stage.restart_one_by_one().expect("after each restart all is well");
             }
             Self::LeadersZnodeDeleted => {
                 let line = stage.observer.line("/election", "leader_");
@@ -292,7 +328,12 @@ impl fmt::Display for Fault {
 pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> Outcome {
     let begun = Instant::now();
     let seat = faults.iter().map(|fault| fault.seat()).find(|seat| *seat != Seat::Anywhere);
-    let cast = stage.cast(seat.unwrap_or(Seat::Anywhere));
+    let cast = stage.cast(seat.unwrap_or(Seat::Anywhere)).and_then(|cast| {
+        stage.wait_for_standby()?;
+        stage.count_handovers()?;
+        Ok(cast)
+    });
+    let handovers = stage.handovers;
     let struck = Instant::now();
     let mut healed = struck;
     if let Ok(cast) = &cast {
@@ -306,7 +347,11 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
         stage.heal();
         healed = Instant::now();
     }
-    let result = cast.and_then(|_| stage.settle());
+    let result = cast.and_then(|_| {
+        let (leader, _) = stage.settle()?;
+        stage.count_handovers()?;
+        Ok(leader.id)
+    });
     let settled = Instant::now();
     stage.sampler.ask_all();
 
@@ -319,7 +364,8 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
         leaderless: longest_without_a_leader(&stints, possible, settled),
         bound: Stage::bound(faults.iter().any(|fault| fault.loses_the_head_server())),
         overlaps: overlaps(&stints).into_iter().filter(|it| it.at >= begun).collect(),
-        result: result.map(|(leader, _)| leader.id),
+        handovers: stage.handovers.since(handovers),
+        result,
     }
 }
 
@@ -349,7 +395,27 @@ impl Outcome {
         names.join(" + ")
     }
 
+    /// Whether a leader handed over, and nothing was in its way.
+    pub(crate) fn is_orderly(&self) -> bool {
+        self.faults.iter().all(|fault| Fault::ORDERLY.contains(fault))
+    }
+
     pub(crate) fn is_force(&self) -> bool {
         self.faults.iter().any(|fault| fault.kind() == Kind::Force)
     }
+}
+
+/// Whether most hand-overs in order went by notification, none of which may have gone uncounted.
+pub(crate) fn went_by_notification<'a>(
+    outcomes: impl IntoIterator<Item = &'a Outcome>,
+) -> Result<Handovers, String> {
+    let mut sum = Handovers::default();
+    for outcome in outcomes.into_iter().filter(|outcome| outcome.is_orderly()) {
+        if outcome.handovers.total() == 0 {
+            return Err(format!("{}: no member counted that it came to lead", outcome.name()));
+        }
+        sum += outcome.handovers;
+    }
+    let most = 2 * sum.by_notification > sum.total();
+    if most { Ok(sum) } else { Err(format!("{sum:?}")) }
 }

@@ -35,6 +35,7 @@ mod service;
 mod soak;
 mod strangers;
 mod terminal;
+mod wakeups;
 
 // What they are made of.
 mod browser;

@@ -10,6 +10,7 @@ use serde_json::Value;
 use std::{
     env,
     io::{BufRead, BufReader, Lines},
+    ops::AddAssign,
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex, OnceLock},
     thread,
@@ -209,7 +210,7 @@ impl Member {
             request = request.header(*name, *value);
         }
         let request = request.body(body.to_owned()).expect("a request");
-        let mut response = self.agent.run(request).expect("an answer");
+        let mut response = self.host.inside(|| self.agent.run(request)).expect("an answer");
         Answer {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
@@ -232,6 +233,18 @@ impl Member {
 
     pub(crate) fn status(&self) -> Value {
         self.get("/status").json()
+    }
+
+    /// Whether it is the standby, and would lead at the notification that the head is gone.
+    pub(crate) fn is_ready_standby(&self) -> Result<(), String> {
+        let status = self.status();
+        if status["standby"]["ready"] == true { Ok(()) } else { Err(status.to_string()) }
+    }
+
+    /// How it came to lead so far.
+    pub(crate) fn handovers(&self) -> Result<Handovers, String> {
+        let page = self.try_request("GET", "/metrics").map_err(|error| error.to_string())?.body;
+        Handovers::read(&page).ok_or(page)
     }
 
     pub(crate) fn host(&self) -> &Arc<Host> {
@@ -279,6 +292,48 @@ impl Member {
     /// Waits for the process to end, and tells how it ended and how long that took.
     pub(crate) fn wait(&mut self) -> (ExitStatus, Duration) {
         self.process.wait()
+    }
+}
+
+/// How often a member, or several, came to lead by each way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Handovers {
+    /// At the notification that the head was gone, by a lease from before.
+    pub(crate) by_notification: u64,
+    /// With the acknowledgement of the claim.
+    pub(crate) by_claim: u64,
+}
+
+impl Handovers {
+    /// From a page of metrics, which has both counters from the start.
+    fn read(page: &str) -> Option<Self> {
+        let count = |way: &str| {
+            let way = format!("way=\"{way}\"");
+            let line = page.lines().find(|line| {
+                line.starts_with("bellwether_handovers_total{") && line.contains(&way)
+            })?;
+            line.rsplit_once(' ')?.1.parse().ok()
+        };
+        Some(Self { by_notification: count("notification")?, by_claim: count("claim")? })
+    }
+
+    pub(crate) fn total(self) -> u64 {
+        self.by_notification + self.by_claim
+    }
+
+    /// What came on top of these.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            by_notification: self.by_notification - before.by_notification,
+            by_claim: self.by_claim - before.by_claim,
+        }
+    }
+}
+
+impl AddAssign for Handovers {
+    fn add_assign(&mut self, more: Self) {
+        self.by_notification += more.by_notification;
+        self.by_claim += more.by_claim;
     }
 }
 

@@ -4,7 +4,7 @@
 //! on answering: a member that took such answers for proof would lead beside the next one.
 
 use crate::{
-    catalogue::{Fault, PATIENCE, suffer},
+    catalogue::{Fault, Outcome, PATIENCE, suffer, went_by_notification},
     sampler::fallen_tokens,
     stage::Stage,
 };
@@ -31,13 +31,20 @@ fn the_leader_is_killed_stopped_and_terminated() {
 }
 
 #[test]
+fn leaders_hand_over_in_order_by_notification() {
+    let outcomes = all_goes_well_in_spite_of(Fault::ORDERLY);
+    went_by_notification(&outcomes).expect("a ready standby leads when it is notified");
+}
+
+#[test]
 fn strangers_use_force() {
     all_goes_well_in_spite_of(Fault::BY_STRANGERS);
 }
 
 #[track_caller]
-fn all_goes_well_in_spite_of(faults: &[Fault]) {
+fn all_goes_well_in_spite_of(faults: &[Fault]) -> Vec<Outcome> {
     let mut stage = Stage::set(3, |setup| setup);
+    let mut outcomes = vec![];
     for fault in faults {
         let outcome = suffer(&mut stage, &[*fault], Duration::ZERO);
         let (leaderless, bound) = (outcome.leaderless, outcome.bound);
@@ -53,7 +60,9 @@ fn all_goes_well_in_spite_of(faults: &[Fault]) {
                 outcome.overlaps
             );
         }
+        outcomes.push(outcome);
     }
     let fallen = fallen_tokens(&stage.sampler.stints());
     assert!(fallen.is_empty(), "tokens fell: {fallen:?}");
+    outcomes
 }

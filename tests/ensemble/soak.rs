@@ -1,8 +1,8 @@
 //! Faults at random, alone or two at once, for as long as one likes: `scripts/soak` runs this, and tells how.
 
 use crate::{
-    catalogue::{Fault, Outcome, PATIENCE, suffer},
-    member::SHORT_SESSION,
+    catalogue::{Fault, Outcome, PATIENCE, suffer, went_by_notification},
+    member::{Handovers, SHORT_SESSION},
     sampler::{Handover, Overlap, Stint, fallen_tokens, handovers},
     stage::Stage,
 };
@@ -39,6 +39,7 @@ fn soak() {
         }
         if without_lease { setup.option("--disconnect", "step-down") } else { setup }
     });
+    stage.with_standby = !without_lease;
     let mut soak = Soak { seed, begun: Instant::now(), outcomes: Vec::new(), broken: None };
     let ended = catch_unwind(AssertUnwindSafe(|| {
         soak.go_on_for(Duration::from_secs_f64(minutes * 60.0), &mut stage);
@@ -68,8 +69,14 @@ struct Soak {
 impl Soak {
     fn go_on_for(&mut self, duration: Duration, stage: &mut Stage) {
         let (mut rng, mut deck) = (Rng::with_seed(self.seed), Vec::new());
-        while self.begun.elapsed() < duration && self.broken.is_none() {
-            let faults = draw(&mut rng, &mut deck);
+        // Hand-overs in order come first: also a short soak has seen how they go.
+        let mut first = Fault::ORDERLY.iter();
+        while self.broken.is_none() {
+            let faults = match first.next() {
+                Some(fault) => vec![*fault],
+                None if self.begun.elapsed() < duration => draw(&mut rng, &mut deck),
+                None => break,
+            };
             let linger = SHORT_SESSION.mul_f64(if rng.bool() { rng.f64() } else { 0.0 });
             let outcome = suffer(stage, &faults, linger);
             eprintln!("{}", self.line(&outcome));
@@ -89,9 +96,10 @@ impl Soak {
             format!(", {word} {length:.3?}")
         });
         format!(
-            "{struck:7.1} s  {}; well at {settled:.1} s, {leader} leads; {:.2} s without a leader \
+            "{struck:7.1} s  {}; well at {settled:.1} s, {leader} leads, {}; {:.2} s without a leader \
              (bound {:.1} s){overlap}",
             outcome.name(),
+            by_way(outcome.handovers),
             outcome.leaderless.as_secs_f64(),
             outcome.bound.as_secs_f64(),
         )
@@ -122,13 +130,19 @@ impl Soak {
         say("faults", &counts.values().sum::<usize>().to_string());
         counts.iter().for_each(|(fault, count)| say(&format!("  {count:>3}"), &fault.to_string()));
         say("hand-overs", &changes.len().to_string());
+        let in_order = went_by_notification(&self.outcomes);
+        say("  in order", &in_order.as_ref().map_or_else(String::clone, |sum| by_way(*sum)));
+        let mut others = Handovers::default();
+        let after_faults = self.outcomes.iter().filter(|outcome| !outcome.is_orderly());
+        after_faults.for_each(|outcome| others += outcome.handovers);
+        say("  after faults, if still counted", &by_way(others));
         say("samples taken", &stage.sampler.samples().to_string());
         say("overlaps", &innocent);
         say("overlaps after a stranger's force", &forced);
         say("tokens that fell", &fallen.len().to_string());
-        let terminated = |it: &Outcome| it.faults.contains(&Fault::LeaderTerminated);
-        let lost = |it: &Outcome| !it.is_force() && !terminated(it);
-        say("smallest gap, leader terminated", &self.smallest_gap(&changes, terminated));
+        let gave_up = |it: &Outcome| it.faults.iter().any(|fault| Fault::ORDERLY.contains(fault));
+        let lost = |it: &Outcome| !it.is_force() && !gave_up(it);
+        say("smallest gap, leader gave up", &self.smallest_gap(&changes, gave_up));
         say("smallest gap, leader lost", &self.smallest_gap(&changes, lost));
         say(
             "longest time without a leader",
@@ -145,7 +159,11 @@ impl Soak {
             say("token fell", &format!("{} then {}", self.claim(old), self.claim(new)));
         }
         let overlaps = self.overlaps(false).count();
-        let well = overlaps == 0 && fallen.is_empty() && self.broken.is_none() && !too_slow;
+        let well = overlaps == 0
+            && fallen.is_empty()
+            && self.broken.is_none()
+            && !too_slow
+            && in_order.is_ok();
         (text, well)
     }
 
@@ -203,6 +221,10 @@ impl Soak {
     fn at(&self, moment: Instant) -> f64 {
         moment.saturating_duration_since(self.begun).as_secs_f64()
     }
+}
+
+fn by_way(handovers: Handovers) -> String {
+    format!("{} by notification, {} by claim", handovers.by_notification, handovers.by_claim)
 }
 
 /// Each fault comes once before any comes again.

@@ -3,7 +3,7 @@
 use crate::{
     flock::{Named, look_settled, ready},
     host::Host,
-    member::{Member, SHORT_SESSION, Setup},
+    member::{Handovers, Member, SHORT_SESSION, Setup},
     network::Network,
     observer::{Observer, Znode},
     sampler::Sampler,
@@ -22,6 +22,14 @@ pub(crate) struct Stage {
     pub(crate) members: Vec<Member>,
     pub(crate) observer: Observer,
     pub(crate) sampler: Sampler,
+    /// Whether the member behind the leader is to be a ready standby when faults strike.
+    pub(crate) with_standby: bool,
+    /// How members came to lead, as far as it was counted.
+    pub(crate) handovers: Handovers,
+    /// What each member's counters said last, and which process that was.
+    counted: Vec<(u32, Handovers)>,
+    /// Those that were told to pause.
+    paused: Vec<usize>,
     setup: Setup,
 }
 
@@ -61,7 +69,18 @@ impl Stage {
             })
             .collect();
         let sampler = Sampler::of(&members);
-        Self { network, servers, members, observer, sampler, setup }
+        Self {
+            counted: vec![Default::default(); members.len()],
+            handovers: Handovers::default(),
+            paused: vec![],
+            with_standby: true,
+            network,
+            servers,
+            members,
+            observer,
+            sampler,
+            setup,
+        }
     }
 
     /// How long, at most, nobody should lead after a leader was lost.
@@ -99,11 +118,57 @@ impl Stage {
             if fits {
                 return Ok(cast);
             }
-            self.members[leader].signal("TERM");
-            self.members[leader].wait();
+            self.terminate(leader);
             self.heal();
         }
         Err(format!("after 20 leaders none is {seat:?}"))
+    }
+
+    /// Waits until whoever is next would lead at the notification.
+    pub(crate) fn wait_for_standby(&self) -> Result<(), String> {
+        if !self.with_standby {
+            return Ok(());
+        }
+        within(LIMIT, || {
+            let line = self.observer.line("/election", "leader_");
+            let next = line.get(1).ok_or("nobody is next")?.json();
+            let next = self.members.iter().find(|member| next["id"] == *member.id);
+            next.ok_or("a stranger is next")?.is_ready_standby()
+        })
+    }
+
+    /// Asks all members, which run. What a process came to lead since it was asked last is lost when it ends.
+    pub(crate) fn count_handovers(&mut self) -> Result<(), String> {
+        for (member, counted) in self.members.iter().zip(&mut self.counted) {
+            let (process, now) = (member.process_id(), member.handovers()?);
+            let before = if counted.0 == process { counted.1 } else { Handovers::default() };
+            self.handovers += now.since(before);
+            *counted = (process, now);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn terminate(&mut self, member: usize) {
+        self.members[member].signal("TERM");
+        self.members[member].wait();
+    }
+
+    /// Until it is healed.
+    pub(crate) fn pause(&mut self, member: usize) {
+        assert_eq!(self.members[member].post("/pause").status, 200);
+        self.paused.push(member);
+    }
+
+    /// Restarts one member after another, with a hand-over for each that leads.
+    pub(crate) fn restart_one_by_one(&mut self) -> Result<(), String> {
+        for member in 0..self.members.len() {
+            self.terminate(member);
+            self.heal();
+            self.settle()?;
+            self.wait_for_standby()?;
+            self.count_handovers()?;
+        }
+        Ok(())
     }
 
     pub(crate) fn members_host(&self, member: usize) -> Arc<Host> {
@@ -144,6 +209,9 @@ impl Stage {
             }
         }
         self.servers.revive();
+        for member in self.paused.drain(..) {
+            assert_eq!(self.members[member].post("/resume").status, 202);
+        }
     }
 
     fn server_of(&mut self, member: usize) -> usize {

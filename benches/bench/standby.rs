@@ -1,0 +1,84 @@
+//! What the standby costs the servers: how many quorum writes an election takes in which nothing happens.
+
+use crate::{
+    contest::Members,
+    handover::setup,
+    report::{Bound, Section, ratio},
+    scene::{Ensemble, Scene},
+    servers::Server,
+};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+const SESSION: Duration = Duration::from_secs(10);
+/// The default of `lease.heartbeat` is so large a part of the session's timeout.
+const HEARTBEATS_A_SESSION: u32 = 10;
+
+pub(crate) fn standby(scene: &Scene) -> Section {
+    let heartbeat = SESSION / HEARTBEATS_A_SESSION;
+    let idle = scene.pick(40, 6) * heartbeat;
+    let mut section = Section::new(
+        "The standby's writes",
+        &format!(
+            "{idle:?} of an election in which nothing happens, with sessions of {SESSION:?} and so a heartbeat each \
+             {heartbeat:?}. The servers number their transactions (`Zxid` in `srvr`); by how much the number grows is how many \
+             quorum writes there were. Members give their heartbeats sooner than they must, and a leader twice as often.",
+        ),
+    );
+    for Ensemble { name: ensemble, mut servers } in scene.ensembles() {
+        let connect_string = servers.connect_string();
+        let mut rows = vec![];
+        let counts = [1, 2, 10];
+        let writes = counts.map(|count| {
+            let mut setup = setup(&connect_string, &scene.path()).sessions(SESSION);
+            if let Some(program) = &scene.program {
+                setup = setup.program(program.clone());
+            }
+            let members = Members::in_line(&setup, count);
+            if count > 1 {
+                members.wait_for_standby();
+            }
+            // Who has just joined still announces and relays.
+            thread::sleep(2 * heartbeat);
+            let server = servers.first();
+            let (before, begun) = (transactions(server), Instant::now());
+            thread::sleep(idle);
+            let growth = transactions(server) - before;
+            let a_heartbeat = growth as f64 / begun.elapsed().div_duration_f64(heartbeat);
+            rows.push(vec![count.to_string(), growth.to_string(), ratio(a_heartbeat)]);
+            members.leave();
+            a_heartbeat
+        });
+        section.say(&format!("{ensemble}:"));
+        section.table(&["Members", "Quorum writes", "A heartbeat"], &rows);
+        let [alone, two, ten] = writes;
+        let goal = |what: &str| format!("{ensemble}: {what}");
+        let more = two - alone;
+        section.goal(
+            &goal("the standby writes once a heartbeat, a fifth more at most"),
+            more,
+            Bound::AtMost(1.2),
+        );
+        section.goal(
+            &goal("the standby writes once a heartbeat, a tenth less at most"),
+            more,
+            Bound::AtLeast(0.9),
+        );
+        section.goal(
+            &goal("10 members write as much as 2, a tenth more at most"),
+            ten / two,
+            Bound::AtMost(1.1),
+        );
+    }
+    section
+}
+
+/// How many the servers have agreed on since they have their present head: the lower half of the number.
+fn transactions(server: &Server) -> u64 {
+    let told = server.ask("srvr").expect("it runs");
+    let zxid = told.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
+    let zxid = zxid.and_then(|zxid| u64::from_str_radix(zxid, 16).ok());
+    zxid.expect("a server tells it") & u64::from(u32::MAX)
+}
