@@ -52,6 +52,7 @@ fn every_endpoint_on_the_leader() {
             "role",
             "sequence",
             "session",
+            "standby",
             "token",
             "uptime_ms",
             "valid_for_ms",
@@ -209,7 +210,9 @@ fn address_and_labels_of_the_leader_reach_every_member() {
         assert_eq!(ok(member, "/leader")["leader"], told);
     }
     for znode in &line {
-        assert_eq!(keys(&znode.json()), ["address", "id", "labels", "leader", "version"]);
+        let written = keys(&znode.json()).into_iter().filter(|key| key != "standby_ready");
+        let always = ["address", "id", "labels", "leader", "version"];
+        assert_eq!(written.collect::<Vec<_>>(), always, "only a standby says whether it is ready");
         assert_eq!(znode.json()["leader"], card);
         assert!(znode.data.len() <= 1024, "{} bytes in {}", znode.data.len(), znode.name);
     }
@@ -235,6 +238,7 @@ fn the_line_in_order() {
                 "labels": labels,
                 "is_leader": sequence == 0,
                 "is_self": id == asked,
+                "standby": if sequence == 1 { json!({"ready": true}) } else { Value::Null },
                 "names": "a",
                 "version": env!("CARGO_PKG_VERSION"),
             })

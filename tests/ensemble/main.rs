@@ -33,6 +33,7 @@ mod races;
 mod security;
 mod service;
 mod soak;
+mod standby;
 mod strangers;
 mod terminal;
 mod wakeups;
