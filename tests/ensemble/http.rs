@@ -210,7 +210,7 @@ fn address_and_labels_of_the_leader_reach_every_member() {
         assert_eq!(ok(member, "/leader")["leader"], told);
     }
     for znode in &line {
-        let written = keys(&znode.json()).into_iter().filter(|key| key != "standby_ready");
+        let written = keys(&znode.json()).into_iter().filter(|key| *key != "standby_ready");
         let always = ["address", "id", "labels", "leader", "version"];
         assert_eq!(written.collect::<Vec<_>>(), always, "only a standby says whether it is ready");
         assert_eq!(znode.json()["leader"], card);

@@ -53,7 +53,7 @@ fn only_the_leader_and_the_standby_write() {
     let before = members.each_ref().map(renewals);
     eventually("the leader has renewed ten times", || match renewals(&members[0]) - before[0] {
         n if n >= 10 => Ok(()),
-        n => Err(n),
+        n => Err(n.to_string()),
     });
     let renewed: Vec<_> =
         members.iter().zip(before).map(|(member, before)| renewals(member) - before).collect();
