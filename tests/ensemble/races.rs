@@ -183,7 +183,7 @@ fn all_stand_in_line_in_spite_of(errors: &[i32]) {
     let mut servers = Servers::standalone();
     let server = servers.first().socket().into();
 
-    // Each alone, so that it leads; then all in one line, so that they follow.
+    // Each alone, so that it leads; then all in one queue behind a standby, so that they poll the head.
     let alone = errors.iter().map(|&error| {
         let refuser = Refuser::before(server, &ASKED_BY_A_LEADER, error);
         let setup = Setup::at(refuser.address());
@@ -192,7 +192,7 @@ fn all_stand_in_line_in_spite_of(errors: &[i32]) {
     });
     all_stand_in_line(alone.collect());
 
-    let _head = in_line(&Setup::of(&servers), ["head"]);
+    let _ahead = in_line(&Setup::of(&servers), ["head", "standby"]);
     let in_line = errors.iter().map(|&error| {
         let refuser = Refuser::before(server, &ASKED_BY_A_FOLLOWER, error);
         let setup = Setup::at(refuser.address());
