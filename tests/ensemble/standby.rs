@@ -73,5 +73,5 @@ fn renewals(member: &Member) -> u64 {
         line.starts_with("bellwether_renewals_total{") && line.contains("result=\"committed\"")
     };
     let line = page.lines().find(committed).unwrap_or_else(|| panic!("{page}"));
-    line.rsplit(' ').next().unwrap().parse().unwrap()
+    line.rsplit_once(' ').and_then(|(_, n)| n.parse().ok()).expect("a number")
 }

@@ -8,6 +8,7 @@ use crate::{Moment, Sequence, Ticket};
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "a member is in a session nearly all its life")]
 pub(super) enum Phase {
     /// Out of the queue, for good.
     Stopped,
