@@ -504,3 +504,94 @@ fn a_leader_without_an_answer_wakes_at_the_end_of_its_lease() {
     leader.step(at(500), Event::Woke);
     assert_eq!(leader.wake_at(), Some(at(6_890)));
 }
+
+/// The second of two, with a lease by a write that was sent at the beginning.
+fn standby() -> Member {
+    let mut second = follower(&[1, 2]);
+    second.step(at(0), Event::Committed { sent_at: at(0) });
+    assert_eq!(second.standing().standby_is_ready(at(0)), Some(true));
+    second
+}
+
+fn leads_at(mut member: Member, now: Moment, event: Event) -> bool {
+    let actions = member.step(now, event);
+    assert!(matches!(actions[..], [Action::Claim { .. }]), "first, it claims: {actions:?}");
+    matches!(member.standing().at(now), Role::Leader { .. })
+}
+
+#[test]
+fn a_standby_leads_at_the_notification_if_enough_of_its_lease_is_left() {
+    // The lease is 6.89 s, and a heartbeat of it is not enough.
+    assert!(leads_at(standby(), at(5_889), gone(1)));
+    assert!(!leads_at(standby(), at(5_890), gone(1)));
+    assert!(!leads_at(standby(), at(6_890), gone(1)));
+}
+
+#[test]
+fn a_standby_needs_time_to_end_what_is_done_under_its_lease() {
+    let mut second = member(Disconnect::Hold).reserving(seconds(2));
+    second.step(at(0), opened(seconds(10)));
+    second.step(at(0), Event::Joined(ticket(2)));
+    second.step(at(0), queue(&[1, 2]));
+    second.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: leads(1) });
+    second.step(at(0), Event::Committed { sent_at: at(0) });
+    assert!(leads_at(second.clone(), at(3_889), gone(1)));
+    assert!(!leads_at(second, at(3_890), gone(1)));
+}
+
+#[test]
+fn a_predecessor_is_known_by_its_token() {
+    let gone = |token| Event::PredecessorGone { predecessor: ticket(1).sequence, token };
+    assert!(leads_at(standby(), at(100), gone(Some(FencingToken(1)))));
+    assert!(!leads_at(standby(), at(100), gone(Some(FencingToken(0)))), "another znode");
+    assert!(!leads_at(standby(), at(100), gone(None)), "none was watched there");
+
+    let mut unread = in_queue(Disconnect::Hold, &[1, 2]);
+    unread.step(at(0), Event::Committed { sent_at: at(0) });
+    assert!(!leads_at(unread, at(100), gone(None)), "none was ever read there");
+}
+
+#[test]
+fn a_predecessor_made_by_hand_is_followed_by_a_claim() {
+    let predecessor = Ticket { token: FencingToken(3), ..ticket(1) };
+    let mut second = in_queue(Disconnect::Hold, &[1, 2]);
+    second.step(at(0), Event::PredecessorRead { predecessor, announcement: None });
+    second.step(at(0), Event::Committed { sent_at: at(0) });
+    let Ticket { sequence, token } = predecessor;
+    let gone = Event::PredecessorGone { predecessor: sequence, token: Some(token) };
+    assert!(!leads_at(second, at(100), gone));
+}
+
+#[test]
+fn an_answer_about_a_former_predecessor_says_nothing_of_the_present_one() {
+    let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
+    third.step(at(0), gone(2));
+    third.step(at(0), queue(&[1, 3]));
+    third.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: leads(1) });
+    third.step(at(0), Event::PredecessorRead { predecessor: ticket(2), announcement: None });
+    third.step(at(0), Event::Committed { sent_at: at(0) });
+    assert!(leads_at(third, at(100), gone(1)));
+}
+
+#[test]
+fn a_lease_ends_with_its_session() {
+    let mut second = standby();
+    second.step(at(100), Event::SessionLost);
+    assert_eq!(second.standing().at(at(100)), Role::Absent);
+    second.step(at(100), opened(seconds(10)));
+    second.step(at(100), Event::Joined(ticket(3)));
+    second.step(at(100), queue(&[1, 3]));
+    second.step(at(100), Event::PredecessorRead { predecessor: ticket(1), announcement: leads(1) });
+    assert!(!leads_at(second, at(100), gone(1)));
+}
+
+#[test]
+fn a_leader_tells_by_which_way_it_began_to_lead() {
+    assert_eq!(leader(Disconnect::Hold).standing().way(), Some(Way::Claim));
+    let mut second = standby();
+    assert_eq!(second.standing().way(), None);
+    second.step(at(100), gone(1));
+    assert_eq!(second.standing().way(), Some(Way::Notification));
+    second.step(at(200), Event::Committed { sent_at: at(100) });
+    assert_eq!(second.standing().way(), Some(Way::Notification));
+}

@@ -51,6 +51,9 @@ const NO_FAULTS: Faults = Faults {
     moves: false,
     sickness: false,
     stale_reads: false,
+    lagging_reads: false,
+    short_resumptions: None,
+    resignations: false,
     evictions: false,
     lies: false,
     razing: false,
@@ -62,15 +65,8 @@ const ALL_BUT_STRANGERS: Faults = Faults {
     cuts: true,
     delays: true,
     lost_reports: true,
-    stalls: false,
-    orders: false,
-    moves: false,
-    sickness: false,
     stale_reads: true,
-    evictions: false,
-    lies: false,
-    razing: false,
-    forgeries: false,
+    ..NO_FAULTS
 };
 
 /// The term is the shortest there is: two seconds of a session of four, less what clocks may be
@@ -101,8 +97,24 @@ const ALONE: Rules = Rules {
     ..SMALL
 };
 
+/// Heartbeats come half a second apart, so that the standby leads by a lease that is a second old.
+const STANDBY: Rules = Rules {
+    policy: Policy::new(Margins {
+        heartbeat: Duration::from_millis(500),
+        half_tick: Duration::ZERO,
+    }),
+    settled: true,
+    ..SMALL
+};
+
 #[test]
 fn two_members_from_the_start() {
+    check(Rules { faults: ALL_BUT_STRANGERS, misfortunes_max: 1, ..SMALL }).assert_properties();
+}
+
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn two_members_from_the_start_and_two_misfortunes() {
     check(Rules { faults: ALL_BUT_STRANGERS, ..SMALL }).assert_properties();
 }
 
@@ -113,8 +125,8 @@ fn one_member_that_is_very_late() {
     check(Rules { misfortunes_max: 5, faults, ..ALONE }).assert_properties();
 }
 
-/// The servers may take a session up again, and commit what is sent in it, when they have begun to end it.
-/// A leader is not deceived. (Whoever claims only then is: the rules keep to a leader, and to one session's time.)
+/// The servers may resume a session, and commit what is sent in it, when they have begun to end it.
+/// A leader is not deceived. (A member that claims only then is: the rules keep to a leader, and to one session's time.)
 #[test]
 fn a_leader_that_comes_back_as_its_session_ends() {
     let faults = Faults { cuts: true, delays: true, stalls: true, ..NO_FAULTS };
@@ -122,33 +134,43 @@ fn a_leader_that_comes_back_as_its_session_ends() {
 }
 
 #[test]
-fn two_members_in_line() {
+fn two_members_in_the_queue() {
+    let rules = Rules { misfortunes_max: 1, settled: true, faults: ALL_BUT_STRANGERS, ..SMALL };
+    check(rules).assert_properties();
+}
+
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn two_members_in_the_queue_and_three_misfortunes() {
     let rules = Rules { misfortunes_max: 3, settled: true, faults: ALL_BUT_STRANGERS, ..SMALL };
     check(rules).assert_properties();
 }
 
 /// Time alone: late timers, late answers, lost reports.
 #[test]
-fn two_members_in_line_and_four_times_late() {
+fn two_members_in_the_queue_and_four_times_late() {
     let faults = Faults { lost_reports: true, ..NO_FAULTS };
     check(Rules { misfortunes_max: 4, settled: true, faults, ..SMALL }).assert_properties();
 }
 
-/// A second is two heartbeats here: all signs of life are as far apart as may be, and the term is the shorter one.
+/// A second is two heartbeats here: all of them are as far apart as may be, and the lease is the shorter one.
 #[test]
-fn two_members_that_give_signs_of_life_far_apart() {
-    let margins = Margins { heartbeat: Duration::from_millis(500), half_tick: Duration::ZERO };
+fn two_members_whose_heartbeats_are_far_apart() {
     let faults = Faults { lost_reports: true, ..NO_FAULTS };
-    let rules = Rules { policy: Policy::new(margins), faults, ..SMALL };
-    check(Rules { misfortunes_max: 4, settled: true, ..rules }).assert_properties();
+    check(Rules { misfortunes_max: 4, faults, ..STANDBY }).assert_properties();
 }
 
 #[test]
-fn three_members_in_line() {
+fn three_members_in_the_queue() {
     let rules = Rules { members: 3, settled: true, faults: ALL_BUT_STRANGERS, ..SMALL };
-    check(Rules { misfortunes_max: 1, ..rules.clone() }).assert_properties();
+    check(Rules { misfortunes_max: 1, ..rules }).assert_properties();
+}
+
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn three_members_and_two_misfortunes() {
     let faults = Faults { crashes: true, lost_reports: true, stale_reads: true, ..NO_FAULTS };
-    check(Rules { faults, ..rules }).assert_properties();
+    check(Rules { members: 3, settled: true, faults, ..SMALL }).assert_properties();
 }
 
 #[test]
@@ -158,11 +180,117 @@ fn two_members_that_step_down() {
     check(Rules { policy, faults, settled: true, ..SMALL }).assert_properties();
 }
 
-/// No lease covers what strangers delete, but only for the length of a term, and nobody is stuck.
+/// No lease covers what strangers delete, but only for the length of a lease, and no member is stuck.
 #[test]
 fn two_members_among_strangers() {
     let faults = Faults { evictions: true, razing: true, ..ALL_BUT_STRANGERS };
+    check(Rules { faults, settled: true, misfortunes_max: 1, ..SMALL }).assert_properties();
+}
+
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn two_members_among_strangers_and_two_misfortunes() {
+    let faults = Faults { evictions: true, razing: true, ..ALL_BUT_STRANGERS };
     check(Rules { faults, settled: true, ..SMALL }).assert_properties();
+}
+
+#[test]
+fn a_standby_and_the_leader_resigns() {
+    let faults = Faults { resignations: true, cuts: true, delays: true, ..NO_FAULTS };
+    check(Rules { faults, ..STANDBY }).assert_properties();
+}
+
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn a_standby_and_all_misfortunes() {
+    let faults = Faults { resignations: true, ..ALL_BUT_STRANGERS };
+    check(Rules { faults, ..STANDBY }).assert_properties();
+}
+
+/// So late that its session may end before it hears that the head is gone.
+#[test]
+fn a_standby_that_hears_late() {
+    let (tick, horizon) = (Duration::from_millis(1_300), Duration::from_millis(3_900));
+    let rules = Rules { tick, horizon, misfortunes_max: 3, settled: true, ..SMALL };
+    check(rules).assert_properties();
+}
+
+/// So late that its session may end before it hears that its write was committed.
+#[test]
+fn a_standby_whose_write_is_answered_late() {
+    let faults = Faults { cuts: true, delays: true, ..NO_FAULTS };
+    let (tick, horizon) = (Duration::from_millis(1_300), Duration::from_millis(5_200));
+    let rules = Rules { tick, horizon, faults, misfortunes_max: 4, settled: true, ..SMALL };
+    check(Rules { sessions_max: 3, ..rules }).assert_properties();
+}
+
+/// Its session is resumed between a write and the notification, by a server that grants less.
+#[test]
+fn a_standby_whose_session_is_cut_short() {
+    let short_resumptions = Some(Duration::from_secs(2));
+    let faults = Faults { cuts: true, resignations: true, short_resumptions, ..NO_FAULTS };
+    let horizon = Duration::from_secs(2);
+    let rules = Rules { policy: ALONE.policy, horizon, misfortunes_max: 4, ..STANDBY };
+    check(Rules { faults, sessions_max: 3, ..rules }).assert_properties();
+}
+
+#[test]
+fn a_standby_whose_session_is_resumed() {
+    let faults = Faults { cuts: true, resignations: true, lost_reports: true, ..NO_FAULTS };
+    check(Rules { faults, horizon: Duration::from_secs(5), ..STANDBY }).assert_properties();
+}
+
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn a_standby_whose_session_is_resumed_and_three_misfortunes() {
+    let faults = Faults { cuts: true, resignations: true, lost_reports: true, ..NO_FAULTS };
+    check(Rules { faults, misfortunes_max: 3, ..STANDBY }).assert_properties();
+}
+
+/// A read is a heartbeat, and proves nothing: the server that answers it may lag behind.
+#[test]
+fn a_standby_whose_reads_reach_no_other_server() {
+    let faults = Faults { resignations: true, lagging_reads: true, ..NO_FAULTS };
+    check(Rules { faults, settled: true, horizon: Duration::from_secs(5), ..SMALL })
+        .assert_properties();
+}
+
+/// Strangers make znodes by hand. They delete none, so nothing is excused.
+#[test]
+fn a_standby_and_znodes_made_by_hand() {
+    let faults =
+        Faults { resignations: true, forgeries: true, cuts: true, stale_reads: true, ..NO_FAULTS };
+    check(Rules { faults, horizon: Duration::from_secs(5), ..STANDBY }).assert_properties();
+}
+
+#[test]
+fn a_standby_and_the_path_is_created_again() {
+    let faults = Faults { resignations: true, razing: true, cuts: true, ..NO_FAULTS };
+    check(Rules { faults, horizon: Duration::from_secs(5), ..STANDBY }).assert_properties();
+}
+
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn a_standby_among_strangers() {
+    let faults =
+        Faults { evictions: true, forgeries: true, razing: true, resignations: true, ..NO_FAULTS };
+    let faults = Faults { cuts: true, ..faults };
+    check(Rules { faults, ..STANDBY }).assert_properties();
+}
+
+#[test]
+fn a_standby_and_one_behind_it() {
+    let faults = Faults { resignations: true, ..ALL_BUT_STRANGERS };
+    let rules =
+        Rules { members: 3, misfortunes_max: 1, horizon: Duration::from_secs(5), ..STANDBY };
+    check(Rules { faults, ..rules }).assert_properties();
+}
+
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn a_standby_and_one_behind_it_and_two_misfortunes() {
+    let faults = Faults { resignations: true, cuts: true, ..NO_FAULTS };
+    check(Rules { members: 3, faults, ..STANDBY }).assert_properties();
 }
 
 /// What the core cannot see to, the room `zk` must: here it does not, and the checker finds it.
@@ -184,7 +312,8 @@ fn a_renewal_that_does_not_ask_whose_znode_it_is() {
 fn check(rules: Rules) -> impl Checker<Rules> {
     let start = Instant::now();
     let checker = rules.clone().checker().threads(2).spawn_bfs().join();
-    println!("{} states in {:?}", checker.unique_state_count(), start.elapsed());
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    println!("{name}: {} states in {:?}", checker.unique_state_count(), start.elapsed());
     if let Some(path) = checker.discovery("sound") {
         println!("BROKEN: {:?}", path.last_state().broken(&rules));
         println!("{}", World::scenario(&rules, &path.into_actions()));

@@ -17,7 +17,7 @@ prop_compose! {
         [crashes, cuts, delays, lost_reports, stale_reads] in any::<[bool; 5]>(),
         [orders, moves, sickness, evictions, lies, razing, forgeries] in any::<[bool; 7]>(),
     ) -> Faults {
-        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing, forgeries }
+        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing, forgeries, ..Faults::default() }
     }
 }
 

@@ -56,6 +56,12 @@ pub struct Faults {
     pub stalls: bool,
     /// A read may show a znode that was deleted a moment ago.
     pub stale_reads: bool,
+    /// A server that lags behind may answer a read of the head. None hears through it that the session lives.
+    pub lagging_reads: bool,
+    /// A server that resumes a session may grant it no more than this.
+    pub short_resumptions: Option<Duration>,
+    /// A leader may be told to resign.
+    pub resignations: bool,
     /// An operator may give orders.
     pub orders: bool,
     /// Members may be told that their application has another address, and that it has
@@ -116,6 +122,7 @@ pub struct Server {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Session {
     member: usize,
+    timeout: Duration,
     /// When the ensemble's leader last learned that it is alive.
     touched_at: Moment,
     /// Whether it was heard of since the last report.
@@ -299,7 +306,8 @@ impl World {
                 if rules.prompt && faults.delays {
                     choices.push(Choice::ServeSlowly(i));
                 }
-                if faults.stale_reads && self.sees_ghost(i) {
+                let lags = faults.lagging_reads && request.asks_the_head();
+                if faults.stale_reads && self.sees_ghost(i) || lags {
                     choices.push(Choice::ServeStale(i));
                 }
             }
@@ -315,6 +323,9 @@ impl World {
             if faults.orders && !member.stopped {
                 choices.extend([Choice::Resign(i), Choice::Pause(i), Choice::Resume(i)]);
             }
+            if faults.resignations && member.core.standing().way().is_some() {
+                choices.push(Choice::Resign(i));
+            }
             if faults.moves && !member.stopped {
                 choices.extend([Choice::Describe(i), Choice::Acknowledge(i)]);
             }
@@ -326,7 +337,7 @@ impl World {
             }
         }
         for (&id, session) in &self.server.sessions {
-            let overdue = self.now >= expires_at(session, rules);
+            let overdue = self.now >= expires_at(session);
             if overdue || session.doomed {
                 choices.push(Choice::Expire(id));
             }
@@ -360,7 +371,7 @@ impl World {
         if self.now.0 < rules.horizon && self.busy(rules) <= left && !doomed {
             choices.push(Choice::Tick(rules.tick));
             if rules.exact
-                && let Some(next) = self.next_moment(rules)
+                && let Some(next) = self.next_moment()
             {
                 choices.push(Choice::Tick(next.since(self.now)));
             }
@@ -380,7 +391,15 @@ impl World {
                 }
             }
             Choice::ServeSlowly(i) => self.serve(i, rules, false),
-            Choice::ServeStale(i) => self.serve(i, rules, true),
+            Choice::ServeStale(i) => {
+                let lags = self.members[i].requests.front().is_some_and(Request::asks_the_head);
+                self.serve(i, rules, true);
+                // Nor has it heard of what else the member is to be told.
+                if lags && let Some(answer) = self.members[i].replies.pop_back() {
+                    self.members[i].replies.push_front(answer);
+                    self.deliver(i);
+                }
+            }
             Choice::Deliver(i) => self.deliver(i),
             Choice::Wake(i) => self.step(i, Event::Woke),
             Choice::Cut(i) => self.cut(i),
@@ -700,11 +719,11 @@ impl World {
         reads && self.server.ghost.is_some_and(|(at, _)| at > member.seen)
     }
 
-    fn next_moment(&self, rules: &Rules) -> Option<Moment> {
+    fn next_moment(&self) -> Option<Moment> {
         let here = || self.members.iter().filter(|m| !m.crashed);
         let timers = here().filter_map(|m| m.core.wake_at());
         let ends = here().filter_map(|m| m.core.standing().changes_at(self.now));
-        let expiries = self.server.sessions.values().map(|session| expires_at(session, rules));
+        let expiries = self.server.sessions.values().map(expires_at);
         timers.chain(ends).chain(expiries).filter(|at| *at > self.now).min()
     }
 
@@ -824,6 +843,7 @@ impl World {
             let session = SessionId(self.server.sessions_opened);
             let opened = Session {
                 member: i,
+                timeout: rules.timeout,
                 touched_at: self.now,
                 heard: false,
                 missing: false,
@@ -844,12 +864,14 @@ impl World {
             }
             return;
         };
-        alive.heard = true;
+        alive.heard |= !(stale && request.asks_the_head());
         let event = match &request.ask {
             Ask::Resume => {
                 alive.touched_at = self.now;
+                let granted = rules.faults.short_resumptions.unwrap_or(rules.timeout);
+                alive.timeout = granted;
                 let sent_at = request.sent_at;
-                Some(Event::SessionResumed { timeout: rules.timeout, sent_at })
+                Some(Event::SessionResumed { timeout: granted, sent_at })
             }
             Ask::Do(Action::CloseSession) => {
                 self.end_session(session, false);
@@ -1065,6 +1087,12 @@ impl Rules {
     }
 }
 
+impl Request {
+    fn asks_the_head(&self) -> bool {
+        matches!(self.ask, Ask::Do(Action::ReadHead { .. }))
+    }
+}
+
 impl Choice {
     fn misfortunes(self) -> u32 {
         match self {
@@ -1101,10 +1129,10 @@ impl Lie {
     }
 }
 
-fn expires_at(session: &Session, rules: &Rules) -> Moment {
+fn expires_at(session: &Session) -> Moment {
     // As early as the ensemble's clock may run fast and its timer be early.
-    let early = rules.timeout / 1000 + Duration::from_millis(100);
-    session.touched_at.after(rules.timeout.saturating_sub(early))
+    let early = session.timeout / 1000 + Duration::from_millis(100);
+    session.touched_at.after(session.timeout.saturating_sub(early))
 }
 
 impl Server {
