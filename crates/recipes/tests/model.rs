@@ -295,7 +295,7 @@ fn a_standby_and_one_behind_it_and_two_misfortunes() {
     check(Rules { members: 3, faults, ..STANDBY }).assert_properties();
 }
 
-/// What the core cannot see to, the room `zk` must: here it does not, and the checker finds it.
+/// What the core cannot see to, the room `zookeeper` must: here it does not, and the checker finds it.
 #[test]
 fn a_second_create_while_the_first_may_have_succeeded() {
     let faults = Faults { cuts: true, delays: true, ..NO_FAULTS };

@@ -36,7 +36,7 @@ pub struct Rules {
     pub misfortunes_max: u32,
     pub sessions_max: i64,
     pub faults: Faults,
-    /// What the room `zk` might do wrong.
+    /// What the room `zookeeper` might do wrong.
     pub flaw: Option<Flaw>,
     /// Whether the story begins when all stand in line and know who leads.
     pub settled: bool,
@@ -153,7 +153,7 @@ pub struct Process {
     pub crashed: bool,
     pub stopped: bool,
     pub session: Option<SessionId>,
-    /// As the room `zk` does, who is cut off asks again for what was not answered.
+    /// As the room `zookeeper` does, who is cut off asks again for what was not answered.
     watching: Option<Watched>,
     requests: VecDeque<Request>,
     replies: VecDeque<Reply>,
@@ -603,7 +603,7 @@ impl World {
         }
     }
 
-    /// As the room `zk` does when no server was reached for as long as the session lasts. The
+    /// As the room `zookeeper` does when no server was reached for as long as the session lasts. The
     /// servers may keep it for longer.
     pub fn give_session_up(&mut self, i: usize) {
         self.members[i].forget_session();
@@ -805,7 +805,7 @@ impl World {
         }
     }
 
-    /// The room `zk` makes another connection and asks again for all that was not answered.
+    /// The room `zookeeper` makes another connection and asks again for all that was not answered.
     fn cut(&mut self, i: usize) {
         let member = &mut self.members[i];
         let unheard = member.replies.drain(..).filter_map(|reply| match reply {
@@ -976,7 +976,7 @@ impl World {
         true
     }
 
-    /// As the room `zk` does at a renewal, who finds other words in its znode writes its own anew.
+    /// As the room `zookeeper` does at a renewal, who finds other words in its znode writes its own anew.
     fn correct(&mut self, session: SessionId) {
         let Some(ticket) = self.server.ticket_of(session) else { return };
         let znode = &self.server.tickets[&ticket];
