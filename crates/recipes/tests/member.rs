@@ -595,3 +595,28 @@ fn a_leader_tells_by_which_way_it_began_to_lead() {
     second.step(at(200), Event::Committed { sent_at: at(100) });
     assert_eq!(second.standing().way(), Some(Way::Notification));
 }
+
+/// With a timeout of 4.7 s the lease lasts 1.595 s: more than the heartbeat that must be left, but not for long.
+#[test]
+fn readiness_is_written_once_however_little_is_left_between_heartbeats() {
+    let mut standby = member(Disconnect::Hold);
+    standby.step(at(0), opened(Duration::from_millis(4_700)));
+    standby.step(at(0), Event::Joined(ticket(2)));
+    standby.step(at(0), queue(&[1, 2]));
+    let is_update = |action: &Action| matches!(action, Action::Update(data) if data.ready);
+    let committed =
+        |member: &mut Member, ms| member.step(at(ms + 10), Event::Committed { sent_at: at(ms) });
+    assert!(committed(&mut standby, 0).iter().all(is_update), "ready");
+    for beat in 1..5 {
+        let now = at(beat * 700);
+        assert_eq!(standby.standing().standby_is_ready(now), Some(false));
+        assert_eq!(standby.step(now, Event::Woke), [Action::Renew { sent_at: now }]);
+        assert_eq!(committed(&mut standby, beat * 700), []);
+        assert_eq!(standby.standing().standby_is_ready(now), Some(true));
+    }
+    let end = standby.step(at(4 * 700 + 1_600), Event::Woke);
+    assert!(
+        matches!(&end[..], [Action::Renew { .. }, Action::Update(data)] if !data.ready),
+        "{end:?}"
+    );
+}

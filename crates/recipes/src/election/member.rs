@@ -303,10 +303,16 @@ impl Member {
         (phase, update.into_iter().collect())
     }
 
-    /// Writes into the own znode whether this member could lead at the notification, when that has changed.
+    /// Writes into the own znode whether this member could lead at the notification, when that has changed. A short
+    /// lease has enough left only for a while after each heartbeat: so what was ready is shown to be until the lease ends,
+    /// lest each heartbeat cost two more writes.
     fn show_readiness(&mut self, now: Moment) -> Option<Action> {
         let Phase::InSession(session, Stage::InQueue(queue)) = &mut self.phase else { return None };
-        let ready = queue.contender.is_standby() && session.has_enough_lease(now);
+        let has_lease = match queue.ready_shown {
+            true => session.lease_left(now).is_some(),
+            false => session.has_enough_lease(now),
+        };
+        let ready = queue.contender.is_standby() && has_lease;
         if ready == queue.ready_shown || queue.contender.is_first() {
             return None;
         }
