@@ -254,8 +254,7 @@ fn a_standby_whose_session_is_resumed_and_three_misfortunes() {
 #[test]
 fn a_standby_whose_reads_reach_no_other_server() {
     let faults = Faults { resignations: true, lagging_reads: true, ..NO_FAULTS };
-    check(Rules { faults, settled: true, horizon: Duration::from_secs(5), ..SMALL })
-        .assert_properties();
+    check(Rules { faults, horizon: Duration::from_secs(5), ..STANDBY }).assert_properties();
 }
 
 /// Strangers make znodes by hand. They delete none but these, so nothing is excused.
