@@ -290,6 +290,20 @@ fn a_member_behind_or_of_ones_own_name_is_never_told_to_lead() {
     assert!(names_none(&hear("me", 1, 1)), "an earlier life of ours");
 }
 
+/// As long as the head was not read, nothing else tells that it is a lie.
+#[test]
+fn a_token_larger_than_the_own_is_not_the_leaders() {
+    let hear = |token| {
+        let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
+        let ticket = Ticket { token: FencingToken(token), ..ticket(1) };
+        let announcement = Some(Announcement { leader: profile("first"), ticket, active: true });
+        third.step(at(0), Event::PredecessorRead { predecessor: self::ticket(2), announcement });
+        !names_none(&third)
+    };
+    assert!(hear(2));
+    assert!(!hear(3) && !hear(4));
+}
+
 /// Numbers begin anew when the path is created anew. Tokens never do.
 #[test]
 fn only_a_larger_token_than_that_of_the_leader_that_left_is_news() {

@@ -75,7 +75,7 @@ pub struct Faults {
     pub lies: bool,
     /// A stranger may delete the whole path; the numbers begin anew.
     pub razing: bool,
-    /// A stranger may make ephemeral znodes by hand, under numbers of its own choice.
+    /// A stranger may make ephemeral znodes by hand, under numbers of its own choice, and delete them.
     pub forgeries: bool,
 }
 
@@ -361,6 +361,10 @@ impl World {
             let free = |ticket: &Sequence| !self.server.tickets.contains_key(ticket);
             let numbers = self.server.tickets.keys().filter_map(before).filter(free);
             choices.extend(numbers.map(Choice::Forge));
+            // Strangers may delete what they made: that concerns no member's lease.
+            let forged = |(_, znode): &(&Sequence, &Znode)| znode.owner == STRANGER;
+            let forged = self.server.tickets.iter().filter(forged).map(|(&it, _)| it);
+            choices.extend(forged.filter(|_| !faults.evictions).map(Choice::Evict));
         }
         if faults.razing && !self.server.tickets.is_empty() {
             choices.push(Choice::Raze);
