@@ -12,8 +12,8 @@ use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
 use crate::desk::{self, Back, Chronicle, Link, Recorded, Report, Request};
 use crate::tally::Tally;
-use recipes::Sequence;
 use recipes::election::{Action, Event, Member, Standing, changes};
+use recipes::{Sequence, Way};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -54,6 +54,8 @@ struct Runner {
     chronicle: Arc<Chronicle>,
     tally: Tally,
     log: EventLog,
+    /// Whether the last step made the member leader at the notification that the head was gone.
+    leads_at_notification: bool,
     /// Callers that wait until the last step's actions are done.
     commands: Vec<oneshot::Sender<bool>>,
     alarm: Alarm,
@@ -74,6 +76,7 @@ impl Runner {
             members: MembersCache::new(&settings.prefix),
             actions,
             standing: member.standing(),
+            leads_at_notification: false,
             chronicle: Arc::default(),
             tally: Tally::begun(clock.now()),
             log: EventLog::of(&settings),
@@ -87,10 +90,14 @@ impl Runner {
         }
     }
 
-    /// Order matters. Losing leadership: publish first, then act. Claiming or leading: send the write
-    /// first, then publish. What is sent leaves before anything is logged.
+    /// Order matters. Losing leadership: publish first, then act. Leading at the notification: publish
+    /// first, as the lease is there already, then send the claim. Claiming: send the write first, then
+    /// publish. What is sent leaves before anything is logged.
     async fn run(mut self, mut stop: oneshot::Receiver<()>) -> bool {
         loop {
+            if self.leads_at_notification {
+                self.publish();
+            }
             self.send().await;
             self.publish();
             self.log.write(&self.standing);
@@ -247,6 +254,8 @@ impl Runner {
         self.tally.hears(&event);
         self.actions = self.member.step(now, event.clone());
         let before = std::mem::replace(&mut self.standing, self.member.standing());
+        let began = before.way().is_none() && self.standing.way() == Some(Way::Notification);
+        self.leads_at_notification = began;
         self.tally.stands(&self.standing, now);
         let cause = || match (lapsed, late) {
             (true, _) => format!("{LAPSED}; {event}"),
