@@ -542,6 +542,12 @@ fn a_standby_leads_at_the_notification_if_enough_of_its_lease_is_left() {
 }
 
 #[test]
+fn a_standby_sends_a_write_for_its_heartbeat() {
+    let sent_at = at(1_000);
+    assert_eq!(standby().step(sent_at, Event::Woke), [Action::Renew { sent_at }]);
+}
+
+#[test]
 fn a_standby_needs_time_to_end_what_is_done_under_its_lease() {
     let mut second = member(Disconnect::Hold).reserving(seconds(2));
     second.step(at(0), opened(seconds(10)));
