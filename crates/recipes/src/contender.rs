@@ -149,18 +149,16 @@ impl Contender {
             QueuePlace::Missing => Located::Missing,
             QueuePlace::Behind { predecessor, head } => {
                 let watch = (watched != Some(predecessor)).then_some(predecessor);
-                let of_same =
-                    |known: &&Predecessors| watch.is_none() && known.predecessor == predecessor;
-                let predecessor_token = known.filter(of_same).and_then(|it| it.predecessor_token);
-                let same_head = known.filter(|known| known.head == Head::Stands(head));
-                let head_token = same_head.and_then(|known| known.head_token);
-                let head_known = Head::Stands(head);
+                let (known_predecessor, known_head) = (
+                    known.filter(|known| watch.is_none() && known.predecessor == predecessor),
+                    known.filter(|known| known.head == Head::Stands(head)),
+                );
                 self.place = Place::Behind(Predecessors {
                     predecessor,
-                    predecessor_token,
+                    predecessor_token: known_predecessor.and_then(|known| known.predecessor_token),
                     queue,
-                    head: head_known,
-                    head_token,
+                    head: Head::Stands(head),
+                    head_token: known_head.and_then(|known| known.head_token),
                 });
                 Located::Behind { watch, head }
             }

@@ -35,11 +35,11 @@ pub(crate) enum HeartbeatInterval {
 
 /// By what sessions are judged: the margins, and what a lease must be good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LeasePolicy {
-    pub margins: Margins,
+pub(crate) struct LeasePolicy {
+    pub(crate) margins: Margins,
     /// What must be left of a lease, besides a heartbeat, for it to be of use: the time that it takes to end what is
     /// done under it.
-    pub reserve: Duration,
+    pub(crate) reserve: Duration,
 }
 
 /// The right to act until a moment.

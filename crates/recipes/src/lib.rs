@@ -49,6 +49,6 @@ mod time;
 
 pub use contender::Way;
 pub use ids::{FencingToken, MemberId, Sequence, SessionId, Ticket};
-pub use lease::{LeaseDuration, LeasePolicy, Margins};
+pub use lease::{LeaseDuration, Margins};
 pub use queue::Queue;
 pub use time::Moment;

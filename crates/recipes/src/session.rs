@@ -1,8 +1,8 @@
 //! One session: its timeout, its heartbeats, and the lease that its acknowledged quorum writes are worth.
 
 use crate::heartbeat::HeartbeatHistory;
-use crate::lease::{HeartbeatInterval, Lease};
-use crate::{LeasePolicy, Moment, Sequence, SessionId};
+use crate::lease::{HeartbeatInterval, Lease, LeasePolicy};
+use crate::{Moment, Sequence, SessionId};
 use std::time::Duration;
 
 /// What is known of the life of one ZooKeeper session.

@@ -2,8 +2,9 @@
 
 use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
 use super::{Action, Activation, Command, Disconnect, Event, Policy, Profile, Standing, Unhealthy};
-use crate::session::Duty;
-use crate::{FencingToken, LeasePolicy, Moment};
+use crate::lease::LeasePolicy;
+use crate::session::{Duty, Session};
+use crate::{FencingToken, Moment};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,12 +162,7 @@ impl Member {
     }
 
     /// Sends the next heartbeat, if it is due.
-    fn send_heartbeat(
-        &self,
-        mut session: crate::session::Session,
-        queue: InQueue,
-        now: Moment,
-    ) -> Next {
+    fn send_heartbeat(&self, mut session: Session, queue: InQueue, now: Moment) -> Next {
         let ticket = queue.contender.ticket().sequence;
         let due = queue
             .contender
