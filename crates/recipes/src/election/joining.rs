@@ -127,7 +127,8 @@ impl Member {
             Located::Behind { .. } if self.unhealthy => rejoin(),
             Located::Behind { watch, head } => {
                 queue.leader = queue.leader.retain_if(|leader| leader >= head);
-                let mut actions: Vec<_> = watch.map(Action::WatchPredecessor).into_iter().collect();
+                let mut actions = Vec::with_capacity(2);
+                actions.extend(watch.map(Action::WatchPredecessor));
                 // What the predecessor announced before may have been passed over, and it is read again only when it
                 // changes.
                 let will_hear = watch == Some(head) || queue.leader.announcement().is_some();
