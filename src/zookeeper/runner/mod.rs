@@ -12,8 +12,8 @@ use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
 use crate::desk::{self, Back, Chronicle, Link, Recorded, Report, Request};
 use crate::tally::Tally;
+use recipes::Sequence;
 use recipes::election::{Action, Event, Member, Standing, changes};
-use recipes::{Sequence, Way};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -54,8 +54,6 @@ struct Runner {
     chronicle: Arc<Chronicle>,
     tally: Tally,
     log: EventLog,
-    /// Whether the last step made the member leader at the notification that the head was gone.
-    leads_at_notification: bool,
     /// Callers that wait until the last step's actions are done.
     commands: Vec<oneshot::Sender<bool>>,
     alarm: Alarm,
@@ -76,7 +74,6 @@ impl Runner {
             members: MembersCache::new(&settings.prefix),
             actions,
             standing: member.standing(),
-            leads_at_notification: false,
             chronicle: Arc::default(),
             tally: Tally::begun(clock.now()),
             log: EventLog::of(&settings),
@@ -95,7 +92,7 @@ impl Runner {
     /// publish. What is sent leaves before anything is logged.
     async fn run(mut self, mut stop: oneshot::Receiver<()>) -> bool {
         loop {
-            if self.leads_at_notification {
+            if self.leads_before_claim() {
                 self.publish();
             }
             self.send().await;
@@ -112,6 +109,12 @@ impl Runner {
         }
     }
 
+    /// Whether the member leads already, at the notification, while its claim is yet to be sent.
+    fn leads_before_claim(&self) -> bool {
+        let claims = self.actions.iter().any(|action| matches!(action, Action::Claim { .. }));
+        claims && self.standing.way().is_some()
+    }
+
     /// Sends the requests that the member wants, unless it gives its session up, which is published
     /// first.
     async fn send(&mut self) {
@@ -122,7 +125,8 @@ impl Runner {
         let sends = !self.actions.is_empty();
         self.actions.drain(..).for_each(|action| session.perform(action));
         if sends {
-            // The tasks that send get their turn here, before anything is published.
+            // The tasks that send get their turn here, before a claim or anything else that waits for its answer is
+            // published.
             tokio::task::yield_now().await;
         }
     }
@@ -254,8 +258,6 @@ impl Runner {
         self.tally.hears(&event);
         self.actions = self.member.step(now, event.clone());
         let before = std::mem::replace(&mut self.standing, self.member.standing());
-        let began = before.way().is_none() && self.standing.way() == Some(Way::Notification);
-        self.leads_at_notification = began;
         self.tally.stands(&self.standing, now);
         let cause = || match (lapsed, late) {
             (true, _) => format!("{LAPSED}; {event}"),
