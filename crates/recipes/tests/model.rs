@@ -41,32 +41,13 @@ impl Model for Rules {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-const NO_FAULTS: Faults = Faults {
-    crashes: false,
-    cuts: false,
-    delays: false,
-    lost_reports: false,
-    stalls: false,
-    orders: false,
-    moves: false,
-    sickness: false,
-    stale_reads: false,
-    lagging_reads: false,
-    short_resumptions: None,
-    resignations: false,
-    evictions: false,
-    lies: false,
-    razing: false,
-    forgeries: false,
-};
-
 const ALL_BUT_STRANGERS: Faults = Faults {
     crashes: true,
     cuts: true,
     delays: true,
     lost_reports: true,
     stale_reads: true,
-    ..NO_FAULTS
+    ..Faults::NONE
 };
 
 /// The term is the shortest there is: two seconds of a session of four, less what clocks may be
@@ -81,7 +62,7 @@ const SMALL: Rules = Rules {
     horizon: Duration::from_secs(8),
     misfortunes_max: 2,
     sessions_max: 5,
-    faults: NO_FAULTS,
+    faults: Faults::NONE,
     flaw: None,
     settled: false,
 };
@@ -121,7 +102,7 @@ fn two_members_from_the_start_and_two_misfortunes() {
 /// Alone, and so late that its session may end before it hears an answer.
 #[test]
 fn one_member_that_is_very_late() {
-    let faults = Faults { cuts: true, delays: true, lost_reports: true, ..NO_FAULTS };
+    let faults = Faults { cuts: true, delays: true, lost_reports: true, ..Faults::NONE };
     check(Rules { misfortunes_max: 5, faults, ..ALONE }).assert_properties();
 }
 
@@ -129,7 +110,7 @@ fn one_member_that_is_very_late() {
 /// A leader is not deceived. (A member that claims only then is: the rules keep to a leader, and to one session's time.)
 #[test]
 fn a_leader_that_comes_back_as_its_session_ends() {
-    let faults = Faults { cuts: true, delays: true, stalls: true, ..NO_FAULTS };
+    let faults = Faults { cuts: true, delays: true, stalls: true, ..Faults::NONE };
     check(Rules { misfortunes_max: 5, faults, settled: true, ..ALONE }).assert_properties();
 }
 
@@ -150,21 +131,21 @@ fn two_members_in_the_queue_and_three_misfortunes() {
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn two_members_in_the_queue_and_four_times_late() {
-    let faults = Faults { lost_reports: true, ..NO_FAULTS };
+    let faults = Faults { lost_reports: true, ..Faults::NONE };
     check(Rules { misfortunes_max: 4, settled: true, faults, ..SMALL }).assert_properties();
 }
 
 /// A second is two heartbeats here: all of them are as far apart as may be, and the lease is the shorter one.
 #[test]
 fn two_members_whose_heartbeats_are_far_apart() {
-    let faults = Faults { lost_reports: true, ..NO_FAULTS };
+    let faults = Faults { lost_reports: true, ..Faults::NONE };
     check(Rules { misfortunes_max: 3, faults, ..STANDBY }).assert_properties();
 }
 
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn two_members_whose_heartbeats_are_far_apart_and_four_times_late() {
-    let faults = Faults { lost_reports: true, ..NO_FAULTS };
+    let faults = Faults { lost_reports: true, ..Faults::NONE };
     check(Rules { misfortunes_max: 4, faults, ..STANDBY }).assert_properties();
 }
 
@@ -177,14 +158,14 @@ fn three_members_in_the_queue() {
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn three_members_and_two_misfortunes() {
-    let faults = Faults { crashes: true, lost_reports: true, stale_reads: true, ..NO_FAULTS };
+    let faults = Faults { crashes: true, lost_reports: true, stale_reads: true, ..Faults::NONE };
     check(Rules { members: 3, settled: true, faults, ..SMALL }).assert_properties();
 }
 
 #[test]
 fn two_members_that_step_down() {
     let policy = Policy { disconnect: Disconnect::StepDown, ..SMALL.policy };
-    let faults = Faults { cuts: true, delays: true, lost_reports: true, ..NO_FAULTS };
+    let faults = Faults { cuts: true, delays: true, lost_reports: true, ..Faults::NONE };
     check(Rules { policy, faults, settled: true, ..SMALL }).assert_properties();
 }
 
@@ -204,7 +185,7 @@ fn two_members_among_strangers_and_two_misfortunes() {
 
 #[test]
 fn a_standby_and_the_leader_resigns() {
-    let faults = Faults { resignations: true, cuts: true, delays: true, ..NO_FAULTS };
+    let faults = Faults { resignations: true, cuts: true, delays: true, ..Faults::NONE };
     check(Rules { faults, ..STANDBY }).assert_properties();
 }
 
@@ -227,7 +208,7 @@ fn a_standby_that_hears_late() {
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn a_standby_whose_write_is_answered_late() {
-    let faults = Faults { delays: true, resignations: true, ..NO_FAULTS };
+    let faults = Faults { delays: true, resignations: true, ..Faults::NONE };
     let margins = Margins { heartbeat: Duration::from_millis(900), half_tick: Duration::ZERO };
     let (tick, horizon) = (2 * SECOND, 4 * SECOND);
     let rules = Rules { policy: Policy::new(margins), tick, horizon, misfortunes_max: 3, ..SMALL };
@@ -238,7 +219,7 @@ fn a_standby_whose_write_is_answered_late() {
 #[test]
 fn a_standby_whose_session_is_cut_short() {
     let short_resumptions = Some(Duration::from_secs(2));
-    let faults = Faults { cuts: true, resignations: true, short_resumptions, ..NO_FAULTS };
+    let faults = Faults { cuts: true, resignations: true, short_resumptions, ..Faults::NONE };
     let horizon = Duration::from_secs(2);
     let rules = Rules { policy: ALONE.policy, horizon, misfortunes_max: 4, ..STANDBY };
     check(Rules { faults, sessions_max: 3, ..rules }).assert_properties();
@@ -246,51 +227,61 @@ fn a_standby_whose_session_is_cut_short() {
 
 #[test]
 fn a_standby_whose_session_is_resumed() {
-    let faults = Faults { cuts: true, resignations: true, lost_reports: true, ..NO_FAULTS };
+    let faults = Faults { cuts: true, resignations: true, lost_reports: true, ..Faults::NONE };
     check(Rules { faults, horizon: Duration::from_secs(5), ..STANDBY }).assert_properties();
 }
 
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn a_standby_whose_session_is_resumed_and_three_misfortunes() {
-    let faults = Faults { cuts: true, resignations: true, lost_reports: true, ..NO_FAULTS };
+    let faults = Faults { cuts: true, resignations: true, lost_reports: true, ..Faults::NONE };
     check(Rules { faults, misfortunes_max: 3, ..STANDBY }).assert_properties();
 }
 
 /// A read is a heartbeat, and proves nothing: the server that answers it may lag behind.
 #[test]
 fn a_standby_whose_reads_reach_no_other_server() {
-    let faults = Faults { resignations: true, lagging_reads: true, ..NO_FAULTS };
+    let faults = Faults { resignations: true, lagging_reads: true, ..Faults::NONE };
     check(Rules { faults, horizon: Duration::from_secs(5), ..STANDBY }).assert_properties();
 }
 
 /// Strangers make znodes by hand. They delete none but these, so nothing is excused.
 #[test]
 fn a_standby_and_znodes_made_by_hand() {
-    let faults =
-        Faults { resignations: true, forgeries: true, cuts: true, stale_reads: true, ..NO_FAULTS };
+    let faults = Faults {
+        resignations: true,
+        forgeries: true,
+        cuts: true,
+        stale_reads: true,
+        ..Faults::NONE
+    };
     check(Rules { faults, horizon: Duration::from_secs(5), ..STANDBY }).assert_properties();
 }
 
 /// The standby's predecessor is one of them, and is deleted.
 #[test]
 fn a_standby_behind_a_znode_made_by_hand() {
-    let faults = Faults { resignations: true, forgeries: true, ..NO_FAULTS };
+    let faults = Faults { resignations: true, forgeries: true, ..Faults::NONE };
     let rules = Rules { faults, misfortunes_max: 4, horizon: SECOND, ..STANDBY };
     check(Rules { sessions_max: 4, ..rules }).assert_properties();
 }
 
 #[test]
 fn a_standby_and_the_path_is_created_again() {
-    let faults = Faults { resignations: true, razing: true, cuts: true, ..NO_FAULTS };
+    let faults = Faults { resignations: true, razing: true, cuts: true, ..Faults::NONE };
     check(Rules { faults, horizon: Duration::from_secs(5), ..STANDBY }).assert_properties();
 }
 
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn a_standby_among_strangers() {
-    let faults =
-        Faults { evictions: true, forgeries: true, razing: true, resignations: true, ..NO_FAULTS };
+    let faults = Faults {
+        evictions: true,
+        forgeries: true,
+        razing: true,
+        resignations: true,
+        ..Faults::NONE
+    };
     let faults = Faults { cuts: true, ..faults };
     check(Rules { faults, ..STANDBY }).assert_properties();
 }
@@ -306,21 +297,21 @@ fn a_standby_and_one_behind_it() {
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn a_standby_and_one_behind_it_and_two_misfortunes() {
-    let faults = Faults { resignations: true, cuts: true, ..NO_FAULTS };
+    let faults = Faults { resignations: true, cuts: true, ..Faults::NONE };
     check(Rules { members: 3, faults, ..STANDBY }).assert_properties();
 }
 
 /// What the core cannot see to, the room `zookeeper` must: here it does not, and the checker finds it.
 #[test]
 fn a_second_create_while_the_first_may_have_succeeded() {
-    let faults = Faults { cuts: true, delays: true, ..NO_FAULTS };
+    let faults = Faults { cuts: true, delays: true, ..Faults::NONE };
     let rules = Rules { faults, flaw: Some(Flaw::BlindCreate), misfortunes_max: 1, ..SMALL };
     finds(&rules, "one session owns two znodes");
 }
 
 #[test]
 fn a_renewal_that_does_not_ask_whose_znode_it_is() {
-    let faults = Faults { razing: true, ..NO_FAULTS };
+    let faults = Faults { razing: true, ..Faults::NONE };
     let flaw = Some(Flaw::CarelessRenewal);
     let rules = Rules { faults, flaw, settled: true, misfortunes_max: 1, ..SMALL };
     finds(&rules, "two members lead at once");

@@ -79,6 +79,28 @@ pub struct Faults {
     pub forgeries: bool,
 }
 
+impl Faults {
+    /// [`Self::default`] for constants.
+    pub const NONE: Self = Self {
+        crashes: false,
+        cuts: false,
+        delays: false,
+        lost_reports: false,
+        stalls: false,
+        orders: false,
+        moves: false,
+        sickness: false,
+        stale_reads: false,
+        lagging_reads: false,
+        short_resumptions: None,
+        resignations: false,
+        evictions: false,
+        lies: false,
+        razing: false,
+        forgeries: false,
+    };
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// After a create whose outcome is unknown, another is sent.
