@@ -156,13 +156,15 @@ impl ElectionSession {
         reading
     }
 
-    /// Ends the session now rather than when the servers would expire it, and with it our znode. Returns
-    /// the session if it may live on.
-    pub(crate) async fn close(mut self) -> UnclosedSession {
+    /// Ends the session now rather than when the servers would expire it, and with it our znode.
+    ///
+    /// Returns once the connection is given up; the future that it returns ends when the session has
+    /// ended, with the session if it may live on.
+    pub(crate) async fn close(mut self) -> impl Future<Output = UnclosedSession> {
         self.queue.end_requests().await;
         let closing = self.session.close().await;
         self.queue.end_watches().await;
-        closing.await
+        closing
     }
 }
 

@@ -89,7 +89,7 @@ impl Runner {
 
     /// Order matters. Losing leadership: publish first, then act. Leading at the notification: publish
     /// first, as the lease is there already, then send the claim. Claiming: send the write first, then
-    /// publish. What is sent leaves before anything is logged.
+    /// publish. What is sent, the end of a session too, leaves before anything is logged.
     async fn run(mut self, mut stop: oneshot::Receiver<()>) -> bool {
         loop {
             if self.leads_before_claim() {
@@ -97,8 +97,12 @@ impl Runner {
             }
             self.send().await;
             self.publish();
+            let closing = self.give_session_up().await;
             self.log.write(&self.standing);
-            self.end_and_open_sessions().await;
+            if let Some(closing) = closing {
+                self.unclosed = closing.await;
+            }
+            self.forget_session_and_open_another();
             if self.stopping {
                 return self.unclosed.is_none();
             }
@@ -171,29 +175,35 @@ impl Runner {
         )
     }
 
-    /// Does what [`Self::send`] has left: closes the session, opens another, or both.
-    async fn end_and_open_sessions(&mut self) {
-        let ends_on_purpose = self.actions.contains(&Action::CloseSession);
-        for action in std::mem::take(&mut self.actions) {
-            // Opening a session implies that the one before is lost; it is closed first.
-            if let Some(before) = self.session.take() {
-                self.unclosed = before.close().await;
-            }
-            self.members.end_session();
-            self.reports.link.send_modify(Link::forget_session);
-            if action == Action::OpenSession {
-                let session = SessionSettings {
-                    settings: self.settings.zookeeper.clone(),
-                    credentials: self.credentials.clone(),
-                    clock: self.clock,
-                    link: self.reports.link.clone(),
-                    delayed: ends_on_purpose,
-                };
-                let (before, reports) = (self.unclosed.take(), self.reports.clone());
-                let opened = ElectionSession::open(&self.settings, session, before, reports);
-                self.session = Some(opened);
-            }
+    /// Begins to close the session, if what [`Self::send`] has left ends it. Opening another implies
+    /// that the one before is lost.
+    async fn give_session_up(&mut self) -> Option<impl Future<Output = UnclosedSession> + use<>> {
+        if self.actions.is_empty() {
+            return None;
         }
+        Some(self.session.take()?.close().await)
+    }
+
+    /// Does the rest, once the session is closed: another is opened if the member wants one.
+    fn forget_session_and_open_another(&mut self) {
+        let actions = std::mem::take(&mut self.actions);
+        if actions.is_empty() {
+            return;
+        }
+        self.members.end_session();
+        self.reports.link.send_modify(Link::forget_session);
+        if !actions.contains(&Action::OpenSession) {
+            return;
+        }
+        let session = SessionSettings {
+            settings: self.settings.zookeeper.clone(),
+            credentials: self.credentials.clone(),
+            clock: self.clock,
+            link: self.reports.link.clone(),
+            delayed: actions.contains(&Action::CloseSession),
+        };
+        let (before, reports) = (self.unclosed.take(), self.reports.clone());
+        self.session = Some(ElectionSession::open(&self.settings, session, before, reports));
     }
 
     fn answer_commands(&mut self) {
