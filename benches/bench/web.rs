@@ -163,6 +163,7 @@ fn event(members: &mut Members, servers: &str, streams: usize) -> (Duration, Dur
     for _ in 0..streams {
         said.recv().expect("it is open");
     }
+    members.prepare();
     members.hand_over();
     let read = readers.join().expect("all streams go on");
     let (_, committed) = watcher.join().expect("the watch fires");
