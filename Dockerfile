@@ -13,6 +13,7 @@ ARG TARGETARCH
 # does nothing is built here.
 COPY scripts/lib.sh scripts/static scripts/
 COPY Cargo.toml Cargo.lock ./
+COPY patches patches
 COPY crates/recipes/Cargo.toml crates/recipes/
 RUN mkdir -p src crates/recipes/src && echo 'fn main() {}' >src/main.rs && touch src/lib.rs crates/recipes/src/lib.rs \
     && scripts/static "$TARGETARCH"

@@ -25,12 +25,24 @@ fn all_come_from_where_they_may() {
     let packages = lock["package"].as_array().expect("a list");
     let wrong = |package: &&Value| match package["source"].as_str() {
         Some(source) => !allowed.iter().any(|url| source == format!("registry+{url}")),
-        // What comes from nowhere is the workspace's own.
-        None => !["bellwether", "bellwether-recipes"]
+        // What comes from nowhere is this one, and what it has patched.
+        None => !["bellwether", "bellwether-recipes", "async-io", "async-net"]
             .contains(&package["name"].as_str().expect("a name")),
     };
     let others: Vec<_> = packages.iter().filter(wrong).collect();
     assert!(others.is_empty(), "{others:#?}");
+}
+
+/// Cargo says no more than a warning when a patch no longer fits the version that is wanted, and takes the original.
+#[test]
+fn what_is_patched_is_there_in_no_other_way() {
+    let tree = tree(&["--edges", "normal"]);
+    for name in ["async-io", "async-net"] {
+        let found: Vec<_> =
+            tree.iter().filter(|line| line.starts_with(&format!("{name} v"))).collect();
+        let ours = format!("/patches/{name})");
+        assert!(matches!(&found[..], [one] if one.ends_with(&ours)), "{found:?}");
+    }
 }
 
 #[test]
