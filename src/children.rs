@@ -2,7 +2,10 @@
 //! a container has to, takes from others the end of those they wait for.
 
 use crate::config::security::CREDENTIALS_VARIABLE;
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
+use crate::processes;
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait,
+};
 use std::collections::BTreeMap;
 use std::io;
 use std::process::Command;
@@ -43,12 +46,42 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
 
 /// Waits for whoever is dead, also for those we inherited from others.
 pub fn reap() {
-    let mut awaited = awaited();
+    collect(&mut awaited());
+}
+
+fn collect(awaited: &mut Awaited) {
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
         if let Some(ended) = awaited.remove(&pid.as_raw_pid()) {
             let _nobody_asks = ended.send(status);
         }
     }
+}
+
+/// Returns this child, and all processes that were left to us because we are a subreaper, but for those
+/// with the given variable in their environment: those of them that are alive.
+pub fn left_to_us(child: Pid, spared: &str) -> Vec<Pid> {
+    alive(&mut awaited(), child, spared)
+}
+
+/// Kills the same, and returns them. What they leave behind is left to us in turn, so it is called
+/// again until none is alive.
+pub fn kill_with_all_left_to_us(child: Pid, spared: &str) -> Vec<Pid> {
+    // For as long as nobody else waits for them, their numbers are no other processes'.
+    let mut awaited = awaited();
+    let alive = alive(&mut awaited, child, spared);
+    for process in &alive {
+        let _dead_already = kill_process(*process, Signal::KILL);
+    }
+    alive
+}
+
+fn alive(awaited: &mut Awaited, child: Pid, spared: &str) -> Vec<Pid> {
+    collect(awaited);
+    let is_of_it = |process: &Pid| match awaited.contains_key(&process.as_raw_pid()) {
+        true => *process == child,
+        false => !processes::has_variable(*process, spared),
+    };
+    processes::children().into_iter().filter(is_of_it).collect()
 }
 
 impl Child {

@@ -52,10 +52,13 @@ enum Subcommands {
     ///
     /// Exits 0 if `run` would accept it, or with --exec if `exec` would, else 2.
     CheckConfig(CheckOptions),
-    /// Between `exec` and its command.
+    /// Between `exec` and the inner guard.
     #[command(hide = true)]
-    ExecGuard { command: Vec<OsString> },
-    /// Between the guard and the command.
+    ExecOuterGuard { command: Vec<OsString> },
+    /// Between the outer guard and the command.
+    #[command(hide = true)]
+    ExecInnerGuard { command: Vec<OsString> },
+    /// Between the inner guard and the command.
     #[command(hide = true)]
     ExecCommand { guard: i32, files: String, command: Vec<OsString> },
     #[command(flatten)]
@@ -235,8 +238,12 @@ pub enum Command {
     Terminal(Errand),
     /// Print this.
     Say(Vec<u8>),
+    /// Guard the guard of this command.
+    ExecOuterGuard {
+        command: Vec<OsString>,
+    },
     /// Guard this command.
-    ExecGuard {
+    ExecInnerGuard {
         command: Vec<OsString>,
     },
     /// Become this command, if this is the guard, with this limit of open files.
@@ -293,7 +300,8 @@ pub fn read() -> Result<Command, String> {
             }
             Ok(Command::CheckConfig(effective))
         }
-        Subcommands::ExecGuard { command } => Ok(Command::ExecGuard { command }),
+        Subcommands::ExecOuterGuard { command } => Ok(Command::ExecOuterGuard { command }),
+        Subcommands::ExecInnerGuard { command } => Ok(Command::ExecInnerGuard { command }),
         Subcommands::ExecCommand { guard, files, command } => {
             Ok(Command::ExecCommand { guard, files: files.parse().ok(), command })
         }

@@ -147,6 +147,9 @@ pub enum OnExit {
     Restart,
 }
 
+/// Which change a hook's command runs for, in its environment, and in that of all that it starts.
+pub const HOOKS_VARIABLE: &str = "BELLWETHER_CHANGE";
+
 /// Whoever was killed is surely dead after this: for the killer to be woken and the killed to be
 /// scheduled on a busy machine. An estimate: how long that takes was not measured.
 pub const TO_DIE: Duration = Duration::from_millis(250);

@@ -11,6 +11,7 @@
 //! - [`checkup`]: asks the application whether it is healthy, and tells the election.
 //! - [`caller`]: asks the application one thing over HTTP, or Kubernetes over HTTPS.
 //! - [`children`]: the one place that waits for other processes.
+//! - [`processes`]: what the kernel says of other processes.
 //! - [`systemd`]: tells the service manager.
 //! - [`desk`]: what passes between those who do and those who tell.
 //! - [`tally`]: what is counted and measured, for `/metrics`.
@@ -38,6 +39,7 @@ pub mod fuzzing;
 pub mod http;
 pub mod log;
 pub mod notify;
+pub mod processes;
 pub mod reload;
 pub mod systemd;
 pub mod tally;

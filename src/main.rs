@@ -55,12 +55,8 @@ fn main() -> ExitCode {
     let (effective, task) = match command {
         Command::Run(effective) => (effective, None),
         Command::Exec { effective, once, command } => (effective, Some((once, command))),
-        Command::ExecGuard { command } => {
-            return match exec::guard(&command) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => fail(FAILED, &format!("cannot guard the command: {error}")),
-            };
-        }
+        Command::ExecOuterGuard { command } => return guarded(exec::guard_guard(&command)),
+        Command::ExecInnerGuard { command } => return guarded(exec::guard_command(&command)),
         Command::ExecCommand { guard, files, command } => {
             let (code, why) = exec::become_command(guard, files, &command);
             return fail(code, &why);
@@ -112,6 +108,13 @@ fn main() -> ExitCode {
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(error) => fail(1, &format!("{error:#}")),
+    }
+}
+
+fn guarded(ended: std::io::Result<()>) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(FAILED, &format!("cannot guard the command: {error}")),
     }
 }
 

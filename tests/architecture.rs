@@ -8,8 +8,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &["recipes"]),
     ("caller", &[]),
     ("log", &[]),
+    ("processes", &[]),
     // What children are not to see in their environment is the configuration's to know.
-    ("children", &["config"]),
+    ("children", &["config", "processes"]),
     ("checkup", &["recipes", "clock", "config", "desk", "caller", "children", "exec"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["recipes"]),
@@ -24,7 +25,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("http", &["recipes", "clock", "config", "desk", "tally"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     ("terminal", &["recipes", "clock", "config", "zookeeper"]),
-    ("exec", &["recipes", "clock", "config", "desk", "children"]),
+    ("exec", &["recipes", "clock", "config", "desk", "children", "processes"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
     ("fuzzing", &["recipes", "clock", "config", "desk", "http", "cli", "zookeeper"]),
     // The command of a hook starts as the one of `exec` does.

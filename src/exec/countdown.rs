@@ -5,7 +5,7 @@ use recipes::Moment;
 use std::time::Duration;
 
 /// Between two looks at whether all that was killed is dead.
-const AGAIN: Duration = Duration::from_millis(10);
+pub(super) const AGAIN: Duration = Duration::from_millis(10);
 
 /// Counts down to the end of a lease, which is put off at each renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,16 @@ impl Countdown {
 
     pub(super) fn runs(&self) -> bool {
         self.stage == Stage::Runs
+    }
+
+    /// Whether it was time to kill: what is found alive from then on is killed as well.
+    pub(super) fn kills(&self) -> bool {
+        matches!(self.stage, Stage::Killed { .. })
+    }
+
+    /// When the lease ends.
+    pub(super) fn until(&self) -> Moment {
+        self.until
     }
 
     /// What is due at this moment.

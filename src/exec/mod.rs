@@ -1,16 +1,35 @@
 //! Runs a command only while this member leads.
 //!
-//! Two processes watch over it. The *supervisor* is a thread of `bellwether exec`: it starts the
-//! command when this member leads, tells of each renewal of the lease, and lets no order take
-//! leadership away before the command is dead. The *guard* is a process between it and the command:
-//! it ends the command in time by its own clock, so also when everything else is frozen, cut off
-//! or dead. Either is enough: whoever finds the other silent kills.
+//! Three processes watch over it, each by its own clock. The *supervisor* is a thread of `bellwether exec`: it
+//! starts the command when this member leads, tells of each renewal of the lease, and lets no order take
+//! leadership away before the command is dead. The *inner guard* is the command's parent: it ends the
+//! command in time, also when everything else is frozen, cut off or dead. The *outer guard*, between them, and
+//! the supervisor kill what the inner guard has not.
+//!
+//! All three are subreapers: when a process dies, its children go to the nearest of them above it,
+//! whatever sessions they made for themselves. So nothing that the command started outlives the lease as
+//! long as one of the three runs.
 
+mod command;
 mod countdown;
 mod guard;
 mod link;
+mod offspring;
 mod plan;
 mod supervisor;
 
-pub use guard::{become_command, guard, started_by_us};
+pub use command::{become_command, started_by_us};
+pub use guard::{guard_command, guard_guard};
 pub use supervisor::{Orders, Plan, supervise};
+
+use crate::config::TO_DIE;
+use std::time::Duration;
+
+/// How long before the end of the lease each of the three kills. Each waits for the one before it: to
+/// be killed costs a guard nothing but the time in which it would have killed gently.
+const INNER_GUARD_KILLS: Duration = TO_DIE;
+const OUTER_GUARD_KILLS: Duration = Duration::from_millis(150);
+const SUPERVISOR_KILLS: Duration = Duration::from_millis(75);
+
+/// This very program, also if its file was replaced since.
+const OURSELVES: &str = "/proc/self/exe";

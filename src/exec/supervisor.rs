@@ -1,19 +1,19 @@
 //! The supervisor: starts the command when this member leads, and has it ended before this member
 //! gives leadership up, whoever wants that.
 
-use super::countdown::{Blow, Countdown};
-use super::guard::OURSELVES;
+use super::countdown::{AGAIN, Blow, Countdown};
 use super::link::{FromGuard, Greeting, Link, ToGuard};
 use super::plan::{After, Stage, Step, after, decide};
+use super::{INNER_GUARD_KILLS, OURSELVES, SUPERVISOR_KILLS};
 use crate::children::{self, reap};
 use crate::clock::{Alarm, Clock};
-use crate::config::{OnExit, TO_DIE};
+use crate::config::{HOOKS_VARIABLE, OnExit, TO_DIE};
 use crate::desk::{self, Front, Request};
 use recipes::election;
 use recipes::{FencingToken, Moment};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 use std::ffi::OsString;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -45,6 +45,8 @@ pub type Orders = mpsc::Receiver<Request>;
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
 /// From the end of a command to its restart.
 const REST: Duration = Duration::from_secs(1);
+/// Between two complaints about processes that cannot be killed.
+const LOUD: Duration = Duration::from_secs(10);
 
 /// Runs the command whenever this member leads, until it is to leave. Returns its exit code.
 ///
@@ -53,6 +55,8 @@ const REST: Duration = Duration::from_secs(1);
 pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) -> io::Result<u8> {
     let mut deaths = signal(SignalKind::child())?;
     let mut signals = Ears::new()?;
+    // What the guards leave behind when they are killed is left to us, and not to process 1.
+    set_child_subreaper(Some(getpid()))?;
     let room = plan.kill_after + TO_DIE;
     let alarm = Alarm::new()?;
     let mut shop = Shop {
@@ -66,6 +70,7 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
     };
     let (mut desk, mut orders) = (desk, orders);
     loop {
+        shop.watch(clock.now());
         if shop.run.is_none() {
             if let Some(code) = shop.leaving {
                 return Ok(code);
@@ -86,17 +91,16 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
             }
             Step::Nothing => {}
         }
-        let watched = shop.watch(clock.now());
-        let again = again.into_iter().chain(watched).min();
+        let again = again.into_iter().chain(shop.run.as_ref().map(|run| run.look_at(now))).min();
         let asleep = async {
             match again {
                 Some(moment) => alarm.ring_at(moment).await,
-                None => std::future::pending().await,
+                None => pending().await,
             }
         };
         tokio::select! {
             biased;
-            word = word_of(&shop.run) => shop.hear(word).await,
+            word = word_of(&shop.run) => shop.hear(word),
             signal = signals.hear() => shop.heed(signal),
             _ = deaths.recv() => reap(),
             changed = desk.report.changed() => {
@@ -146,35 +150,57 @@ struct Shop {
 
 /// One run of the command.
 struct Run {
-    guard: Pid,
-    link: Link,
-    command: Option<Pid>,
+    outer_guard: Pid,
+    /// `None` once that guard is gone: what is left of the run is left to us.
+    outer_link: Option<Link>,
+    inner_link: Option<Link>,
     has_ended: bool,
+    /// The guards have not done their work in time.
+    is_ours_to_kill: bool,
+    /// When to say next that something of it lives although the lease has ended.
+    loud_at: Option<Moment>,
     /// What comes when nothing is left of it.
     then: Stage,
-    /// Later than the guard's: it runs down only if the guard does not do its work.
+    /// Later than the guards': it runs down only if they do not do their work.
     countdown: Countdown,
+}
+
+/// What came over the links to the guards; `None` if that guard is gone.
+enum Word {
+    Inner(Option<FromGuard>),
+    Outer(Option<FromGuard>),
 }
 
 impl Shop {
     fn start(&mut self, token: FencingToken, until: Moment) -> io::Result<()> {
-        let (link, socket) = Link::pair()?;
+        let (outer_link, outer_socket) = Link::pair()?;
+        let (inner_link, inner_socket) = Link::pair()?;
         let guard = children::spawn(
             Command::new(OURSELVES)
                 .arg0("bellwether")
-                .args(["exec-guard", "--"])
+                .args(["exec-outer-guard", "--"])
                 .args(&self.plan.command)
                 .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
                 .env("BELLWETHER_TOKEN", token.0.to_string())
-                .stdin(Stdio::from(socket)),
+                // Where we were started by a hook ourselves, the command was not.
+                .env_remove(HOOKS_VARIABLE)
+                .stdin(Stdio::from(outer_socket)),
         )?;
         let (kill_after, files) = (self.plan.kill_after, self.plan.files);
-        link.greet(Greeting { until, kill_after, files }, io::stdin().as_fd())?;
-        let guard = guard.pid();
-        let countdown = Countdown::new(kill_after, TO_DIE / 2, until);
+        let greeting = Greeting { until, kill_after, files };
+        outer_link.greet(greeting, inner_socket.as_fd())?;
+        inner_link.greet(greeting, io::stdin().as_fd())?;
         info!(token = token.0, "this member leads: starting the command");
-        let then = Stage::Idle { not_before: self.clock.now(), spent: None };
-        self.run = Some(Run { guard, link, command: None, has_ended: false, then, countdown });
+        self.run = Some(Run {
+            outer_guard: guard.pid(),
+            outer_link: Some(outer_link),
+            inner_link: Some(inner_link),
+            has_ended: false,
+            is_ours_to_kill: false,
+            loud_at: None,
+            then: Stage::Idle { not_before: self.clock.now(), spent: None },
+            countdown: Countdown::new(kill_after, SUPERVISOR_KILLS, until),
+        });
         self.stage = Stage::Runs(token);
         Ok(())
     }
@@ -190,42 +216,75 @@ impl Shop {
 
     fn end(&mut self, signal: Signal) {
         if let (Some(run), Stage::Runs(token)) = (&mut self.run, self.stage) {
-            // The guard has first until `kill_after`, and then until it has surely killed.
-            run.countdown = run.countdown.told(self.clock.now().after(TO_DIE / 2));
+            // The guards come first.
+            let others = INNER_GUARD_KILLS - SUPERVISOR_KILLS;
+            run.countdown = run.countdown.told(self.clock.now().after(others));
             run.say(ToGuard::End(signal));
             self.stage = Stage::Ends(token);
         }
     }
 
-    /// Sees to it that the guard does its work. Returns when to look again.
-    fn watch(&mut self, now: Moment) -> Option<Moment> {
-        let run = self.run.as_mut()?;
-        let (next, blow) = run.countdown.at(now);
-        run.countdown = next;
-        if blow == Some(Blow::Kill) {
-            run.kill();
+    /// Sees to it that the guards do their work, or does it.
+    fn watch(&mut self, now: Moment) {
+        let Some(run) = &mut self.run else { return };
+        let blow;
+        (run.countdown, blow) = run.countdown.at(now);
+        if blow == Some(Blow::Kill) && !run.is_ours_to_kill && !run.alive().is_empty() {
+            error!("the guards of the command do not end it in time: killing all");
+            run.is_ours_to_kill = true;
         }
-        Some(next.look_at())
+        let alive = if run.is_ours_to_kill {
+            children::kill_with_all_left_to_us(run.outer_guard, HOOKS_VARIABLE)
+        } else if run.outer_link.is_none() {
+            run.alive()
+        } else {
+            return;
+        };
+        if !alive.is_empty() {
+            return run.complain_after_the_lease(&alive, now);
+        }
+        // While there is a link, what a guard had to say before it died is yet to be heard.
+        if run.outer_link.is_none() {
+            if !run.has_ended {
+                self.ended(128 + 9, true);
+            }
+            self.gone();
+        }
     }
 
-    async fn hear(&mut self, word: Option<FromGuard>) {
-        match (word, &mut self.run) {
-            (Some(FromGuard::Started(pid)), Some(run)) => {
+    fn hear(&mut self, word: Word) {
+        let Some(run) = &mut self.run else { return };
+        match word {
+            Word::Inner(Some(FromGuard::Started(pid))) => {
                 info!(pid = pid.as_raw_pid(), "the command runs");
-                run.command = Some(pid);
             }
-            (Some(FromGuard::Ended { code, by_itself }), Some(_)) => self.ended(code, by_itself),
-            (Some(FromGuard::Gone), Some(_)) => self.gone(),
-            (None, Some(run)) => {
-                error!("the guard of the command died: killing the command");
-                run.kill();
-                run.is_dead().await;
+            Word::Inner(Some(FromGuard::Ended { code, by_itself })) => self.ended(code, by_itself),
+            Word::Inner(None) => {
+                run.inner_link = None;
+                if !run.has_ended {
+                    error!("the inner guard of the command died: the command is killed");
+                    self.ended(128 + 9, true);
+                }
+            }
+            Word::Outer(Some(FromGuard::Gone)) => self.gone(),
+            Word::Outer(None) => {
+                if !run.is_ours_to_kill {
+                    error!("the outer guard of the command died: the command is killed");
+                }
+                run.outer_link = None;
+                // The inner guard hears that we hung up, and kills. It comes first: killed amid its work, it
+                // would be one less to do it.
+                run.inner_link = None;
+                let inner_has = INNER_GUARD_KILLS - SUPERVISOR_KILLS;
+                run.countdown = run.countdown.given_up(self.clock.now().after(inner_has));
                 if !run.has_ended {
                     self.ended(128 + 9, true);
                 }
-                self.gone();
             }
-            (_, None) => {}
+            Word::Inner(Some(FromGuard::Gone)) | Word::Outer(Some(_)) => {
+                error!("a guard of the command says what is not for it to say: killing all");
+                run.is_ours_to_kill = true;
+            }
         }
     }
 
@@ -233,6 +292,8 @@ impl Shop {
     fn ended(&mut self, code: u8, by_itself: bool) {
         let (Some(run), now) = (&mut self.run, self.clock.now()) else { return };
         run.has_ended = true;
+        // What it has left behind has as long as the command would have had.
+        run.countdown = run.countdown.told(now.after(INNER_GUARD_KILLS - SUPERVISOR_KILLS));
         let Stage::Runs(token) = self.stage else {
             info!(code, "the command has ended, as it was told");
             self.leaving = self.leaving.map(|_| code);
@@ -269,7 +330,7 @@ impl Shop {
     fn heed(&mut self, signal: Signal) {
         let name = name(signal);
         let ends_us = matches!(signal, Signal::TERM | Signal::INT);
-        match &self.run {
+        match &mut self.run {
             None if ends_us => self.leaving = Some(0),
             None => info!("{name}: there is no command to pass it on to"),
             Some(run) if ends_us && self.leaving.is_some() => {
@@ -292,40 +353,61 @@ impl Shop {
 }
 
 impl Run {
-    fn say(&self, word: ToGuard) {
-        match self.link.tell_guard(word) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                error!("the guard of the command hears nothing: killing both");
-                self.kill();
+    /// What is left to us of it.
+    fn alive(&self) -> Vec<Pid> {
+        children::left_to_us(self.outer_guard, HOOKS_VARIABLE)
+    }
+
+    fn look_at(&self, now: Moment) -> Moment {
+        if self.is_ours_to_kill || self.outer_link.is_none() {
+            now.after(AGAIN)
+        } else {
+            self.countdown.look_at()
+        }
+    }
+
+    fn say(&mut self, word: ToGuard) {
+        for link in [&self.inner_link, &self.outer_link].into_iter().flatten() {
+            match link.tell_guard(word) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    error!("a guard of the command hears nothing: killing all");
+                    self.is_ours_to_kill = true;
+                }
+                // If it is gone, that is heard.
+                Ok(()) | Err(_) => {}
             }
-            // If it is gone, that is heard.
-            Ok(()) | Err(_) => {}
         }
     }
 
-    /// The command dies with its guard, and the rest of its group by this.
-    fn kill(&self) {
-        let _dead_already = kill_process(self.guard, Signal::KILL);
-        if let Some(group) = self.command {
-            let _dead_already = kill_process_group(group, Signal::KILL);
+    /// Leadership is not given up while something of the run is alive. But a lease ends by itself.
+    fn complain_after_the_lease(&mut self, alive: &[Pid], now: Moment) {
+        if now < self.countdown.until() || self.loud_at.is_some_and(|at| now < at) {
+            return;
         }
-    }
-
-    /// For as long as somebody of the group is not, it may act, and leadership is not to be given up.
-    async fn is_dead(&self) {
-        while let Some(group) = self.command
-            && test_kill_process_group(group).is_ok()
-        {
-            reap();
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        self.loud_at = Some(now.after(LOUD));
+        let numbers: Vec<_> = alive.iter().map(|process| process.as_raw_pid()).collect();
+        error!(
+            "the lease has ended, and what the command started is alive: the kernel does not end the \
+             processes {numbers:?}, which were killed. Another member may lead beside them: end them, or \
+             restart this machine"
+        );
     }
 }
 
-async fn word_of(run: &Option<Run>) -> Option<FromGuard> {
-    match run {
-        Some(run) => run.link.heard_from_guard().await,
-        None => std::future::pending().await,
+async fn word_of(run: &Option<Run>) -> Word {
+    let Some(Run { outer_link, inner_link, .. }) = run else { return pending().await };
+    tokio::select! {
+        // How the command ended comes before that nothing is left of it.
+        biased;
+        word = heard(inner_link) => Word::Inner(word),
+        word = heard(outer_link) => Word::Outer(word),
+    }
+}
+
+async fn heard(link: &Option<Link>) -> Option<FromGuard> {
+    match link {
+        Some(link) => link.heard_from_guard().await,
+        None => pending().await,
     }
 }
 

@@ -1,5 +1,6 @@
 //! What hooks are told. Others parse these bodies: a field is a promise.
 
+use crate::config::HOOKS_VARIABLE;
 use recipes::election::{Announcement, Change, View};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -82,7 +83,7 @@ impl<'a> Message<'a> {
         let address = leader.and_then(|it| it.leader.address.clone());
         let address = address.filter(|address| !address.contains('\0'));
         vec![
-            ("BELLWETHER_CHANGE", Some(change.kind.name().to_owned())),
+            (HOOKS_VARIABLE, Some(change.kind.name().to_owned())),
             ("BELLWETHER_TOKEN", change.token.map(|token| token.to_string())),
             ("BELLWETHER_ID", Some(names.id.clone())),
             ("BELLWETHER_ELECTION", Some(names.election.clone())),

@@ -133,8 +133,7 @@ fn a_frozen_sidecar_does_not_keep_its_command_alive() {
 fn a_sidecar_that_is_killed_takes_the_command_and_all_its_offspring_along() {
     let servers = Servers::standalone();
     let diary = Diary::new();
-    let offspring =
-        format!("{STUBBORN}; exec 9>>\"$DIARY/lock\"; setsid sleep 600 & (sleep 600 &)");
+    let offspring = format!("{STUBBORN}; setsid sleep 600 & (sleep 600 &)");
     let [mut member] = in_line(&diary.kept_by(Setup::of(&servers), &offspring), ["a"]);
     diary.next_run(0);
     assert!(diary.is_held());
@@ -409,13 +408,13 @@ fn said(diary: &Diary, all: &str) -> Result<(), String> {
     if said == all { Ok(()) } else { Err(said) }
 }
 
-fn parent_of(pid: i32) -> i32 {
+pub(crate) fn parent_of(pid: i32) -> i32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
     parent.expect("it has a parent").parse().expect("a number")
 }
 
-fn kill(pid: i32, signal: &str) {
+pub(crate) fn kill(pid: i32, signal: &str) {
     let sent = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
     assert!(sent.is_ok_and(|status| status.success()), "SIG{signal} to {pid}");
 }

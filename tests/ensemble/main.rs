@@ -23,6 +23,7 @@ mod leaving;
 mod load;
 mod logs;
 mod monitoring;
+mod offspring;
 mod openapi;
 mod orders;
 mod page;

@@ -25,10 +25,13 @@ pub(crate) struct Run {
     pub(crate) last: f64,
 }
 
-/// Started twice at once, the second one says so. What it starts itself inherits the lock.
-const LIVE: &str = r#"
+/// Started twice at once, the second one says so. What is started afterwards inherits the lock.
+const LOCK: &str = r#"
     exec 9>>"$DIARY/lock"
     flock -n 9 || echo "$BELLWETHER_ID $BELLWETHER_TOKEN $$" >> "$DIARY/overlaps"
+"#;
+
+const LIVE: &str = r#"
     while :; do
         read up idle < /proc/uptime
         echo "$BELLWETHER_ID $BELLWETHER_TOKEN $$ $up" >> "$DIARY/lives"
@@ -41,13 +44,13 @@ impl Diary {
         Self { home: TempDir::new().expect("a directory for a diary") }
     }
 
-    /// Has members run a command that keeps the diary, and does this first.
+    /// Has members run a command that does this, with the lock in hand, and then keeps the diary.
     pub(crate) fn kept_by(&self, setup: Setup, first: &str) -> Setup {
         let home = self.home.path().to_str().expect("a path of text");
         setup.option("--kill-after", "500ms").environment("DIARY", home).executing(&[
             "sh",
             "-c",
-            &format!("{first}\n{LIVE}"),
+            &format!("{LOCK}\n{first}\n{LIVE}"),
         ])
     }
 

@@ -1,0 +1,38 @@
+//! The command's process, before it is the command.
+
+use super::OURSELVES;
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal,
+    setrlimit,
+};
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// A process that turns itself into the command, and dies with the thread that starts it.
+pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], files: Option<u64>) -> Command {
+    let files = files.map_or_else(|| "none".to_owned(), |files| files.to_string());
+    let mut start = Command::new(OURSELVES);
+    start
+        .arg0("bellwether")
+        .args(["exec-command", &getpid().as_raw_pid().to_string(), &files, "--"])
+        .args(command);
+    start
+}
+
+/// Turns this process, which a guard has just made, into the command. Returns only if that fails:
+/// the exit code and the reason.
+pub fn become_command(guard: i32, files: Option<u64>, command: &[OsString]) -> (u8, String) {
+    let dies_with_the_guard = set_parent_process_death_signal(Some(Signal::KILL));
+    if dies_with_the_guard.is_err() || getppid().map(Pid::as_raw_pid) != Some(guard) {
+        return (125, "the guard is gone before the command was started".into());
+    }
+    let limit = getrlimit(Resource::Nofile);
+    // Fewer than we opened ourselves is what whoever started us had in mind.
+    let _as_it_is = setrlimit(Resource::Nofile, Rlimit { current: files, ..limit });
+    let [program, arguments @ ..] = command else { return (125, "there is no command".into()) };
+    let error = Command::new(program).args(arguments).exec();
+    let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
+    (code, format!("cannot run {}: {error}", program.display()))
+}

@@ -1,0 +1,119 @@
+//! The command's process, and all that it started.
+
+use super::started_by_us;
+use crate::processes;
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process, kill_process_group,
+    wait, waitid, waitpid,
+};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+pub(super) struct Offspring {
+    leader: Pid,
+    leader_is_dead: bool,
+}
+
+pub(super) enum Reaped {
+    /// Nothing is left.
+    All,
+    Leader {
+        code: u8,
+    },
+    None,
+}
+
+impl Offspring {
+    pub(super) fn start(
+        command: &[OsString],
+        stdin: OwnedFd,
+        files: Option<u64>,
+    ) -> io::Result<Self> {
+        let child =
+            started_by_us(command, files).stdin(Stdio::from(stdin)).process_group(0).spawn()?;
+        Ok(Self { leader: Pid::from_child(&child), leader_is_dead: false })
+    }
+
+    /// The command's process, which leads a process group of its own.
+    pub(super) fn leader(&self) -> Pid {
+        self.leader
+    }
+
+    /// Tells it to end, also if it is stopped.
+    pub(super) fn end(&self, signal: Signal) {
+        self.signal(signal);
+        self.signal(Signal::CONT);
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        // Once the leader was waited for, its number may be another's.
+        if !self.leader_is_dead {
+            let _dead_already = kill_process_group(self.leader, signal);
+        }
+    }
+
+    /// Kills the process group, and all children. What these leave behind is left to us, so it is done
+    /// again until there are none.
+    pub(super) fn kill(&self) {
+        self.signal(Signal::KILL);
+        kill_children();
+    }
+
+    /// Waits for those that are dead. If the leader is, the rest of its group is told to end, and
+    /// before that `leader_is_dead` is called.
+    pub(super) fn reap(&mut self, leader_is_dead: impl FnOnce()) -> Reaped {
+        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if !self.leader_is_dead && matches!(waitid(WaitId::Pid(self.leader), peek), Ok(Some(_))) {
+            leader_is_dead();
+            // Not waited for yet, it keeps the group's number for us.
+            self.end(Signal::TERM);
+            self.leader_is_dead = true;
+            let status = waitpid(Some(self.leader), WaitOptions::NOHANG);
+            let code = status.ok().flatten().map_or(125, |(_, status)| code(status));
+            return Reaped::Leader { code };
+        }
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                // It died since we looked.
+                Ok(Some((pid, status))) if pid == self.leader => {
+                    leader_is_dead();
+                    self.leader_is_dead = true;
+                    return Reaped::Leader { code: code(status) };
+                }
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return Reaped::None,
+                Err(_) => return Reaped::All,
+            }
+        }
+    }
+}
+
+/// Waits for those children that are dead, and names each. Returns whether there are no others.
+pub(super) fn is_all_gone(mut died: impl FnMut(Pid)) -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, _))) => died(pid),
+            Err(Errno::INTR) => {}
+            Ok(None) => return false,
+            Err(_) => return true,
+        }
+    }
+}
+
+/// A child's number is no other process's until we have waited for it: none but our own is killed.
+pub(super) fn kill_children() {
+    for child in processes::children() {
+        let _dead_already = kill_process(child, Signal::KILL);
+    }
+}
+
+/// As a shell tells it.
+fn code(status: WaitStatus) -> u8 {
+    let code =
+        status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(125)
+}
