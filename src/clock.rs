@@ -6,13 +6,45 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 use std::cell::Cell;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime};
+use std::{fs, io};
 use tokio::io::unix::AsyncFd;
+
+/// Which kernel's clocks this process reads, and in which time namespace: for another process to see
+/// whether it reads the same. `None` where the kernel does not tell.
+#[derive(Clone, Debug)]
+pub struct ClockIdentity {
+    /// As `/proc/sys/kernel/random/boot_id` has it.
+    pub boot_id: Option<String>,
+    /// As `readlink /proc/self/ns/time` has it.
+    pub time_namespace: Option<String>,
+}
+
+impl ClockIdentity {
+    pub fn read() -> Self {
+        let boot_id = fs::read("/proc/sys/kernel/random/boot_id").ok();
+        let boot_id = boot_id.and_then(|id| String::from_utf8(id).ok());
+        let namespace = fs::read_link("/proc/self/ns/time").ok();
+        Self {
+            boot_id: boot_id.map(|id| id.trim().to_owned()),
+            time_namespace: namespace.and_then(|it| it.into_os_string().into_string().ok()),
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(());
+
+/// A moment as other programs on this machine can read it off the kernel's clocks, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelTime {
+    /// By `CLOCK_BOOTTIME`.
+    pub boottime_ns: u64,
+    /// By `CLOCK_MONOTONIC`, which stands still while the machine is suspended: if it was not since
+    /// this was read, the same moment or one just before it.
+    pub monotonic_ns: u64,
+}
 
 impl Clock {
     pub fn system() -> Self {
@@ -22,11 +54,16 @@ impl Clock {
     /// Time since boot, suspended time included: a lease must not outlive a nap of its machine,
     /// and `std::time::Instant` sleeps when the machine does.
     pub fn now(&self) -> Moment {
-        let since_boot = clock_gettime(ClockId::Boottime);
-        Moment(Duration::new(
-            since_boot.tv_sec.try_into().expect("boot was not before boot"),
-            since_boot.tv_nsec.try_into().expect("less than a second"),
-        ))
+        Moment(since_zero(ClockId::Boottime))
+    }
+
+    pub fn kernel_time(&self, moment: Moment) -> KernelTime {
+        // In this order, what passes between the two makes the answer earlier, and not later.
+        let monotonic = since_zero(ClockId::Monotonic);
+        let suspended = self.now().0.saturating_sub(monotonic);
+        let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let boottime_ns = nanos(moment.0);
+        KernelTime { boottime_ns, monotonic_ns: nanos(moment.0.saturating_sub(suspended)) }
     }
 
     /// The calendar's time, for people to read. It may jump: nothing is decided by it.
@@ -41,6 +78,14 @@ impl Clock {
             None => std::future::pending().await,
         }
     }
+}
+
+fn since_zero(clock: ClockId) -> Duration {
+    let read = clock_gettime(clock);
+    Duration::new(
+        read.tv_sec.try_into().expect("boot was not before boot"),
+        read.tv_nsec.try_into().expect("less than a second"),
+    )
 }
 
 /// Wakes at a moment also if the machine was suspended before it, when a sleep goes on for as long

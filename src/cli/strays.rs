@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 const OURS: &str = "BELLWETHER_";
 /// What a hook or the command of `exec` is told in its environment: another member may be started there.
-const TOLD: [&str; 5] = ["CHANGE", "LEADER_ADDRESS", "LEADER_ID", "LEADER_TOKEN", "TOKEN"];
+const TOLD: [&str; 6] =
+    ["CHANGE", "LEADER_ADDRESS", "LEADER_ID", "LEADER_TOKEN", "TOKEN", "VALID_UNTIL_BOOTTIME_NS"];
 
 /// A sentence for each.
 pub fn strays() -> Vec<String> {

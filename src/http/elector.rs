@@ -1,6 +1,6 @@
 //! The body that clients of Kubernetes' retired leader-elector sidecar and of its successors read.
 
-use super::{Sight, Verdict};
+use super::{Sight, Verdict, claim};
 use axum::Json;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -18,7 +18,9 @@ pub(super) struct Elector {
 }
 
 pub(super) fn elector(sight: &Sight) -> Json<Elector> {
-    Json(body(sight, &sight.judge()))
+    let verdict = sight.judge();
+    claim::follow(&verdict);
+    Json(body(sight, &verdict))
 }
 
 pub(super) fn body(sight: &Sight, verdict: &Verdict) -> Elector {

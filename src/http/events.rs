@@ -3,6 +3,7 @@
 //! A stream holds nothing but what it told last. A client that does not read is told less, not later:
 //! the next events lead from there to the state at the moment they are written.
 
+use super::claim::Claim;
 use super::problem::Unavailable;
 use super::standing::{Body, RoleName};
 use super::{Sight, Verdict, elector, metrics};
@@ -15,6 +16,7 @@ use recipes::election::{Change, View, changes};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -71,6 +73,8 @@ struct Stream<T> {
     ready: VecDeque<String>,
     told: u64,
     told_view: View,
+    /// Of the answer whose body this is.
+    claim: Option<Arc<Claim>>,
     _place: OwnedSemaphorePermit,
     _open: metrics::Stream,
 }
@@ -88,11 +92,15 @@ where
         Ok(place) => place,
         Err(full) => return full.into_response(),
     };
-    let verdict = sight.judge();
+    let (verdict, claim) = (sight.judge(), Claim::of_this_answer());
+    if let Some(claim) = &claim {
+        claim.follow(&verdict);
+    }
     ready.push_back(state(&sight, &verdict));
     let stream = Stream {
         told: sight.index(&verdict),
         told_view: verdict.view,
+        claim,
         ready,
         tell,
         _open: sight.visits.stream(),
@@ -124,6 +132,10 @@ impl<T: Fn(&Sight, &Verdict, &View) -> String> Stream<T> {
             };
             let news = (self.tell)(&self.sight, &verdict, &self.told_view);
             self.told = self.sight.index(&verdict);
+            // For a client that reads slowly what was told before may be unwritten yet. It is told in order.
+            if let Some(claim) = &self.claim {
+                claim.follow(&verdict);
+            }
             self.told_view = verdict.view;
             if !news.is_empty() {
                 return Some(news);
@@ -148,7 +160,7 @@ fn past(sight: &Sight, recorded: &Recorded) -> String {
 /// The data of a change that others have followed, or may have.
 fn over(sight: &Sight, change: &Change, index: u64, at: SystemTime, cause: Option<&str>) -> String {
     let view = change.view();
-    let body = sight.body_of(view.leader(), view.own_term().is_some(), None, index);
+    let body = sight.body_of(view.leader(), view.own_term().is_some(), index);
     let (role, at) = (RoleName::of(&change.role), super::date(at));
     json(&Event { body, role, at, cause })
 }

@@ -108,18 +108,18 @@ pub(super) mod patroni {
     /// For a load balancer: is this a follower?
     #[utoipa::path(method(get, head, options), path = "/replica", responses(YesOrNo))]
     pub(crate) async fn replica(State(sight): State<Sight>) -> Response {
-        sight.judge().answer(Verdict::follows)
+        sight.answer(Verdict::follows)
     }
 
     /// For a load balancer: is this leader or follower, so that it may serve reads?
     #[utoipa::path(method(get, head, options), path = "/read-only", responses(YesOrNo))]
     pub(crate) async fn read_only(State(sight): State<Sight>) -> Response {
-        sight.judge().answer(|verdict| verdict.leads() || verdict.follows())
+        sight.answer(|verdict| verdict.leads() || verdict.follows())
     }
 
     /// For a load balancer: does this stand in the line, whoever leads?
     #[utoipa::path(method(get, head, options), path = "/health", responses(YesOrNo))]
     pub(crate) async fn health(State(sight): State<Sight>) -> Response {
-        sight.judge().answer(|verdict| verdict.report.standing.ticket().is_some())
+        sight.answer(|verdict| verdict.report.standing.ticket().is_some())
     }
 }

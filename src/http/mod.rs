@@ -20,6 +20,7 @@
 
 #![expect(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
 
+mod claim;
 mod elector;
 mod events;
 mod gate;
@@ -36,8 +37,11 @@ mod problem;
 mod profile;
 mod serve;
 mod standing;
+mod truthful;
 
-use crate::clock::Clock;
+use self::claim::Claim;
+use self::serve::Claims;
+use crate::clock::{Clock, ClockIdentity};
 use crate::desk::Front;
 use axum::Router;
 use axum::extract::Request;
@@ -70,11 +74,16 @@ pub struct Names {
 
 /// What every answer is made of. Each request takes some of these, so they are cheap.
 #[derive(Clone)]
-struct Sight(Arc<View>);
+struct Sight {
+    view: Arc<View>,
+    /// Those who ask can read the same clocks of the kernel, if they run on this machine.
+    shares_clock: bool,
+}
 
 struct View {
     desk: Front,
     clock: Clock,
+    clock_identity: ClockIdentity,
     names: Names,
     started: Started,
     /// Places for those who wait for news.
@@ -83,15 +92,15 @@ struct View {
     visits: metrics::Visits,
     /// Held by whoever changes what this member says of itself.
     amending: Mutex<()>,
-    /// The last answer to who leads.
-    told: std::sync::Mutex<Option<standing::Told>>,
+    /// The last answer to who leads: without the kernel's clocks, and with them.
+    told: [std::sync::Mutex<Option<standing::Told>>; 2],
 }
 
 impl Deref for Sight {
     type Target = View;
 
     fn deref(&self) -> &View {
-        &self.0
+        &self.view
     }
 }
 
@@ -149,9 +158,11 @@ pub fn services(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Li
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
     let amending = Mutex::default();
     let visits = metrics::Visits::none(&names.election);
-    let told = std::sync::Mutex::default();
-    let view = View { desk, clock, names, started, waiting, gate, visits, amending, told };
-    let sight = Sight(Arc::new(view));
+    let told = Default::default();
+    let clock_identity = ClockIdentity::read();
+    let view =
+        View { desk, clock, clock_identity, names, started, waiting, gate, visits, amending, told };
+    let view = Arc::new(view);
     let harmless = || {
         OpenApiRouter::new()
             .routes(routes!(standing::is_leader))
@@ -189,15 +200,17 @@ pub fn services(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Li
     let document = openapi::written(description);
     let api = api.route(DESCRIPTION, get(async move || openapi::told(document.clone())));
     paths.push(DESCRIPTION.to_owned());
-    let furnished = |router: Router<Sight>, paths, instead: &'static str| {
+    let furnished = |router: Router<Sight>, shares_clock, paths, instead: &'static str| {
+        let sight = Sight { view: view.clone(), shares_clock };
         let router = router
             .fallback(async move |uri: Uri| Problem::not_found(uri.path(), instead))
             .method_not_allowed_fallback(async |uri: Uri| Problem::wrong_method(uri.path()))
             .with_state(sight.clone());
         let visits = Arc::new(sight.visits.of(paths));
-        Service { router: TowerToHyperService::new(router), sight: sight.clone(), visits }
+        Service { router: TowerToHyperService::new(router), sight, visits }
     };
-    let (api, probes) = (furnished(api, paths, API), furnished(probes, probe_paths, PROBES));
+    let api = furnished(api, true, paths, API);
+    let probes = furnished(probes, false, probe_paths, PROBES);
     Services { api, probes, first_index: started.index(0) }
 }
 
@@ -209,7 +222,8 @@ impl Clerk for Service {
             let route = visits.route(request.uri().path());
             // From before the answer is made: who waits for news since then misses none.
             let index = sight.index_now();
-            let Ok(mut response) = router.call(request).await;
+            let (Ok(mut response), claim) = Claim::of(sight.clone(), router.call(request)).await;
+            response.extensions_mut().insert(Claims(claim));
             if !response.headers().contains_key(INDEX) {
                 response.headers_mut().extend(common_headers(index));
             }

@@ -3,6 +3,7 @@
 
 use super::host;
 use super::places::Places;
+use super::truthful::TruthfulStream;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
@@ -111,6 +112,15 @@ pub trait Clerk: Clone + Send + 'static {
     ) -> impl Future<Output = Response> + Send + 'static + use<Self>;
 }
 
+/// What an answer says that may be so no longer when it is written.
+pub(super) trait Claimed: Send + Sync {
+    fn is_still_so(&self) -> bool;
+}
+
+/// Comes with an answer, as an extension of the response.
+#[derive(Clone)]
+pub(super) struct Claims(pub(super) Arc<dyn Claimed>);
+
 /// Serves until `closing` ends, and then until what is under way has been answered.
 pub async fn serve(
     door: impl Door,
@@ -150,17 +160,21 @@ async fn let_in(
         let _larger_without = set_socket_send_buffer_size(&stream, SEND_BUFFER);
         let mut visitor = TimeoutStream::new(stream);
         visitor.set_write_timeout(Some(limits.to_take));
-        let clerk = clerk.clone();
+        let visitor = TruthfulStream::over(Box::pin(visitor));
+        let (clerk, told) = (clerk.clone(), visitor.told());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let (answering, request) = (place.answering(), request.map(Body::new));
             let refusal = if is_on_loopback { host::refusal(&request) } else { None };
-            let answer = clerk.answer(request);
+            let (answer, told) = (clerk.answer(request), told.clone());
             async move {
-                let answer = if let Some(refusal) = refusal { refusal } else { answer.await };
+                let mut answer = if let Some(refusal) = refusal { refusal } else { answer.await };
+                if let Some(Claims(claim)) = answer.extensions_mut().remove() {
+                    told.begin(claim);
+                }
                 Ok::<_, Infallible>(answer.map(|body| answering.with(body)))
             }
         });
-        let visit = graceful.watch(http.serve_connection(TokioIo::new(Box::pin(visitor)), service));
+        let visit = graceful.watch(http.serve_connection(TokioIo::new(visitor), service));
         tokio::spawn(async move {
             tokio::select! {
                 // First, so that nobody is sent away who has just asked.

@@ -1,7 +1,8 @@
 //! Who leads and where this member stands. Others parse these bodies: a field is a promise.
 
-use super::Sight;
 use super::problem::{BadRequest, Problem, Unavailable};
+use super::{Sight, claim};
+use crate::clock::KernelTime;
 use crate::desk::{Application, HookRecord, Report};
 use axum::Json;
 use axum::body::Bytes;
@@ -27,6 +28,10 @@ pub(super) struct Body {
     is_self: bool,
     /// For how long its lease still holds, in milliseconds; only the leader knows.
     valid_for_ms: Option<u64>,
+    /// When its lease ends, unless it is renewed, by `CLOCK_BOOTTIME` of this machine, in nanoseconds.
+    valid_until_boottime_ns: Option<u64>,
+    /// The same by `CLOCK_MONOTONIC`, which stands still while the machine is suspended.
+    valid_until_monotonic_ns: Option<u64>,
     /// Grows at each change of what this member tells.
     index: u64,
 }
@@ -52,6 +57,9 @@ pub(super) struct Is {
     active: bool,
     leader: Option<String>,
     token: Option<u64>,
+    /// When this member's lease ends, as `/leader` says it.
+    valid_until_boottime_ns: Option<u64>,
+    valid_until_monotonic_ns: Option<u64>,
     /// For people.
     reason: String,
 }
@@ -92,6 +100,7 @@ pub(super) struct Status {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hooks: Vec<HookBody>,
     index: u64,
+    clock: ClockBody,
     version: &'static str,
     uptime_ms: u64,
 }
@@ -101,6 +110,17 @@ pub(super) struct Status {
 pub(super) struct Standby {
     /// Whether it leads at the notification, by the lease that its session has; else it has to claim first.
     pub(super) ready: bool,
+}
+
+/// Which clocks `valid_until_boottime_ns` is of: a process that finds the same in its own `/proc` reads the
+/// same ones.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Clock)]
+struct ClockBody {
+    /// `/proc/sys/kernel/random/boot_id`.
+    boot_id: Option<String>,
+    /// `readlink /proc/self/ns/time`.
+    time_namespace: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -155,8 +175,9 @@ struct HookRunBody {
 /// the same: to write it again would take longer than all the rest.
 #[derive(Clone)]
 pub(super) struct Told {
-    /// The index and for how long the lease holds, in milliseconds: all the rest follows from them.
-    of: (u64, Option<u64>),
+    /// The index, for how long the lease holds, in milliseconds, and until when: all the rest follows
+    /// from them.
+    of: (u64, Option<u64>, Option<Moment>),
     headers: HeaderMap,
     body: Bytes,
 }
@@ -212,6 +233,7 @@ pub(super) async fn leader_now(State(sight): State<Sight>, request: Request) -> 
 }
 
 fn told(sight: &Sight, verdict: &Verdict, headers: &HeaderMap) -> Response {
+    claim::follow(verdict);
     if verdict.leader().is_none() {
         let mut response = verdict.nobody_leads().into_response();
         response.headers_mut().extend(super::common_headers(sight.index(verdict)));
@@ -251,7 +273,7 @@ pub(super) async fn is_leader(
     activity: Result<Query<Activity>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let wants = Activity::wanted(activity)?;
-    Ok(sight.judge().answer(wants))
+    Ok(sight.answer(wants))
 }
 
 /// `?active=1` asks for a leader whose application has taken up its work.
@@ -284,7 +306,7 @@ impl Activity {
 /// Whether this member stands in the line behind somebody.
 #[utoipa::path(get, path = "/is-follower", responses(YesOrNo))]
 pub(super) async fn is_follower(State(sight): State<Sight>) -> Response {
-    sight.judge().answer(Verdict::follows)
+    sight.answer(Verdict::follows)
 }
 
 /// The answer is the status; the body says why.
@@ -305,6 +327,7 @@ pub(super) enum YesOrNo {
 ))]
 pub(super) async fn status(State(sight): State<Sight>) -> Json<Status> {
     let verdict = sight.judge();
+    claim::follow(&verdict);
     let Report { standing, link, .. } = &verdict.report;
     let ticket = standing.ticket();
     let prefix = &sight.names.prefix;
@@ -334,6 +357,10 @@ pub(super) async fn status(State(sight): State<Sight>) -> Json<Status> {
             .map(|Application { healthy, failure }| ApplicationBody { healthy, failure }),
         hooks: sight.desk.hooks.borrow().records.iter().map(HookBody::of).collect(),
         index: sight.index(&verdict),
+        clock: ClockBody {
+            boot_id: sight.clock_identity.boot_id.clone(),
+            time_namespace: sight.clock_identity.time_namespace.clone(),
+        },
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: millis(verdict.now.since(sight.started.at)),
     })
@@ -346,6 +373,13 @@ impl Sight {
         let now = self.clock.now();
         let role = report.standing.at(now);
         Verdict { view: View::of(&role), role, report, now }
+    }
+
+    /// Whether this member leads under this token at this moment.
+    pub(super) fn leads_with(&self, token: u64) -> bool {
+        let now = self.clock.now();
+        let role = self.desk.report.borrow().standing.at(now);
+        View::of(&role).own_term().is_some_and(|own| own.0 == token)
     }
 
     /// Waits until the index is another than this one: at once if it comes from another life of
@@ -405,8 +439,10 @@ impl Sight {
 
     fn told(&self, verdict: &Verdict) -> Told {
         let index = self.index(verdict);
-        let of = (index, verdict.valid_for_ms());
-        let mut last = self.told.lock().expect("nobody panics while holding it");
+        let of = (index, verdict.valid_for_ms(), verdict.lease_end());
+        let mut last = self.told[usize::from(self.shares_clock)]
+            .lock()
+            .expect("nobody panics while holding it");
         if let Some(told) = last.as_ref().filter(|told| told.of == of) {
             return told.clone();
         }
@@ -424,18 +460,36 @@ impl Sight {
 
     pub(super) fn body(&self, verdict: &Verdict) -> Body {
         let index = self.index(verdict);
-        self.body_of(verdict.leader(), verdict.leads(), verdict.valid_for_ms(), index)
+        let until = self.valid_until(verdict);
+        let valid_until_boottime_ns = until.map(|until| until.boottime_ns);
+        let valid_until_monotonic_ns = until.map(|until| until.monotonic_ns);
+        let valid_for_ms = verdict.valid_for_ms();
+        let past = self.body_of(verdict.leader(), verdict.leads(), index);
+        Body { valid_for_ms, valid_until_boottime_ns, valid_until_monotonic_ns, ..past }
     }
 
-    pub(super) fn body_of(
-        &self,
-        leader: Option<&Announcement>,
-        is_self: bool,
-        valid_for_ms: Option<u64>,
-        index: u64,
-    ) -> Body {
-        let leader = leader.map(|leader| self.leader_body(leader));
-        Body { leader, is_self, valid_for_ms, index }
+    /// When the lease ends, for those who can read the same clocks.
+    fn valid_until(&self, verdict: &Verdict) -> Option<KernelTime> {
+        let lease_end = verdict.lease_end().filter(|_| self.shares_clock)?;
+        Some(self.clock.kernel_time(lease_end))
+    }
+
+    pub(super) fn answer(&self, is_so: impl Fn(&Verdict) -> bool) -> Response {
+        let verdict = self.judge();
+        claim::follow(&verdict);
+        verdict.answer(is_so, self.valid_until(&verdict))
+    }
+
+    /// Without the lease: that of a term which others have followed is over.
+    pub(super) fn body_of(&self, leader: Option<&Announcement>, is_self: bool, index: u64) -> Body {
+        Body {
+            leader: leader.map(|leader| self.leader_body(leader)),
+            is_self,
+            valid_for_ms: None,
+            valid_until_boottime_ns: None,
+            valid_until_monotonic_ns: None,
+            index,
+        }
     }
 
     fn leader_body(&self, announcement: &Announcement) -> Leader {
@@ -502,8 +556,12 @@ impl Verdict {
     }
 
     fn valid_for_ms(&self) -> Option<u64> {
+        self.lease_end().map(|end| millis(end.since(self.now)))
+    }
+
+    fn lease_end(&self) -> Option<Moment> {
         match &self.role {
-            Role::Leader { left, .. } => Some(millis(*left)),
+            Role::Leader { left, .. } => Some(self.now.after(*left)),
             Role::Follower { .. } | Role::Candidate | Role::Absent => None,
         }
     }
@@ -513,7 +571,7 @@ impl Verdict {
     }
 
     /// Yes or no, as the status.
-    pub(super) fn answer(&self, is_so: impl Fn(&Self) -> bool) -> Response {
+    fn answer(&self, is_so: impl Fn(&Self) -> bool, until: Option<KernelTime>) -> Response {
         let status = if is_so(self) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         let leader = self.leader();
         let is = Is {
@@ -522,6 +580,8 @@ impl Verdict {
             active: self.is_active(),
             leader: leader.map(|leader| leader.leader.id.to_string()),
             token: leader.map(|leader| leader.ticket.token.0),
+            valid_until_boottime_ns: until.map(|until| until.boottime_ns),
+            valid_until_monotonic_ns: until.map(|until| until.monotonic_ns),
             reason: self.reason(),
         };
         (status, Json(is)).into_response()

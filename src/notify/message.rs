@@ -1,5 +1,6 @@
 //! What hooks are told. Others parse these bodies: a field is a promise.
 
+use crate::clock::KernelTime;
 use crate::config::HOOKS_VARIABLE;
 use recipes::election::{Announcement, Change, View};
 use serde::Serialize;
@@ -34,6 +35,9 @@ struct Told<'a> {
 struct State<'a> {
     leader: Option<Leader<'a>>,
     is_self: bool,
+    /// When the lease that this member has now ends, by the kernel's clocks; it may be renewed before.
+    valid_until_boottime_ns: Option<u64>,
+    valid_until_monotonic_ns: Option<u64>,
     index: u64,
     at: String,
 }
@@ -57,27 +61,35 @@ pub(super) struct Message<'a> {
     pub(super) names: &'a Names,
     pub(super) index: u64,
     pub(super) at: SystemTime,
+    /// When the lease ends under which this member leads, if it does.
+    pub(super) valid_until: Option<KernelTime>,
 }
 
 impl<'a> Message<'a> {
-    pub(super) fn new(change: &'a Change, names: &'a Names, index: u64, at: SystemTime) -> Self {
-        Self { change, view: change.view(), names, index, at }
+    pub(super) fn new(
+        change: &'a Change,
+        names: &'a Names,
+        index: u64,
+        at: SystemTime,
+        valid_until: Option<KernelTime>,
+    ) -> Self {
+        Self { change, view: change.view(), names, index, at, valid_until }
     }
 
     pub(super) fn json(&self) -> String {
-        let Self { change, view, names, index, at } = self;
+        let Self { change, view, names, index, at, valid_until } = self;
         json(&Told {
             change: change.kind.name(),
             election: &names.election,
             id: &names.id,
-            state: State::of(view, names, *index, *at),
+            state: State::of(view, names, *index, *at, *valid_until),
             token: change.token.map(|token| token.0),
         })
     }
 
     /// The same in a command's environment. What is `None` is not there.
     pub(super) fn environment(&self) -> Vec<(&'static str, Option<String>)> {
-        let Self { change, view, names, .. } = self;
+        let Self { change, view, names, valid_until, .. } = self;
         let leader = view.leader();
         // What another member says of itself may hold what no environment can.
         let address = leader.and_then(|it| it.leader.address.clone());
@@ -85,6 +97,10 @@ impl<'a> Message<'a> {
         vec![
             (HOOKS_VARIABLE, Some(change.kind.name().to_owned())),
             ("BELLWETHER_TOKEN", change.token.map(|token| token.to_string())),
+            (
+                "BELLWETHER_VALID_UNTIL_BOOTTIME_NS",
+                valid_until.map(|until| until.boottime_ns.to_string()),
+            ),
             ("BELLWETHER_ID", Some(names.id.clone())),
             ("BELLWETHER_ELECTION", Some(names.election.clone())),
             ("BELLWETHER_LEADER_ID", leader.map(|it| it.leader.id.to_string())),
@@ -95,16 +111,35 @@ impl<'a> Message<'a> {
 }
 
 /// What a file says of this view.
-pub(super) fn state(view: &View, names: &Names, index: u64, at: SystemTime) -> String {
-    json(&State::of(view, names, index, at)) + "\n"
+pub(super) fn state(
+    view: &View,
+    names: &Names,
+    index: u64,
+    at: SystemTime,
+    valid_until: Option<KernelTime>,
+) -> String {
+    json(&State::of(view, names, index, at, valid_until)) + "\n"
 }
 
 impl<'a> State<'a> {
-    fn of(view: &'a View, names: &Names, index: u64, at: SystemTime) -> Self {
+    fn of(
+        view: &'a View,
+        names: &Names,
+        index: u64,
+        at: SystemTime,
+        valid_until: Option<KernelTime>,
+    ) -> Self {
         let is_self = view.own_term().is_some();
         let leader = view.leader().map(|leader| Leader::of(leader, &names.prefix));
         let at = humantime::format_rfc3339_millis(at).to_string();
-        Self { leader, is_self, index: names.first_index + index, at }
+        Self {
+            leader,
+            is_self,
+            valid_until_boottime_ns: valid_until.map(|until| until.boottime_ns),
+            valid_until_monotonic_ns: valid_until.map(|until| until.monotonic_ns),
+            index: names.first_index + index,
+            at,
+        }
     }
 }
 

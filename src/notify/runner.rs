@@ -4,7 +4,7 @@ use super::file::{self, Pen};
 use super::message::{self, Message, Names};
 use super::{Enough, Undone, command, label, post, process};
 use crate::children::reap;
-use crate::clock::{Alarm, Clock};
+use crate::clock::{Alarm, Clock, KernelTime};
 use crate::config::{Deed, Hook, Post, Unknown};
 use crate::desk::{Front, HookRecord, HookRun, Hooks, Report, Request};
 use recipes::election::Command;
@@ -157,7 +157,9 @@ impl Runner {
 
     async fn tell(&mut self, change: &Change, index: u64) {
         let names = self.names.clone();
-        let message = Message::new(change, &names, index, self.watch.clock.date());
+        let valid_until = self.watch.valid_until(&change.view());
+        let date = self.watch.clock.date();
+        let message = Message::new(change, &names, index, date, valid_until);
         // A file that is to be true at every moment does not wait for what may take long.
         for n in 0..self.armed.len() {
             if matches!(self.armed[n].hook.deed, Deed::Keep { .. }) {
@@ -300,7 +302,8 @@ impl Runner {
     async fn write(&mut self, n: usize, deed: Deed, view: &View, index: u64) -> Result<(), Undone> {
         match deed {
             Deed::Keep { file, mode, unknown } => {
-                let text = message::state(view, &self.names, index, self.watch.clock.date());
+                let (date, until) = (self.watch.clock.date(), self.watch.valid_until(view));
+                let text = message::state(view, &self.names, index, date, until);
                 let text =
                     Some(text).filter(|_| unknown == Unknown::Keep || *view != View::NoLeader);
                 let pen = self.armed[n].pen.clone();
@@ -420,6 +423,18 @@ impl Watch {
         let standing = &self.report.borrow().standing;
         let role = if is_over { Role::Absent } else { standing.at(now) };
         Seen { role, index: standing.index_at(now) }
+    }
+
+    /// When the lease ends, if this member leads and the view is of that.
+    fn valid_until(&self, view: &View) -> Option<KernelTime> {
+        let now = self.clock.now();
+        let seen = self.look();
+        match (view.own_term(), &seen.role) {
+            (Some(term), Role::Leader { left, .. }) if seen.view().own_term() == Some(term) => {
+                Some(self.clock.kernel_time(now.after(*left)))
+            }
+            _ => None,
+        }
     }
 
     /// Whether what runs for this term, or at all, has to end.

@@ -175,7 +175,11 @@ fn hooks_run_in_order_never_two_at_once_and_are_told_what_it_is_about() {
     let expected = json!({
         "change": "became-leader", "election": "/election", "id": "a", "leader": now["leader"],
         "is_self": true, "token": leader.token, "index": now["index"], "at": body["at"],
+        "valid_until_boottime_ns": body["valid_until_boottime_ns"],
+        "valid_until_monotonic_ns": body["valid_until_monotonic_ns"],
     });
+    assert!(body["valid_until_boottime_ns"].is_u64(), "{body}");
+    assert!(body["valid_until_monotonic_ns"].is_u64(), "{body}");
     assert_eq!(body, expected);
     assert!(member.log().contains("noise"), "what it prints is in the log's stream");
 

@@ -28,7 +28,17 @@ fn every_endpoint_on_the_leader() {
     let (named, line) = settled([&leader, &follower], &observer);
 
     let told = ok(&leader, "/leader");
-    assert_eq!(keys(&told), ["index", "is_self", "leader", "valid_for_ms"]);
+    assert_eq!(
+        keys(&told),
+        [
+            "index",
+            "is_self",
+            "leader",
+            "valid_for_ms",
+            "valid_until_boottime_ns",
+            "valid_until_monotonic_ns",
+        ]
+    );
     assert_eq!(keys(&told["leader"]), ["active", "address", "id", "labels", "token", "znode"]);
     assert_eq!(told["is_self"], true);
     assert_eq!(told["leader"]["id"], "a");
@@ -43,6 +53,7 @@ fn every_endpoint_on_the_leader() {
     assert_eq!(
         keys(&status),
         [
+            "clock",
             "election",
             "id",
             "index",
@@ -87,7 +98,9 @@ fn every_endpoint_on_a_follower() {
     let told = ok(&follower, "/leader");
     assert_eq!(told["leader"], ok(&leader, "/leader")["leader"]);
     assert_eq!(told["is_self"], false);
-    assert_eq!(told["valid_for_ms"], Value::Null, "another one's lease is not ours to know");
+    for lease in ["valid_for_ms", "valid_until_boottime_ns", "valid_until_monotonic_ns"] {
+        assert_eq!(told[lease], Value::Null, "another one's lease is not ours to know");
+    }
     assert_eq!(follower.get("/is-leader").status, 503);
     follower.get("/is-leader").json();
     assert_eq!(follower.get("/is-follower").status, 200);

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stderr, reason = "a failing test prints the logs of what it ran")]
 
 // The tests, by theme.
+mod answers;
 mod application;
 mod clients;
 mod confined;

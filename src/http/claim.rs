@@ -1,0 +1,52 @@
+//! That this member leads, in an answer: judged again right before it is written.
+//!
+//! Between the judgement and the system call that writes, the process may be stopped for long enough for
+//! another to lead. So the connection asks once more, and is closed rather than tell what is no longer so.
+
+use super::serve::Claimed;
+use super::{Sight, Verdict};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+tokio::task_local! {
+    /// Of the answer that this task is making.
+    static CLAIM: Arc<Claim>;
+}
+
+pub(super) struct Claim {
+    sight: Sight,
+    /// Under which token it was said that this member leads; 0 if it was not said.
+    token: AtomicU64,
+}
+
+impl Claim {
+    /// Makes an answer, and returns what it claims besides: what was [`follow`]ed last.
+    pub(super) async fn of<T>(sight: Sight, making: impl Future<Output = T>) -> (T, Arc<Self>) {
+        let claim = Arc::new(Self { sight, token: AtomicU64::new(0) });
+        (CLAIM.scope(claim.clone(), making).await, claim)
+    }
+
+    /// Returns the claim of the answer that is being made, for a body that is made later.
+    pub(super) fn of_this_answer() -> Option<Arc<Self>> {
+        CLAIM.try_with(Arc::clone).ok()
+    }
+
+    pub(super) fn follow(&self, verdict: &Verdict) {
+        let token = verdict.view.own_term().map_or(0, |token| token.0);
+        self.token.store(token, Ordering::Relaxed);
+    }
+}
+
+/// Has the answer that is being made, if any, claim what was judged.
+pub(super) fn follow(verdict: &Verdict) {
+    let _made_later = CLAIM.try_with(|claim| claim.follow(verdict));
+}
+
+impl Claimed for Claim {
+    fn is_still_so(&self) -> bool {
+        match self.token.load(Ordering::Relaxed) {
+            0 => true,
+            token => self.sight.leads_with(token),
+        }
+    }
+}

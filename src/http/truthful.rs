@@ -1,0 +1,180 @@
+//! A connection over which nothing is told that is no longer so.
+
+use super::serve::Claimed;
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Asks of each answer that is being written whether it is still so, and fails rather than write one
+/// that is not: the connection is closed then.
+pub(super) struct TruthfulStream<S> {
+    stream: S,
+    told: Told,
+}
+
+/// What is being told over one connection: the last answer, and those before it that may not all be
+/// written yet.
+#[derive(Clone, Default)]
+pub(super) struct Told(Arc<Mutex<Telling>>);
+
+#[derive(Default)]
+struct Telling {
+    claims: Vec<Arc<dyn Claimed>>,
+    /// Nothing was written since all of it was. The last answer's body may have more to come.
+    is_flushed: bool,
+}
+
+impl Told {
+    /// All that is written from now on may be of this answer.
+    pub(super) fn begin(&self, claim: Arc<dyn Claimed>) {
+        let mut telling = self.telling();
+        if telling.is_flushed {
+            telling.claims.clear();
+        }
+        telling.claims.push(claim);
+    }
+
+    fn all_written(&self) {
+        let mut telling = self.telling();
+        let before = telling.claims.len().saturating_sub(1);
+        telling.claims.drain(..before);
+        telling.is_flushed = true;
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let mut telling = self.telling();
+        telling.is_flushed = false;
+        if telling.claims.iter().all(|claim| claim.is_still_so()) {
+            return Ok(());
+        }
+        Err(io::Error::new(ErrorKind::ConnectionAborted, "the answer is no longer so"))
+    }
+
+    fn telling(&self) -> MutexGuard<'_, Telling> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S> TruthfulStream<S> {
+    pub(super) fn over(stream: S) -> Self {
+        Self { stream, told: Told::default() }
+    }
+
+    pub(super) fn told(&self) -> Told {
+        self.told.clone()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for TruthfulStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for TruthfulStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.told.check()?;
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.told.check()?;
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        // Hyper flushes when it has handed over all that it has.
+        if flushed.is_ready() {
+            self.told.all_written();
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    struct Flag(AtomicBool);
+
+    impl Claimed for Flag {
+        fn is_still_so(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    fn so() -> Arc<Flag> {
+        Arc::new(Flag(AtomicBool::new(true)))
+    }
+
+    #[tokio::test]
+    async fn what_is_no_longer_so_is_not_written() {
+        let (ours, mut theirs) = duplex(64);
+        let mut stream = TruthfulStream::over(ours);
+        let claim = so();
+        stream.told().begin(claim.clone());
+        stream.write_all(b"yes").await.unwrap();
+        claim.0.store(false, Ordering::Relaxed);
+        let refused = stream.write_all(b"yes").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionAborted);
+        drop(stream);
+        let mut read = String::new();
+        theirs.read_to_string(&mut read).await.unwrap();
+        assert_eq!(read, "yes");
+    }
+
+    #[tokio::test]
+    async fn what_was_so_when_it_was_written_is_no_matter_for_the_next_answer() {
+        let (ours, _theirs) = duplex(64);
+        let mut stream = TruthfulStream::over(ours);
+        let (first, second) = (so(), so());
+        stream.told().begin(first.clone());
+        stream.write_all(b"yes").await.unwrap();
+        stream.flush().await.unwrap();
+        first.0.store(false, Ordering::Relaxed);
+        stream.told().begin(second);
+        stream.write_all(b"no").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_counts_until_it_is_written_and_the_last_one_for_ever() {
+        let (ours, _theirs) = duplex(64);
+        let mut stream = TruthfulStream::over(ours);
+        let (first, second) = (so(), so());
+        for claim in [&first, &second] {
+            stream.told().begin(claim.clone());
+        }
+        first.0.store(false, Ordering::Relaxed);
+        stream.write_all(b"no").await.unwrap_err();
+        stream.flush().await.unwrap();
+        stream.write_all(b"yes").await.expect("the first was written");
+        second.0.store(false, Ordering::Relaxed);
+        stream.flush().await.unwrap();
+        stream.write_all(b"no").await.unwrap_err();
+    }
+}
