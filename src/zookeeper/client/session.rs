@@ -21,7 +21,10 @@ use tracing::{debug, info, warn};
 /// member that is first now sends its claim, and a new session would be another load on the servers.
 const DELAY_AFTER_CLOSE: Duration = Duration::from_millis(50);
 
-/// A session that may still own a znode: it is closed before another is opened.
+/// How often to try to close a session that is given up.
+const CLOSE_ATTEMPTS: u32 = 5;
+
+/// A session that may still own a znode: it is closed before another is used.
 pub(crate) type UnclosedSession = Option<SessionInfo>;
 
 /// What becomes of a session.
@@ -216,21 +219,11 @@ impl Keeper {
             }
         }
         if let Some(old) = before.take() {
-            info!(session = %old.id(), "closing the session before");
-            if timeout(self.close_limit(), self.close(old)).await.is_err() {
-                warn!("the session before may live until the servers end it");
-            }
+            // The old znode is to go before a new one comes. Where that takes long, it goes on beside the new session.
+            let closing = close_session(self.settings.clone(), self.credentials.clone(), old);
+            let _closed_or_not_yet = timeout(self.close_limit(), tokio::spawn(closing)).await;
         }
         Ok(opened)
-    }
-
-    async fn close(&self, old: SessionInfo) {
-        if let Ok(Opened { connection, ended, .. }) =
-            connect(&self.settings, &self.credentials, Some(old)).await
-        {
-            drop(connection);
-            let _ended_or_lost = ended.await;
-        }
     }
 
     /// Tries for as long as the servers would keep a session of which they hear nothing.
@@ -300,6 +293,36 @@ impl Keeper {
 }
 
 const LOST: &str = "the connection to ZooKeeper is lost";
+
+/// Closes a session that is given up, by way of whichever server answers, and says how that went.
+///
+/// Each handshake keeps it alive for another timeout, so there are only a few.
+async fn close_session(settings: Zookeeper, credentials: Arc<Credentials>, old: SessionInfo) {
+    let id = SessionId(old.id().0);
+    info!(session = %id, "closing the session before");
+    let mut backoff = Backoff::new();
+    for _ in 0..CLOSE_ATTEMPTS {
+        match connect(&settings, &credentials, Some(old.clone())).await {
+            Ok(Opened { connection, ended, .. }) => {
+                drop(connection);
+                let ended = timeout(settings.session_timeout / 4, ended).await;
+                if matches!(ended, Ok(Ok(End::Session))) {
+                    return info!(session = %id, "the session before is closed");
+                }
+            }
+            Err(Failure::Expired) => {
+                return info!(session = %id, "the session before has ended by itself");
+            }
+            Err(failure) => debug!("the session before is not closed yet: {}", failure.reason()),
+        }
+        backoff.wait().await;
+    }
+    warn!(
+        session = %id,
+        "no server closed the session before: its znode stands until it expires, {:?} from now at most",
+        settings.session_timeout,
+    );
+}
 
 /// Delays between attempts: doubling, capped, and jittered so that members do not try in step.
 struct Backoff(Duration);
