@@ -68,14 +68,51 @@ pub enum Request {
     Members(oneshot::Sender<Result<Arc<[Entry]>, String>>),
     /// Answered when it has been carried out: whether ZooKeeper confirmed that the session, if it
     /// had to end, has ended.
-    Carry(Command, oneshot::Sender<bool>),
+    Carry(Command, Caller),
+}
+
+/// Who gave a command.
+pub struct Caller {
+    done: oneshot::Sender<bool>,
+    /// It has given up waiting at this moment, whether or not it still runs to show that.
+    waits_until: Option<Moment>,
+}
+
+impl Caller {
+    /// Returns also where the caller hears how it went.
+    pub fn waiting_until(moment: Moment) -> (Self, oneshot::Receiver<bool>) {
+        let (done, when_done) = oneshot::channel();
+        (Self { done, waits_until: Some(moment) }, when_done)
+    }
+
+    /// One who waits for as long as it takes, or not at all.
+    pub fn patient() -> (Self, oneshot::Receiver<bool>) {
+        let (done, when_done) = oneshot::channel();
+        (Self { done, waits_until: None }, when_done)
+    }
+
+    /// The same caller, asked for by another: the answer comes there first.
+    pub fn on_behalf(&self) -> (Self, oneshot::Receiver<bool>) {
+        let (done, when_done) = oneshot::channel();
+        (Self { done, waits_until: self.waits_until }, when_done)
+    }
+
+    pub fn tell(self, confirmed: bool) {
+        let _nobody_waits = self.done.send(confirmed);
+    }
+
+    fn has_given_up(&self, now: Moment) -> bool {
+        self.done.is_closed() || self.waits_until.is_some_and(|until| until < now)
+    }
 }
 
 /// Whether the command would move the member although its caller has stopped waiting, and may believe that it has failed.
 /// The callers of other commands need not wait.
-pub fn comes_too_late(command: &Command, answer: &oneshot::Sender<bool>) -> bool {
+///
+/// After a freeze the caller may not have had the time yet to show that it has stopped: the clock tells.
+pub fn comes_too_late(command: &Command, caller: &Caller, now: Moment) -> bool {
     match command {
-        Command::Resign | Command::Pause | Command::Resume => answer.is_closed(),
+        Command::Resign | Command::Pause | Command::Resume => caller.has_given_up(now),
         Command::Acknowledge(_) | Command::ReportHealth { .. } | Command::UpdateProfile { .. } => {
             false
         }
@@ -250,17 +287,26 @@ mod tests {
     #[test]
     fn an_order_to_move_comes_too_late_when_nobody_waits_for_it() {
         for order in [Command::Resign, Command::Pause, Command::Resume] {
-            let (answer, waits) = oneshot::channel();
-            assert!(!comes_too_late(&order, &answer));
+            let (caller, waits) = Caller::waiting_until(at(5));
+            assert!(!comes_too_late(&order, &caller, at(5)));
+            assert!(comes_too_late(&order, &caller, at(6)));
             drop(waits);
-            assert!(comes_too_late(&order, &answer));
+            assert!(comes_too_late(&order, &caller, at(5)));
+            let (patient, waits) = Caller::patient();
+            assert!(!comes_too_late(&order, &patient, at(500)));
+            drop(waits);
+            assert!(comes_too_late(&order, &patient, at(0)));
         }
         let told = Command::UpdateProfile { address: None, labels: BTreeMap::new() };
         for order in
             [Command::ReportHealth { healthy: false }, Command::Acknowledge(FencingToken(1)), told]
         {
-            let (answer, _) = oneshot::channel();
-            assert!(!comes_too_late(&order, &answer), "its sender never waits");
+            let (caller, _) = Caller::patient();
+            assert!(!comes_too_late(&order, &caller, at(0)), "its sender never waits");
         }
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment(Duration::from_secs(seconds))
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::cli::{self, Command, Effective};
 use crate::config::{self, Hook};
-use crate::desk::{Front, Request};
+use crate::desk::{Caller, Front, Request};
 use recipes::election;
 use recipes::election::Profile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 /// What is in force, key by key, as it was written.
@@ -93,8 +93,8 @@ impl InForce {
             return error!("SIGHUP: {error}; address and labels stay as they were");
         }
         let Profile { address, labels, .. } = profile;
-        let (done, _) = oneshot::channel();
-        let order = Request::Carry(election::Command::UpdateProfile { address, labels }, done);
+        let (caller, _) = Caller::patient();
+        let order = Request::Carry(election::Command::UpdateProfile { address, labels }, caller);
         if desk.requests.send(order).await.is_err() {
             return error!("SIGHUP: the election has ended");
         }

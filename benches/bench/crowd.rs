@@ -7,7 +7,7 @@ use bellwether::{
         Settings, Zookeeper,
         security::{Acl, Security},
     },
-    desk::{self, Front, Report, Request},
+    desk::{self, Caller, Front, Report, Request},
     zookeeper,
 };
 use recipes::election::{Command, Member, Policy, Profile, Role};
@@ -86,8 +86,8 @@ impl Crowd {
     /// Nobody carries out what nobody waits for.
     #[must_use]
     pub(crate) fn order(&self, who: usize, order: Command) -> oneshot::Receiver<bool> {
-        let (answer, carried_out) = oneshot::channel();
-        let sent = self.fronts[who].requests.blocking_send(Request::Carry(order, answer));
+        let (caller, carried_out) = Caller::patient();
+        let sent = self.fronts[who].requests.blocking_send(Request::Carry(order, caller));
         assert!(sent.is_ok(), "it runs");
         carried_out
     }

@@ -6,12 +6,12 @@ mod probe;
 
 use crate::clock::Clock;
 use crate::config::Health;
-use crate::desk::{Application, Request};
+use crate::desk::{Application, Caller, Request};
 use patient::Patient;
 use recipes::election::Command;
 use std::io;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 /// Goes on for as long as the election does. A command may open so many files, if there is a limit.
@@ -48,8 +48,11 @@ pub async fn run(
         if let Some(healthy) = turned {
             let is = if healthy { "is healthy" } else { "is not healthy" };
             info!("the application {is}");
-            let (done, _) = oneshot::channel();
-            if requests.send(Request::Carry(Command::ReportHealth { healthy }, done)).await.is_err()
+            let (caller, _) = Caller::patient();
+            if requests
+                .send(Request::Carry(Command::ReportHealth { healthy }, caller))
+                .await
+                .is_err()
             {
                 return Ok(());
             }

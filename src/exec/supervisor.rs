@@ -8,7 +8,7 @@ use super::{INNER_GUARD_KILLS, OURSELVES, SUPERVISOR_KILLS};
 use crate::children::{self, reap};
 use crate::clock::{Alarm, Clock};
 use crate::config::{HOOKS_VARIABLE, OnExit, TO_DIE};
-use crate::desk::{self, Front, Request};
+use crate::desk::{self, Caller, Front, Request};
 use recipes::election;
 use recipes::{FencingToken, Moment};
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
@@ -21,7 +21,7 @@ use std::process::{Command, Stdio};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 /// What to run, and how.
@@ -75,8 +75,8 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
             if let Some(code) = shop.leaving {
                 return Ok(code);
             }
-            for (order, answer) in shop.held.drain(..) {
-                carry(&desk, order, answer).await;
+            for (order, caller) in shop.held.drain(..) {
+                carry(&desk, order, caller).await;
             }
         }
         let standing = desk.report.borrow_and_update().standing.clone();
@@ -107,15 +107,17 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
                 changed.map_err(|_| io::Error::other("the election died, see the log"))?;
             }
             Some(request) = orders.recv() => match request {
-                Request::Carry(order, answer) if desk::comes_too_late(&order, &answer) => {
+                Request::Carry(order, caller)
+                    if desk::comes_too_late(&order, &caller, clock.now()) =>
+                {
                     info!("not done, as nobody waits for it any more: {order:?}");
                 }
-                Request::Carry(order @ (election::Command::Resign | election::Command::Pause), answer) => {
+                Request::Carry(order @ (election::Command::Resign | election::Command::Pause), caller) => {
                     if shop.run.is_some() {
                         info!("told to give up its place: ending the command first");
                         shop.end(Signal::TERM);
                     }
-                    shop.held.push((order, answer));
+                    shop.held.push((order, caller));
                 }
                 other @ (Request::Carry(..) | Request::Members(_)) => {
                     let _answers_nobody_if_it_died = desk.requests.send(other).await;
@@ -127,11 +129,11 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
 }
 
 /// Passes the order on, and returns when it has been carried out: nothing is started meanwhile.
-async fn carry(desk: &Front, order: election::Command, answer: oneshot::Sender<bool>) {
-    let (done, when_done) = oneshot::channel();
-    let _answers_nobody_if_it_died = desk.requests.send(Request::Carry(order, done)).await;
+async fn carry(desk: &Front, order: election::Command, caller: Caller) {
+    let (ours, when_done) = caller.on_behalf();
+    let _answers_nobody_if_it_died = desk.requests.send(Request::Carry(order, ours)).await;
     if let Ok(confirmed) = when_done.await {
-        let _nobody_waits = answer.send(confirmed);
+        caller.tell(confirmed);
     }
 }
 
@@ -141,7 +143,7 @@ struct Shop {
     stage: Stage,
     run: Option<Run>,
     /// Orders that wait for the end of the command.
-    held: Vec<(election::Command, oneshot::Sender<bool>)>,
+    held: Vec<(election::Command, Caller)>,
     /// With this exit code, as soon as the command has ended.
     leaving: Option<u8>,
     /// Before this moment, another signal to leave is the same one, passed on twice.

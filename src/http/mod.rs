@@ -302,10 +302,10 @@ mod tests {
             let election = std::thread::spawn(move || {
                 let mut place = 0;
                 while end.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-                    if let Ok(desk::Request::Carry(_, carried_out)) = back.requests.try_recv() {
+                    if let Ok(desk::Request::Carry(_, caller)) = back.requests.try_recv() {
                         place = 1 - place;
                         back.report.send_modify(|it| it.standing = places[place].clone());
-                        carried_out.send(true).unwrap();
+                        caller.tell(true);
                     }
                     back.report.send_modify(|_| {});
                 }

@@ -4,7 +4,7 @@ use super::Sight;
 use super::gate::{Permit, Permitted, Refused};
 use super::problem::{self, BadRequest, Problem, Unavailable};
 use super::standing::RoleName;
-use crate::desk::Request;
+use crate::desk::{Caller, Request};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -12,7 +12,6 @@ use axum::http::StatusCode;
 use recipes::election::Command;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tokio::sync::oneshot;
 use utoipa::{IntoParams, ToSchema};
 
 /// For the hooks to tell that this member leads no more.
@@ -146,8 +145,9 @@ impl Sight {
         // Whoever has hung up by now is not obeyed: a process that was frozen reads what it was told long
         // ago. The server sees that after its next look at the connection, and drops us.
         tokio::task::yield_now().await;
-        let (done, when_done) = oneshot::channel();
-        let asked = self.desk.requests.try_send(Request::Carry(order, done));
+        let until = self.clock.now().after(self.desk.patience);
+        let (caller, when_done) = Caller::waiting_until(until);
+        let asked = self.desk.requests.try_send(Request::Carry(order, caller));
         let full = "too many ask at once: try again";
         asked.map_err(|_| Problem::unavailable("too-many-ask", "not taken", full))?;
         match tokio::time::timeout(self.desk.patience, when_done).await {

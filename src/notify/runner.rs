@@ -6,7 +6,7 @@ use super::{Enough, Undone, command, label, post, process};
 use crate::children::reap;
 use crate::clock::{Alarm, Clock, KernelTime};
 use crate::config::{Deed, Hook, Post, Unknown};
-use crate::desk::{Front, HookRecord, HookRun, Hooks, Report, Request};
+use crate::desk::{Caller, Front, HookRecord, HookRun, Hooks, Report, Request};
 use recipes::election::Command;
 use recipes::election::{Change, ChangeKind, Role, View, changes};
 use recipes::{FencingToken, Moment};
@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
 
 /// A file or a label that could not be written is tried again after this long, then after twice as
@@ -208,8 +208,8 @@ impl Runner {
     /// The application has taken up its work. What comes too late for its term is refused by the driver.
     fn acknowledge(&self, n: usize, token: Option<FencingToken>) {
         let Some(token) = token else { return };
-        let (done, _) = oneshot::channel();
-        let order = Request::Carry(Command::Acknowledge(token), done);
+        let (caller, _) = Caller::patient();
+        let order = Request::Carry(Command::Acknowledge(token), caller);
         if self.requests.try_send(order).is_err() {
             error!("hook[{n}]: the election does not take its acknowledgement");
         }

@@ -10,7 +10,7 @@ use super::election::ElectionSession;
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
-use crate::desk::{self, Back, Chronicle, Link, Recorded, Report, Request};
+use crate::desk::{self, Back, Caller, Chronicle, Link, Recorded, Report, Request};
 use crate::tally::Tally;
 use recipes::Sequence;
 use recipes::election::{Action, Event, Member, Standing, changes};
@@ -55,7 +55,7 @@ struct Runner {
     tally: Tally,
     log: EventLog,
     /// Callers that wait until the last step's actions are done.
-    commands: Vec<oneshot::Sender<bool>>,
+    commands: Vec<Caller>,
     alarm: Alarm,
     stopping: bool,
 }
@@ -207,8 +207,8 @@ impl Runner {
     }
 
     fn answer_commands(&mut self) {
-        for done in self.commands.drain(..) {
-            let _receiver_gone = done.send(self.unclosed.is_none());
+        for caller in self.commands.drain(..) {
+            caller.tell(self.unclosed.is_none());
         }
     }
 
@@ -243,7 +243,9 @@ impl Runner {
 
     fn on_request(&mut self, request: Request) -> Option<Event> {
         match request {
-            Request::Carry(command, answer) if desk::comes_too_late(&command, &answer) => {
+            Request::Carry(command, caller)
+                if desk::comes_too_late(&command, &caller, self.clock.now()) =>
+            {
                 info!("not done, as nobody waits for it any more: {command:?}");
                 None
             }
@@ -251,8 +253,8 @@ impl Runner {
                 self.members.ask(answer, self.session.as_mut(), self.clock.now());
                 None
             }
-            Request::Carry(command, answer) => {
-                self.commands.push(answer);
+            Request::Carry(command, caller) => {
+                self.commands.push(caller);
                 Some(Event::Command(command))
             }
         }
