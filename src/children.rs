@@ -14,11 +14,18 @@ use std::time::Duration;
 use tokio::signal::unix::Signal as Deaths;
 use tokio::sync::oneshot;
 
-type Awaited = BTreeMap<i32, oneshot::Sender<WaitStatus>>;
+/// What is known of children, by their numbers.
+struct Known {
+    awaited: BTreeMap<i32, oneshot::Sender<WaitStatus>>,
+    /// Children that were left to us, and whether they are to be spared: judged when each is first seen, as
+    /// later it may have become another program, or hang so that it cannot be looked at.
+    left_to_us: BTreeMap<i32, bool>,
+}
 
 /// A process has its children once, so this is there once. Nobody waits for a child, and nobody
 /// starts one, but with this in hand: a number that stands here is no other process's yet.
-static AWAITED: Mutex<Awaited> = Mutex::new(BTreeMap::new());
+static KNOWN: Mutex<Known> =
+    Mutex::new(Known { awaited: BTreeMap::new(), left_to_us: BTreeMap::new() });
 
 /// Whoever was killed is waited for no longer: in the kernel's hands it may be for ever.
 const TO_DIE: Duration = Duration::from_secs(1);
@@ -36,52 +43,95 @@ pub struct Child {
 /// It cannot be started.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     use std::os::unix::process::CommandExt;
-    let mut awaited = awaited();
+    let mut known = known();
     let started = command.env_remove(CREDENTIALS_VARIABLE).process_group(0).spawn()?;
     let pid = Pid::from_child(&started);
     let (ended, end) = oneshot::channel();
-    awaited.insert(pid.as_raw_pid(), ended);
+    known.awaited.insert(pid.as_raw_pid(), ended);
     Ok(Child { pid, end })
 }
 
 /// Waits for whoever is dead, also for those we inherited from others.
 pub fn reap() {
-    collect(&mut awaited());
+    known().collect();
 }
 
-fn collect(awaited: &mut Awaited) {
-    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-        if let Some(ended) = awaited.remove(&pid.as_raw_pid()) {
-            let _nobody_asks = ended.send(status);
+/// From now on, spares the children that we have already and did not start: those of the program that
+/// became this one, and what others have left to us.
+///
+/// # Errors
+/// The system does not let us look.
+pub fn spare_those_left_to_us() -> io::Result<()> {
+    let mut known = known();
+    known.collect();
+    for process in processes::children()? {
+        let number = process.as_raw_pid();
+        if !known.awaited.contains_key(&number) {
+            known.left_to_us.insert(number, true);
         }
     }
+    Ok(())
+}
+
+/// Whether this child of ours lives.
+pub fn is_alive(child: Pid) -> bool {
+    let mut known = known();
+    known.collect();
+    known.awaited.contains_key(&child.as_raw_pid())
 }
 
 /// Returns this child, and all processes that were left to us because we are a subreaper, but for those
-/// with the given variable in their environment: those of them that are alive.
-pub fn left_to_us(child: Pid, spared: &str) -> Vec<Pid> {
-    alive(&mut awaited(), child, spared)
+/// that were spared or have the given variable in their environment: those of them that are alive.
+///
+/// # Errors
+/// The system does not let us look. They may be alive.
+pub fn left_to_us(child: Pid, spared: &str) -> io::Result<Vec<Pid>> {
+    known().alive(child, spared)
 }
 
 /// Kills the same, and returns them. What they leave behind is left to us in turn, so it is called
 /// again until none is alive.
-pub fn kill_with_all_left_to_us(child: Pid, spared: &str) -> Vec<Pid> {
+///
+/// # Errors
+/// The system does not let us look. They may be alive.
+pub fn kill_with_all_left_to_us(child: Pid, spared: &str) -> io::Result<Vec<Pid>> {
     // For as long as nobody else waits for them, their numbers are no other processes'.
-    let mut awaited = awaited();
-    let alive = alive(&mut awaited, child, spared);
+    let mut known = known();
+    let alive = known.alive(child, spared)?;
     for process in &alive {
         let _dead_already = kill_process(*process, Signal::KILL);
     }
-    alive
+    Ok(alive)
 }
 
-fn alive(awaited: &mut Awaited, child: Pid, spared: &str) -> Vec<Pid> {
-    collect(awaited);
-    let is_of_it = |process: &Pid| match awaited.contains_key(&process.as_raw_pid()) {
-        true => *process == child,
-        false => !processes::has_variable(*process, spared),
-    };
-    processes::children().into_iter().filter(is_of_it).collect()
+impl Known {
+    fn collect(&mut self) {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            self.left_to_us.remove(&pid.as_raw_pid());
+            if let Some(ended) = self.awaited.remove(&pid.as_raw_pid()) {
+                let _nobody_asks = ended.send(status);
+            }
+        }
+    }
+
+    fn alive(&mut self, child: Pid, spared: &str) -> io::Result<Vec<Pid>> {
+        self.collect();
+        let mut alive = vec![];
+        for process in processes::children()? {
+            let number = process.as_raw_pid();
+            let is_of_it = match self.awaited.contains_key(&number) {
+                true => process == child,
+                false => !*self
+                    .left_to_us
+                    .entry(number)
+                    .or_insert_with(|| processes::has_variable(process, spared)),
+            };
+            if is_of_it {
+                alive.push(process);
+            }
+        }
+        Ok(alive)
+    }
 }
 
 impl Child {
@@ -114,14 +164,14 @@ impl Child {
 
     /// Kills it and its group, if it has not ended: else the number may be another's.
     pub async fn end_by_force(&mut self, deaths: &mut Deaths) {
-        if awaited().contains_key(&self.pid.as_raw_pid()) {
+        if known().awaited.contains_key(&self.pid.as_raw_pid()) {
             let _dead_already = kill_process_group(self.pid, Signal::KILL);
         }
         let _dead_or_stuck = tokio::time::timeout(TO_DIE, self.success(deaths)).await;
     }
 }
 
-fn awaited() -> MutexGuard<'static, Awaited> {
+fn known() -> MutexGuard<'static, Known> {
     // What a panic left is as true as before.
-    AWAITED.lock().unwrap_or_else(PoisonError::into_inner)
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }

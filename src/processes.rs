@@ -1,41 +1,61 @@
 //! What the kernel says of processes, read from `/proc`.
 
 use rustix::process::Pid;
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
 /// Returns the children of this process, those that are dead and not waited for included.
 ///
 /// A process that gets a child while this is read may be missing it in the answer.
-pub fn children() -> Vec<Pid> {
+///
+/// # Errors
+/// The system does not let us look. What is alive is not known then.
+pub fn children() -> io::Result<Vec<Pid>> {
     // The kernel may be built without CONFIG_PROC_CHILDREN.
     if !Path::new("/proc/thread-self/children").exists() {
         return children_among_all();
     }
-    let Ok(threads) = fs::read_dir("/proc/self/task") else { return vec![] };
-    let of_each = threads.flatten().map(|thread| fs::read(thread.path().join("children")));
-    let numbers = of_each.flatten().map(|numbers| String::from_utf8_lossy(&numbers).into_owned());
-    let of_each = numbers
-        .map(|numbers| numbers.split_ascii_whitespace().filter_map(number).collect::<Vec<_>>());
-    of_each.flatten().collect()
+    let mut found = vec![];
+    for thread in fs::read_dir("/proc/self/task")? {
+        match fs::read(thread?.path().join("children")) {
+            Ok(numbers) => {
+                let numbers = String::from_utf8_lossy(&numbers);
+                found.extend(numbers.split_ascii_whitespace().filter_map(number));
+            }
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
 }
 
 /// Reads all processes of the machine, which takes the longer the more there are.
-fn children_among_all() -> Vec<Pid> {
+fn children_among_all() -> io::Result<Vec<Pid>> {
     let us = rustix::process::getpid();
-    let Ok(processes) = fs::read_dir("/proc") else { return vec![] };
-    processes
-        .flatten()
-        .filter_map(|process| number(process.file_name().to_str()?))
-        .filter(|process| parent_of(*process) == Some(us))
-        .collect()
+    let mut found = vec![];
+    for entry in fs::read_dir("/proc")? {
+        let Some(process) = entry?.file_name().to_str().and_then(number) else { continue };
+        match parent_of(process) {
+            Ok(parent) if parent == Some(us) => found.push(process),
+            Err(error) if !is_gone(&error) => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(found)
 }
 
-fn parent_of(process: Pid) -> Option<Pid> {
-    let stat = fs::read(format!("/proc/{}/stat", process.as_raw_pid())).ok()?;
+/// Whether the process or thread that was read ended meanwhile.
+fn is_gone(error: &io::Error) -> bool {
+    let gone = [rustix::io::Errno::NOENT, rustix::io::Errno::SRCH];
+    gone.iter().any(|gone| error.raw_os_error() == Some(gone.raw_os_error()))
+}
+
+fn parent_of(process: Pid) -> io::Result<Option<Pid>> {
+    let stat = fs::read(format!("/proc/{}/stat", process.as_raw_pid()))?;
     let stat = String::from_utf8_lossy(&stat);
     // The name, which may hold anything, is in brackets; then come the state and the parent.
-    number(stat.rsplit_once(") ")?.1.split(' ').nth(1)?)
+    let parent = stat.rsplit_once(") ").and_then(|(_, after)| after.split(' ').nth(1));
+    Ok(parent.and_then(number))
 }
 
 /// Returns whether the process was started with this variable in its environment, as far as that
@@ -66,18 +86,18 @@ mod tests {
     fn both_ways_find_the_children_of_all_threads() {
         let mut ours = [sleeping(), std::thread::spawn(sleeping).join().unwrap()];
         let pids = ours.each_ref().map(Pid::from_child);
-        for found in [children(), children_among_all()] {
+        for found in [children().unwrap(), children_among_all().unwrap()] {
             assert!(pids.iter().all(|pid| found.contains(pid)), "{pids:?} in {found:?}");
         }
         for child in &mut ours {
             child.kill().unwrap();
         }
         // It is dead, and a child until it is waited for.
-        assert!(children().contains(&pids[0]));
+        assert!(children().unwrap().contains(&pids[0]));
         for mut child in ours {
             child.wait().unwrap();
         }
-        assert!(!children().iter().any(|pid| pids.contains(pid)));
+        assert!(!children().unwrap().iter().any(|pid| pids.contains(pid)));
     }
 
     #[test]

@@ -35,6 +35,12 @@ const NOT_FOR_US: [SignalKind; 6] = [
 pub fn guard_command(command: &[OsString]) -> io::Result<()> {
     in_a_runtime(async {
         let (mut duty, stdin) = Duty::begin(INNER_GUARD_KILLS)?;
+        // Where the machine took so long to get here, there is no time left to run it in.
+        if duty.count_down().is_some() {
+            let word = FromGuard::Ended { code: 125, by_itself: false };
+            let _or_gone = duty.link.tell_supervisor(word);
+            return Ok(());
+        }
         let mut command = Offspring::start(command, stdin, duty.greeting.files)?;
         // Where the supervisor is gone, that is noticed below.
         let _or_gone = duty.link.tell_supervisor(FromGuard::Started(command.leader()));
@@ -60,8 +66,11 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
                     duty.told(Duration::ZERO);
                     command.end(signal);
                 }
+                // A command that is dead may have left others behind, in other process groups.
+                News::Told(ToGuard::Signal(Signal::KILL)) | News::Orphaned => {
+                    duty.kill(Duration::ZERO);
+                }
                 News::Told(ToGuard::Signal(signal)) => command.signal(signal),
-                News::Orphaned => duty.kill(Duration::ZERO),
                 News::Told(ToGuard::Renewed(_)) | News::Look => {}
             }
         }
@@ -97,7 +106,7 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
             let inner_has = INNER_GUARD_KILLS - OUTER_GUARD_KILLS;
             match duty.news().await {
                 News::Told(ToGuard::End(_)) => duty.told(inner_has),
-                News::Orphaned => duty.kill(inner_has),
+                News::Told(ToGuard::Signal(Signal::KILL)) | News::Orphaned => duty.kill(inner_has),
                 News::Told(ToGuard::Signal(_) | ToGuard::Renewed(_)) | News::Look => {}
             }
         }

@@ -106,7 +106,8 @@ pub(super) fn is_all_gone(mut died: impl FnMut(Pid)) -> bool {
 
 /// A child's number is no other process's until we have waited for it: none but our own is killed.
 pub(super) fn kill_children() {
-    for child in processes::children() {
+    // Where they cannot be seen now, they are looked for again, and the guard stays until they are gone.
+    for child in processes::children().unwrap_or_default() {
         let _dead_already = kill_process(child, Signal::KILL);
     }
 }

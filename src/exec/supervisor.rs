@@ -45,7 +45,8 @@ pub type Orders = mpsc::Receiver<Request>;
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
 /// From the end of a command to its restart.
 const REST: Duration = Duration::from_secs(1);
-/// Between two complaints about processes that cannot be killed.
+/// From the killing of processes to a complaint that they live, and between two complaints.
+const LOUD_AFTER: Duration = Duration::from_secs(1);
 const LOUD: Duration = Duration::from_secs(10);
 
 /// Runs the command whenever this member leads, until it is to leave. Returns its exit code.
@@ -57,6 +58,7 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
     let mut signals = Ears::new()?;
     // What the guards leave behind when they are killed is left to us, and not to process 1.
     set_child_subreaper(Some(getpid()))?;
+    children::spare_those_left_to_us()?;
     let room = plan.kill_after + TO_DIE;
     let alarm = Alarm::new()?;
     let mut shop = Shop {
@@ -111,6 +113,12 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
                     if desk::comes_too_late(&order, &caller, clock.now()) =>
                 {
                     info!("not done, as nobody waits for it any more: {order:?}");
+                }
+                // One that comes later does not overtake those that wait.
+                Request::Carry(order @ election::Command::Resume, caller)
+                    if !shop.held.is_empty() =>
+                {
+                    shop.held.push((order, caller));
                 }
                 Request::Carry(order @ (election::Command::Resign | election::Command::Pause), caller) => {
                     if shop.run.is_some() {
@@ -231,25 +239,27 @@ impl Shop {
         let Some(run) = &mut self.run else { return };
         let blow;
         (run.countdown, blow) = run.countdown.at(now);
-        if blow == Some(Blow::Kill) && !run.is_ours_to_kill && !run.alive().is_empty() {
-            error!("the guards of the command do not end it in time: killing all");
+        // Of a guard that is dead, what it had to say is yet to be heard.
+        let is_late = blow == Some(Blow::Kill)
+            && (run.outer_link.is_none() || children::is_alive(run.outer_guard));
+        if is_late && !run.is_ours_to_kill {
+            error!("the guards of the command have not ended it in time: killing what is left");
             run.is_ours_to_kill = true;
         }
-        let alive = if run.is_ours_to_kill {
+        let looked = if run.is_ours_to_kill {
             children::kill_with_all_left_to_us(run.outer_guard, HOOKS_VARIABLE)
         } else if run.outer_link.is_none() {
-            run.alive()
+            children::left_to_us(run.outer_guard, HOOKS_VARIABLE)
         } else {
             return;
         };
-        if !alive.is_empty() {
-            return run.complain_after_the_lease(&alive, now);
+        match looked {
+            Ok(alive) if alive.is_empty() => {}
+            alive => return run.complain(alive, now),
         }
         // While there is a link, what a guard had to say before it died is yet to be heard.
         if run.outer_link.is_none() {
-            if !run.has_ended {
-                self.ended(128 + 9, true);
-            }
+            self.ended_with_its_guard();
             self.gone();
         }
     }
@@ -263,31 +273,41 @@ impl Shop {
             Word::Inner(Some(FromGuard::Ended { code, by_itself })) => self.ended(code, by_itself),
             Word::Inner(None) => {
                 run.inner_link = None;
-                if !run.has_ended {
-                    error!("the inner guard of the command died: the command is killed");
-                    self.ended(128 + 9, true);
-                }
+                self.ended_with_its_guard();
             }
             Word::Outer(Some(FromGuard::Gone)) => self.gone(),
             Word::Outer(None) => {
-                if !run.is_ours_to_kill {
+                if run.is_well() {
                     error!("the outer guard of the command died: the command is killed");
                 }
+                self.ended_with_its_guard();
+                let Some(run) = &mut self.run else { return };
                 run.outer_link = None;
                 // The inner guard hears that we hung up, and kills. It comes first: killed amid its work, it
                 // would be one less to do it.
                 run.inner_link = None;
                 let inner_has = INNER_GUARD_KILLS - SUPERVISOR_KILLS;
                 run.countdown = run.countdown.given_up(self.clock.now().after(inner_has));
-                if !run.has_ended {
-                    self.ended(128 + 9, true);
-                }
             }
             Word::Inner(Some(FromGuard::Gone)) | Word::Outer(Some(_)) => {
                 error!("a guard of the command says what is not for it to say: killing all");
                 run.is_ours_to_kill = true;
             }
         }
+    }
+
+    /// A guard is gone, and has not said how the command ended.
+    fn ended_with_its_guard(&mut self) {
+        let Some(run) = &self.run else { return };
+        if run.has_ended {
+            return;
+        }
+        // At the end of a lease one guard kills the other, or we do: that says nothing of the command.
+        let by_itself = run.is_well();
+        if by_itself {
+            error!("a guard of the command died, and with it the command");
+        }
+        self.ended(128 + 9, by_itself);
     }
 
     /// The command has ended; what it has left behind may not.
@@ -341,6 +361,8 @@ impl Shop {
                     return info!("{name} again");
                 }
                 warn!("{name} again: killing the command");
+                let guards_have = INNER_GUARD_KILLS - SUPERVISOR_KILLS;
+                run.countdown = run.countdown.given_up(now.after(guards_have));
                 run.say(ToGuard::Signal(Signal::KILL));
             }
             Some(_) if ends_us => {
@@ -355,9 +377,9 @@ impl Shop {
 }
 
 impl Run {
-    /// What is left to us of it.
-    fn alive(&self) -> Vec<Pid> {
-        children::left_to_us(self.outer_guard, HOOKS_VARIABLE)
+    /// Whether nothing has yet begun to end it.
+    fn is_well(&self) -> bool {
+        self.countdown.runs() && !self.is_ours_to_kill
     }
 
     fn look_at(&self, now: Moment) -> Moment {
@@ -382,17 +404,28 @@ impl Run {
     }
 
     /// Leadership is not given up while something of the run is alive. But a lease ends by itself.
-    fn complain_after_the_lease(&mut self, alive: &[Pid], now: Moment) {
-        if now < self.countdown.until() || self.loud_at.is_some_and(|at| now < at) {
+    fn complain(&mut self, alive: io::Result<Vec<Pid>>, now: Moment) {
+        // What was just killed may take a moment to die.
+        let first = now.after(LOUD_AFTER).min(self.countdown.until());
+        let loud_at = *self.loud_at.get_or_insert(first);
+        if now < loud_at {
             return;
         }
         self.loud_at = Some(now.after(LOUD));
-        let numbers: Vec<_> = alive.iter().map(|process| process.as_raw_pid()).collect();
-        error!(
-            "the lease has ended, and what the command started is alive: the kernel does not end the \
-             processes {numbers:?}, which were killed. Another member may lead beside them: end them, or \
-             restart this machine"
-        );
+        let what = match alive {
+            Ok(alive) => {
+                let numbers: Vec<_> = alive.iter().map(|it| it.as_raw_pid()).collect();
+                format!("the processes {numbers:?} of the command live although they were killed")
+            }
+            Err(error) => format!("what lives of the command cannot be seen in /proc: {error}"),
+        };
+        if now < self.countdown.until() {
+            error!("{what}; leadership is kept until they are gone: end them");
+        } else {
+            error!(
+                "{what}, and the lease has ended: another member may lead beside them. End them, or restart this machine"
+            );
+        }
     }
 }
 

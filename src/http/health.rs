@@ -1,9 +1,8 @@
 //! For supervisors and load balancers: yes or no, as the status.
 
-use super::Sight;
-use super::Verdict;
 use super::problem::{BadRequest, Problem};
 use super::standing::{Activity, YesOrNo, is_leader};
+use super::{Sight, Verdict, claim};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, RawQuery, State};
 use axum::http::{StatusCode, header};
@@ -36,6 +35,7 @@ pub(super) async fn healthz(sight: State<Sight>, query: RawQuery) -> Response {
 #[utoipa::path(get, path = "/readyz", params(Verbose), responses(Checks))]
 pub(super) async fn readyz(State(sight): State<Sight>, RawQuery(query): RawQuery) -> Response {
     let verdict = sight.judge();
+    claim::follow(&verdict);
     let stands = verdict.report.standing.ticket().is_some();
     let place = if stands { "in the line".into() } else { verdict.reason() };
     let checks =

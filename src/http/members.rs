@@ -1,8 +1,8 @@
 //! The line, in order, as it was last read.
 
-use super::Sight;
 use super::problem::{Problem, Unavailable};
 use super::standing::Standby;
+use super::{Sight, claim};
 use crate::desk::{Entry, Request};
 use axum::Json;
 use axum::extract::State;
@@ -55,6 +55,7 @@ pub(super) async fn members(State(sight): State<Sight>) -> Result<Json<Members>,
         Err(_) => return Err(unread(format!("ZooKeeper did not answer within {PATIENCE:?}"))),
     };
     let verdict = sight.judge();
+    claim::follow(&verdict);
     let leader = verdict.leader().map(|leader| leader.ticket.token);
     let own = verdict.report.standing.ticket().map(|ticket| ticket.token);
     let member = |(at, entry): (usize, &Entry)| Member {

@@ -1,8 +1,8 @@
 //! What Prometheus scrapes. Everything about the election is judged or read at the moment of the
 //! scrape; only visits are counted here, as they come.
 
-use super::Sight;
 use super::standing::Verdict;
+use super::{Sight, claim};
 use crate::desk::HookRecord;
 use crate::tally::Reading;
 use axum::extract::State;
@@ -115,6 +115,7 @@ pub(super) async fn metrics(State(sight): State<Sight>) -> impl IntoResponse {
 
 fn families(sight: &Sight) -> Vec<MetricFamily> {
     let verdict = sight.judge();
+    claim::follow(&verdict);
     let Verdict { report, role, now, .. } = &verdict;
     let (link, tally, meter) = (&report.link, &report.tally, &sight.desk.meter);
     let election = label("election", &sight.names.election);

@@ -1,9 +1,9 @@
 //! What an operator or a `preStop` hook may tell this member to do.
 
-use super::Sight;
 use super::gate::{Permit, Permitted, Refused};
 use super::problem::{self, BadRequest, Problem, Unavailable};
 use super::standing::RoleName;
+use super::{Sight, claim};
 use crate::desk::{Caller, Request};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -166,6 +166,7 @@ impl Sight {
 
     fn done(&self, done: &'static str) -> Done {
         let verdict = self.judge();
+        claim::follow(&verdict);
         let standing = &verdict.report.standing;
         let name = |sequence: recipes::Sequence| sequence.name(&self.names.prefix);
         Done {

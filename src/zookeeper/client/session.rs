@@ -21,9 +21,6 @@ use tracing::{debug, info, warn};
 /// member that is first now sends its claim, and a new session would be another load on the servers.
 const DELAY_AFTER_CLOSE: Duration = Duration::from_millis(50);
 
-/// How often to try to close a session that is given up.
-const CLOSE_ATTEMPTS: u32 = 5;
-
 /// A session that may still own a znode: it is closed before another is used.
 pub(crate) type UnclosedSession = Option<SessionInfo>;
 
@@ -57,6 +54,12 @@ pub(crate) struct Session {
     handle: SessionHandle,
     close: oneshot::Sender<()>,
     keeping: JoinHandle<UnclosedSession>,
+}
+
+/// A session before, while it is being closed.
+struct Closing {
+    session: SessionInfo,
+    is_closed: JoinHandle<bool>,
 }
 
 /// Lends out the connection that a session has at the moment. Any number of users share a session, each
@@ -143,7 +146,7 @@ impl Keeper {
             }
             self.open(before.clone()).await
         };
-        let (mut session, mut opened) = tokio::select! {
+        let (mut session, mut opened, closing) = tokio::select! {
             opened = opening => opened,
             _ = &mut close => return before,
         };
@@ -156,7 +159,7 @@ impl Keeper {
                     // With the last client dropped, the library closes the session and says so.
                     let ended = timeout(self.close_limit(), opened.ended).await;
                     let closed = matches!(ended, Ok(Ok(End::Session)));
-                    return (!closed).then_some(session);
+                    return if closed { self.unclosed(closing).await } else { Some(session) };
                 }
             };
             self.connection.send_replace(None);
@@ -185,20 +188,27 @@ impl Keeper {
         }
     }
 
-    async fn open(&self, mut before: UnclosedSession) -> (SessionInfo, Opened) {
+    /// Returns the session before, if it may live on.
+    async fn unclosed(&self, closing: Option<Closing>) -> UnclosedSession {
+        let Closing { session, is_closed } = closing?;
+        let closed = timeout(self.close_limit(), is_closed).await;
+        (!matches!(closed, Ok(Ok(true)))).then_some(session)
+    }
+
+    async fn open(&self, mut before: UnclosedSession) -> (SessionInfo, Opened, Option<Closing>) {
         let mut backoff = Backoff::new();
         let mut reporter =
             self.reporter(format!("no session with ZooKeeper at {}", self.settings.hosts));
         loop {
             let sent_at = self.clock.now();
             match reporter.with_reports(self.open_once(&mut before)).await {
-                Ok(opened) => {
+                Ok((opened, closing)) => {
                     let session = opened.connection.client.session().clone();
                     self.report_connected(&opened);
                     let id = SessionId(session.id().0);
                     let timeout = opened.timeout;
                     (self.tell)(SessionEvent::Opened { session: id, timeout, sent_at });
-                    return (session, opened);
+                    return (session, opened, closing);
                 }
                 Err(Failure::Expired) => {}
                 Err(Failure::Unreachable(why)) => reporter.investigate(why),
@@ -208,7 +218,10 @@ impl Keeper {
         }
     }
 
-    async fn open_once(&self, before: &mut UnclosedSession) -> Result<Opened, Failure> {
+    async fn open_once(
+        &self,
+        before: &mut UnclosedSession,
+    ) -> Result<(Opened, Option<Closing>), Failure> {
         let opened = connect(&self.settings, &self.credentials, None).await?;
         if before.is_some() {
             // Each handshake keeps the old session alive. So it is resumed, to be closed, only where
@@ -218,12 +231,15 @@ impl Keeper {
                 _ => {}
             }
         }
-        if let Some(old) = before.take() {
-            // The old znode is to go before a new one comes. Where that takes long, it goes on beside the new session.
-            let closing = close_session(self.settings.clone(), self.credentials.clone(), old);
-            let _closed_or_not_yet = timeout(self.close_limit(), tokio::spawn(closing)).await;
+        let Some(session) = before.take() else { return Ok((opened, None)) };
+        let closing =
+            close_session(self.settings.clone(), self.credentials.clone(), session.clone());
+        let mut is_closed = tokio::spawn(closing);
+        // The old znode is to go before a new one comes. Where that takes long, it goes on beside the new session.
+        match timeout(self.close_limit(), &mut is_closed).await {
+            Ok(_) => Ok((opened, None)),
+            Err(_) => Ok((opened, Some(Closing { session, is_closed }))),
         }
-        Ok(opened)
     }
 
     /// Tries for as long as the servers would keep a session of which they hear nothing.
@@ -294,24 +310,31 @@ impl Keeper {
 
 const LOST: &str = "the connection to ZooKeeper is lost";
 
-/// Closes a session that is given up, by way of whichever server answers, and says how that went.
-///
-/// Each handshake keeps it alive for another timeout, so there are only a few.
-async fn close_session(settings: Zookeeper, credentials: Arc<Credentials>, old: SessionInfo) {
+/// Closes a session that is given up, by way of whichever server answers, and says how that went. Returns
+/// whether it has ended.
+async fn close_session(
+    settings: Zookeeper,
+    credentials: Arc<Credentials>,
+    old: SessionInfo,
+) -> bool {
     let id = SessionId(old.id().0);
     info!(session = %id, "closing the session before");
     let mut backoff = Backoff::new();
-    for _ in 0..CLOSE_ATTEMPTS {
+    let since = tokio::time::Instant::now();
+    // Each handshake keeps it alive for another timeout.
+    while since.elapsed() < settings.session_timeout / 2 {
         match connect(&settings, &credentials, Some(old.clone())).await {
             Ok(Opened { connection, ended, .. }) => {
                 drop(connection);
                 let ended = timeout(settings.session_timeout / 4, ended).await;
                 if matches!(ended, Ok(Ok(End::Session))) {
-                    return info!(session = %id, "the session before is closed");
+                    info!(session = %id, "the session before is closed");
+                    return true;
                 }
             }
             Err(Failure::Expired) => {
-                return info!(session = %id, "the session before has ended by itself");
+                info!(session = %id, "the session before has ended");
+                return true;
             }
             Err(failure) => debug!("the session before is not closed yet: {}", failure.reason()),
         }
@@ -319,9 +342,10 @@ async fn close_session(settings: Zookeeper, credentials: Arc<Credentials>, old: 
     }
     warn!(
         session = %id,
-        "no server closed the session before: its znode stands until it expires, {:?} from now at most",
+        "no server closed the session before: its znode stands until the servers end it, {:?} and a tick from now at most",
         settings.session_timeout,
     );
+    false
 }
 
 /// Delays between attempts: doubling, capped, and jittered so that members do not try in step.
