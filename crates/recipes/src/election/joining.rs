@@ -130,8 +130,10 @@ impl Member {
                 let mut actions = Vec::with_capacity(2);
                 actions.extend(watch.map(Action::WatchPredecessor));
                 // What the predecessor announced before may have been passed over, and it is read again only when it
-                // changes.
-                let will_hear = watch == Some(head) || queue.leader.announcement().is_some();
+                // changes. Others than the standby ask the head with each heartbeat.
+                let will_ask =
+                    queue.leader.announcement().is_some() && !queue.contender.is_standby();
+                let will_hear = watch == Some(head) || will_ask;
                 if !will_hear {
                     session.heartbeat_sent(now);
                     actions.push(Action::ReadHead { head, sent_at: now });
