@@ -232,8 +232,8 @@ impl Keeper {
             }
         }
         let Some(session) = before.take() else { return Ok((opened, None)) };
-        let closing =
-            close_session(self.settings.clone(), self.credentials.clone(), session.clone());
+        let (settings, credentials) = (self.settings.clone(), self.credentials.clone());
+        let closing = close_session(self.clock, settings, credentials, session.clone());
         let mut is_closed = tokio::spawn(closing);
         // The old znode is to go before a new one comes. Where that takes long, it goes on beside the new session.
         match timeout(self.close_limit(), &mut is_closed).await {
@@ -313,6 +313,7 @@ const LOST: &str = "the connection to ZooKeeper is lost";
 /// Closes a session that is given up, by way of whichever server answers, and says how that went. Returns
 /// whether it has ended.
 async fn close_session(
+    clock: Clock,
     settings: Zookeeper,
     credentials: Arc<Credentials>,
     old: SessionInfo,
@@ -320,9 +321,9 @@ async fn close_session(
     let id = SessionId(old.id().0);
     info!(session = %id, "closing the session before");
     let mut backoff = Backoff::new();
-    let since = tokio::time::Instant::now();
+    let since = clock.now();
     // Each handshake keeps it alive for another timeout.
-    while since.elapsed() < settings.session_timeout / 2 {
+    while clock.now().since(since) < settings.session_timeout / 2 {
         match connect(&settings, &credentials, Some(old.clone())).await {
             Ok(Opened { connection, ended, .. }) => {
                 drop(connection);
