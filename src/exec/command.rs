@@ -1,6 +1,6 @@
 //! The command's process, before it is the command.
 
-use super::OURSELVES;
+use super::ourselves;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal,
     setrlimit,
@@ -13,12 +13,7 @@ use std::process::Command;
 /// A process that turns itself into the command, and dies with the thread that starts it.
 pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], files: Option<u64>) -> Command {
     let files = files.map_or_else(|| "none".to_owned(), |files| files.to_string());
-    let mut start = Command::new(OURSELVES);
-    start
-        .arg0("bellwether")
-        .args(["exec-command", &getpid().as_raw_pid().to_string(), &files, "--"])
-        .args(command);
-    start
+    ourselves(&["exec-command", &getpid().as_raw_pid().to_string(), &files], command)
 }
 
 /// Turns this process, which a guard has just made, into the command. Returns only if that fails:

@@ -6,14 +6,14 @@
 use super::countdown::{Blow, Countdown};
 use super::link::{FromGuard, Greeting, Link, ToGuard, greeted};
 use super::offspring::{Offspring, Reaped, is_all_gone, kill_children};
-use super::{INNER_GUARD_KILLS, OURSELVES, OUTER_GUARD_KILLS};
+use super::{INNER_GUARD_KILLS, OUTER_GUARD_KILLS, ourselves};
 use crate::clock::{Alarm, Clock};
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
@@ -84,10 +84,7 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
 pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
     in_a_runtime(async {
         let (mut duty, socket) = Duty::begin(OUTER_GUARD_KILLS)?;
-        let inner = Command::new(OURSELVES)
-            .arg0("bellwether")
-            .args(["exec-inner-guard", "--"])
-            .args(command)
+        let inner = ourselves(&["exec-inner-guard"], command)
             .stdin(Stdio::from(socket))
             .process_group(0)
             .spawn()?;

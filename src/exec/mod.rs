@@ -23,6 +23,9 @@ pub use guard::{guard_command, guard_guard};
 pub use supervisor::{Orders, Plan, supervise};
 
 use crate::config::TO_DIE;
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
 /// How long before the end of the lease each of the three kills. Each waits for the one before it: to
@@ -31,5 +34,9 @@ const INNER_GUARD_KILLS: Duration = TO_DIE;
 const OUTER_GUARD_KILLS: Duration = Duration::from_millis(150);
 const SUPERVISOR_KILLS: Duration = Duration::from_millis(75);
 
-/// This very program, also if its file was replaced since.
-const OURSELVES: &str = "/proc/self/exe";
+/// This very program, also if its file was replaced since, as the part that these arguments name.
+fn ourselves<S: AsRef<OsStr>>(part: &[&str], command: &[S]) -> Command {
+    let mut start = Command::new("/proc/self/exe");
+    start.arg0("bellwether").args(part).arg("--").args(command);
+    start
+}

@@ -4,7 +4,7 @@
 use super::countdown::{AGAIN, Blow, Countdown};
 use super::link::{FromGuard, Greeting, Link, ToGuard};
 use super::plan::{After, Stage, Step, after, decide};
-use super::{INNER_GUARD_KILLS, OURSELVES, SUPERVISOR_KILLS};
+use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS, ourselves};
 use crate::children::{self, reap};
 use crate::clock::{Alarm, Clock};
 use crate::config::{HOOKS_VARIABLE, OnExit, TO_DIE};
@@ -16,8 +16,7 @@ use std::ffi::OsString;
 use std::future::{pending, poll_fn};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
@@ -43,6 +42,8 @@ pub type Orders = mpsc::Receiver<Request>;
 
 /// Whoever starts us may pass a signal on that we got ourselves: that is no hurry.
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
+/// What the guards have begun, they have so long to finish before we do it.
+const GUARDS_HAVE: Duration = INNER_GUARD_KILLS.checked_sub(SUPERVISOR_KILLS).unwrap();
 /// From the end of a command to its restart.
 const REST: Duration = Duration::from_secs(1);
 /// From the killing of processes to a complaint that they live, and between two complaints.
@@ -167,7 +168,7 @@ struct Run {
     has_ended: bool,
     /// The guards have not done their work in time.
     is_ours_to_kill: bool,
-    /// When to say next that something of it lives although the lease has ended.
+    /// When to say next that something of it lives although it was killed.
     loud_at: Option<Moment>,
     /// What comes when nothing is left of it.
     then: Stage,
@@ -186,10 +187,7 @@ impl Shop {
         let (outer_link, outer_socket) = Link::pair()?;
         let (inner_link, inner_socket) = Link::pair()?;
         let guard = children::spawn(
-            Command::new(OURSELVES)
-                .arg0("bellwether")
-                .args(["exec-outer-guard", "--"])
-                .args(&self.plan.command)
+            ourselves(&["exec-outer-guard"], &self.plan.command)
                 .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
                 .env("BELLWETHER_TOKEN", token.0.to_string())
                 // Where we were started by a hook ourselves, the command was not.
@@ -226,9 +224,7 @@ impl Shop {
 
     fn end(&mut self, signal: Signal) {
         if let (Some(run), Stage::Runs(token)) = (&mut self.run, self.stage) {
-            // The guards come first.
-            let others = INNER_GUARD_KILLS - SUPERVISOR_KILLS;
-            run.countdown = run.countdown.told(self.clock.now().after(others));
+            run.countdown = run.countdown.told(self.clock.now().after(GUARDS_HAVE));
             run.say(ToGuard::End(signal));
             self.stage = Stage::Ends(token);
         }
@@ -286,8 +282,7 @@ impl Shop {
                 // The inner guard hears that we hung up, and kills. It comes first: killed amid its work, it
                 // would be one less to do it.
                 run.inner_link = None;
-                let inner_has = INNER_GUARD_KILLS - SUPERVISOR_KILLS;
-                run.countdown = run.countdown.given_up(self.clock.now().after(inner_has));
+                run.countdown = run.countdown.given_up(self.clock.now().after(GUARDS_HAVE));
             }
             Word::Inner(Some(FromGuard::Gone)) | Word::Outer(Some(_)) => {
                 error!("a guard of the command says what is not for it to say: killing all");
@@ -315,7 +310,7 @@ impl Shop {
         let (Some(run), now) = (&mut self.run, self.clock.now()) else { return };
         run.has_ended = true;
         // What it has left behind has as long as the command would have had.
-        run.countdown = run.countdown.told(now.after(INNER_GUARD_KILLS - SUPERVISOR_KILLS));
+        run.countdown = run.countdown.told(now.after(GUARDS_HAVE));
         let Stage::Runs(token) = self.stage else {
             info!(code, "the command has ended, as it was told");
             self.leaving = self.leaving.map(|_| code);
@@ -361,8 +356,7 @@ impl Shop {
                     return info!("{name} again");
                 }
                 warn!("{name} again: killing the command");
-                let guards_have = INNER_GUARD_KILLS - SUPERVISOR_KILLS;
-                run.countdown = run.countdown.given_up(now.after(guards_have));
+                run.countdown = run.countdown.given_up(now.after(GUARDS_HAVE));
                 run.say(ToGuard::Signal(Signal::KILL));
             }
             Some(_) if ends_us => {
