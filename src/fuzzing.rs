@@ -109,7 +109,7 @@ pub fn connect_string(data: &[u8]) {
     let path = written.next().unwrap_or("/election");
     let prefix = written.next().unwrap_or(PREFIX);
     match config::place(servers, path, prefix) {
-        Err(error) => one_line(&error),
+        Err(error) => one_line(&error.to_string()),
         Ok((hosts, root)) => {
             assert!(root.starts_with('/') && !root.ends_with('/') && !root.contains("//"));
             for host in hosts.split(',') {

@@ -1,7 +1,7 @@
 //! Reads the configuration again while the member runs, and changes what can change in flight.
 
 use crate::cli::{self, Command, Effective};
-use crate::config::{self, Hook};
+use crate::config::{self, Hook, Row, SettingValue, table};
 use crate::desk::{Caller, Front, Request};
 use recipes::election;
 use recipes::election::Profile;
@@ -19,7 +19,7 @@ pub struct InForce {
 
 impl InForce {
     pub fn of(effective: &Effective) -> Self {
-        let values = effective.origins.iter().map(|(key, value, _)| (*key, value.clone()));
+        let values = effective.values.iter().map(|value| (value.row.key, value.text.clone()));
         let (prefix, hooks) = (&effective.config.settings.prefix, &effective.config.hooks);
         let (values, hooks) = (values.collect(), hooks.clone().into());
         Self { values, prefix: prefix.clone(), hooks }
@@ -54,40 +54,36 @@ impl InForce {
         if changed.is_empty() && !rehooked {
             return info!("SIGHUP: nothing in the configuration has changed");
         }
-        if changed.contains_key("log.level") {
+        if let Some(level) = among(&changed, &table::LOG_LEVEL.row) {
             match set_level(&new.log_level) {
-                Ok(()) => self.take("log.level", &changed),
+                Ok(()) => self.take(level),
                 Err(error) => error!("SIGHUP: {error}; the level stays as it was"),
             }
         }
         self.describe(desk, &new.config.profile, &changed).await;
-        for (key, value) in changed.iter().filter(|(key, _)| !CHANGEABLE.contains(key)) {
-            let [old, value] = [&self.values[key], value].map(|it| cli::shown(key, it));
-            warn!("SIGHUP: {key} is {value:?} now, which takes a restart: still {old:?}");
+        for value in changed.iter().filter(|value| !value.row.changes_in_flight) {
+            let key = value.row.key;
+            let (old, new) = (value.row.shown(&self.values[key]), value.shown());
+            warn!("SIGHUP: {key} is {new:?} now, which takes a restart: still {old:?}");
         }
     }
 
-    /// What differs from what is in force.
-    fn changed(&self, new: &Effective) -> BTreeMap<&'static str, String> {
-        let new = new.origins.iter().map(|(key, value, _)| (*key, value));
-        let differs = |(key, value): &(&str, &String)| self.values.get(key) != Some(*value);
-        new.filter(differs).map(|(key, value)| (key, value.clone())).collect()
+    /// Returns what differs from what is in force.
+    fn changed<'a>(&self, new: &'a Effective) -> Vec<&'a SettingValue> {
+        let differs = |value: &&SettingValue| self.values.get(value.row.key) != Some(&value.text);
+        new.values.iter().filter(differs).collect()
     }
 
     /// What was changed by `PATCH /member` stays, unless the file says something else than before.
-    async fn describe(
-        &mut self,
-        desk: &Front,
-        new: &Profile,
-        changed: &BTreeMap<&'static str, String>,
-    ) {
+    async fn describe(&mut self, desk: &Front, new: &Profile, changed: &[&SettingValue]) {
         let told = desk.report.borrow().standing.profile().as_ref().clone();
-        let [moved, relabelled] = PROFILE.map(|key| changed.contains_key(key));
-        if !moved && !relabelled {
+        let [moved, relabelled] =
+            [&table::ADDRESS.row, &table::LABELS.row].map(|row| among(changed, row));
+        if moved.is_none() && relabelled.is_none() {
             return;
         }
-        let address = if moved { new.address.clone() } else { told.address.clone() };
-        let labels = if relabelled { new.labels.clone() } else { told.labels.clone() };
+        let address = if moved.is_some() { new.address.clone() } else { told.address.clone() };
+        let labels = if relabelled.is_some() { new.labels.clone() } else { told.labels.clone() };
         let profile = Profile { address, labels, ..told };
         if let Err(error) = config::fits(&profile, &self.prefix) {
             return error!("SIGHUP: {error}; address and labels stay as they were");
@@ -98,16 +94,15 @@ impl InForce {
         if desk.requests.send(order).await.is_err() {
             return error!("SIGHUP: the election has ended");
         }
-        PROFILE.into_iter().for_each(|key| self.take(key, changed));
+        moved.into_iter().chain(relabelled).for_each(|value| self.take(value));
     }
 
-    fn take(&mut self, key: &'static str, changed: &BTreeMap<&'static str, String>) {
-        if let Some(value) = changed.get(key) {
-            info!("SIGHUP: {key} is {value:?} now");
-            self.values.insert(key, value.clone());
-        }
+    fn take(&mut self, value: &SettingValue) {
+        info!("SIGHUP: {} is {:?} now", value.row.key, value.shown());
+        self.values.insert(value.row.key, value.text.clone());
     }
 }
 
-const PROFILE: [&str; 2] = ["member.address", "member.labels"];
-const CHANGEABLE: [&str; 3] = ["member.address", "member.labels", "log.level"];
+fn among<'a>(changed: &[&'a SettingValue], row: &Row) -> Option<&'a SettingValue> {
+    changed.iter().copied().find(|value| value.row.key == row.key)
+}

@@ -1,6 +1,6 @@
 //! The commands that ask: their arguments, and the errand that each of them is.
 
-use super::{Layers, Place, in_file};
+use super::{ConfigFile, sources};
 use crate::config::{self, Settings};
 use crate::terminal::{Errand, Form, Probe, Question, Sidecar, Token, Whom};
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -121,11 +121,10 @@ enum ProbeName {
     Live,
 }
 
-/// A flag beats the environment, which beats the file, which beats the default.
 #[derive(Args)]
 pub(super) struct Inspecting {
     #[command(flatten)]
-    place: Place,
+    file: ConfigFile,
     /// For how long at most to wait for ZooKeeper
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     timeout: String,
@@ -223,14 +222,9 @@ impl Json {
 
 impl Inspecting {
     fn errand(self, given: &ArgMatches) -> Result<Errand, String> {
-        let (place, mut file) = in_file(self.place.config)?;
-        let mut layers = Layers { given, file: place, origins: vec![] };
-        let servers = layers.servers(self.place.zookeeper, file.zookeeper.servers.take());
-        let security = layers.security(self.place.security, None, &mut file.zookeeper)?;
-        let path = layers.path(self.place.election, file.election.path);
-        let prefix = layers.prefix(self.place.prefix, file.election.prefix);
+        let values = sources::values(self.file.config, given)?;
         let patience = config::span("--timeout", &self.timeout)?;
-        let settings = Settings::new(&servers, &path, &prefix, patience, &security)?;
+        let settings = Settings::new(&values, patience)?;
         let form = Json { json: self.json }.form();
         Ok(Errand::Inspect { settings, patience, form })
     }

@@ -1,7 +1,9 @@
 //! How to tell whether the application is healthy, parsed and checked.
 
+use super::error::{ConfigError, Flaw};
 use super::hook::place;
-use super::span;
+use super::sources::Values;
+use super::table;
 use std::time::Duration;
 
 /// Whether the application is asked, and how.
@@ -24,37 +26,38 @@ pub enum Check {
     Run(Vec<String>),
 }
 
-/// The values as they were written.
-#[derive(Clone, Debug)]
-pub struct Written {
-    pub check: String,
-    pub interval: String,
-    pub timeout: String,
-    pub failures: String,
+impl Health {
+    /// Returns `None` if nothing is to be checked.
+    pub(super) fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
+        let interval = values.get(&table::HEALTH_INTERVAL)?;
+        let timeout = values.get(&table::HEALTH_TIMEOUT)?;
+        let failures = values.get(&table::HEALTH_FAILURES)?;
+        let check = values.get(&table::HEALTH_CHECK)?;
+        Ok(check.map(|check| Self { check, interval, timeout, failures }))
+    }
 }
 
-impl Health {
-    /// `None` if nothing is to be checked.
-    pub(super) fn new(written: &Written) -> Result<Option<Self>, String> {
-        let interval = span("health.interval", &written.interval)?;
-        let timeout = span("health.timeout", &written.timeout)?;
-        let failures =
-            written.failures.parse().ok().filter(|failures| (1..=1000).contains(failures));
-        let failures = failures.ok_or_else(|| {
-            format!("health.failures {:?} must be a number from 1 to 1000", written.failures)
-        })?;
-        let check = match &*written.check {
-            "" => return Ok(None),
-            command if command.starts_with('/') => {
-                Check::Run(command.split_whitespace().map(str::to_owned).collect())
-            }
-            url => {
-                let (host, port, path) = place(url).map_err(|wrong| {
-                    format!("health.check {wrong}; or a command that begins with its absolute path")
-                })?;
-                Check::Get { host, port, path }
-            }
-        };
-        Ok(Some(Self { check, interval, timeout, failures }))
+impl Check {
+    pub(super) fn parse(text: &str) -> Result<Self, Flaw> {
+        if text.starts_with('/') {
+            return Ok(Self::Run(text.split_whitespace().map(str::to_owned).collect()));
+        }
+        let (host, port, path) = place(text)
+            .map_err(|flaw| flaw.or_remedy("a command that begins with its absolute path"))?;
+        Ok(Self::Get { host, port, path })
+    }
+}
+
+/// Shows a check, as hooks are shown: without an URL's query and a command's arguments.
+pub(super) fn shown(text: &str) -> String {
+    let mut words = text.split_whitespace();
+    match words.next() {
+        Some(program) if program.starts_with('/') => match words.count() {
+            0 => program.into(),
+            1 => format!("{program} (1 argument)"),
+            more => format!("{program} ({more} arguments)"),
+        },
+        Some(url) => url.split('?').next().unwrap_or_default().into(),
+        None => String::new(),
     }
 }

@@ -1,5 +1,6 @@
 //! The label that tells of a pod whether it leads, and how Kubernetes' API is reached from there.
 
+use super::error::Flaw;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,28 +29,38 @@ pub struct PodLabel {
 }
 
 impl PodLabel {
-    /// What is wrong is said behind the key `pod_label`.
     pub(super) fn new(
         key: &str,
         written: &Written,
         account: PathBuf,
         timeout: Duration,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Flaw> {
         check_key(key)?;
+        // What is missing here is the pod's, and no fault of the key.
+        Self::of_pod(key, written, account, timeout).map_err(Flaw::hiding_value)
+    }
+
+    fn of_pod(
+        key: &str,
+        written: &Written,
+        account: PathBuf,
+        timeout: Duration,
+    ) -> Result<Self, Flaw> {
         if written.host.is_empty() || written.port.is_empty() {
-            return Err("is only for a pod in Kubernetes, which sets KUBERNETES_SERVICE_HOST and \
-                        KUBERNETES_SERVICE_PORT: leave it out elsewhere"
-                .into());
+            return Err(Flaw::new(
+                "is only for a pod in Kubernetes, which sets KUBERNETES_SERVICE_HOST and \
+                 KUBERNETES_SERVICE_PORT",
+            )
+            .remedy("leave it out elsewhere"));
         }
         let Some(port) = written.port.parse().ok().filter(|port| *port != 0) else {
-            return Err(format!("needs a port: KUBERNETES_SERVICE_PORT is {:?}", written.port));
+            return Err(Flaw::new("needs a port")
+                .remedy(format!("KUBERNETES_SERVICE_PORT is {:?}", written.port)));
         };
         let pod = &written.name;
         if !is_subdomain(pod) {
-            return Err(format!(
-                "needs the pod's name, and {pod:?} is none: set POD_NAME by the downward API \
-                 (metadata.name)"
-            ));
+            return Err(Flaw::new(format!("needs the pod's name, and {pod:?} is none"))
+                .remedy("set POD_NAME by the downward API (metadata.name)"));
         }
         let bare = written.host.trim_start_matches('[').trim_end_matches(']');
         let host = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
@@ -57,9 +68,10 @@ impl PodLabel {
     }
 }
 
-/// As Kubernetes checks it.
-fn check_key(key: &str) -> Result<(), String> {
-    let wrong = |why: &str| Err(format!("= {key:?} {why}: write such as \"bellwether.io/role\""));
+/// Checks a label's key as Kubernetes does.
+fn check_key(key: &str) -> Result<(), Flaw> {
+    let wrong =
+        |problem: &str| Err(Flaw::new(problem).remedy("write such as \"bellwether.io/role\""));
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -102,7 +114,8 @@ mod tests {
 
     fn label(key: &str, host: &str, port: &str, name: &str) -> Result<PodLabel, String> {
         let written = Written { host: host.into(), port: port.into(), name: name.into() };
-        PodLabel::new(key, &written, ACCOUNT.into(), Duration::from_secs(5))
+        let label = PodLabel::new(key, &written, ACCOUNT.into(), Duration::from_secs(5));
+        label.map_err(|flaw| flaw.at("pod_label", key).to_string())
     }
 
     #[test]
@@ -131,7 +144,7 @@ mod tests {
             "a/../role",
         ] {
             let error = label(key, "10.0.0.1", "443", "app-0").expect_err(key);
-            assert!(error.starts_with(&format!("= {key:?} must have")), "{error}");
+            assert!(error.starts_with(&format!("pod_label = {key:?} must have")), "{error}");
         }
     }
 

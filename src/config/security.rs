@@ -1,33 +1,15 @@
 //! What the operator wrote about who may talk to whom: certificates, identity and access.
 
+use super::error::{ConfigError, Flaw};
+use super::parse::{one_of, or_none};
+use super::sources::Values;
+use super::table;
 use secrecy::SecretString;
-use serde::Deserialize;
 use std::fmt;
 use std::path::PathBuf;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TlsKeys {
-    pub ca: Option<String>,
-    pub cert: Option<String>,
-    pub key: Option<String>,
-}
-
 /// Where a secret may also stand, for those who have no file to put it into.
 pub const CREDENTIALS_VARIABLE: &str = "BELLWETHER_CREDENTIALS";
-
-/// The values as they were written. Nothing written is an empty text.
-#[derive(Clone, Debug, Default)]
-pub struct Written {
-    pub ca: String,
-    pub cert: String,
-    pub key: String,
-    pub auth: String,
-    pub credentials_file: String,
-    /// From the environment.
-    pub credentials: Option<SecretString>,
-    pub acl: String,
-}
 
 /// How members and servers know each other, and who else may change what is ours.
 #[derive(Clone, Debug)]
@@ -85,29 +67,20 @@ pub enum Acl {
 }
 
 impl Security {
-    pub(super) fn new(written: &Written) -> Result<Self, String> {
-        let tls = Tls::new(written)?;
-        let login = Login::new(written)?;
+    pub(super) fn new(values: &Values) -> Result<Self, ConfigError> {
+        let tls = Tls::new(values)?;
+        let login = Login::new(values)?;
         let has_identity =
             login.is_some() || tls.as_ref().is_some_and(|tls: &Tls| tls.own.is_some());
-        let acl = match &*written.acl {
-            "" if has_identity => Acl::CreatorReadable,
-            "" | "open" => Acl::Open,
-            "creator" => Acl::Creator,
-            "creator-readable" => Acl::CreatorReadable,
-            other => {
-                return Err(format!(
-                    "zookeeper.acl {other:?} must be \"open\", \"creator\" or \"creator-readable\""
-                ));
-            }
-        };
+        let written = values.written(&table::ACL)?.flatten();
+        let by_default = if has_identity { Acl::CreatorReadable } else { Acl::Open };
+        let acl = written.unwrap_or(by_default);
         if acl != Acl::Open && !has_identity {
-            return Err(format!(
-                "zookeeper.acl = \"{acl}\" is for who has an identity: set zookeeper.auth, or \
-                 zookeeper.tls.cert and zookeeper.tls.key"
-            ));
+            return Err(ConfigError::new(table::ACL.row.key, "is for who has an identity")
+                .found(acl.to_string())
+                .remedy("set zookeeper.auth, or zookeeper.tls.cert and zookeeper.tls.key"));
         }
-        Ok(Self { tls, login, acl, is_open_by_choice: written.acl == "open" })
+        Ok(Self { tls, login, acl, is_open_by_choice: written == Some(Acl::Open) })
     }
 
     /// Whether there is anything in our memory that nobody else may see.
@@ -117,65 +90,71 @@ impl Security {
 }
 
 impl Tls {
-    fn new(written: &Written) -> Result<Option<Self>, String> {
-        let Written { ca, cert, key, .. } = written;
-        let own = match (&**cert, &**key) {
-            ("", "") => None,
-            (_, "") => {
-                return Err("zookeeper.tls.cert is of no use without its private key: set \
-                            zookeeper.tls.key"
-                    .into());
-            }
-            // Not repeated: it may be the key itself.
-            ("", _) => {
-                return Err("zookeeper.tls.key is of no use without its certificate: set \
-                            zookeeper.tls.cert"
-                    .into());
-            }
-            (cert, key) => Some(OwnCertificate { cert: cert.into(), key: key.into() }),
+    fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
+        let [ca, cert, key] = [&table::TLS_CA, &table::TLS_CERT, &table::TLS_KEY];
+        // A value is not repeated: it may be the key itself.
+        let useless = |key: &str, without: &str, missing: &str| {
+            ConfigError::new(key, format!("is of no use without its {without}"))
+                .remedy(format!("set {missing}"))
         };
-        match (&**ca, own) {
-            ("", None) => Ok(None),
-            ("", Some(_)) => {
-                Err("zookeeper.tls.cert is set and zookeeper.tls.ca is not: name the \
-                                  file with the CA of the servers' certificates"
-                    .into())
+        let own = match (values.written(cert)?, values.written(key)?) {
+            (None, None) => None,
+            (Some(_), None) => return Err(useless(cert.row.key, "private key", key.row.key)),
+            (None, Some(_)) => return Err(useless(key.row.key, "certificate", cert.row.key)),
+            (Some(cert), Some(key)) => Some(OwnCertificate { cert, key }),
+        };
+        match (values.written(ca)?, own) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => {
+                let problem = format!("is set and {} is not", ca.row.key);
+                Err(ConfigError::new(cert.row.key, problem)
+                    .remedy("name the file with the CA of the servers' certificates"))
             }
-            (ca, own) => Ok(Some(Self { ca: ca.into(), own })),
+            (Some(ca), own) => Ok(Some(Self { ca, own })),
         }
     }
 }
 
 impl Login {
-    fn new(written: &Written) -> Result<Option<Self>, String> {
-        let credentials = match (&written.credentials, &*written.credentials_file) {
-            (Some(secret), _) => Some(Credentials::Given(secret.clone())),
-            (None, "") => None,
-            (None, file) => Some(Credentials::In(file.into())),
+    fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
+        let [auth, file] = [table::AUTH.row.key, table::CREDENTIALS_FILE.row.key];
+        let credentials = match values.credentials() {
+            Some(secret) => Some(Credentials::Given(secret.clone())),
+            None => values.written(&table::CREDENTIALS_FILE)?.map(Credentials::In),
         };
-        let scheme = match &*written.auth {
-            "" => None,
-            "digest" => Some(Scheme::Digest),
-            "sasl" => Some(Scheme::Sasl),
-            // Not repeated: it may be the secret itself.
-            _ => {
-                return Err("zookeeper.auth must be \"digest\" or \"sasl\"; user and password \
-                            belong into zookeeper.credentials_file"
-                    .into());
-            }
-        };
-        match (scheme, credentials) {
+        match (values.get(&table::AUTH)?, credentials) {
             (None, None) => Ok(None),
             (Some(scheme), Some(credentials)) => Ok(Some(Self { scheme, credentials })),
-            (Some(_), None) => Err(format!(
-                "zookeeper.auth needs a user and a password: set zookeeper.credentials_file to a \
-                 file with one line, user:password (or {CREDENTIALS_VARIABLE} in the environment)"
-            )),
-            (None, Some(_)) => Err("zookeeper.credentials_file is set and zookeeper.auth is not: \
-                                    say how to use them, \"digest\" or \"sasl\""
-                .into()),
+            (Some(_), None) => {
+                Err(ConfigError::new(auth, "needs a user and a password").remedy(format!(
+                    "set {file} to a file with one line, user:password (or \
+                     {CREDENTIALS_VARIABLE} in the environment)"
+                )))
+            }
+            (None, Some(_)) => Err(ConfigError::new(file, format!("is set and {auth} is not"))
+                .remedy("say how to use them, \"digest\" or \"sasl\"")),
         }
     }
+}
+
+impl Scheme {
+    const WORDS: [(&'static str, Self); 2] = [("digest", Self::Digest), ("sasl", Self::Sasl)];
+
+    pub(super) fn parse(text: &str) -> Result<Option<Self>, Flaw> {
+        let scheme = or_none(text, |text| one_of(text, &Self::WORDS));
+        scheme.map_err(|flaw| {
+            let file = table::CREDENTIALS_FILE.row.key;
+            flaw.remedy(format!("user and password belong into {file}"))
+        })
+    }
+}
+
+impl Acl {
+    pub(super) const WORDS: [(&'static str, Self); 3] = [
+        ("open", Self::Open),
+        ("creator", Self::Creator),
+        ("creator-readable", Self::CreatorReadable),
+    ];
 }
 
 impl fmt::Display for Acl {
@@ -201,49 +180,41 @@ impl fmt::Display for Scheme {
 mod tests {
     use super::*;
 
-    fn written(values: &[(&str, &str)]) -> Written {
-        let mut written = Written::default();
-        for (key, value) in values {
-            let value = (*value).to_owned();
-            match *key {
-                "ca" => written.ca = value,
-                "cert" => written.cert = value,
-                "key" => written.key = value,
-                "auth" => written.auth = value,
-                "file" => written.credentials_file = value,
-                "secret" => written.credentials = Some(value.into()),
-                "acl" => written.acl = value,
-                other => unreachable!("{other}"),
-            }
-        }
-        written
+    const DIGEST: (&str, &str) = ("zookeeper.auth", "digest");
+    const FILE: (&str, &str) = ("zookeeper.credentials_file", "f");
+    const CA: (&str, &str) = ("zookeeper.tls.ca", "ca.pem");
+    const CERT: (&str, &str) = ("zookeeper.tls.cert", "c.pem");
+    const KEY: (&str, &str) = ("zookeeper.tls.key", "k.pem");
+
+    fn security(values: &[(&'static str, &str)]) -> Result<Security, ConfigError> {
+        Security::new(&Values::given(values))
     }
 
     #[test]
-    fn whoever_has_an_identity_keeps_its_znodes_to_itself() {
-        let acl = |values: &[_]| Security::new(&written(values)).unwrap().acl;
+    fn a_member_with_an_identity_keeps_its_znodes_to_itself() {
+        let acl = |values: &[_]| security(values).unwrap().acl;
         assert_eq!(acl(&[]), Acl::Open);
-        assert_eq!(acl(&[("ca", "ca.pem")]), Acl::Open);
-        assert_eq!(acl(&[("auth", "digest"), ("file", "f")]), Acl::CreatorReadable);
-        assert_eq!(acl(&[("auth", "sasl"), ("secret", "a:b")]), Acl::CreatorReadable);
-        let own = [("ca", "ca.pem"), ("cert", "c.pem"), ("key", "k.pem")];
-        assert_eq!(acl(&own), Acl::CreatorReadable);
-        assert_eq!(acl(&[&own[..], &[("acl", "open")]].concat()), Acl::Open);
+        assert_eq!(acl(&[CA]), Acl::Open);
+        assert_eq!(acl(&[DIGEST, FILE]), Acl::CreatorReadable);
+        assert_eq!(acl(&[CA, CERT, KEY]), Acl::CreatorReadable);
+        assert_eq!(acl(&[CA, CERT, KEY, ("zookeeper.acl", "open")]), Acl::Open);
+        let by_choice = |values: &[_]| security(values).unwrap().is_open_by_choice;
+        assert!(by_choice(&[("zookeeper.acl", "open")]) && !by_choice(&[]));
     }
 
     #[test]
     fn what_does_not_fit_together_is_said_with_its_keys() {
         for (values, named) in [
-            (vec![("cert", "c")], "zookeeper.tls.key"),
-            (vec![("key", "k")], "zookeeper.tls.cert"),
-            (vec![("cert", "c"), ("key", "k")], "zookeeper.tls.ca"),
-            (vec![("auth", "digest")], "zookeeper.credentials_file"),
-            (vec![("file", "f")], "zookeeper.auth"),
-            (vec![("auth", "user:secret"), ("file", "f")], "zookeeper.auth"),
-            (vec![("acl", "creator")], "zookeeper.auth"),
-            (vec![("acl", "closed")], "zookeeper.acl"),
+            (vec![CERT], "zookeeper.tls.key"),
+            (vec![KEY], "zookeeper.tls.cert"),
+            (vec![CERT, KEY], "zookeeper.tls.ca"),
+            (vec![DIGEST], "zookeeper.credentials_file"),
+            (vec![FILE], "zookeeper.auth"),
+            (vec![("zookeeper.auth", "user:secret"), FILE], "zookeeper.auth"),
+            (vec![("zookeeper.acl", "creator")], "zookeeper.auth"),
+            (vec![("zookeeper.acl", "closed")], "zookeeper.acl"),
         ] {
-            let error = Security::new(&written(&values)).unwrap_err();
+            let error = security(&values).unwrap_err().to_string();
             assert!(error.contains(named), "{values:?}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }
@@ -251,7 +222,9 @@ mod tests {
 
     #[test]
     fn a_secret_is_not_shown() {
-        let security = Security::new(&written(&[("auth", "sasl"), ("secret", "a:hush")])).unwrap();
+        let values = Values::given(&[("zookeeper.auth", "sasl")]).with_credentials("a:hush");
+        let security = Security::new(&values).unwrap();
+        assert_eq!(security.acl, Acl::CreatorReadable);
         assert!(!format!("{security:?}").contains("hush"));
     }
 }

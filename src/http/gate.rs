@@ -88,7 +88,7 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem>
     // Whatever the file lies on may hang.
     let reading = tokio::task::spawn_blocking(move || config::token(&file));
     let read = match tokio::time::timeout(PATIENCE, reading).await {
-        Ok(read) => read.expect("it does not panic"),
+        Ok(read) => read.expect("it does not panic").map_err(|error| error.to_string()),
         Err(_) => Err(format!("http.token_file: not read within {PATIENCE:?}")),
     };
     let token = read.map_err(|error| {

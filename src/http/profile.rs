@@ -95,7 +95,8 @@ pub(super) async fn amend(
     // Each patch is of what the one before it made.
     let _turn = sight.amending.lock().await;
     let profile = patch.applied_to(sight.judge().report.standing.profile());
-    config::fits(&profile, &sight.names.prefix).map_err(unprocessable)?;
+    config::fits(&profile, &sight.names.prefix)
+        .map_err(|error| unprocessable(error.to_string()))?;
     let Profile { address, labels, .. } = profile;
     sight.order(Command::UpdateProfile { address, labels }).await?;
     Ok(Json(sight.own()))

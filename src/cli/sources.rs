@@ -1,0 +1,142 @@
+//! What the command line, the environment and the file say of the settings.
+
+use crate::config::security::CREDENTIALS_VARIABLE;
+use crate::config::table::{ALL, ID};
+use crate::config::{
+    ConfigError, File, Found, Given, Kind, Origin, Row, Scope, Sources, Values, WrittenPod,
+    labels_as_text,
+};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use secrecy::SecretString;
+use std::collections::BTreeMap;
+use std::env::VarError;
+use std::path::PathBuf;
+
+/// Adds the settings' flags to a command of this scope.
+pub(super) fn with_flags(command: Command, scope: Scope) -> Command {
+    command.args(ALL.iter().copied().filter(|row| row.scope <= scope).filter_map(flag))
+}
+
+fn flag(row: &'static Row) -> Option<Arg> {
+    let flag = row.flag.as_ref()?;
+    let default = Some(row.default.words()).filter(|words| !words.is_empty()).unwrap_or("none");
+    let help = format!("{} [default: {default}] [key: {}]", row.help, row.key);
+    let arg = Arg::new(row.key).long(flag.name).value_name(flag.value).help(help);
+    let arg = match row.variable {
+        Some(variable) => arg.env(variable),
+        None => arg,
+    };
+    Some(match row.kind {
+        Kind::Text | Kind::Number => arg,
+        Kind::Labels => arg.action(ArgAction::Append).value_parser(label),
+    })
+}
+
+fn label(written: &str) -> Result<(String, String), String> {
+    match written.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("a label is KEY=VALUE, such as zone=eu-1".into()),
+    }
+}
+
+/// Reads the file, if one is named, and puts the sources together.
+pub(super) fn values(file: Option<PathBuf>, matches: &ArgMatches) -> Result<Values, ConfigError> {
+    // A variable that is set to nothing is not set.
+    let Some(path) = file.filter(|path| !path.as_os_str().is_empty()) else {
+        return values_beside((PathBuf::new(), File::default()), matches);
+    };
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(&path).map_err(|error| ConfigError {
+        found: Found::File(name.clone()),
+        ..ConfigError::new("--config", format!("cannot be read: {error}"))
+    })?;
+    let file = parsed(&text, &name)?;
+    values_beside((path, file), matches)
+}
+
+pub(super) fn values_beside(
+    (file_name, file): (PathBuf, File),
+    matches: &ArgMatches,
+) -> Result<Values, ConfigError> {
+    let given = ALL.iter().copied().filter_map(|row| Some((row.key, given(row, matches)?)));
+    Values::new(Sources {
+        given: given.collect(),
+        file,
+        file_name,
+        defaults: BTreeMap::from([(ID.row.key, host_name())]),
+        credentials: credentials()?,
+        pod: pod(),
+    })
+}
+
+pub(super) fn parsed(text: &str, name: &str) -> Result<File, ConfigError> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let start = error.span().map_or(0, |span| span.start);
+        let line = text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count();
+        // Not the value: it may be a secret that does not belong there.
+        let key = text.lines().nth(line).and_then(|line| line.split_once('='));
+        let key = key.map_or("", |(key, _)| key.trim());
+        ConfigError {
+            found: Found::Line { file: name.to_owned(), number: line + 1 },
+            ..ConfigError::new(printable(key), printable(&error.message().replace('\n', " ")))
+        }
+    })
+}
+
+/// Escapes what plays tricks on a terminal, as it may stand in a key.
+fn printable(text: &str) -> String {
+    let odd = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.into() };
+    text.chars().map(odd).collect()
+}
+
+/// Returns what a flag or a variable says. A variable that is set to nothing is not set.
+fn given(row: &'static Row, matches: &ArgMatches) -> Option<Given> {
+    let Some(flag) = &row.flag else {
+        let variable = row.variable?;
+        let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
+        return Some(Given { text, origin: Origin::Environment(variable) });
+    };
+    // Not every command takes every flag.
+    if matches.try_contains_id(row.key).is_err() {
+        return None;
+    }
+    let text = match row.kind {
+        Kind::Text | Kind::Number => matches.get_one::<String>(row.key)?.clone(),
+        Kind::Labels => {
+            let labels = matches.get_many::<(String, String)>(row.key)?;
+            labels_as_text(&labels.cloned().collect())
+        }
+    };
+    let origin = match (matches.value_source(row.key), row.variable) {
+        (Some(ValueSource::EnvVariable), Some(_)) if text.is_empty() => return None,
+        (Some(ValueSource::EnvVariable), Some(variable)) => Origin::Environment(variable),
+        _ => Origin::Flag(flag.name),
+    };
+    Some(Given { text, origin })
+}
+
+/// Reads the login that stands in the environment itself.
+fn credentials() -> Result<Option<SecretString>, ConfigError> {
+    match std::env::var(CREDENTIALS_VARIABLE) {
+        Ok(secret) if !secret.is_empty() => Ok(Some(SecretString::from(secret))),
+        Ok(_) | Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            Err(ConfigError::new(CREDENTIALS_VARIABLE, "is no UTF-8 text"))
+        }
+    }
+}
+
+/// Reads what Kubernetes says of the pod that this may be in.
+fn pod() -> WrittenPod {
+    let said = |name| std::env::var(name).unwrap_or_default();
+    let host = said("KUBERNETES_SERVICE_HOST");
+    WrittenPod { host, port: said("KUBERNETES_SERVICE_PORT"), name: host_name() }
+}
+
+fn host_name() -> String {
+    match std::env::var("POD_NAME") {
+        Ok(pod) if !pod.is_empty() => pod,
+        _ => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+    }
+}

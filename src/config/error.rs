@@ -1,0 +1,154 @@
+//! What is wrong with the configuration: one type for every value that is refused.
+
+use std::fmt;
+use std::path::Path;
+
+/// Says what is wrong with a value, and how to mend it. Which key has the value, the caller knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    problem: String,
+    remedy: Option<String>,
+    hides_value: bool,
+}
+
+/// Says which key of the configuration is wrong, in one line, and how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// A key, or a flag or variable that stands for one.
+    pub key: String,
+    pub found: Found,
+    pub problem: String,
+    pub remedy: Option<String>,
+}
+
+/// What is shown of that which was found under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It may be a secret, or the problem says it already.
+    NotShown,
+    /// The value, as an operator would write it.
+    Value(String),
+    /// The file that the value names.
+    File(String),
+    /// The line of the configuration file, which cannot be read as a value.
+    Line { file: String, number: usize },
+}
+
+impl Flaw {
+    pub fn new(problem: impl Into<String>) -> Self {
+        Self { problem: problem.into(), remedy: None, hides_value: false }
+    }
+
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// Adds another way to mend it.
+    pub(super) fn or_remedy(self, other: &str) -> Self {
+        let remedy = match &self.remedy {
+            Some(remedy) => format!("{remedy}; or {other}"),
+            None => other.to_owned(),
+        };
+        self.remedy(remedy)
+    }
+
+    /// Keeps the value out of the error, as a secret may stand in it.
+    pub fn hiding_value(mut self) -> Self {
+        self.hides_value = true;
+        self
+    }
+
+    /// Shows the value, unless it may be a secret.
+    pub fn at(self, key: impl Into<String>, value: &str) -> ConfigError {
+        let found =
+            if self.hides_value { Found::NotShown } else { Found::Value(format!("{value:?}")) };
+        ConfigError { found, ..self.of(key) }
+    }
+
+    /// Shows the file that a value names, unless that may be the secret itself.
+    pub fn in_file(self, key: impl Into<String>, file: &Path) -> ConfigError {
+        ConfigError { found: Found::File(super::named(file)), ..self.of(key) }
+    }
+
+    /// Shows nothing but the key.
+    pub fn of(self, key: impl Into<String>) -> ConfigError {
+        let Self { problem, remedy, hides_value: _ } = self;
+        ConfigError { key: key.into(), found: Found::NotShown, problem, remedy }
+    }
+}
+
+impl ConfigError {
+    pub fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        Flaw::new(problem).of(key)
+    }
+
+    /// Shows what was made of the value, such as a number or a duration.
+    pub fn found(self, value: impl fmt::Debug) -> Self {
+        Self { found: Found::Value(format!("{value:?}")), ..self }
+    }
+
+    pub fn remedy(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..self }
+    }
+
+    /// Puts the key into its table, such as `hook[2]`; the empty key is the table itself.
+    pub(super) fn within(self, table: &str) -> Self {
+        let key = if self.key.is_empty() { table.into() } else { format!("{table}.{}", self.key) };
+        Self { key, ..self }
+    }
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)?;
+        self.remedy.iter().try_for_each(|remedy| write!(f, ": {remedy}"))
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, found, problem, remedy } = self;
+        match found {
+            Found::NotShown => write!(f, "{key} {problem}")?,
+            Found::Value(value) => write!(f, "{key} = {value} {problem}")?,
+            Found::File(file) => write!(f, "{key}: {file} {problem}")?,
+            Found::Line { file, number } => {
+                let comma = if key.is_empty() { "" } else { ", " };
+                write!(f, "{file}, line {number}{comma}{key}: {problem}")?;
+            }
+        }
+        remedy.iter().try_for_each(|remedy| write!(f, ": {remedy}"))
+    }
+}
+
+impl std::error::Error for Flaw {}
+
+impl std::error::Error for ConfigError {}
+
+/// The command line tells errors of many kinds as one line of text.
+impl From<ConfigError> for String {
+    fn from(error: ConfigError) -> Self {
+        error.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_key_value_problem_and_remedy() {
+        let flaw = || Flaw::new("is no duration").remedy("write 10s");
+        let value = flaw().at("lease.heartbeat", "so\non");
+        assert_eq!(value.to_string(), r#"lease.heartbeat = "so\non" is no duration: write 10s"#);
+        let hidden = flaw().hiding_value().at("zookeeper.auth", "hush");
+        assert_eq!(hidden.to_string(), "zookeeper.auth is no duration: write 10s");
+        let file = flaw().in_file("http.token_file", Path::new("/a"));
+        assert_eq!(file.to_string(), "http.token_file: /a is no duration: write 10s");
+        let within = ConfigError::new("url", "is no URL").within("hook[0]");
+        assert_eq!(within.to_string(), "hook[0].url is no URL");
+        let whole = ConfigError::new("", "has no url").within("hook[0]");
+        assert_eq!(whole.to_string(), "hook[0] has no url");
+    }
+}

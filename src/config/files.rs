@@ -1,0 +1,57 @@
+//! Small files that a value names: how they are read, and how they are named in an error.
+
+use super::error::{ConfigError, Flaw};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+const LONGEST_BYTES: u64 = 4096;
+
+/// Reads the token that an order has to show.
+///
+/// # Errors
+/// One sentence that names the file, what is wrong with it, and how to mend it. It tells nothing of
+/// what is in the file.
+pub fn token(file: &Path) -> Result<Vec<u8>, ConfigError> {
+    let text = small_file(file);
+    let token = text.and_then(|text| {
+        let no_token =
+            || Flaw::new("holds no token").remedy("write one line of visible ASCII characters");
+        token_in(&text).map(<[u8]>::to_vec).ok_or_else(no_token)
+    });
+    token.map_err(|flaw| flaw.in_file(super::table::TOKEN_FILE.row.key, file))
+}
+
+/// Names a file in an error, unless it may be a secret that was written where a path belongs.
+pub fn named(file: &Path) -> String {
+    let starts = ["/", "./", "../"];
+    let is_path = starts
+        .iter()
+        .any(|start| file.as_os_str().as_encoded_bytes().starts_with(start.as_bytes()));
+    if is_path || file.exists() {
+        return file.display().to_string();
+    }
+    "what is written there, and not shown as it may be the secret itself rather than a file's path,"
+        .into()
+}
+
+/// Reads a small regular file.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn small_file(file: &Path) -> Result<Vec<u8>, Flaw> {
+    let cannot = |error: io::Error| Flaw::new(format!("cannot be read: {error}"));
+    // Reading anything else may never end.
+    let metadata = fs::metadata(file).map_err(cannot)?;
+    if !metadata.is_file() || metadata.len() > LONGEST_BYTES {
+        return Err(Flaw::new("is no small file"));
+    }
+    fs::read(file).map_err(cannot)
+}
+
+/// Returns `None` if the text is not one line of visible ASCII characters.
+pub fn token_in(text: &[u8]) -> Option<&[u8]> {
+    let token = text.trim_ascii();
+    let visible = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
+    visible.then_some(token)
+}

@@ -1,0 +1,92 @@
+//! The files that hooks name: a secret to sign with, and files that are kept.
+
+use super::{Deed, Hook, Post};
+use crate::config::error::{ConfigError, Flaw};
+use crate::config::files::{small_file, token_in};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Checks that the files which hooks name can be used: a secret is one, and what is to be kept replaces no
+/// more than a file.
+///
+/// # Errors
+/// One sentence that names the hook and the file, and says how to mend it.
+pub fn can_use_files(hooks: &[Hook]) -> Result<(), ConfigError> {
+    let mut kept = BTreeSet::new();
+    for (n, hook) in hooks.iter().enumerate() {
+        match &hook.deed {
+            Deed::Post(Post { secret_file: Some(file), .. }) => {
+                read_secret(file)
+                    .map_err(|flaw| flaw.in_file(format!("hook[{n}].secret_file"), file))?;
+            }
+            Deed::Keep { file, .. } => {
+                let key = format!("hook[{n}].file");
+                check_replaceable(file).map_err(|flaw| flaw.in_file(&key, file))?;
+                if !kept.insert(file) {
+                    let flaw = Flaw::new("is another hook's file already");
+                    return Err(flaw.remedy("give each its own").in_file(&key, file));
+                }
+            }
+            Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } | Deed::Label(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a file may be replaced: a directory cannot be replaced by a file, and a device must not be.
+///
+/// # Errors
+/// What is there.
+pub fn replaceable(file: &Path) -> Result<(), String> {
+    check_replaceable(file).map_err(|flaw| format!("{} {flaw}", file.display()))
+}
+
+/// Reads the secret that a message is signed with.
+///
+/// # Errors
+/// What is wrong with it. It tells nothing of what is in the file.
+pub fn secret(file: &Path) -> Result<Vec<u8>, String> {
+    read_secret(file).map_err(|flaw| format!("{} {flaw}", file.display()))
+}
+
+fn check_replaceable(file: &Path) -> Result<(), Flaw> {
+    match fs::symlink_metadata(file) {
+        Ok(found) if !found.is_file() && !found.is_symlink() => {
+            Err(Flaw::new("is there and no regular file").remedy("name one that may be replaced"))
+        }
+        // Whether it can be written is seen when it is.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+fn read_secret(file: &Path) -> Result<Vec<u8>, Flaw> {
+    small_file(file).and_then(|text| secret_in(&text))
+}
+
+fn secret_in(text: &[u8]) -> Result<Vec<u8>, Flaw> {
+    let Some(written) = token_in(text) else {
+        return Err(Flaw::new("holds no secret")
+            .remedy("write one line of visible ASCII characters, such as whsec_..."));
+    };
+    let Some(encoded) = written.strip_prefix(b"whsec_") else { return Ok(written.to_vec()) };
+    let secret = BASE64_STANDARD.decode(encoded).ok().filter(|secret| !secret.is_empty());
+    secret.ok_or_else(|| Flaw::new("holds a secret that is no Base64 behind whsec_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_base64_behind_its_prefix_or_as_it_stands() {
+        assert_eq!(secret_in(b"whsec_c2VjcmV0\n").unwrap(), b"secret");
+        assert_eq!(secret_in(b" plain ").unwrap(), b"plain");
+        for wrong in ["", " \n", "whsec_", "hunter 2", "whsec_hunter2!", "hunter\n2"] {
+            let error = secret_in(wrong.as_bytes()).unwrap_err().to_string();
+            assert!(!error.contains("hunter"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! A hook as it is written in the file, and what is made of it.
+
+use super::{Deed, Hook, Post, Signal, Unknown};
+use crate::config::error::{ConfigError, Flaw};
+use crate::config::parse::{duration, one_of};
+use crate::config::pod::{self, PodLabel};
+use recipes::election::ChangeKind;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+const RETRIES: u32 = 3;
+const MOST_RETRIES: u32 = 100;
+const CHANGES: &str = "name the changes, such as on = [\"became-leader\", \"lost-leadership\"]";
+
+/// A hook as it is written in the file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HookKeys {
+    pub on: Option<Vec<String>>,
+    pub command: Option<Vec<String>>,
+    pub url: Option<String>,
+    pub signal: Option<String>,
+    pub file: Option<String>,
+    pub pod_label: Option<String>,
+    pub timeout: Option<String>,
+    pub retries: Option<u32>,
+    pub secret_file: Option<String>,
+    pub pid_file: Option<String>,
+    pub mode: Option<String>,
+    pub unknown: Option<String>,
+    pub service_account: Option<String>,
+    pub acknowledges: Option<bool>,
+}
+
+impl Hook {
+    pub(in crate::config) fn all(
+        written: &[HookKeys],
+        pod: &pod::Written,
+    ) -> Result<Vec<Self>, ConfigError> {
+        let hook = |(n, keys): (usize, &HookKeys)| {
+            Self::new(keys, pod).map_err(|error| error.within(&format!("hook[{n}]")))
+        };
+        written.iter().enumerate().map(hook).collect()
+    }
+
+    fn new(keys: &HookKeys, pod: &pod::Written) -> Result<Self, ConfigError> {
+        let on = keys.on.as_deref().map(changes).transpose().map_err(|flaw| flaw.of("on"))?;
+        let deed = keys.deed(pod)?;
+        match deed {
+            Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } if on.is_none() => {
+                return Err(ConfigError::new("on", "is missing").remedy(CHANGES));
+            }
+            // A label that is set at some changes only would be wrong after the others.
+            Deed::Label(_) if on.is_some() => {
+                let problem = "is not for a pod_label, which is kept true";
+                return Err(ConfigError::new("on", problem).remedy("leave it out"));
+            }
+            _ => {}
+        }
+        let hook = Self { on, deed, acknowledges: keys.acknowledges.unwrap_or_default() };
+        let can = matches!(hook.deed, Deed::Run { .. } | Deed::Post(_));
+        if hook.acknowledges && !(can && hook.hears(ChangeKind::BecameLeader)) {
+            let problem = "is only for a hook with command or url on \"became-leader\"";
+            return Err(ConfigError::new("acknowledges", problem).remedy("leave it out"));
+        }
+        Ok(hook)
+    }
+}
+
+impl HookKeys {
+    fn deed(&self, pod: &pod::Written) -> Result<Deed, ConfigError> {
+        let deed = match (&self.command, &self.url, &self.signal, &self.file, &self.pod_label) {
+            (Some(command), None, None, None, None) => {
+                check_command(command).map_err(|flaw| flaw.of("command"))?;
+                Deed::Run { command: command.clone(), timeout: self.timeout()? }
+            }
+            (None, Some(url), None, None, None) => Deed::Post(self.post(url)?),
+            (None, None, Some(signal), None, None) => {
+                let signal = Signal::named(signal).map_err(|flaw| flaw.at("signal", signal))?;
+                let Some(pid_file) = &self.pid_file else {
+                    let remedy = "name the file with the number of the process to send the signal to";
+                    return Err(ConfigError::new("pid_file", "is missing").remedy(remedy));
+                };
+                Deed::Signal { signal, pid_file: absolute("pid_file", pid_file)? }
+            }
+            (None, None, None, Some(file), None) => Deed::Keep {
+                file: absolute("file", file)?,
+                mode: self.mode()?,
+                unknown: self.unknown()?,
+            },
+            (None, None, None, None, Some(key)) => {
+                let account = self.service_account.as_deref().unwrap_or(pod::ACCOUNT);
+                let account = absolute("service_account", account)?;
+                let label = PodLabel::new(key, pod, account, self.timeout()?);
+                Deed::Label(label.map_err(|flaw| flaw.at("pod_label", key))?)
+            }
+            _ => {
+                let problem = "must have exactly one of command, url, signal, file and pod_label";
+                return Err(ConfigError::new("", problem));
+            }
+        };
+        self.check_kind(deed.key())?;
+        Ok(deed)
+    }
+
+    /// Checks that no key is written that is for another kind of hook.
+    fn check_kind(&self, kind: &str) -> Result<(), ConfigError> {
+        let written: [(&str, bool, &[&str]); 7] = [
+            ("timeout", self.timeout.is_some(), &["command", "url", "pod_label"]),
+            ("retries", self.retries.is_some(), &["url"]),
+            ("secret_file", self.secret_file.is_some(), &["url"]),
+            ("pid_file", self.pid_file.is_some(), &["signal"]),
+            ("mode", self.mode.is_some(), &["file"]),
+            ("unknown", self.unknown.is_some(), &["file"]),
+            ("service_account", self.service_account.is_some(), &["pod_label"]),
+        ];
+        for (key, is_written, kinds) in written {
+            if is_written && !kinds.contains(&kind) {
+                let problem = format!("is only for a hook with {}", kinds.join(" or "));
+                return Err(ConfigError::new(key, problem).remedy("leave it out"));
+            }
+        }
+        Ok(())
+    }
+
+    fn post(&self, url: &str) -> Result<Post, ConfigError> {
+        let (host, port, path) = place(url).map_err(|flaw| flaw.of("url"))?;
+        let retries = self.retries.unwrap_or(RETRIES);
+        if retries > MOST_RETRIES {
+            return Err(ConfigError::new("retries", "is too many")
+                .found(retries)
+                .remedy(format!("at most {MOST_RETRIES}")));
+        }
+        let secret_file = self.secret_file.as_deref();
+        let secret_file = secret_file.map(|file| {
+            // It may be the secret itself.
+            absolute_path(file).map_err(|flaw| flaw.of("secret_file"))
+        });
+        let (timeout, secret_file) = (self.timeout()?, secret_file.transpose()?);
+        Ok(Post { host, port, path, timeout, retries, secret_file })
+    }
+
+    fn timeout(&self) -> Result<Duration, ConfigError> {
+        match &self.timeout {
+            Some(text) => duration(text).map_err(|flaw| flaw.at("timeout", text)),
+            None => Ok(TIMEOUT),
+        }
+    }
+
+    fn mode(&self) -> Result<u32, ConfigError> {
+        let Some(text) = &self.mode else { return Ok(0o644) };
+        let digits = (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+        let flaw =
+            || Flaw::new("is no mode of a file").remedy("write octal digits, such as \"0644\"");
+        mode.ok_or_else(|| flaw().at("mode", text))
+    }
+
+    fn unknown(&self) -> Result<Unknown, ConfigError> {
+        let Some(text) = &self.unknown else { return Ok(Unknown::Keep) };
+        let known = [("keep", Unknown::Keep), ("remove", Unknown::Remove)];
+        one_of(text, &known).map_err(|flaw| flaw.at("unknown", text))
+    }
+}
+
+fn changes(written: &[String]) -> Result<Vec<ChangeKind>, Flaw> {
+    if written.is_empty() {
+        return Err(Flaw::new("is empty").remedy(CHANGES));
+    }
+    let kind = |name: &String| {
+        ChangeKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+            Flaw::new(format!("has {name:?}, which is no change")).remedy(
+                "write \"became-leader\", \"lost-leadership\", \"leader-changed\" or \"leader-lost\"",
+            )
+        })
+    };
+    written.iter().map(kind).collect()
+}
+
+fn check_command(written: &[String]) -> Result<(), Flaw> {
+    let example = "write [\"/app/promote\", \"--fast\"]";
+    let Some(program) = written.first().filter(|program| !program.is_empty()) else {
+        return Err(Flaw::new("names no program").remedy(example));
+    };
+    if program.contains('/') && !program.starts_with('/') {
+        let problem = format!("{program:?} must be an absolute path, or a name in PATH");
+        return Err(Flaw::new(problem).remedy(example));
+    }
+    if written.iter().any(|word| word.contains('\0')) {
+        return Err(Flaw::new("has a word with a NUL character, which no process can be given"));
+    }
+    Ok(())
+}
+
+/// Takes an URL apart: host, port and path.
+pub(in crate::config) fn place(text: &str) -> Result<(String, u16, String), Flaw> {
+    // Neither a user's name nor a password is shown.
+    let wrong = |problem: &str| {
+        Err(Flaw::new(problem)
+            .remedy("write http://HOST:PORT/PATH, such as http://127.0.0.1:8080/leadership")
+            .hiding_value())
+    };
+    let Some((scheme, _)) = text.split_once("://") else { return wrong("is no URL") };
+    if scheme.eq_ignore_ascii_case("https") {
+        return wrong("is https, which is not spoken, as the application is on this machine");
+    }
+    let Ok(uri) = text.parse::<hyper::Uri>() else { return wrong("is no URL") };
+    let (Some("http"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+        return wrong("is no URL of HTTP");
+    };
+    let host = authority.host();
+    let (whole, port) = match uri.port_u16() {
+        Some(port) => (format!("{host}:{port}"), port),
+        None => (host.to_owned(), 80),
+    };
+    if authority.as_str() != whole || host.is_empty() || port == 0 || text.contains('#') {
+        return wrong("has more, or less, than a host, a port, a path and a query");
+    }
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    Ok((host.to_owned(), port, path.to_owned()))
+}
+
+fn absolute(key: &str, text: &str) -> Result<PathBuf, ConfigError> {
+    absolute_path(text).map_err(|flaw| flaw.at(key, text))
+}
+
+fn absolute_path(text: &str) -> Result<PathBuf, Flaw> {
+    let path = Path::new(text);
+    if path.is_absolute() && path.file_name().is_some() && !text.ends_with('/') {
+        return Ok(path.to_owned());
+    }
+    Err(Flaw::new("must be the absolute path of a file, such as /run/app/name"))
+}
+
+impl Signal {
+    fn named(text: &str) -> Result<Self, Flaw> {
+        Self::ALL.into_iter().find(|signal| signal.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.into_iter().map(Self::name).collect();
+            let remedy = format!("write one of {}", names.join(", "));
+            Flaw::new("is no signal that can be sent").remedy(remedy)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::File;
+
+    fn parsed(text: &str) -> Result<Vec<Hook>, String> {
+        let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let pod = pod::Written { host: "fd00::1".into(), port: "443".into(), name: "app-0".into() };
+        Ok(Hook::all(&file.hook, &pod)?)
+    }
+
+    #[test]
+    fn each_kind_has_its_keys_and_its_defaults() {
+        let hooks = parsed(
+            r#"
+            [[hook]]
+            file = "/run/leader.json"
+            [[hook]]
+            on = ["became-leader", "lost-leadership"]
+            command = ["/app/promote", "--password=secret"]
+            timeout = "30s"
+            acknowledges = true
+            [[hook]]
+            on = ["leader-changed", "leader-lost"]
+            url = "http://[::1]:8080/leadership?key=secret"
+            secret_file = "/etc/secret"
+            [[hook]]
+            on = ["leader-changed"]
+            signal = "SIGHUP"
+            pid_file = "/run/app.pid"
+            [[hook]]
+            pod_label = "bellwether.io/role"
+            "#,
+        );
+        let shown: Vec<_> = hooks.unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            shown,
+            [
+                "file /run/leader.json, mode 0644, on every change",
+                "command /app/promote (1 argument), timeout 30s, on became-leader, lost-leadership, \
+                 acknowledges",
+                "url http://[::1]:8080/leadership, timeout 5s, retries 3, signed with /etc/secret, \
+                 on leader-changed, leader-lost",
+                "SIGHUP to /run/app.pid, on leader-changed",
+                "pod label bellwether.io/role of app-0, timeout 5s, with \
+                 /var/run/secrets/kubernetes.io/serviceaccount, on every change",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_hook_and_its_key() {
+        let on = "on = [\"became-leader\"]\n";
+        for (text, said) in [
+            ("command = [\"/a\"]", "hook[1].on is missing"),
+            ("on = []\ncommand = [\"/a\"]", "hook[1].on is empty"),
+            ("on = [\"leads\"]\ncommand = [\"/a\"]", "hook[1].on has \"leads\""),
+            (on, "hook[1] must have exactly one"),
+            (&format!("{on}file = \"/a\"\nurl = \"http://h\""), "hook[1] must have exactly one"),
+            (&format!("{on}command = []"), "hook[1].command names no program"),
+            (&format!("{on}command = [\"bin/a\"]"), "hook[1].command \"bin/a\" must be"),
+            (&format!("{on}command = [\"a\"]\ntimeout = \"x\""), "hook[1].timeout = \"x\""),
+            (&format!("{on}command = [\"a\"]\nretries = 1"), "hook[1].retries is only for"),
+            (&format!("{on}command = [\"a\"]\nretries = -1"), "invalid value"),
+            (&format!("{on}url = \"https://h/\""), "hook[1].url is https"),
+            (&format!("{on}url = \"http://u:pw@h/\""), "hook[1].url has more"),
+            (&format!("{on}url = \"http://h:0/\""), "hook[1].url has more"),
+            (&format!("{on}url = \"/leadership\""), "hook[1].url is no URL"),
+            (&format!("{on}url = \"http://h\"\nretries = 101"), "hook[1].retries = 101"),
+            (&format!("{on}url = \"http://h\"\nsecret_file = \"x\""), "hook[1].secret_file must"),
+            (&format!("{on}signal = \"HUP\"\npid_file = \"/p\""), "hook[1].signal = \"HUP\""),
+            (&format!("{on}signal = \"SIGHUP\""), "hook[1].pid_file is missing"),
+            (&format!("{on}signal = \"SIGHUP\"\npid_file = \"p\""), "hook[1].pid_file = \"p\""),
+            ("file = \"leader.json\"", "hook[1].file = "),
+            ("file = \"/run/\"", "hook[1].file = "),
+            ("file = \"/a\"\ntimeout = \"1s\"", "hook[1].timeout is only for a hook with command"),
+            ("file = \"/a\"\nmode = \"rw\"", "hook[1].mode = \"rw\""),
+            ("file = \"/a\"\nmode = \"4755\"", "hook[1].mode = \"4755\""),
+            ("file = \"/a\"\nunknown = \"?\"", "hook[1].unknown = \"?\""),
+            ("file = \"/a\"\nacknowledges = true", "hook[1].acknowledges is only for"),
+            ("on = [\"leader-lost\"]\ncommand = [\"a\"]\nacknowledges = true", "hook[1].ackno"),
+            ("file = \"/a\"\nurls = 1", "unknown field"),
+            ("pod_label = \"a b\"", "hook[1].pod_label = \"a b\" must"),
+            ("pod_label = \"a\"\nfile = \"/a\"", "hook[1] must have exactly one"),
+            ("pod_label = \"a\"\non = [\"leader-lost\"]", "hook[1].on is not for a pod_label"),
+            ("pod_label = \"a\"\nservice_account = \"x\"", "hook[1].service_account = "),
+            ("file = \"/a\"\nservice_account = \"/x\"", "hook[1].service_account is only for"),
+        ] {
+            let error = parsed(&format!("[[hook]]\nfile = \"/x\"\n[[hook]]\n{text}")).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+            assert!(!error.contains("pw"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Parsers of single values, for the table of settings.
+
+use super::error::{ConfigError, Flaw};
+use super::{Listen, LogFormat};
+use recipes::MemberId;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+
+/// Parses a length of time.
+///
+/// # Errors
+/// One sentence that names the key, what is wrong with it, and how to mend it.
+pub fn span(key: &str, written: &str) -> Result<Duration, ConfigError> {
+    duration(written).map_err(|flaw| flaw.at(key, written))
+}
+
+/// Parses where an API is served.
+///
+/// # Errors
+/// One sentence that says what is wrong with it.
+pub fn listen(written: &str) -> Result<Listen, ConfigError> {
+    super::table::LISTEN.parse(written)
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, Flaw> {
+    match humantime::parse_duration(text) {
+        Ok(span) if (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span) => {
+            Ok(span)
+        }
+        Ok(_) => Err(Flaw::new("must lie between 1ms and 1 day")),
+        Err(error) => {
+            Err(Flaw::new(format!("is no duration ({error})")).remedy("write 500ms, 10s or 2m"))
+        }
+    }
+}
+
+/// Finds the word among those that are known.
+pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, Flaw> {
+    if let Some((_, value)) = known.iter().find(|(word, _)| *word == text) {
+        return Ok(*value);
+    }
+    Err(Flaw::new(format!("must be {}", listed(known))))
+}
+
+/// Writes words as `"a", "b" or "c"`.
+fn listed<T>(known: &[(&str, T)]) -> String {
+    let words: Vec<_> = known.iter().map(|(word, _)| format!("{word:?}")).collect();
+    match words.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// Parses a value whose empty text means none.
+pub(super) fn or_none<T>(
+    text: &str,
+    parser: impl FnOnce(&str) -> Result<T, Flaw>,
+) -> Result<Option<T>, Flaw> {
+    if text.is_empty() { Ok(None) } else { parser(text).map(Some) }
+}
+
+/// Parses the name of a file; to name one by nothing is a mistake.
+pub(super) fn file(text: &str) -> Result<PathBuf, Flaw> {
+    if text.is_empty() {
+        return Err(Flaw::new("is empty").remedy("name a file, or leave it out").hiding_value());
+    }
+    Ok(text.into())
+}
+
+pub(super) fn member_id(text: &str) -> Result<MemberId, Flaw> {
+    MemberId::new(text).ok_or_else(|| {
+        Flaw::new("must be 1 to 253 visible ASCII characters without spaces")
+            .remedy("it is read in logs and compared with host names")
+    })
+}
+
+/// Whether an address fits into a znode is checked with the rest of the profile.
+pub(super) fn member_address(text: &str) -> Result<Option<String>, Flaw> {
+    or_none(text, |text| Ok(text.to_owned()))
+}
+
+/// Labels are an object of JSON wherever they are one text.
+pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, Flaw> {
+    let labels = or_none(text, |text| {
+        serde_json::from_str(text).map_err(|error| Flaw::new(format!("are no labels ({error})")))
+    });
+    labels.map(Option::unwrap_or_default)
+}
+
+/// Writes labels as one text, for [`labels`] to read.
+pub fn labels_as_text(labels: &BTreeMap<String, String>) -> String {
+    serde_json::to_string(labels).expect("texts are JSON")
+}
+
+/// Shows labels as the flags have them: `zone=a,version=1.4`.
+pub(super) fn shown_labels(text: &str) -> String {
+    let labels = labels(text).unwrap_or_default();
+    let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    labels.join(",")
+}
+
+pub(super) fn listen_at(text: &str) -> Result<Listen, Flaw> {
+    let Some(path) = text.strip_prefix("unix:") else {
+        let example = "127.0.0.1:4040, or unix:/run/bellwether.sock";
+        return socket_address(text, example).map(Listen::Tcp);
+    };
+    // A longer one is no address of a socket, by the kernel's `sockaddr_un`.
+    if !path.starts_with('/') || path.ends_with('/') || path.len() > 107 || path.contains('\0') {
+        return Err(Flaw::new("is no socket").remedy(
+            "write unix: and an absolute path of at most 107 bytes, such as \
+             unix:/run/bellwether.sock",
+        ));
+    }
+    Ok(Listen::Unix(path.into()))
+}
+
+pub(super) fn probe_address(text: &str) -> Result<Option<SocketAddr>, Flaw> {
+    or_none(text, |text| socket_address(text, "0.0.0.0:4041"))
+}
+
+fn socket_address(text: &str, example: &str) -> Result<SocketAddr, Flaw> {
+    let flaw =
+        |_| Flaw::new("is no address").remedy(format!("write IP:PORT, such as {example}"));
+    text.parse().map_err(flaw)
+}
+
+pub(super) fn failures(text: &str) -> Result<u32, Flaw> {
+    let number = text.parse().ok().filter(|number| (1..=1000).contains(number));
+    number.ok_or_else(|| Flaw::new("must be a number from 1 to 1000"))
+}
+
+pub(super) fn log_format(text: &str) -> Result<LogFormat, Flaw> {
+    let known = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+    one_of(&text.to_ascii_lowercase(), &known)
+}
+
+pub(super) fn log_level(text: &str) -> Result<String, Flaw> {
+    for part in text.split(',') {
+        let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
+        if level.trim().parse::<LevelFilter>().is_err() {
+            return Err(Flaw::new(format!("has {level:?}, which is no level")).remedy(
+                "write error, warn, info, debug or trace, also for a part: info,bellwether=debug",
+            ));
+        }
+    }
+    match text.parse::<Targets>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(Flaw::new(format!("makes no sense: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_listed_as_a_sentence_has_them() {
+        let error = |known: &[(&str, ())]| one_of("x", known).unwrap_err().to_string();
+        assert_eq!(error(&[("a", ())]), "must be \"a\"");
+        assert_eq!(error(&[("a", ()), ("b", ())]), "must be \"a\" or \"b\"");
+        assert_eq!(error(&[("a", ()), ("b", ()), ("c", ())]), "must be \"a\", \"b\" or \"c\"");
+    }
+
+    #[test]
+    fn labels_are_the_same_after_they_were_one_text() {
+        let told = [("zone", "a,b=c"), ("empty", "")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let told = BTreeMap::from(told);
+        assert_eq!(labels(&labels_as_text(&told)).unwrap(), told);
+        assert_eq!(shown_labels(&labels_as_text(&told)), "empty=,zone=a,b=c");
+        assert_eq!(labels("").unwrap(), BTreeMap::new());
+    }
+}

@@ -1,0 +1,54 @@
+//! Whether what a member says of itself fits into a znode.
+
+use super::error::ConfigError;
+use super::table;
+use recipes::election::Profile;
+
+/// The largest data a member may have to write, its own and a leader's of the same size.
+const LARGEST_DATA_BYTES: usize = 1024;
+
+/// Checks that a profile can be told, and that a znode holds all that a member may have to say: its own
+/// profile, and a leader's, which may be as large.
+///
+/// # Errors
+/// One sentence that says what is wrong and how to mend it.
+pub fn fits(profile: &Profile, prefix: &str) -> Result<(), ConfigError> {
+    let [id, address, labels] = [table::ID.row.key, table::ADDRESS.row.key, table::LABELS.row.key];
+    let unreadable = |c: char| c.is_control() || c.is_whitespace();
+    if let Some(written) = profile.address.as_ref().filter(|address| address.contains(unreadable)) {
+        return Err(ConfigError::new(address, "must not have spaces or control characters")
+            .found(written)
+            .remedy("write host:port, such as 10.0.0.7:8080"));
+    }
+    if profile.labels.contains_key("") {
+        return Err(ConfigError::new(labels, "has a label without a key")
+            .remedy("write zone = \"eu-1\""));
+    }
+    let bytes = 2 * own_bytes(profile) + znode_bytes(prefix);
+    if bytes <= LARGEST_DATA_BYTES {
+        return Ok(());
+    }
+    let problem = format!(
+        "together are {bytes} bytes in a znode (told once for the member and once for the leader), \
+         and at most {LARGEST_DATA_BYTES} are allowed"
+    );
+    Err(ConfigError::new(format!("{id}, {address} and {labels}"), problem).remedy("shorten them"))
+}
+
+fn own_bytes(profile: &Profile) -> usize {
+    let labels: usize = profile.labels.iter().map(|(k, v)| json_bytes(k) + json_bytes(v) + 2).sum();
+    let address = profile.address.as_deref().map_or(4, json_bytes);
+    let fixed =
+        r#"{"id":,"address":,"labels":{},"revision":18446744073709551615,"leader":,"version":""}"#
+            .len()
+            + env!("CARGO_PKG_VERSION").len();
+    fixed + json_bytes(profile.id.as_str()) + address + labels
+}
+
+fn znode_bytes(prefix: &str) -> usize {
+    json_bytes(prefix) + 10 + r#","znode":,"token":18446744073709551615,"active":false"#.len()
+}
+
+fn json_bytes(text: &str) -> usize {
+    serde_json::to_string(text).map_or(0, |json| json.len())
+}

@@ -1,0 +1,124 @@
+//! How values relate: whether a lease is left of the session, and whether there is room in it for a command.
+
+use super::error::ConfigError;
+use super::sources::Values;
+use super::{Config, TO_DIE, table};
+use recipes::election::{Activation, Disconnect};
+use recipes::{LeaseDuration, Margins};
+use std::time::Duration;
+
+const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(20);
+
+/// The margins of the lease.
+pub(super) struct LeaseMargins {
+    pub(super) margins: Margins,
+    /// Of the session timeout, as nothing else was written.
+    pub(super) heartbeat_is_a_tenth: bool,
+}
+
+impl LeaseMargins {
+    /// Checks that a session of this length leaves a useful lease.
+    pub(super) fn new(values: &Values, session_timeout: Duration) -> Result<Self, ConfigError> {
+        let tick_time = values.get(&table::TICK_TIME)?;
+        let written = values.written(&table::HEARTBEAT)?;
+        let heartbeat = written.unwrap_or(session_timeout / 10);
+        let [session, tick, beat] =
+            [table::SESSION_TIMEOUT.row.key, table::TICK_TIME.row.key, table::HEARTBEAT.row.key];
+        if heartbeat < SHORTEST_HEARTBEAT {
+            let problem = format!(
+                "is shorter than {SHORTEST_HEARTBEAT:?}, sooner than which no answer can be counted on"
+            );
+            return Err(ConfigError::new(beat, problem)
+                .found(heartbeat)
+                .remedy(format!("raise it, or {session}")));
+        }
+        let margins = Margins { heartbeat, half_tick: tick_time / 2 };
+        let margins = Self { margins, heartbeat_is_a_tenth: written.is_none() };
+        if margins.lease(session_timeout).is_none() {
+            let problem = format!(
+                "leaves no useful lease with {tick} = {tick_time:?} and {beat} = {heartbeat:?}"
+            );
+            let least = margins.least(Duration::ZERO);
+            return Err(ConfigError::new(session, problem).found(session_timeout).remedy(format!(
+                "it must be at least {least:?} (or lower the others, if the servers allow it)"
+            )));
+        }
+        Ok(margins)
+    }
+
+    fn lease(&self, session_timeout: Duration) -> Option<LeaseDuration> {
+        self.margins.lease_duration(session_timeout)
+    }
+
+    /// Returns the smallest session timeout, in milliseconds, whose lease leaves so much besides a heartbeat.
+    fn least(&self, reserve: Duration) -> Duration {
+        let would_do = |ms: u64| {
+            let timeout = Duration::from_millis(ms);
+            let tenth = timeout / 10;
+            let heartbeat = if self.heartbeat_is_a_tenth { tenth } else { self.margins.heartbeat };
+            let lease = Margins { heartbeat, ..self.margins }.lease_duration(timeout);
+            heartbeat >= SHORTEST_HEARTBEAT && lease.is_some_and(|lease| lease.0 > heartbeat + reserve)
+        };
+        let (mut too_little, mut enough) = (0, 1);
+        while !would_do(enough) {
+            (too_little, enough) = (enough, 2 * enough);
+        }
+        while enough - too_little > 1 {
+            let between = too_little.midpoint(enough);
+            if would_do(between) { enough = between } else { too_little = between }
+        }
+        Duration::from_millis(enough)
+    }
+}
+
+impl Config {
+    /// Checks the same configuration for running a command: there has to be time to end it.
+    ///
+    /// # Errors
+    /// One sentence that names the keys, what is wrong with them, and how to mend it.
+    pub fn with_command(mut self) -> Result<Self, ConfigError> {
+        if self.policy.disconnect == Disconnect::StepDown {
+            let problem = "gives leadership up at once and leaves a command no time to end";
+            return Err(ConfigError::new(table::DISCONNECT.row.key, problem)
+                .found("step-down")
+                .remedy("use \"hold\" with exec"));
+        }
+        if self.policy.activation != Activation::AtOnce {
+            let problem = "is for an application that runs all the time";
+            return Err(ConfigError::new(table::ACTIVATE.row.key, problem).found("ack").remedy(
+                "with exec, leave it at \"at-once\", since the command runs while it leads",
+            ));
+        }
+        if self.health.is_some() {
+            let problem = "is for an application that runs all the time";
+            return Err(ConfigError::new(table::HEALTH_CHECK.row.key, problem)
+                .remedy("leave it out with exec, whose command tells by its end how it is"));
+        }
+        self.reserve = self.exec.kill_after + TO_DIE;
+        let Margins { heartbeat, half_tick } = self.policy.margins;
+        let session_timeout = self.settings.zookeeper.session_timeout;
+        let lease = self.policy.margins.lease_duration(session_timeout);
+        let room = lease.map_or(Duration::ZERO, |lease| lease.0.saturating_sub(heartbeat + TO_DIE));
+        if self.exec.kill_after < room {
+            return Ok(self);
+        }
+        let [session, tick, beat] =
+            [table::SESSION_TIMEOUT.row.key, table::TICK_TIME.row.key, table::HEARTBEAT.row.key];
+        let problem = format!(
+            "leaves no room to end a command before its lease with {session} = {session_timeout:?}, \
+             {tick} = {:?} and {beat} = {heartbeat:?}",
+            2 * half_tick
+        );
+        let heartbeat_is_a_tenth = self.heartbeat_is_a_tenth;
+        let margins = LeaseMargins { margins: self.policy.margins, heartbeat_is_a_tenth };
+        let least = margins.least(self.reserve);
+        Err(ConfigError::new(table::KILL_AFTER.row.key, problem)
+            .found(self.exec.kill_after)
+            .remedy(format!("it must be less than {room:?}, or {session} at least {least:?}")))
+    }
+
+    /// Returns the lease, if the servers grant the session timeout that is asked for.
+    pub fn longest_lease(&self) -> Option<LeaseDuration> {
+        self.policy.margins.lease_duration(self.settings.zookeeper.session_timeout)
+    }
+}

@@ -1,0 +1,154 @@
+//! Where the election is: the servers' connect string, the election's path and the names of its znodes.
+
+use super::error::Flaw;
+use std::net::Ipv6Addr;
+
+/// A connect string, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Servers {
+    /// `host:port,host:port`.
+    pub hosts: String,
+    /// Empty, or a path.
+    pub chroot: String,
+}
+
+/// Parses a connect string, `host:port,host:port/chroot`.
+pub(super) fn parse(text: &str) -> Result<Servers, Flaw> {
+    let wrong = |problem: &str| {
+        let flaw = Flaw::new(problem)
+            .remedy("write host:port,host:port/chroot, such as zk-0:2181,zk-1:2181,zk-2:2181");
+        // What stands before an @ is a password.
+        Err(if text.contains('@') { flaw.hiding_value() } else { flaw })
+    };
+    let (hosts, chroot) = match text.find('/') {
+        Some(at) => text.split_at(at),
+        None => (text, ""),
+    };
+    if hosts.contains('@') {
+        return wrong(
+            "has an @ before a server's name, and no server is asked with a password in its name: \
+             user and password belong into zookeeper.credentials_file",
+        );
+    }
+    if chroot.contains(',') {
+        return wrong("has a chroot before the last server");
+    }
+    let chroot = if chroot == "/" { "" } else { chroot };
+    if let Some(problem) = (!chroot.is_empty()).then(|| path_problem(chroot)).flatten() {
+        return wrong(&format!("has a chroot that {problem}"));
+    }
+    let mut with_ports = vec![];
+    for host in hosts.split(',') {
+        let (name, port) = match host.rsplit_once(':') {
+            _ if host.ends_with(']') => (host, "2181"),
+            Some((name, port)) if !name.contains(':') || name.ends_with(']') => (name, port),
+            Some(_) => return wrong("has an IPv6 address without brackets"),
+            None => (host, "2181"),
+        };
+        let bracketed = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        if bracketed.is_some_and(|address| address.parse::<Ipv6Addr>().is_err()) {
+            return wrong("has something in brackets that is no IPv6 address");
+        }
+        if name.is_empty() {
+            return wrong("has an empty host");
+        }
+        if !name.chars().all(|c| c.is_ascii_graphic()) {
+            return wrong("has a host with unprintable characters or spaces");
+        }
+        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits || !port.parse().is_ok_and(|port: u16| port > 0) {
+            return wrong("has a port that is no number from 1 to 65535");
+        }
+        with_ports.push(format!("{name}:{port}"));
+    }
+    Ok(Servers { hosts: with_ports.join(","), chroot: chroot.to_owned() })
+}
+
+/// Parses the election's path, below the chroot.
+pub(super) fn parse_election(text: &str) -> Result<String, Flaw> {
+    if text == "/" {
+        return Err(Flaw::new("holds all of ZooKeeper")
+            .remedy("give the election a path of its own, such as \"/election\""));
+    }
+    match path_problem(text) {
+        Some(problem) => Err(Flaw::new(problem)),
+        None => Ok(text.to_owned()),
+    }
+}
+
+/// Parses how the names of the members' znodes begin.
+pub(super) fn parse_prefix(text: &str) -> Result<String, Flaw> {
+    let begins_a_name = !text.is_empty()
+        && text.len() <= 200
+        && !text.contains('/')
+        && !text.chars().any(|c| is_refused(c) || c.is_whitespace());
+    if begins_a_name {
+        return Ok(text.to_owned());
+    }
+    Err(Flaw::new("cannot begin a znode's name")
+        .remedy("use visible characters without \"/\", such as \"leader_\""))
+}
+
+/// Says why ZooKeeper's own `PathUtils.validatePath` refuses a path.
+fn path_problem(path: &str) -> Option<&'static str> {
+    if !path.starts_with('/') {
+        return Some("must start with \"/\"");
+    }
+    if path.len() > 1 && path.ends_with('/') {
+        return Some("must not end with \"/\"");
+    }
+    if path.contains("//") {
+        return Some("has an empty part");
+    }
+    if path.split('/').any(|part| part == "." || part == "..") {
+        return Some("has a part \".\" or \"..\", which ZooKeeper refuses");
+    }
+    if path.chars().any(is_refused) {
+        return Some("has a character that ZooKeeper refuses");
+    }
+    if path == "/zookeeper" || path.starts_with("/zookeeper/") {
+        return Some("is reserved for ZooKeeper itself");
+    }
+    None
+}
+
+fn is_refused(c: char) -> bool {
+    // ZooKeeper counts in UTF-16 and refuses surrogates, hence all beyond the basic plane.
+    c > '\u{ffff}'
+        || matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{f000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_a_port_has_zookeepers_own() {
+        let servers = parse("a:1,[::1]:2,c/deep/root").unwrap();
+        assert_eq!(servers.hosts, "a:1,[::1]:2,c:2181");
+        assert_eq!(servers.chroot, "/deep/root");
+        assert_eq!(parse("a:1/").unwrap().chroot, "");
+    }
+
+    #[test]
+    fn what_is_no_connect_string_is_refused_and_a_password_in_it_not_repeated() {
+        for text in [
+            "", "a:0", "a:x", ":1", "a:1,,b:2", "a:1/../b", "::1:2181", "a b:1", "a:+1", "[zz]:1",
+            "a:1/b,c:1",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        let error = parse("app:hush@h:1").unwrap_err().at("zookeeper.servers", "app:hush@h:1");
+        assert!(!error.to_string().contains("hush"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_path_and_no_prefix_is_refused() {
+        for path in ["", "x", "/", "/a/", "/a//b", "/a/./b", "/..", "/a\u{1}", "/zookeeper/x", "/🐑"] {
+            assert!(parse_election(path).is_err(), "{path}");
+        }
+        for prefix in ["", "a/b", "a b", "\u{0}"] {
+            assert!(parse_prefix(prefix).is_err(), "{prefix}");
+        }
+    }
+}

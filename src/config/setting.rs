@@ -1,0 +1,160 @@
+//! What a setting is: all that is said of one key.
+
+use super::error::{ConfigError, Flaw};
+
+/// A key whose value is a `T`.
+pub struct Setting<T> {
+    pub row: Row,
+    parser: fn(&str) -> Result<T, Flaw>,
+}
+
+/// What is said of a key, whatever its value is.
+pub struct Row {
+    /// Where it stands in the file: `table.name`.
+    pub key: &'static str,
+    pub flag: Option<Flag>,
+    /// The environment variable that stands for it.
+    pub variable: Option<&'static str>,
+    pub default: DefaultValue,
+    /// One sentence for `--help` and the manual page, without a full stop.
+    pub help: &'static str,
+    pub scope: Scope,
+    pub kind: Kind,
+    /// Whether SIGHUP changes it while the member runs.
+    pub changes_in_flight: bool,
+    /// Whether the value may be a secret, also by mistake: no error repeats it.
+    pub may_be_secret: bool,
+    show: fn(&str) -> String,
+}
+
+/// A flag of the command line, and what its help calls the value.
+pub struct Flag {
+    pub name: &'static str,
+    pub value: &'static str,
+}
+
+/// What holds where nothing is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultValue {
+    Text(&'static str),
+    Nothing,
+    /// It follows from other values or from the machine, as these words say.
+    Derived(&'static str),
+}
+
+/// Which commands take the flag and the variable; each scope has those before it too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// All that go to ZooKeeper: `run`, `exec`, `check-config` and `inspect`.
+    Election,
+    /// All that make a member: `run`, `exec` and `check-config`.
+    Member,
+    /// All that are for a command: `exec` and `check-config`.
+    Exec,
+}
+
+/// How a value is written in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Text,
+    Number,
+    /// A table of texts; its flag may be given again, once for each label.
+    Labels,
+}
+
+impl<T> Setting<T> {
+    /// Begins a row: a text that every member may set by the file alone.
+    pub(super) const fn new(
+        key: &'static str,
+        parser: fn(&str) -> Result<T, Flaw>,
+        help: &'static str,
+    ) -> Self {
+        let row = Row {
+            key,
+            flag: None,
+            variable: None,
+            default: DefaultValue::Nothing,
+            help,
+            scope: Scope::Member,
+            kind: Kind::Text,
+            changes_in_flight: false,
+            may_be_secret: false,
+            show: str::to_owned,
+        };
+        Self { row, parser }
+    }
+
+    pub(super) const fn flag(mut self, name: &'static str, value: &'static str) -> Self {
+        self.row.flag = Some(Flag { name, value });
+        self
+    }
+
+    pub(super) const fn variable(mut self, name: &'static str) -> Self {
+        self.row.variable = Some(name);
+        self
+    }
+
+    pub(super) const fn default(mut self, text: &'static str) -> Self {
+        self.row.default = DefaultValue::Text(text);
+        self
+    }
+
+    pub(super) const fn derived(mut self, words: &'static str) -> Self {
+        self.row.default = DefaultValue::Derived(words);
+        self
+    }
+
+    pub(super) const fn scope(mut self, scope: Scope) -> Self {
+        self.row.scope = scope;
+        self
+    }
+
+    pub(super) const fn kind(mut self, kind: Kind) -> Self {
+        self.row.kind = kind;
+        self
+    }
+
+    pub(super) const fn in_flight(mut self) -> Self {
+        self.row.changes_in_flight = true;
+        self
+    }
+
+    pub(super) const fn may_be_secret(mut self) -> Self {
+        self.row.may_be_secret = true;
+        self
+    }
+
+    /// Has `check-config` and the log show this of the value.
+    pub(super) const fn shown_by(mut self, show: fn(&str) -> String) -> Self {
+        self.row.show = show;
+        self
+    }
+
+    /// Parses a value that was written under this key.
+    ///
+    /// # Errors
+    /// What is wrong with it, and how to mend it.
+    pub fn parse(&self, text: &str) -> Result<T, ConfigError> {
+        (self.parser)(text).map_err(|flaw| {
+            let flaw = if self.row.may_be_secret { flaw.hiding_value() } else { flaw };
+            flaw.at(self.row.key, text)
+        })
+    }
+}
+
+impl Row {
+    /// Returns what may be shown of a value.
+    pub fn shown(&self, text: &str) -> String {
+        (self.show)(text)
+    }
+}
+
+impl DefaultValue {
+    /// Returns the default as `--help` and `check-config` tell it; empty if there is none.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Text(words) | Self::Derived(words) => words,
+            Self::Nothing => "",
+        }
+    }
+}

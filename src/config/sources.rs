@@ -1,0 +1,221 @@
+//! Where each value comes from: a flag beats the environment, which beats the file, which beats the default.
+
+use super::error::ConfigError;
+use super::file::File;
+use super::hook::HookKeys;
+use super::pod;
+use super::security::CREDENTIALS_VARIABLE;
+use super::setting::{DefaultValue, Row, Setting};
+use super::table::{ALL, CREDENTIALS_FILE};
+use secrecy::SecretString;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Everything that was written, by source.
+#[derive(Default)]
+pub struct Sources {
+    /// What flags and variables say, by key.
+    pub given: BTreeMap<&'static str, Given>,
+    pub file: File,
+    pub file_name: PathBuf,
+    /// Defaults that this machine has, by key.
+    pub defaults: BTreeMap<&'static str, String>,
+    /// The login that stands in the environment itself.
+    pub credentials: Option<SecretString>,
+    pub pod: pod::Written,
+}
+
+/// A value of the command line or the environment.
+pub struct Given {
+    pub text: String,
+    pub origin: Origin,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Flag(&'static str),
+    Environment(&'static str),
+    File(PathBuf),
+    Default,
+}
+
+/// The values that hold, as they were written, before anything is made of them.
+pub struct Values {
+    /// In the order of the table.
+    values: Vec<SettingValue>,
+    credentials: Option<SecretString>,
+    hooks: Vec<HookKeys>,
+    pod: pod::Written,
+}
+
+/// The value of one setting, as it was written.
+pub struct SettingValue {
+    pub row: &'static Row,
+    pub text: String,
+    pub origin: Origin,
+}
+
+impl Values {
+    /// Takes each value from the strongest source that has it.
+    ///
+    /// # Errors
+    /// The environment has the login twice.
+    pub fn new(sources: Sources) -> Result<Self, ConfigError> {
+        let Sources { mut given, file, file_name, mut defaults, credentials, pod } = sources;
+        let File { values: mut in_file, hook: hooks } = file;
+        let pick = |row: &'static Row| {
+            let (text, origin) = match (given.remove(row.key), in_file.remove(row.key)) {
+                (Some(Given { text, origin }), _) => (text, origin),
+                (None, Some(text)) => (text, Origin::File(file_name.clone())),
+                (None, None) => {
+                    let default = defaults.remove(row.key);
+                    (default.unwrap_or_else(|| row.default.words().to_owned()), Origin::Default)
+                }
+            };
+            SettingValue { row, text, origin }
+        };
+        let values = ALL.iter().copied().map(pick).collect();
+        let values = Self { values, credentials: None, hooks, pod };
+        match credentials {
+            Some(secret) => values.with_login(secret),
+            None => Ok(values),
+        }
+    }
+
+    /// Puts the login of the environment in place of a file that the configuration file names. A flag beats it.
+    fn with_login(mut self, secret: SecretString) -> Result<Self, ConfigError> {
+        let key = CREDENTIALS_FILE.row.key;
+        let file = self.values.iter_mut().find(|value| value.row.key == key);
+        let file = file.expect("the table has it");
+        match &file.origin {
+            Origin::Flag(_) => return Ok(self),
+            Origin::Environment(variable) => {
+                let both = format!("both {variable} and {CREDENTIALS_VARIABLE}");
+                return Err(ConfigError::new(both, "are set").remedy("leave one of them out"));
+            }
+            Origin::File(_) | Origin::Default => {}
+        }
+        file.origin = Origin::Environment(CREDENTIALS_VARIABLE);
+        file.text = "(not shown)".into();
+        self.credentials = Some(secret);
+        Ok(self)
+    }
+
+    /// Returns the values in the order of the table.
+    pub fn iter(&self) -> impl Iterator<Item = &SettingValue> {
+        self.values.iter()
+    }
+
+    /// Parses a setting's value, or its default.
+    ///
+    /// # Errors
+    /// What is wrong with the value, and how to mend it.
+    pub fn get<T>(&self, setting: &Setting<T>) -> Result<T, ConfigError> {
+        let value = self.value(&setting.row);
+        setting.parse(&value.text).map_err(|error| match value.origin {
+            // Without a flag a setting is known by its variable to those who set that.
+            Origin::Environment(variable) if setting.row.flag.is_none() => {
+                ConfigError { key: variable.into(), ..error }
+            }
+            _ => error,
+        })
+    }
+
+    /// Parses what was written of a setting; `None` if nothing was, and there is no fixed default.
+    ///
+    /// # Errors
+    /// What is wrong with the value, and how to mend it.
+    pub fn written<T>(&self, setting: &Setting<T>) -> Result<Option<T>, ConfigError> {
+        let is_default = self.value(&setting.row).origin == Origin::Default;
+        match setting.row.default {
+            DefaultValue::Nothing | DefaultValue::Derived(_) if is_default => Ok(None),
+            _ => self.get(setting).map(Some),
+        }
+    }
+
+    pub(super) fn credentials(&self) -> Option<&SecretString> {
+        self.credentials.as_ref()
+    }
+
+    pub(super) fn hooks(&self) -> (&[HookKeys], &pod::Written) {
+        (&self.hooks, &self.pod)
+    }
+
+    fn value(&self, row: &Row) -> &SettingValue {
+        let value = self.values.iter().find(|value| value.row.key == row.key);
+        value.expect("the table has every setting")
+    }
+}
+
+impl SettingValue {
+    /// Returns what may be shown of it.
+    pub fn shown(&self) -> String {
+        self.row.shown(&self.text)
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => write!(f, "flag --{flag}"),
+            Self::Environment(variable) => write!(f, "environment {variable}"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Values {
+    /// The defaults, for a member `a`, and these flags on top.
+    pub(super) fn given(flags: &[(&'static str, &str)]) -> Self {
+        let mut sources = Sources::default();
+        sources.defaults.insert(super::table::ID.row.key, "a".into());
+        for (key, text) in flags {
+            let row = ALL.iter().find(|row| row.key == *key).expect("the table has it");
+            let flag = row.flag.as_ref().map_or("", |flag| flag.name);
+            let given = Given { text: (*text).into(), origin: Origin::Flag(flag) };
+            sources.given.insert(row.key, given);
+        }
+        Self::new(sources).expect("there is no login")
+    }
+
+    pub(super) fn with_credentials(self, secret: &str) -> Self {
+        self.with_login(secret.into()).expect("there is no other")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(key: &'static str, text: &str, origin: Origin) -> Sources {
+        let given = Given { text: text.into(), origin };
+        Sources { given: [(key, given)].into(), ..Sources::default() }
+    }
+
+    #[test]
+    fn a_login_in_the_environment_beats_the_file_and_no_flag() {
+        let secret = || Some(SecretString::from("a:hush"));
+        let (key, variable) = (CREDENTIALS_FILE.row.key, "BELLWETHER_CREDENTIALS_FILE");
+        let flag = given(key, "/f", Origin::Flag("credentials-file"));
+        let flag = Values::new(Sources { credentials: secret(), ..flag }).unwrap();
+        assert!(flag.credentials().is_none());
+        let twice = given(key, "/f", Origin::Environment(variable));
+        let twice = Values::new(Sources { credentials: secret(), ..twice }).err().unwrap();
+        assert!(twice.to_string().contains("leave one of them out"), "{twice}");
+        let file = toml::from_str("[zookeeper]\ncredentials_file = \"/f\"").unwrap();
+        let values = Sources { file, credentials: secret(), ..Sources::default() };
+        let values = Values::new(values).unwrap();
+        assert!(values.credentials().is_some());
+        assert_eq!(values.value(&CREDENTIALS_FILE.row).shown(), "(not shown)");
+    }
+
+    #[test]
+    fn a_setting_without_a_flag_is_named_by_its_variable() {
+        let level = given("log.level", "loud", Origin::Environment("RUST_LOG"));
+        let error = Values::new(level).unwrap().get(&super::super::table::LOG_LEVEL).unwrap_err();
+        assert!(error.to_string().starts_with("RUST_LOG = \"loud\" has"), "{error}");
+    }
+}

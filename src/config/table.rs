@@ -1,0 +1,337 @@
+//! The table of settings: each key once, with its flag, its variable, its default, its help and its parser.
+//!
+//! The command line, its help, the manual pages, the file, `check-config` and SIGHUP are made from it. The sample
+//! file and the documents are held against it by `tests/config.rs`, so a new key is a row here, a paragraph in
+//! config/bellwether.toml and a row in the documentation.
+
+use super::health::{self, Check};
+use super::parse::{
+    duration, failures, file, labels, listen_at, log_format, log_level, member_address, member_id,
+    one_of, or_none, probe_address, shown_labels,
+};
+use super::security::{Acl, Scheme};
+use super::servers::{self, Servers};
+use super::setting::{Kind, Row, Scope, Setting};
+use super::{Activate, Listen, LogFormat, OnExit};
+use recipes::MemberId;
+use recipes::election::{Disconnect, Unhealthy};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Declares each setting by name, and all of them as a list.
+macro_rules! table {
+    ($($name:ident: $type:ty = $setting:expr;)*) => {
+        $(pub static $name: Setting<$type> = $setting;)*
+
+        /// Every setting, in the order of `check-config` and `--help`.
+        pub static ALL: &[&Row] = &[$(&$name.row),*];
+    };
+}
+
+table! {
+    SERVERS: Servers = Setting::new(
+        "zookeeper.servers",
+        servers::parse,
+        "ZooKeeper's servers, host:port,host:port/chroot",
+    )
+    .flag("zookeeper", "SERVERS")
+    .variable("BELLWETHER_ZOOKEEPER")
+    .default("127.0.0.1:2181")
+    .scope(Scope::Election);
+
+    TLS_CA: PathBuf = Setting::new(
+        "zookeeper.tls.ca",
+        file,
+        "Speak TLS, with servers whose certificates a CA in this PEM file has signed",
+    )
+    .flag("tls-ca", "FILE")
+    .variable("BELLWETHER_TLS_CA")
+    .scope(Scope::Election)
+    .may_be_secret();
+
+    TLS_CERT: PathBuf = Setting::new(
+        "zookeeper.tls.cert",
+        file,
+        "This member's certificate, in PEM, for servers that ask for one",
+    )
+    .flag("tls-cert", "FILE")
+    .variable("BELLWETHER_TLS_CERT")
+    .scope(Scope::Election)
+    .may_be_secret();
+
+    TLS_KEY: PathBuf = Setting::new(
+        "zookeeper.tls.key",
+        file,
+        "The private key to that certificate, in PEM",
+    )
+    .flag("tls-key", "FILE")
+    .variable("BELLWETHER_TLS_KEY")
+    .scope(Scope::Election)
+    .may_be_secret();
+
+    AUTH: Option<Scheme> = Setting::new(
+        "zookeeper.auth",
+        Scheme::parse,
+        "How to log in with user and password: digest or sasl (DIGEST-MD5)",
+    )
+    .flag("auth", "SCHEME")
+    .variable("BELLWETHER_AUTH")
+    .scope(Scope::Election)
+    .may_be_secret();
+
+    CREDENTIALS_FILE: PathBuf = Setting::new(
+        "zookeeper.credentials_file",
+        file,
+        "A file with the line user:password, instead of BELLWETHER_CREDENTIALS in the environment",
+    )
+    .flag("credentials-file", "FILE")
+    .variable("BELLWETHER_CREDENTIALS_FILE")
+    .scope(Scope::Election)
+    .may_be_secret();
+
+    ACL: Option<Acl> = Setting::new(
+        "zookeeper.acl",
+        |text| or_none(text, |text| one_of(text, &Acl::WORDS)),
+        "Who may touch what members create: open, creator or creator-readable; an identity is one of \
+         --auth or --tls-cert",
+    )
+    .flag("acl", "ACL")
+    .variable("BELLWETHER_ACL")
+    .derived("creator-readable with an identity, else open");
+
+    SESSION_TIMEOUT: Duration = Setting::new(
+        "zookeeper.session_timeout",
+        duration,
+        "The session timeout to ask for: 500ms, 10s, 2m",
+    )
+    .flag("session-timeout", "DURATION")
+    .variable("BELLWETHER_SESSION_TIMEOUT")
+    .default("10s");
+
+    TICK_TIME: Duration = Setting::new(
+        "zookeeper.tick_time",
+        duration,
+        "The largest tickTime among the servers, for the lease's margin",
+    )
+    .flag("tick-time", "DURATION")
+    .variable("BELLWETHER_TICK_TIME")
+    .default("2s");
+
+    HEARTBEAT: Duration = Setting::new(
+        "lease.heartbeat",
+        duration,
+        "The longest time between two signs of life",
+    )
+    .flag("heartbeat", "DURATION")
+    .variable("BELLWETHER_HEARTBEAT")
+    .derived("a tenth of zookeeper.session_timeout");
+
+    DISCONNECT: Disconnect = Setting::new(
+        "lease.disconnect",
+        |text| one_of(text, &[("hold", Disconnect::Hold), ("step-down", Disconnect::StepDown)]),
+        "What a leader does when its connection is lost: hold or step-down",
+    )
+    .flag("disconnect", "POLICY")
+    .variable("BELLWETHER_DISCONNECT")
+    .default("hold");
+
+    PATH: String = Setting::new(
+        "election.path",
+        servers::parse_election,
+        "The group's path in ZooKeeper",
+    )
+    .flag("election", "PATH")
+    .variable("BELLWETHER_ELECTION")
+    .default("/election")
+    .scope(Scope::Election);
+
+    PREFIX: String = Setting::new(
+        "election.prefix",
+        servers::parse_prefix,
+        "The start of the members' znodes' names",
+    )
+    .flag("prefix", "PREFIX")
+    .variable("BELLWETHER_PREFIX")
+    .default("leader_")
+    .scope(Scope::Election);
+
+    ACTIVATE: Activate = Setting::new(
+        "election.activate",
+        |text| one_of(text, &[("at-once", Activate::AtOnce), ("ack", Activate::OnAck)]),
+        "When a new leader counts as active: at-once, or ack, when its application has said so",
+    )
+    .flag("activate", "WHEN")
+    .variable("BELLWETHER_ACTIVATE")
+    .default("at-once");
+
+    ACK_TIMEOUT: Duration = Setting::new(
+        "election.ack_timeout",
+        duration,
+        "With --activate ack, how soon the application has to say so",
+    )
+    .flag("ack-timeout", "DURATION")
+    .variable("BELLWETHER_ACK_TIMEOUT")
+    .default("30s");
+
+    ID: MemberId = Setting::new(
+        "member.id",
+        member_id,
+        "This member's name",
+    )
+    .flag("id", "NAME")
+    .variable("BELLWETHER_ID")
+    .derived("$POD_NAME, else the host's name");
+
+    ADDRESS: Option<String> = Setting::new(
+        "member.address",
+        member_address,
+        "Where the application can be reached; told to the others",
+    )
+    .flag("address", "ADDRESS")
+    .variable("BELLWETHER_ADDRESS")
+    .in_flight();
+
+    LABELS: BTreeMap<String, String> = Setting::new(
+        "member.labels",
+        labels,
+        "Metadata told to the others; may be given again",
+    )
+    .flag("label", "KEY=VALUE")
+    .kind(Kind::Labels)
+    .shown_by(shown_labels)
+    .in_flight();
+
+    LISTEN: Listen = Setting::new(
+        "http.listen",
+        listen_at,
+        "Where to serve the application's API",
+    )
+    .flag("listen", "IP:PORT|unix:PATH")
+    .variable("BELLWETHER_LISTEN")
+    .default("127.0.0.1:4040");
+
+    PROBE_LISTEN: Option<SocketAddr> = Setting::new(
+        "http.probe_listen",
+        probe_address,
+        "Where to serve probes, read-only, for a kubelet or a load balancer",
+    )
+    .flag("probe-listen", "IP:PORT")
+    .variable("BELLWETHER_PROBE_LISTEN");
+
+    TOKEN_FILE: PathBuf = Setting::new(
+        "http.token_file",
+        file,
+        "A file with the token that an order has to show as Authorization: Bearer",
+    )
+    .flag("token-file", "FILE")
+    .variable("BELLWETHER_TOKEN_FILE")
+    .may_be_secret();
+
+    HEALTH_CHECK: Option<Check> = Setting::new(
+        "health.check",
+        |text| or_none(text, Check::parse),
+        "Stand only while the application is healthy: the URL to GET, or a command that begins with its \
+         absolute path",
+    )
+    .flag("app-health", "URL|COMMAND")
+    .variable("BELLWETHER_APP_HEALTH")
+    .may_be_secret()
+    .shown_by(health::shown);
+
+    HEALTH_INTERVAL: Duration = Setting::new(
+        "health.interval",
+        duration,
+        "How long to wait between two checks",
+    )
+    .flag("app-health-interval", "DURATION")
+    .variable("BELLWETHER_APP_HEALTH_INTERVAL")
+    .default("5s");
+
+    HEALTH_TIMEOUT: Duration = Setting::new(
+        "health.timeout",
+        duration,
+        "How long a check may take",
+    )
+    .flag("app-health-timeout", "DURATION")
+    .variable("BELLWETHER_APP_HEALTH_TIMEOUT")
+    .default("2s");
+
+    HEALTH_FAILURES: u32 = Setting::new(
+        "health.failures",
+        failures,
+        "How many failures in a row make the application unhealthy",
+    )
+    .flag("app-health-failures", "NUMBER")
+    .variable("BELLWETHER_APP_HEALTH_FAILURES")
+    .kind(Kind::Number)
+    .default("3");
+
+    HEALTH_POLICY: Unhealthy = Setting::new(
+        "health.policy",
+        |text| one_of(text, &[("strict", Unhealthy::StandAside), ("lenient", Unhealthy::LeadAlone)]),
+        "If nobody's application is healthy: strict, nobody leads, or lenient, somebody does all the same",
+    )
+    .flag("app-health-policy", "POLICY")
+    .variable("BELLWETHER_APP_HEALTH_POLICY")
+    .default("strict");
+
+    KILL_AFTER: Duration = Setting::new(
+        "exec.kill_after",
+        duration,
+        "From SIGTERM to SIGKILL, when the command has to end",
+    )
+    .flag("kill-after", "DURATION")
+    .variable("BELLWETHER_KILL_AFTER")
+    .default("2s")
+    .scope(Scope::Exec);
+
+    ON_EXIT: OnExit = Setting::new(
+        "exec.on_exit",
+        |text| one_of(text, &OnExit::WORDS),
+        "What to do when the command has ended: leave (hand over, and exit with its code), stay (lead on \
+         without it) or restart",
+    )
+    .flag("on-exit", "WHAT")
+    .variable("BELLWETHER_ON_EXIT")
+    .default("leave")
+    .scope(Scope::Exec);
+
+    LOG_FORMAT: LogFormat = Setting::new(
+        "log.format",
+        log_format,
+        "How to write the log, to stderr: text or json; its level is RUST_LOG or log.level",
+    )
+    .flag("log-format", "FORMAT")
+    .variable("BELLWETHER_LOG_FORMAT")
+    .default("text");
+
+    LOG_LEVEL: String = Setting::new(
+        "log.level",
+        log_level,
+        "How much to log: error, warn, info, debug or trace, also for a part: info,bellwether=debug",
+    )
+    .variable("RUST_LOG")
+    .default("info")
+    .in_flight();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_key_flag_or_variable_is_there_twice() {
+        let mut seen = BTreeSet::new();
+        for row in ALL {
+            let flag = row.flag.as_ref().map(|flag| flag.name);
+            for name in [Some(row.key), flag, row.variable].into_iter().flatten() {
+                assert!(seen.insert(name), "{name}");
+            }
+            assert!(row.key.contains('.'), "{} stands in no table of the file", row.key);
+            assert!(!row.help.ends_with('.'), "{}", row.key);
+        }
+    }
+}

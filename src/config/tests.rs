@@ -1,0 +1,122 @@
+//! What is refused, and what the defaults come to.
+
+use super::*;
+
+fn config(flags: &[(&'static str, &str)]) -> Result<Config, ConfigError> {
+    Config::new(&Values::given(flags))
+}
+
+fn error(flags: &[(&'static str, &str)]) -> String {
+    config(flags).expect_err("this is no configuration").to_string()
+}
+
+#[test]
+fn the_defaults_make_sense() {
+    let config = config(&[]).unwrap();
+    assert_eq!(config.settings.root, "/election");
+    assert_eq!(config.policy.margins.heartbeat, Duration::from_secs(1));
+}
+
+#[test]
+fn a_chroot_leads_the_path() {
+    let config = config(&[("zookeeper.servers", "a:1,[::1]:2,c/deep/root")]).unwrap();
+    assert_eq!(config.settings.zookeeper.hosts, "a:1,[::1]:2,c:2181");
+    assert_eq!(config.settings.root, "/deep/root/election");
+    assert_eq!(config.election, "/election");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_key() {
+    let long = format!("unix:/{}", "x".repeat(107));
+    for (key, wrong) in [
+        ("zookeeper.servers", "a:0"),
+        ("zookeeper.tick_time", "soon"),
+        ("zookeeper.session_timeout", "0s"),
+        ("election.path", "/"),
+        ("election.prefix", "a/b"),
+        ("election.activate", "maybe"),
+        ("election.ack_timeout", "soon"),
+        ("member.id", ""),
+        ("member.id", "a b"),
+        ("member.id", "ä"),
+        ("member.address", "a b:1"),
+        ("lease.heartbeat", "19ms"),
+        ("lease.disconnect", "maybe"),
+        ("http.listen", "4040"),
+        ("http.listen", "unix:"),
+        ("http.listen", "unix:run/x.sock"),
+        ("http.listen", "unix:/run/"),
+        ("http.listen", &*long),
+        ("http.probe_listen", "4041"),
+        ("http.probe_listen", "127.0.0.1:4040"),
+        ("health.check", "x"),
+        ("health.check", "https://h/"),
+        ("health.check", "http://"),
+        ("health.check", "http://u:p@h/"),
+        ("health.check", "./check"),
+        ("health.interval", "0s"),
+        ("health.timeout", "x"),
+        ("health.failures", "0"),
+        ("health.policy", "maybe"),
+        ("exec.on_exit", "maybe"),
+        ("exec.kill_after", "soon"),
+    ] {
+        let error = error(&[(key, wrong)]);
+        assert!(error.starts_with(key), "{wrong:?}: {error}");
+    }
+    assert!(error(&[("member.address", &"x".repeat(600))]).contains("1024"));
+    assert!(error(&[("member.labels", r#"{"":"x"}"#)]).contains("without a key"));
+}
+
+#[test]
+fn a_value_that_may_be_secret_is_not_repeated() {
+    for row in table::ALL.iter().filter(|row| row.may_be_secret) {
+        if let Err(error) = config(&[(row.key, "app:hush")]) {
+            assert!(!error.to_string().contains("hush"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_command_is_run_only_where_there_is_time_to_end_it() {
+    let with_command = |kill_after: &str, session_timeout: &str| {
+        let flags =
+            [("exec.kill_after", kill_after), ("zookeeper.session_timeout", session_timeout)];
+        config(&flags)?.with_command()
+    };
+    assert_eq!(with_command("2s", "10s").unwrap().reserve, Duration::from_millis(2250));
+    assert!(with_command("5639ms", "10s").is_ok());
+    let error = with_command("5640ms", "10s").expect_err("6.89 s - 1 s - 0.25 s").to_string();
+    let keys = ["exec.kill_after", "session_timeout", "tick_time", "lease.heartbeat", "than 5.64s"];
+    assert!(keys.iter().all(|key| error.contains(key)), "{error}");
+    let least = error.split("at least ").nth(1).unwrap();
+    let enough = [
+        ("exec.kill_after", "5640ms"),
+        ("zookeeper.session_timeout", least),
+        ("lease.heartbeat", "1s"),
+    ];
+    assert!(config(&enough).unwrap().with_command().is_ok(), "{least}");
+    for (key, value) in [
+        ("lease.disconnect", "step-down"),
+        ("election.activate", "ack"),
+        ("health.check", "/app/check"),
+    ] {
+        let error = config(&[(key, value)]).unwrap().with_command().unwrap_err().to_string();
+        assert!(error.starts_with(key), "{error}");
+    }
+}
+
+#[test]
+fn a_session_too_short_for_a_lease_is_refused_with_the_least_that_would_do() {
+    let error = error(&[("zookeeper.session_timeout", "1s")]);
+    assert!(error.contains("zookeeper.session_timeout = 1s"), "{error}");
+    // What it says will do does, and a millisecond less does not.
+    let least = error.split("at least ").nth(1).unwrap().split(' ').next().unwrap();
+    let least = humantime::parse_duration(least).unwrap();
+    let tried = |timeout: Duration| {
+        let timeout = format!("{}ms", timeout.as_millis());
+        config(&[("zookeeper.session_timeout", &timeout)])
+    };
+    assert!(tried(least).is_ok(), "{error}");
+    assert!(tried(least - Duration::from_millis(1)).is_err(), "{error}");
+}
