@@ -6,7 +6,8 @@
 #[expect(dead_code, reason = "for tests that have servers")]
 mod certificates;
 
-use bellwether::config::File;
+use bellwether::config::table::ALL;
+use bellwether::config::{DefaultValue, File};
 use certificates::Authority;
 use recipes::Margins;
 use std::io::Write;
@@ -145,20 +146,9 @@ fn what_is_commented_out_in_the_sample_parses_too() {
             uncommented = uncommented.replace(&sample, file.path().to_str().unwrap());
         }
     }
-    for key in [
-        "id",
-        "address",
-        "labels",
-        "heartbeat",
-        "probe_listen",
-        "token_file",
-        "auth",
-        "credentials_file",
-        "acl",
-        "ca",
-        "cert",
-        "key",
-    ] {
+    // What has no fixed default is commented out.
+    for row in ALL.iter().filter(|row| !matches!(row.default, DefaultValue::Text(_))) {
+        let key = row.key.rsplit('.').next().unwrap();
         let commented = format!("# {key} =");
         assert!(text.contains(&commented), "{key}");
         uncommented = uncommented.replace(&commented, &format!("{key} ="));

@@ -1,7 +1,7 @@
 //! The table of settings: each key once, with its flag, its variable, its default, its help and its parser.
 //!
 //! The command line, its help, the manual pages, the file, `check-config` and SIGHUP are made from it. The sample
-//! file and the documents are held against it by `tests/config.rs`, so a new key is a row here, a paragraph in
+//! file and the documents are held against it by `tests/settings.rs`, so a new key is a row here, a paragraph in
 //! config/bellwether.toml and a row in the documentation.
 
 use super::health::{self, Check};

@@ -1,0 +1,157 @@
+//! The table of settings, held against what is written about them: the sample file, the documents, the help and the
+//! manual pages.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use bellwether::config::table::ALL;
+use bellwether::config::{DefaultValue, Kind, Row, Scope};
+use std::fs;
+use std::process::{Command, Output};
+
+const SAMPLE: &str = include_str!("../config/bellwether.toml");
+
+const COMMANDS: [(&str, Scope); 4] = [
+    ("run", Scope::Member),
+    ("exec", Scope::Exec),
+    ("check-config", Scope::Exec),
+    ("inspect", Scope::Election),
+];
+
+#[test]
+fn the_sample_file_has_every_setting_with_its_default_and_no_other() {
+    let sample = sampled();
+    for Sampled { key, .. } in &sample {
+        assert!(ALL.iter().any(|row| row.key == key), "{key} is no setting");
+    }
+    for row in ALL {
+        let lines: Vec<_> = sample.iter().filter(|line| line.key == row.key).collect();
+        assert!(!lines.is_empty(), "{} is missing", row.key);
+        let counting = lines.iter().find(|line| line.counts).map(|line| line.value);
+        let expected = match (row.default, row.kind) {
+            (DefaultValue::Text(text), Kind::Number) => Some(text.to_owned()),
+            (DefaultValue::Text(text), _) => Some(format!("{text:?}")),
+            // Without a fixed default there is only an example.
+            (DefaultValue::Nothing | DefaultValue::Derived(_), _) => None,
+        };
+        assert_eq!(counting, expected.as_deref(), "{}", row.key);
+    }
+}
+
+/// A line `name = value` of the sample file.
+struct Sampled {
+    key: String,
+    value: &'static str,
+    /// Whether it is not commented out.
+    counts: bool,
+}
+
+/// All but those of hooks.
+fn sampled() -> Vec<Sampled> {
+    let mut table = "";
+    let mut lines = vec![];
+    for line in SAMPLE.lines() {
+        let (counts, text) = match line.strip_prefix("# ") {
+            Some(text) => (false, text),
+            None => (true, line),
+        };
+        if text == "[[hook]]" || counts && text.starts_with('[') {
+            table = text.trim_matches(['[', ']']);
+        }
+        let is_name = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        if let Some((name, value)) = text.split_once(" = ").filter(|(name, _)| is_name(name))
+            && table != "hook"
+        {
+            lines.push(Sampled { key: format!("{table}.{name}"), value, counts });
+        }
+    }
+    lines
+}
+
+#[test]
+fn the_documents_have_a_row_for_every_setting() {
+    let document = document();
+    let rows: Vec<_> = document.lines().filter(|line| line.starts_with('|')).collect();
+    for Row { key, flag, variable, default, .. } in ALL {
+        let told = |line: &&str| {
+            let has = |word: &str| line.contains(&format!("`{word}`"));
+            let flag = flag.as_ref().map(|flag| format!("--{}", flag.name));
+            let has_flag =
+                flag.is_none_or(|flag| has(&flag) || line.contains(&format!("`{flag} ")));
+            let has_default = match default {
+                DefaultValue::Text(text) => has(text),
+                DefaultValue::Nothing => line.contains("none"),
+                DefaultValue::Derived(_) => true,
+            };
+            has(key) && has_flag && variable.is_none_or(has) && has_default
+        };
+        assert!(rows.iter().any(told), "{key}, {variable:?}, {default:?}");
+    }
+}
+
+#[test]
+fn the_documents_say_what_changes_in_flight() {
+    let document = document();
+    let sighup = document.split("\n\n").find(|paragraph| paragraph.starts_with("SIGHUP makes"));
+    let sighup = sighup.expect("it is there");
+    for row in ALL {
+        let marked = document.contains(&format!("| `{}` *", row.key));
+        let named = sighup.contains(&format!("`{}`", row.key));
+        assert_eq!(marked || named, row.changes_in_flight, "{}", row.key);
+    }
+}
+
+/// The document that lists the settings.
+fn document() -> String {
+    let document = fs::read_to_string("docs/configuration.md");
+    document.unwrap_or_else(|_| fs::read_to_string("README.md").unwrap())
+}
+
+#[test]
+fn the_help_of_a_command_has_the_settings_that_it_takes() {
+    for (command, scope) in COMMANDS {
+        let help = printed(&[command, "--help"]);
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for row in ALL {
+            let Some(flag) = &row.flag else { continue };
+            let key = format!("[key: {}]", row.key);
+            if row.scope > scope {
+                assert!(!help.contains(&key), "{command} does not take {}", row.key);
+                continue;
+            }
+            let flag = format!("--{} <{}>", flag.name, flag.value);
+            let default = match row.default {
+                DefaultValue::Nothing => "[default: none]".to_owned(),
+                default => format!("[default: {}]", default.words()),
+            };
+            let variable = row.variable.map(|name| format!("[env: {name}=")).unwrap_or_default();
+            for words in [&*flag, row.help, &*default, &*key, &*variable] {
+                assert!(help.contains(words), "{command}: {words} of {}: {help}", row.key);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_manual_page_of_a_command_has_the_settings_that_it_takes() {
+    let pages = tempfile::tempdir().unwrap();
+    printed(&["man", "--to", pages.path().to_str().unwrap()]);
+    for (command, scope) in COMMANDS {
+        let page = pages.path().join(format!("bellwether-{command}.1"));
+        let page = fs::read_to_string(page).unwrap().replace("\\-", "-");
+        for row in ALL.iter().filter(|row| row.scope <= scope) {
+            let Some(flag) = &row.flag else { continue };
+            let flag = format!("--{}", flag.name);
+            let key = format!("[key: {}]", row.key);
+            for words in [&*flag, &*key, row.variable.unwrap_or_default()] {
+                assert!(page.contains(words), "{command}: {words}: {page}");
+            }
+        }
+    }
+}
+
+fn printed(args: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+    let Output { status, stdout, stderr } = command.env_clear().args(args).output().unwrap();
+    assert!(status.success(), "{args:?}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap()
+}
