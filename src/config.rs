@@ -214,8 +214,8 @@ fn listeners(values: &Values) -> Result<(Listen, Option<SocketAddr>), ConfigErro
         && Listen::Tcp(probe) == listen
         && probe.port() != 0
     {
-        let problem = format!("is {}, {probe}", table::LISTEN.row.key);
-        return Err(ConfigError::new(table::PROBE_LISTEN.row.key, problem)
+        let problem = format!("is {}, {probe}", table::LISTEN.key());
+        return Err(ConfigError::new(table::PROBE_LISTEN.key(), problem)
             .remedy("give it a port of its own"));
     }
     Ok((listen, probe_listen))
@@ -227,7 +227,7 @@ fn hooks(values: &Values, activation: Activation) -> Result<Vec<Hook>, ConfigErr
     if let Some(n) = hooks.iter().position(|hook| hook.acknowledges)
         && activation == Activation::AtOnce
     {
-        let problem = format!("takes {} = \"ack\"", table::ACTIVATE.row.key);
+        let problem = format!("takes {} = \"ack\"", table::ACTIVATE.key());
         return Err(ConfigError::new(format!("hook[{n}].acknowledges"), problem)
             .remedy("nobody waits for it else"));
     }

@@ -28,7 +28,7 @@ impl fmt::Display for Effective {
             let shown =
                 if shown.is_empty() { "(none)".into() } else { shown.escape_debug().to_string() };
             writeln!(f, "{key:<26} {shown:<40} {}", value.origin)?;
-            if key == table::HEARTBEAT.row.key
+            if key == table::HEARTBEAT.key()
                 && let Some(lease) = self.config.longest_lease()
             {
                 let (key, shown) = ("(the lease)", format!("{:?}", lease.0));

@@ -64,7 +64,7 @@ pub(super) fn values_beside(
         given: given.collect(),
         file,
         file_name,
-        defaults: BTreeMap::from([(ID.row.key, host_name())]),
+        defaults: BTreeMap::from([(ID.key(), host_name())]),
         credentials: credentials()?,
         pod: pod(),
     })

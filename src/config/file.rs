@@ -149,13 +149,12 @@ mod tests {
 
     #[test]
     fn each_kind_of_value_is_read_as_one_text() {
-        let file: File = toml::from_str(
-            "[zookeeper]\ntls.ca = \"ca\"\n[health]\nfailures = 4\n[member]\nlabels = { a = \"1\" }\n\
-             [[hook]]\nfile = \"/x\"\n",
-        )
-        .unwrap();
+        let text = "zookeeper.tls.ca = \"ca\"\n[health]\nfailures = 4\n\
+                    [member]\nlabels = { a = \"1\" }\n[[hook]]\nfile = \"/x\"\n";
+        let file: File = toml::from_str(text).unwrap();
+        let labels = r#"{"a":"1"}"#;
         let expected =
-            [("health.failures", "4"), ("member.labels", r#"{"a":"1"}"#), ("zookeeper.tls.ca", "ca")];
+            [("health.failures", "4"), ("member.labels", labels), ("zookeeper.tls.ca", "ca")];
         let expected = BTreeMap::from(expected.map(|(key, text)| (key, text.to_owned())));
         assert_eq!(file.values, expected);
         assert_eq!(file.hook.len(), 1);

@@ -19,7 +19,7 @@ pub fn token(file: &Path) -> Result<Vec<u8>, ConfigError> {
             || Flaw::new("holds no token").remedy("write one line of visible ASCII characters");
         token_in(&text).map(<[u8]>::to_vec).ok_or_else(no_token)
     });
-    token.map_err(|flaw| flaw.in_file(super::table::TOKEN_FILE.row.key, file))
+    token.map_err(|flaw| flaw.in_file(super::table::TOKEN_FILE.key(), file))
 }
 
 /// Names a file in an error, unless it may be a secret that was written where a path belongs.

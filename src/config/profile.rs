@@ -13,7 +13,7 @@ const LARGEST_DATA_BYTES: usize = 1024;
 /// # Errors
 /// One sentence that says what is wrong and how to mend it.
 pub fn fits(profile: &Profile, prefix: &str) -> Result<(), ConfigError> {
-    let [id, address, labels] = [table::ID.row.key, table::ADDRESS.row.key, table::LABELS.row.key];
+    let [id, address, labels] = [table::ID.key(), table::ADDRESS.key(), table::LABELS.key()];
     let unreadable = |c: char| c.is_control() || c.is_whitespace();
     if let Some(written) = profile.address.as_ref().filter(|address| address.contains(unreadable)) {
         return Err(ConfigError::new(address, "must not have spaces or control characters")

@@ -23,7 +23,7 @@ impl LeaseMargins {
         let written = values.written(&table::HEARTBEAT)?;
         let heartbeat = written.unwrap_or(session_timeout / 10);
         let [session, tick, beat] =
-            [table::SESSION_TIMEOUT.row.key, table::TICK_TIME.row.key, table::HEARTBEAT.row.key];
+            [table::SESSION_TIMEOUT.key(), table::TICK_TIME.key(), table::HEARTBEAT.key()];
         if heartbeat < SHORTEST_HEARTBEAT {
             let problem = format!(
                 "is shorter than {SHORTEST_HEARTBEAT:?}, sooner than which no answer can be counted on"
@@ -57,7 +57,8 @@ impl LeaseMargins {
             let tenth = timeout / 10;
             let heartbeat = if self.heartbeat_is_a_tenth { tenth } else { self.margins.heartbeat };
             let lease = Margins { heartbeat, ..self.margins }.lease_duration(timeout);
-            heartbeat >= SHORTEST_HEARTBEAT && lease.is_some_and(|lease| lease.0 > heartbeat + reserve)
+            let is_enough = |lease: LeaseDuration| lease.0 > heartbeat + reserve;
+            heartbeat >= SHORTEST_HEARTBEAT && lease.is_some_and(is_enough)
         };
         let (mut too_little, mut enough) = (0, 1);
         while !would_do(enough) {
@@ -79,19 +80,19 @@ impl Config {
     pub fn with_command(mut self) -> Result<Self, ConfigError> {
         if self.policy.disconnect == Disconnect::StepDown {
             let problem = "gives leadership up at once and leaves a command no time to end";
-            return Err(ConfigError::new(table::DISCONNECT.row.key, problem)
+            return Err(ConfigError::new(table::DISCONNECT.key(), problem)
                 .found("step-down")
                 .remedy("use \"hold\" with exec"));
         }
         if self.policy.activation != Activation::AtOnce {
             let problem = "is for an application that runs all the time";
-            return Err(ConfigError::new(table::ACTIVATE.row.key, problem).found("ack").remedy(
+            return Err(ConfigError::new(table::ACTIVATE.key(), problem).found("ack").remedy(
                 "with exec, leave it at \"at-once\", since the command runs while it leads",
             ));
         }
         if self.health.is_some() {
             let problem = "is for an application that runs all the time";
-            return Err(ConfigError::new(table::HEALTH_CHECK.row.key, problem)
+            return Err(ConfigError::new(table::HEALTH_CHECK.key(), problem)
                 .remedy("leave it out with exec, whose command tells by its end how it is"));
         }
         self.reserve = self.exec.kill_after + TO_DIE;
@@ -103,7 +104,7 @@ impl Config {
             return Ok(self);
         }
         let [session, tick, beat] =
-            [table::SESSION_TIMEOUT.row.key, table::TICK_TIME.row.key, table::HEARTBEAT.row.key];
+            [table::SESSION_TIMEOUT.key(), table::TICK_TIME.key(), table::HEARTBEAT.key()];
         let problem = format!(
             "leaves no room to end a command before its lease with {session} = {session_timeout:?}, \
              {tick} = {:?} and {beat} = {heartbeat:?}",
@@ -112,7 +113,7 @@ impl Config {
         let heartbeat_is_a_tenth = self.heartbeat_is_a_tenth;
         let margins = LeaseMargins { margins: self.policy.margins, heartbeat_is_a_tenth };
         let least = margins.least(self.reserve);
-        Err(ConfigError::new(table::KILL_AFTER.row.key, problem)
+        Err(ConfigError::new(table::KILL_AFTER.key(), problem)
             .found(self.exec.kill_after)
             .remedy(format!("it must be less than {room:?}, or {session} at least {least:?}")))
     }

@@ -76,7 +76,7 @@ impl Security {
         let by_default = if has_identity { Acl::CreatorReadable } else { Acl::Open };
         let acl = written.unwrap_or(by_default);
         if acl != Acl::Open && !has_identity {
-            return Err(ConfigError::new(table::ACL.row.key, "is for who has an identity")
+            return Err(ConfigError::new(table::ACL.key(), "is for who has an identity")
                 .found(acl.to_string())
                 .remedy("set zookeeper.auth, or zookeeper.tls.cert and zookeeper.tls.key"));
         }
@@ -117,7 +117,7 @@ impl Tls {
 
 impl Login {
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
-        let [auth, file] = [table::AUTH.row.key, table::CREDENTIALS_FILE.row.key];
+        let [auth, file] = [table::AUTH.key(), table::CREDENTIALS_FILE.key()];
         let credentials = match values.credentials() {
             Some(secret) => Some(Credentials::Given(secret.clone())),
             None => values.written(&table::CREDENTIALS_FILE)?.map(Credentials::In),
@@ -143,7 +143,7 @@ impl Scheme {
     pub(super) fn parse(text: &str) -> Result<Option<Self>, Flaw> {
         let scheme = or_none(text, |text| one_of(text, &Self::WORDS));
         scheme.map_err(|flaw| {
-            let file = table::CREDENTIALS_FILE.row.key;
+            let file = table::CREDENTIALS_FILE.key();
             flaw.remedy(format!("user and password belong into {file}"))
         })
     }

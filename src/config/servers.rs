@@ -132,10 +132,8 @@ mod tests {
 
     #[test]
     fn what_is_no_connect_string_is_refused_and_a_password_in_it_not_repeated() {
-        for text in [
-            "", "a:0", "a:x", ":1", "a:1,,b:2", "a:1/../b", "::1:2181", "a b:1", "a:+1", "[zz]:1",
-            "a:1/b,c:1",
-        ] {
+        let servers = ["", "a:0", "a:x", ":1", "a:1,,b:2", "a:1/../b", "::1:2181", "a b:1"];
+        for text in servers.into_iter().chain(["a:+1", "[zz]:1", "a:1/b,c:1"]) {
             assert!(parse(text).is_err(), "{text}");
         }
         let error = parse("app:hush@h:1").unwrap_err().at("zookeeper.servers", "app:hush@h:1");
@@ -144,7 +142,9 @@ mod tests {
 
     #[test]
     fn what_is_no_path_and_no_prefix_is_refused() {
-        for path in ["", "x", "/", "/a/", "/a//b", "/a/./b", "/..", "/a\u{1}", "/zookeeper/x", "/🐑"] {
+        for path in
+            ["", "x", "/", "/a/", "/a//b", "/a/./b", "/..", "/a\u{1}", "/zookeeper/x", "/🐑"]
+        {
             assert!(parse_election(path).is_err(), "{path}");
         }
         for prefix in ["", "a/b", "a b", "\u{0}"] {

@@ -130,6 +130,10 @@ impl<T> Setting<T> {
         self
     }
 
+    pub fn key(&self) -> &'static str {
+        self.row.key
+    }
+
     /// Parses a value that was written under this key.
     ///
     /// # Errors

@@ -85,7 +85,7 @@ impl Values {
 
     /// Puts the login of the environment in place of a file that the configuration file names. A flag beats it.
     fn with_login(mut self, secret: SecretString) -> Result<Self, ConfigError> {
-        let key = CREDENTIALS_FILE.row.key;
+        let key = CREDENTIALS_FILE.key();
         let file = self.values.iter_mut().find(|value| value.row.key == key);
         let file = file.expect("the table has it");
         match &file.origin {
@@ -171,7 +171,7 @@ impl Values {
     /// The defaults, for a member `a`, and these flags on top.
     pub(super) fn given(flags: &[(&'static str, &str)]) -> Self {
         let mut sources = Sources::default();
-        sources.defaults.insert(super::table::ID.row.key, "a".into());
+        sources.defaults.insert(super::table::ID.key(), "a".into());
         for (key, text) in flags {
             let row = ALL.iter().find(|row| row.key == *key).expect("the table has it");
             let flag = row.flag.as_ref().map_or("", |flag| flag.name);
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_login_in_the_environment_beats_the_file_and_no_flag() {
         let secret = || Some(SecretString::from("a:hush"));
-        let (key, variable) = (CREDENTIALS_FILE.row.key, "BELLWETHER_CREDENTIALS_FILE");
+        let (key, variable) = (CREDENTIALS_FILE.key(), "BELLWETHER_CREDENTIALS_FILE");
         let flag = given(key, "/f", Origin::Flag("credentials-file"));
         let flag = Values::new(Sources { credentials: secret(), ..flag }).unwrap();
         assert!(flag.credentials().is_none());

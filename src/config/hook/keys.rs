@@ -80,7 +80,8 @@ impl HookKeys {
             (None, None, Some(signal), None, None) => {
                 let signal = Signal::named(signal).map_err(|flaw| flaw.at("signal", signal))?;
                 let Some(pid_file) = &self.pid_file else {
-                    let remedy = "name the file with the number of the process to send the signal to";
+                    let remedy =
+                        "name the file with the number of the process to send the signal to";
                     return Err(ConfigError::new("pid_file", "is missing").remedy(remedy));
                 };
                 Deed::Signal { signal, pid_file: absolute("pid_file", pid_file)? }

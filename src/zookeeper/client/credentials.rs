@@ -3,7 +3,8 @@
 
 use super::tls_errors;
 use crate::config::security::{self, Login, OwnCertificate, Scheme, Tls};
-use crate::config::{Settings, Zookeeper, named};
+use crate::config::table::{CREDENTIALS_FILE, SERVERS, TLS_CA, TLS_CERT, TLS_KEY};
+use crate::config::{ConfigError, Flaw, Settings, Zookeeper, named};
 use ::zookeeper::{Connector, SaslOptions, TlsOptions};
 use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 use std::fs;
@@ -54,7 +55,7 @@ pub(crate) struct Trust {
 ///
 /// # Errors
 /// One sentence that names the key and the file, what is wrong, and how to mend it.
-pub fn check(settings: &Settings) -> Result<Vec<String>, String> {
+pub fn check(settings: &Settings) -> Result<Vec<String>, ConfigError> {
     let settings = &settings.zookeeper;
     let presented = Presented::read(settings)?;
     if presented.tls.is_some() {
@@ -65,14 +66,13 @@ pub fn check(settings: &Settings) -> Result<Vec<String>, String> {
 }
 
 /// Returns the name that the certificate of the server at `host:port` has to have.
-pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, ConfigError> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     ServerName::try_from(bare.to_owned()).map_err(|_| {
-        format!(
-            "zookeeper.servers: no certificate can be for {name:?}, and with zookeeper.tls.ca it \
-             has to be: write a DNS name or an IP address"
-        )
+        let ca = TLS_CA.key();
+        let problem = format!("cannot be used with {ca}, as no certificate can be for {name:?}");
+        ConfigError::new(SERVERS.key(), problem).remedy("write a DNS name or an IP address")
     })
 }
 
@@ -83,7 +83,7 @@ impl Credentials {
 
     /// Reads the files. If something is wrong with them, returns what was read before.
     pub(crate) fn renewed(&self) -> Result<Arc<Presented>, String> {
-        let now = Presented::read(&self.settings);
+        let now = Presented::read(&self.settings).map_err(|error| error.to_string());
         let mut read = self.read();
         match (now, read.presented.clone()) {
             (Ok(presented), _) => {
@@ -132,10 +132,10 @@ impl Credentials {
 }
 
 impl Presented {
-    fn read(settings: &Zookeeper) -> Result<Self, String> {
+    fn read(settings: &Zookeeper) -> Result<Self, ConfigError> {
         let tls = settings.security.tls.as_ref().map(Trust::read).transpose()?;
         let login = settings.security.login.as_ref();
-        let login = login.map(|login| Ok::<_, String>((login.scheme, credentials(login)?)));
+        let login = login.map(|login| Ok::<_, ConfigError>((login.scheme, credentials(login)?)));
         Ok(Self { tls, login: login.transpose()? })
     }
 
@@ -170,38 +170,40 @@ impl Presented {
 }
 
 impl Trust {
-    fn read(tls: &Tls) -> Result<Self, String> {
+    fn read(tls: &Tls) -> Result<Self, ConfigError> {
         let (roots, crls, ca) = authorities(&tls.ca)?;
         let verifier = WebPkiServerVerifier::builder(roots.into()).with_crls(crls).build();
         let verifier = verifier.map_err(|error| {
-            let ca = tls.ca.display();
-            match error {
+            let problem = match error {
                 VerifierBuilderError::InvalidCrl(wrong) => {
-                    let why = tls_errors::of_list(&wrong);
-                    format!("zookeeper.tls.ca: {ca} holds a revocation list that {why}")
+                    format!("holds a revocation list that {}", tls_errors::of_list(&wrong))
                 }
-                error => format!("zookeeper.tls.ca: {ca} cannot be used: {error}"),
-            }
+                error => format!("cannot be used: {error}"),
+            };
+            Flaw::new(problem).in_file(TLS_CA.key(), &tls.ca)
         })?;
         let builder = ClientConfig::builder().with_webpki_verifier(verifier);
         let Some(own) = &tls.own else {
             let config = builder.with_no_client_auth().into();
             return Ok(Self { config, ca, own: None });
         };
-        let (chain, cert) = certificates("zookeeper.tls.cert", &own.cert)?;
+        let (chain, cert) = certificates(TLS_CERT.key(), &own.cert)?;
         let (private, key) = private_key(&own.key)?;
-        let config = builder.with_client_auth_cert(chain, private).map_err(|error| {
-            let (cert, key) = (own.cert.display(), own.key.display());
-            match error {
-                Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => format!(
-                    "zookeeper.tls.key: {key} is not the private key of the certificate in {cert}: \
-                     take both from the same issue"
-                ),
-                Error::InvalidCertificate(wrong) => {
-                    let why = tls_errors::of_certificate(&wrong);
-                    format!("zookeeper.tls.cert: {cert} holds a certificate that {why}")
-                }
-                error => format!("zookeeper.tls.cert and .key: {cert}, {key}: {error}"),
+        let config = builder.with_client_auth_cert(chain, private).map_err(|error| match error {
+            Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                let cert = own.cert.display();
+                Flaw::new(format!("is not the private key of the certificate in {cert}"))
+                    .remedy("take both from the same issue")
+                    .in_file(TLS_KEY.key(), &own.key)
+            }
+            Error::InvalidCertificate(wrong) => {
+                let why = tls_errors::of_certificate(&wrong);
+                let flaw = Flaw::new(format!("holds a certificate that {why}"));
+                flaw.in_file(TLS_CERT.key(), &own.cert)
+            }
+            error => {
+                let flaw = Flaw::new(format!("cannot be used with {}: {error}", own.key.display()));
+                flaw.in_file(TLS_CERT.key(), &own.cert)
             }
         })?;
         Ok(Self { config: config.into(), ca, own: Some((cert, key)) })
@@ -210,44 +212,41 @@ impl Trust {
 
 type Authorities = (RootCertStore, Vec<CertificateRevocationListDer<'static>>, Zeroizing<String>);
 
-fn authorities(file: &Path) -> Result<Authorities, String> {
-    const KEY: &str = "zookeeper.tls.ca";
-    let (certificates, text) = certificates(KEY, file)?;
+fn authorities(file: &Path) -> Result<Authorities, ConfigError> {
+    let (certificates, text) = certificates(TLS_CA.key(), file)?;
     let mut roots = RootCertStore::empty();
     for certificate in certificates {
         roots.add(certificate).map_err(|error| {
-            let name = file.display();
-            match error {
+            let problem = match error {
                 Error::InvalidCertificate(wrong) => {
-                    let why = tls_errors::of_certificate(&wrong);
-                    format!("{KEY}: {name} holds a certificate that {why}")
+                    format!("holds a certificate that {}", tls_errors::of_certificate(&wrong))
                 }
-                error => format!("{KEY}: {name} holds something that is no certificate: {error}"),
-            }
+                error => format!("holds something that is no certificate: {error}"),
+            };
+            Flaw::new(problem).in_file(TLS_CA.key(), file)
         })?;
     }
     let crls =
         CertificateRevocationListDer::pem_slice_iter(text.as_bytes()).collect::<Result<_, _>>();
-    let crls = crls.map_err(|error| no_pem(KEY, file, &error))?;
+    let crls = crls.map_err(|error| no_pem(TLS_CA.key(), file, &error))?;
     Ok((roots, crls, text))
 }
 
 type Certificates = (Vec<CertificateDer<'static>>, Zeroizing<String>);
 
-fn certificates(key: &str, file: &Path) -> Result<Certificates, String> {
+fn certificates(key: &str, file: &Path) -> Result<Certificates, ConfigError> {
     let text = text(key, file)?;
     let found = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| no_pem(key, file, &error))?;
     if found.is_empty() {
-        let name = file.display();
-        return Err(format!("{key}: {name} holds no certificate in PEM (BEGIN CERTIFICATE)"));
+        let flaw = Flaw::new("holds no certificate in PEM (BEGIN CERTIFICATE)");
+        return Err(flaw.in_file(key, file));
     }
     Ok((found, text))
 }
 
-fn private_key(file: &Path) -> Result<(PrivateKeyDer<'static>, SecretString), String> {
-    const KEY: &str = "zookeeper.tls.key";
-    let text = text(KEY, file)?;
+fn private_key(file: &Path) -> Result<(PrivateKeyDer<'static>, SecretString), ConfigError> {
+    let text = text(TLS_KEY.key(), file)?;
     let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| match error {
         PemError::NoItemsFound => {
             let what = if text.contains("BEGIN ENCRYPTED PRIVATE KEY") {
@@ -255,30 +254,28 @@ fn private_key(file: &Path) -> Result<(PrivateKeyDer<'static>, SecretString), St
             } else {
                 "BEGIN PRIVATE KEY"
             };
-            format!("{KEY}: {} holds no private key in PEM ({what})", file.display())
+            Flaw::new(format!("holds no private key in PEM ({what})")).in_file(TLS_KEY.key(), file)
         }
-        error => no_pem(KEY, file, &error),
+        error => no_pem(TLS_KEY.key(), file, &error),
     })?;
     Ok((key, text.as_str().into()))
 }
 
-fn no_pem(key: &str, file: &Path, error: &PemError) -> String {
+fn no_pem(key: &str, file: &Path, error: &PemError) -> ConfigError {
     // What it says of the file's content may be part of a key.
-    let what = match error {
+    let problem = match error {
         PemError::MissingSectionEnd { .. } => "ends in the middle of a section",
         _ => "is no PEM",
     };
-    format!("{key}: {} {what}", file.display())
+    Flaw::new(problem).in_file(key, file)
 }
 
-/// `user:password`.
-fn credentials(login: &Login) -> Result<SecretString, String> {
-    let place = place(&login.credentials);
+/// Reads `user:password`.
+fn credentials(login: &Login) -> Result<SecretString, ConfigError> {
+    let key = CREDENTIALS_FILE.key();
     let secret = match &login.credentials {
         security::Credentials::Given(secret) => secret.clone(),
-        security::Credentials::In(file) => {
-            text("zookeeper.credentials_file", file)?.trim_end().into()
-        }
+        security::Credentials::In(file) => text(key, file)?.trim_end().into(),
     };
     let written = secret.expose_secret();
     let parts = written.split_once(':');
@@ -286,12 +283,16 @@ fn credentials(login: &Login) -> Result<SecretString, String> {
     if parts.as_ref().is_some_and(makes_sense) && !written.contains(char::is_control) {
         return Ok(secret);
     }
-    Err(format!("{place} does not hold one line, user:password"))
+    let flaw = Flaw::new("does not hold one line, user:password");
+    Err(match &login.credentials {
+        security::Credentials::Given(_) => flaw.of(security::CREDENTIALS_VARIABLE),
+        security::Credentials::In(file) => flaw.in_file(key, file),
+    })
 }
 
 fn place(credentials: &security::Credentials) -> String {
     match credentials {
-        security::Credentials::In(file) => format!("zookeeper.credentials_file, {},", named(file)),
+        security::Credentials::In(file) => format!("{}, {},", CREDENTIALS_FILE.key(), named(file)),
         security::Credentials::Given(_) => security::CREDENTIALS_VARIABLE.into(),
     }
 }
@@ -299,8 +300,8 @@ fn place(credentials: &security::Credentials) -> String {
 /// Upper bound of a file's size. Devices such as /dev/zero are refused as well: no regular files.
 const LONGEST: u64 = 1 << 20;
 
-fn text(key: &str, file: &Path) -> Result<Zeroizing<String>, String> {
-    let wrong = |why: &str| format!("{key}: {} {why}", named(file));
+fn text(key: &str, file: &Path) -> Result<Zeroizing<String>, ConfigError> {
+    let wrong = |problem: &str| Flaw::new(problem).in_file(key, file);
     let cannot = |error: io::Error| wrong(&format!("cannot be read: {error}"));
     let metadata = fs::metadata(file).map_err(cannot)?;
     if !metadata.is_file() || metadata.len() > LONGEST {
@@ -318,7 +319,7 @@ fn text(key: &str, file: &Path) -> Result<Zeroizing<String>, String> {
 /// renewed soon.
 pub(crate) fn own_is_outdated(tls: &Tls) -> Option<String> {
     let OwnCertificate { cert, .. } = tls.own.as_ref()?;
-    let (chain, _) = certificates("zookeeper.tls.cert", cert).ok()?;
+    let (chain, _) = certificates(TLS_CERT.key(), cert).ok()?;
     let (first, others) = chain.split_first()?;
     let (roots, ..) = authorities(&tls.ca).ok()?;
     let verifier = WebPkiClientVerifier::builder(roots.into()).build().ok()?;
