@@ -1,7 +1,7 @@
 //! The commands that ask: their arguments, and the errand that each of them is.
 
 use super::{ConfigFile, sources};
-use crate::config::{self, Settings};
+use crate::config::{self, Settings, table};
 use crate::terminal::{Errand, Form, Probe, Question, Sidecar, Token, Whom};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
@@ -205,12 +205,11 @@ impl Address {
             return Sidecar::at(&url);
         }
         // A probe in the sidecar's own container shares its environment.
-        match std::env::var("BELLWETHER_LISTEN") {
-            Ok(listen) if !listen.is_empty() => {
-                Ok(Sidecar::that_listens(&config::listen(&listen)?))
-            }
-            _ => Sidecar::at("http://127.0.0.1:4040"),
-        }
+        let row = &table::LISTEN.row;
+        let listen = row.variable.and_then(|variable| std::env::var(variable).ok());
+        let listen = listen.filter(|listen| !listen.is_empty());
+        let listen = listen.unwrap_or_else(|| row.default.words().to_owned());
+        Ok(Sidecar::that_listens(&config::listen(&listen)?))
     }
 }
 
