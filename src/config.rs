@@ -102,8 +102,8 @@ pub enum LogFormat {
 /// Which change a hook's command runs for, in its environment, and in that of all that it starts.
 pub const HOOKS_VARIABLE: &str = "BELLWETHER_CHANGE";
 
-/// Whoever was killed is surely dead after this: for the killer to be woken and the killed to be
-/// scheduled on a busy machine. An estimate: how long that takes was not measured.
+/// How long a process may still run after it was killed: the killer has to be woken and the killed process
+/// to be scheduled, on a busy machine. An estimate: how long that takes was not measured.
 pub const TO_DIE: Duration = Duration::from_millis(250);
 
 /// Where the application's API is served.
@@ -173,7 +173,7 @@ impl Config {
         })
     }
 
-    /// Whether there is anything in our memory that nobody else may see.
+    /// Tells whether this process holds secrets, so that no other may look into its memory.
     pub fn has_secrets(&self) -> bool {
         let shows = |hook: &Hook| {
             matches!(&hook.deed, Deed::Post(Post { secret_file: Some(_), .. }) | Deed::Label(_))
@@ -229,12 +229,12 @@ fn hooks(values: &Values, activation: Activation) -> Result<Vec<Hook>, ConfigErr
     {
         let problem = format!("takes {} = \"ack\"", table::ACTIVATE.key());
         return Err(ConfigError::new(format!("hook[{n}].acknowledges"), problem)
-            .remedy("nobody waits for it else"));
+            .remedy("otherwise no acknowledgement is waited for"));
     }
     Ok(hooks)
 }
 
-/// The servers, and the full path of the election there, for whoever tries what can be written.
+/// Returns the servers, and the full path of the election there, for a fuzzer to try.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn place(
     servers: &str,

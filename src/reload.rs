@@ -26,8 +26,8 @@ impl InForce {
     }
 
     /// Takes over what can be taken over, and says what cannot. What makes no sense changes
-    /// nothing. A level of the log is for `set_level` to set, hooks are for whoever runs them, and
-    /// `hide` has nobody look into a process that begins to hold secrets.
+    /// nothing. `set_level` sets the log's level, `hooks` receives the hooks, and `hide` keeps others from
+    /// looking into a process that begins to hold secrets.
     pub async fn reload(
         &mut self,
         desk: &Front,
@@ -37,7 +37,7 @@ impl InForce {
     ) {
         let new = match cli::read() {
             Ok(Command::Run(new) | Command::CheckConfig(new)) => new,
-            // Whoever hears SIGHUP was started with none of the others.
+            // No other command runs long enough to be sent SIGHUP.
             Ok(_) => return,
             Err(error) => return error!("SIGHUP: {error}; all stays as it was"),
         };

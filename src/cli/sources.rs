@@ -84,7 +84,7 @@ pub(super) fn parsed(text: &str, name: &str) -> Result<File, ConfigError> {
     })
 }
 
-/// Escapes what plays tricks on a terminal, as it may stand in a key.
+/// Escapes control characters, which a key may hold and a terminal would obey.
 fn printable(text: &str) -> String {
     let odd = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.into() };
     text.chars().map(odd).collect()
@@ -116,7 +116,7 @@ fn given(row: &'static Row, matches: &ArgMatches) -> Option<Given> {
     Some(Given { text, origin })
 }
 
-/// Reads the login that stands in the environment itself.
+/// Reads the login itself, if the environment has it.
 fn credentials() -> Result<Option<SecretString>, ConfigError> {
     match std::env::var(CREDENTIALS_VARIABLE) {
         Ok(secret) if !secret.is_empty() => Ok(Some(SecretString::from(secret))),

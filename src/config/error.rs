@@ -53,7 +53,7 @@ impl Flaw {
         self.remedy(remedy)
     }
 
-    /// Keeps the value out of the error, as a secret may stand in it.
+    /// Keeps the value out of the error, as it may hold a secret.
     pub fn hiding_value(mut self) -> Self {
         self.hides_value = true;
         self

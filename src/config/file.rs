@@ -68,7 +68,7 @@ impl<'de> Visitor<'de> for Table<'_> {
     }
 }
 
-/// What stands under a key.
+/// What a key names.
 enum Key {
     Setting(&'static Row),
     /// Its full name.
@@ -118,7 +118,7 @@ impl Visitor<'_> for KeyIn<'_> {
 }
 
 impl KeyIn<'_> {
-    /// Returns what may stand in the table: settings and further tables.
+    /// Returns what the table may hold: settings and further tables.
     fn names(&self) -> Vec<&'static str> {
         let mut names = vec![];
         for row in ALL {

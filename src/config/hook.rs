@@ -127,7 +127,7 @@ impl Deed {
     }
 }
 
-/// For the log and for whoever asks: without what may be secret, arguments and a query.
+/// Names the deed in the log and in answers, without what may be secret: arguments and a query.
 impl fmt::Display for Deed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -145,7 +145,7 @@ impl fmt::Display for Deed {
     }
 }
 
-/// For whoever checks what was written.
+/// Describes the hook for `check-config`.
 impl fmt::Display for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.deed)?;

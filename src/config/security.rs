@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a secret may also stand, for those who have no file to put it into.
+/// The environment variable that may hold the login itself, where there is no file for it.
 pub const CREDENTIALS_VARIABLE: &str = "BELLWETHER_CREDENTIALS";
 
 /// How members and servers know each other, and who else may change what is ours.
@@ -17,7 +17,7 @@ pub struct Security {
     pub tls: Option<Tls>,
     pub login: Option<Login>,
     pub acl: Acl,
-    /// Whether it was written that anyone may do anything: whoever wrote that needs no warning.
+    /// Whether the operator has opened the znodes to all, and needs no warning of it.
     pub is_open_by_choice: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct Login {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// ZooKeeper's own: whoever knows name and password is who made the znode.
+    /// ZooKeeper's own: name and password make the identity that owns a znode.
     Digest,
     /// SASL DIGEST-MD5: the servers know names and passwords themselves.
     Sasl,
@@ -60,7 +60,7 @@ pub enum Credentials {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acl {
     Open,
-    /// Nobody but members.
+    /// Members alone.
     Creator,
     /// Others may read.
     CreatorReadable,
@@ -83,7 +83,7 @@ impl Security {
         Ok(Self { tls, login, acl, is_open_by_choice: written == Some(Acl::Open) })
     }
 
-    /// Whether there is anything in our memory that nobody else may see.
+    /// Tells whether this process holds secrets, so that no other may look into its memory.
     pub fn has_secrets(&self) -> bool {
         self.login.is_some() || self.tls.as_ref().is_some_and(|tls| tls.own.is_some())
     }

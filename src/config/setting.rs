@@ -10,7 +10,7 @@ pub struct Setting<T> {
 
 /// What is said of a key, whatever its value is.
 pub struct Row {
-    /// Where it stands in the file: `table.name`.
+    /// Its place in the file: `table.name`.
     pub key: &'static str,
     pub flag: Option<Flag>,
     /// The environment variable that stands for it.

@@ -21,7 +21,7 @@ pub struct Sources {
     pub file_name: PathBuf,
     /// Defaults that this machine has, by key.
     pub defaults: BTreeMap<&'static str, String>,
-    /// The login that stands in the environment itself.
+    /// The login itself, from the environment.
     pub credentials: Option<SecretString>,
     pub pod: pod::Written,
 }
@@ -114,7 +114,7 @@ impl Values {
     pub fn get<T>(&self, setting: &Setting<T>) -> Result<T, ConfigError> {
         let value = self.value(&setting.row);
         setting.parse(&value.text).map_err(|error| match value.origin {
-            // Without a flag a setting is known by its variable to those who set that.
+            // A setting without a flag is known by its variable.
             Origin::Environment(variable) if setting.row.flag.is_none() => {
                 ConfigError { key: variable.into(), ..error }
             }

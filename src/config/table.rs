@@ -122,7 +122,7 @@ table! {
     HEARTBEAT: Duration = Setting::new(
         "lease.heartbeat",
         duration,
-        "The longest time between two signs of life",
+        "The longest time between two heartbeats",
     )
     .flag("heartbeat", "DURATION")
     .variable("BELLWETHER_HEARTBEAT")
@@ -232,8 +232,8 @@ table! {
     HEALTH_CHECK: Option<Check> = Setting::new(
         "health.check",
         |text| or_none(text, Check::parse),
-        "Stand only while the application is healthy: the URL to GET, or a command that begins with its \
-         absolute path",
+        "Take part only while the application is healthy: the URL to GET, or a command that begins with \
+         its absolute path",
     )
     .flag("app-health", "URL|COMMAND")
     .variable("BELLWETHER_APP_HEALTH")
@@ -270,8 +270,11 @@ table! {
 
     HEALTH_POLICY: Unhealthy = Setting::new(
         "health.policy",
-        |text| one_of(text, &[("strict", Unhealthy::StandAside), ("lenient", Unhealthy::LeadAlone)]),
-        "If nobody's application is healthy: strict, nobody leads, or lenient, somebody does all the same",
+        |text| {
+            one_of(text, &[("strict", Unhealthy::StandAside), ("lenient", Unhealthy::LeadAlone)])
+        },
+        "If no member's application is healthy: strict, there is no leader, or lenient, an unhealthy member \
+         leads",
     )
     .flag("app-health-policy", "POLICY")
     .variable("BELLWETHER_APP_HEALTH_POLICY")
@@ -330,7 +333,7 @@ mod tests {
             for name in [Some(row.key), flag, row.variable].into_iter().flatten() {
                 assert!(seen.insert(name), "{name}");
             }
-            assert!(row.key.contains('.'), "{} stands in no table of the file", row.key);
+            assert!(row.key.contains('.'), "{} is in no table of the file", row.key);
             assert!(!row.help.ends_with('.'), "{}", row.key);
         }
     }
