@@ -37,7 +37,7 @@ impl InForce {
     ) {
         let new = match cli::read() {
             Ok(Command::Run(new) | Command::CheckConfig(new)) => new,
-            // No other command runs long enough to be sent SIGHUP.
+            // No other command reads its configuration again.
             Ok(_) => return,
             Err(error) => return error!("SIGHUP: {error}; all stays as it was"),
         };
@@ -105,4 +105,16 @@ impl InForce {
 
 fn among<'a>(changed: &[&'a SettingValue], row: &Row) -> Option<&'a SettingValue> {
     changed.iter().copied().find(|value| value.row.key == row.key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_in_flight_is_what_is_taken_over_here() {
+        let rows = table::ALL.iter().filter(|row| row.changes_in_flight);
+        let keys: Vec<_> = rows.map(|row| row.key).collect();
+        assert_eq!(keys, [table::ADDRESS.key(), table::LABELS.key(), table::LOG_LEVEL.key()]);
+    }
 }
