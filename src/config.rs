@@ -247,11 +247,6 @@ pub(crate) fn place(
     Ok((hosts, format!("{chroot}{path}")))
 }
 
-impl OnExit {
-    const WORDS: [(&'static str, Self); 3] =
-        [("leave", Self::Leave), ("stay", Self::Stay), ("restart", Self::Restart)];
-}
-
 impl Listen {
     /// Whether only this machine can reach it.
     pub fn is_local(&self) -> bool {

@@ -38,13 +38,16 @@ impl Health {
 }
 
 impl Check {
-    pub(super) fn parse(text: &str) -> Result<Self, Flaw> {
+    pub(super) fn parse(text: &str) -> Result<Option<Self>, Flaw> {
+        if text.is_empty() {
+            return Ok(None);
+        }
         if text.starts_with('/') {
-            return Ok(Self::Run(text.split_whitespace().map(str::to_owned).collect()));
+            return Ok(Some(Self::Run(text.split_whitespace().map(str::to_owned).collect())));
         }
         let (host, port, path) = place(text)
             .map_err(|flaw| flaw.or_remedy("a command that begins with its absolute path"))?;
-        Ok(Self::Get { host, port, path })
+        Ok(Some(Self::Get { host, port, path }))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Parsers of single values, for the table of settings.
 
 use super::error::{ConfigError, Flaw};
-use super::{Listen, LogFormat};
+use super::{Activate, Listen, LogFormat, OnExit};
 use recipes::MemberId;
+use recipes::election::{Disconnect, Unhealthy};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -131,6 +132,23 @@ fn socket_address(text: &str, example: &str) -> Result<SocketAddr, Flaw> {
 pub(super) fn failures(text: &str) -> Result<u32, Flaw> {
     let number = text.parse().ok().filter(|number| (1..=1000).contains(number));
     number.ok_or_else(|| Flaw::new("must be a number from 1 to 1000"))
+}
+
+pub(super) fn disconnect(text: &str) -> Result<Disconnect, Flaw> {
+    one_of(text, &[("hold", Disconnect::Hold), ("step-down", Disconnect::StepDown)])
+}
+
+pub(super) fn activate(text: &str) -> Result<Activate, Flaw> {
+    one_of(text, &[("at-once", Activate::AtOnce), ("ack", Activate::OnAck)])
+}
+
+pub(super) fn health_policy(text: &str) -> Result<Unhealthy, Flaw> {
+    one_of(text, &[("strict", Unhealthy::StandAside), ("lenient", Unhealthy::LeadAlone)])
+}
+
+pub(super) fn on_exit(text: &str) -> Result<OnExit, Flaw> {
+    let known = [("leave", OnExit::Leave), ("stay", OnExit::Stay), ("restart", OnExit::Restart)];
+    one_of(text, &known)
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, Flaw> {

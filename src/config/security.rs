@@ -150,11 +150,15 @@ impl Scheme {
 }
 
 impl Acl {
-    pub(super) const WORDS: [(&'static str, Self); 3] = [
+    const WORDS: [(&'static str, Self); 3] = [
         ("open", Self::Open),
         ("creator", Self::Creator),
         ("creator-readable", Self::CreatorReadable),
     ];
+
+    pub(super) fn parse(text: &str) -> Result<Option<Self>, Flaw> {
+        or_none(text, |text| one_of(text, &Self::WORDS))
+    }
 }
 
 impl fmt::Display for Acl {

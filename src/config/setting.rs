@@ -64,17 +64,13 @@ pub enum Kind {
 
 impl<T> Setting<T> {
     /// Begins a row: a text that every member may set by the file alone.
-    pub(super) const fn new(
-        key: &'static str,
-        parser: fn(&str) -> Result<T, Flaw>,
-        help: &'static str,
-    ) -> Self {
+    pub(super) const fn new(key: &'static str, parser: fn(&str) -> Result<T, Flaw>) -> Self {
         let row = Row {
             key,
             flag: None,
             variable: None,
             default: DefaultValue::Nothing,
-            help,
+            help: "",
             scope: Scope::Member,
             kind: Kind::Text,
             changes_in_flight: false,
@@ -82,6 +78,11 @@ impl<T> Setting<T> {
             show: str::to_owned,
         };
         Self { row, parser }
+    }
+
+    pub(super) const fn help(mut self, help: &'static str) -> Self {
+        self.row.help = help;
+        self
     }
 
     pub(super) const fn flag(mut self, name: &'static str, value: &'static str) -> Self {

@@ -6,8 +6,8 @@
 
 use super::health::{self, Check};
 use super::parse::{
-    duration, failures, file, labels, listen_at, log_format, log_level, member_address, member_id,
-    one_of, or_none, probe_address, shown_labels,
+    activate, disconnect, duration, failures, file, health_policy, labels, listen_at, log_format,
+    log_level, member_address, member_id, on_exit, probe_address, shown_labels,
 };
 use super::security::{Acl, Scheme};
 use super::servers::{self, Servers};
@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Declares each setting by name, and all of them as a list.
+/// Declares each setting by name, and all of them as a list. rustfmt leaves the rows as they are.
 macro_rules! table {
     ($($name:ident: $type:ty = $setting:expr;)*) => {
         $(pub static $name: Setting<$type> = $setting;)*
@@ -31,293 +31,175 @@ macro_rules! table {
 }
 
 table! {
-    SERVERS: Servers = Setting::new(
-        "zookeeper.servers",
-        servers::parse,
-        "ZooKeeper's servers, host:port,host:port/chroot",
-    )
-    .flag("zookeeper", "SERVERS")
-    .variable("BELLWETHER_ZOOKEEPER")
-    .default("127.0.0.1:2181")
-    .scope(Scope::Election);
+    SERVERS: Servers = Setting::new("zookeeper.servers", servers::parse)
+        .flag("zookeeper", "SERVERS").variable("BELLWETHER_ZOOKEEPER")
+        .default("127.0.0.1:2181").scope(Scope::Election)
+        .help("ZooKeeper's servers, host:port,host:port/chroot");
 
-    TLS_CA: PathBuf = Setting::new(
-        "zookeeper.tls.ca",
-        file,
-        "Speak TLS, with servers whose certificates a CA in this PEM file has signed",
-    )
-    .flag("tls-ca", "FILE")
-    .variable("BELLWETHER_TLS_CA")
-    .scope(Scope::Election)
-    .may_be_secret();
+    TLS_CA: PathBuf = Setting::new("zookeeper.tls.ca", file)
+        .flag("tls-ca", "FILE").variable("BELLWETHER_TLS_CA")
+        .scope(Scope::Election).may_be_secret()
+        .help("Speak TLS, with servers whose certificates a CA in this PEM file has signed");
 
-    TLS_CERT: PathBuf = Setting::new(
-        "zookeeper.tls.cert",
-        file,
-        "This member's certificate, in PEM, for servers that ask for one",
-    )
-    .flag("tls-cert", "FILE")
-    .variable("BELLWETHER_TLS_CERT")
-    .scope(Scope::Election)
-    .may_be_secret();
+    TLS_CERT: PathBuf = Setting::new("zookeeper.tls.cert", file)
+        .flag("tls-cert", "FILE").variable("BELLWETHER_TLS_CERT")
+        .scope(Scope::Election).may_be_secret()
+        .help("This member's certificate, in PEM, for servers that ask for one");
 
-    TLS_KEY: PathBuf = Setting::new(
-        "zookeeper.tls.key",
-        file,
-        "The private key to that certificate, in PEM",
-    )
-    .flag("tls-key", "FILE")
-    .variable("BELLWETHER_TLS_KEY")
-    .scope(Scope::Election)
-    .may_be_secret();
+    TLS_KEY: PathBuf = Setting::new("zookeeper.tls.key", file)
+        .flag("tls-key", "FILE").variable("BELLWETHER_TLS_KEY")
+        .scope(Scope::Election).may_be_secret()
+        .help("The private key to that certificate, in PEM");
 
-    AUTH: Option<Scheme> = Setting::new(
-        "zookeeper.auth",
-        Scheme::parse,
-        "How to log in with user and password: digest or sasl (DIGEST-MD5)",
-    )
-    .flag("auth", "SCHEME")
-    .variable("BELLWETHER_AUTH")
-    .scope(Scope::Election)
-    .may_be_secret();
+    AUTH: Option<Scheme> = Setting::new("zookeeper.auth", Scheme::parse)
+        .flag("auth", "SCHEME").variable("BELLWETHER_AUTH")
+        .scope(Scope::Election).may_be_secret()
+        .help("How to log in with user and password: digest or sasl (DIGEST-MD5)");
 
-    CREDENTIALS_FILE: PathBuf = Setting::new(
-        "zookeeper.credentials_file",
-        file,
-        "A file with the line user:password, instead of BELLWETHER_CREDENTIALS in the environment",
-    )
-    .flag("credentials-file", "FILE")
-    .variable("BELLWETHER_CREDENTIALS_FILE")
-    .scope(Scope::Election)
-    .may_be_secret();
+    CREDENTIALS_FILE: PathBuf = Setting::new("zookeeper.credentials_file", file)
+        .flag("credentials-file", "FILE").variable("BELLWETHER_CREDENTIALS_FILE")
+        .scope(Scope::Election).may_be_secret()
+        .help(
+            "A file with the line user:password, instead of BELLWETHER_CREDENTIALS in the \
+             environment",
+        );
 
-    ACL: Option<Acl> = Setting::new(
-        "zookeeper.acl",
-        |text| or_none(text, |text| one_of(text, &Acl::WORDS)),
-        "Who may touch what members create: open, creator or creator-readable; an identity is one of \
-         --auth or --tls-cert",
-    )
-    .flag("acl", "ACL")
-    .variable("BELLWETHER_ACL")
-    .derived("creator-readable with an identity, else open");
+    ACL: Option<Acl> = Setting::new("zookeeper.acl", Acl::parse)
+        .flag("acl", "ACL").variable("BELLWETHER_ACL")
+        .derived("creator-readable with an identity, else open")
+        .help(
+            "Who may touch what members create: open, creator or creator-readable; an identity \
+             is one of --auth or --tls-cert",
+        );
 
-    SESSION_TIMEOUT: Duration = Setting::new(
-        "zookeeper.session_timeout",
-        duration,
-        "The session timeout to ask for: 500ms, 10s, 2m",
-    )
-    .flag("session-timeout", "DURATION")
-    .variable("BELLWETHER_SESSION_TIMEOUT")
-    .default("10s");
+    SESSION_TIMEOUT: Duration = Setting::new("zookeeper.session_timeout", duration)
+        .flag("session-timeout", "DURATION").variable("BELLWETHER_SESSION_TIMEOUT")
+        .default("10s")
+        .help("The session timeout to ask for: 500ms, 10s, 2m");
 
-    TICK_TIME: Duration = Setting::new(
-        "zookeeper.tick_time",
-        duration,
-        "The largest tickTime among the servers, for the lease's margin",
-    )
-    .flag("tick-time", "DURATION")
-    .variable("BELLWETHER_TICK_TIME")
-    .default("2s");
+    TICK_TIME: Duration = Setting::new("zookeeper.tick_time", duration)
+        .flag("tick-time", "DURATION").variable("BELLWETHER_TICK_TIME")
+        .default("2s")
+        .help("The largest tickTime among the servers, for the lease's margin");
 
-    HEARTBEAT: Duration = Setting::new(
-        "lease.heartbeat",
-        duration,
-        "The longest time between two heartbeats",
-    )
-    .flag("heartbeat", "DURATION")
-    .variable("BELLWETHER_HEARTBEAT")
-    .derived("a tenth of zookeeper.session_timeout");
+    HEARTBEAT: Duration = Setting::new("lease.heartbeat", duration)
+        .flag("heartbeat", "DURATION").variable("BELLWETHER_HEARTBEAT")
+        .derived("a tenth of zookeeper.session_timeout")
+        .help("The longest time between two heartbeats");
 
-    DISCONNECT: Disconnect = Setting::new(
-        "lease.disconnect",
-        |text| one_of(text, &[("hold", Disconnect::Hold), ("step-down", Disconnect::StepDown)]),
-        "What a leader does when its connection is lost: hold or step-down",
-    )
-    .flag("disconnect", "POLICY")
-    .variable("BELLWETHER_DISCONNECT")
-    .default("hold");
+    DISCONNECT: Disconnect = Setting::new("lease.disconnect", disconnect)
+        .flag("disconnect", "POLICY").variable("BELLWETHER_DISCONNECT")
+        .default("hold")
+        .help("What a leader does when its connection is lost: hold or step-down");
 
-    PATH: String = Setting::new(
-        "election.path",
-        servers::parse_election,
-        "The group's path in ZooKeeper",
-    )
-    .flag("election", "PATH")
-    .variable("BELLWETHER_ELECTION")
-    .default("/election")
-    .scope(Scope::Election);
+    PATH: String = Setting::new("election.path", servers::parse_election)
+        .flag("election", "PATH").variable("BELLWETHER_ELECTION")
+        .default("/election").scope(Scope::Election)
+        .help("The group's path in ZooKeeper");
 
-    PREFIX: String = Setting::new(
-        "election.prefix",
-        servers::parse_prefix,
-        "The start of the members' znodes' names",
-    )
-    .flag("prefix", "PREFIX")
-    .variable("BELLWETHER_PREFIX")
-    .default("leader_")
-    .scope(Scope::Election);
+    PREFIX: String = Setting::new("election.prefix", servers::parse_prefix)
+        .flag("prefix", "PREFIX").variable("BELLWETHER_PREFIX")
+        .default("leader_").scope(Scope::Election)
+        .help("The start of the members' znodes' names");
 
-    ACTIVATE: Activate = Setting::new(
-        "election.activate",
-        |text| one_of(text, &[("at-once", Activate::AtOnce), ("ack", Activate::OnAck)]),
-        "When a new leader counts as active: at-once, or ack, when its application has said so",
-    )
-    .flag("activate", "WHEN")
-    .variable("BELLWETHER_ACTIVATE")
-    .default("at-once");
+    ACTIVATE: Activate = Setting::new("election.activate", activate)
+        .flag("activate", "WHEN").variable("BELLWETHER_ACTIVATE")
+        .default("at-once")
+        .help(
+            "When a new leader counts as active: at-once, or ack, when its application has said \
+             so",
+        );
 
-    ACK_TIMEOUT: Duration = Setting::new(
-        "election.ack_timeout",
-        duration,
-        "With --activate ack, how soon the application has to say so",
-    )
-    .flag("ack-timeout", "DURATION")
-    .variable("BELLWETHER_ACK_TIMEOUT")
-    .default("30s");
+    ACK_TIMEOUT: Duration = Setting::new("election.ack_timeout", duration)
+        .flag("ack-timeout", "DURATION").variable("BELLWETHER_ACK_TIMEOUT")
+        .default("30s")
+        .help("With --activate ack, how soon the application has to say so");
 
-    ID: MemberId = Setting::new(
-        "member.id",
-        member_id,
-        "This member's name",
-    )
-    .flag("id", "NAME")
-    .variable("BELLWETHER_ID")
-    .derived("$POD_NAME, else the host's name");
+    ID: MemberId = Setting::new("member.id", member_id)
+        .flag("id", "NAME").variable("BELLWETHER_ID")
+        .derived("$POD_NAME, else the host's name")
+        .help("This member's name");
 
-    ADDRESS: Option<String> = Setting::new(
-        "member.address",
-        member_address,
-        "Where the application can be reached; told to the others",
-    )
-    .flag("address", "ADDRESS")
-    .variable("BELLWETHER_ADDRESS")
-    .in_flight();
+    ADDRESS: Option<String> = Setting::new("member.address", member_address)
+        .flag("address", "ADDRESS").variable("BELLWETHER_ADDRESS")
+        .in_flight()
+        .help("Where the application can be reached; told to the others");
 
-    LABELS: BTreeMap<String, String> = Setting::new(
-        "member.labels",
-        labels,
-        "Metadata told to the others; may be given again",
-    )
-    .flag("label", "KEY=VALUE")
-    .kind(Kind::Labels)
-    .shown_by(shown_labels)
-    .in_flight();
+    LABELS: BTreeMap<String, String> = Setting::new("member.labels", labels)
+        .flag("label", "KEY=VALUE")
+        .kind(Kind::Labels).shown_by(shown_labels).in_flight()
+        .help("Metadata told to the others; may be given again");
 
-    LISTEN: Listen = Setting::new(
-        "http.listen",
-        listen_at,
-        "Where to serve the application's API",
-    )
-    .flag("listen", "IP:PORT|unix:PATH")
-    .variable("BELLWETHER_LISTEN")
-    .default("127.0.0.1:4040");
+    LISTEN: Listen = Setting::new("http.listen", listen_at)
+        .flag("listen", "IP:PORT|unix:PATH").variable("BELLWETHER_LISTEN")
+        .default("127.0.0.1:4040")
+        .help("Where to serve the application's API");
 
-    PROBE_LISTEN: Option<SocketAddr> = Setting::new(
-        "http.probe_listen",
-        probe_address,
-        "Where to serve probes, read-only, for a kubelet or a load balancer",
-    )
-    .flag("probe-listen", "IP:PORT")
-    .variable("BELLWETHER_PROBE_LISTEN");
+    PROBE_LISTEN: Option<SocketAddr> = Setting::new("http.probe_listen", probe_address)
+        .flag("probe-listen", "IP:PORT").variable("BELLWETHER_PROBE_LISTEN")
+        .help("Where to serve probes, read-only, for a kubelet or a load balancer");
 
-    TOKEN_FILE: PathBuf = Setting::new(
-        "http.token_file",
-        file,
-        "A file with the token that an order has to show as Authorization: Bearer",
-    )
-    .flag("token-file", "FILE")
-    .variable("BELLWETHER_TOKEN_FILE")
-    .may_be_secret();
+    TOKEN_FILE: PathBuf = Setting::new("http.token_file", file)
+        .flag("token-file", "FILE").variable("BELLWETHER_TOKEN_FILE")
+        .may_be_secret()
+        .help("A file with the token that an order has to show as Authorization: Bearer");
 
-    HEALTH_CHECK: Option<Check> = Setting::new(
-        "health.check",
-        |text| or_none(text, Check::parse),
-        "Take part only while the application is healthy: the URL to GET, or a command that begins with \
-         its absolute path",
-    )
-    .flag("app-health", "URL|COMMAND")
-    .variable("BELLWETHER_APP_HEALTH")
-    .may_be_secret()
-    .shown_by(health::shown);
+    HEALTH_CHECK: Option<Check> = Setting::new("health.check", Check::parse)
+        .flag("app-health", "URL|COMMAND").variable("BELLWETHER_APP_HEALTH")
+        .may_be_secret().shown_by(health::shown)
+        .help(
+            "Take part only while the application is healthy: the URL to GET, or a command that \
+             begins with its absolute path",
+        );
 
-    HEALTH_INTERVAL: Duration = Setting::new(
-        "health.interval",
-        duration,
-        "How long to wait between two checks",
-    )
-    .flag("app-health-interval", "DURATION")
-    .variable("BELLWETHER_APP_HEALTH_INTERVAL")
-    .default("5s");
+    HEALTH_INTERVAL: Duration = Setting::new("health.interval", duration)
+        .flag("app-health-interval", "DURATION").variable("BELLWETHER_APP_HEALTH_INTERVAL")
+        .default("5s")
+        .help("How long to wait between two checks");
 
-    HEALTH_TIMEOUT: Duration = Setting::new(
-        "health.timeout",
-        duration,
-        "How long a check may take",
-    )
-    .flag("app-health-timeout", "DURATION")
-    .variable("BELLWETHER_APP_HEALTH_TIMEOUT")
-    .default("2s");
+    HEALTH_TIMEOUT: Duration = Setting::new("health.timeout", duration)
+        .flag("app-health-timeout", "DURATION").variable("BELLWETHER_APP_HEALTH_TIMEOUT")
+        .default("2s")
+        .help("How long a check may take");
 
-    HEALTH_FAILURES: u32 = Setting::new(
-        "health.failures",
-        failures,
-        "How many failures in a row make the application unhealthy",
-    )
-    .flag("app-health-failures", "NUMBER")
-    .variable("BELLWETHER_APP_HEALTH_FAILURES")
-    .kind(Kind::Number)
-    .default("3");
+    HEALTH_FAILURES: u32 = Setting::new("health.failures", failures)
+        .flag("app-health-failures", "NUMBER").variable("BELLWETHER_APP_HEALTH_FAILURES")
+        .kind(Kind::Number).default("3")
+        .help("How many failures in a row make the application unhealthy");
 
-    HEALTH_POLICY: Unhealthy = Setting::new(
-        "health.policy",
-        |text| {
-            one_of(text, &[("strict", Unhealthy::StandAside), ("lenient", Unhealthy::LeadAlone)])
-        },
-        "If no member's application is healthy: strict, there is no leader, or lenient, an unhealthy member \
-         leads",
-    )
-    .flag("app-health-policy", "POLICY")
-    .variable("BELLWETHER_APP_HEALTH_POLICY")
-    .default("strict");
+    HEALTH_POLICY: Unhealthy = Setting::new("health.policy", health_policy)
+        .flag("app-health-policy", "POLICY").variable("BELLWETHER_APP_HEALTH_POLICY")
+        .default("strict")
+        .help(
+            "If no member's application is healthy: strict, there is no leader, or lenient, an \
+             unhealthy member leads",
+        );
 
-    KILL_AFTER: Duration = Setting::new(
-        "exec.kill_after",
-        duration,
-        "From SIGTERM to SIGKILL, when the command has to end",
-    )
-    .flag("kill-after", "DURATION")
-    .variable("BELLWETHER_KILL_AFTER")
-    .default("2s")
-    .scope(Scope::Exec);
+    KILL_AFTER: Duration = Setting::new("exec.kill_after", duration)
+        .flag("kill-after", "DURATION").variable("BELLWETHER_KILL_AFTER")
+        .default("2s").scope(Scope::Exec)
+        .help("From SIGTERM to SIGKILL, when the command has to end");
 
-    ON_EXIT: OnExit = Setting::new(
-        "exec.on_exit",
-        |text| one_of(text, &OnExit::WORDS),
-        "What to do when the command has ended: leave (hand over, and exit with its code), stay (lead on \
-         without it) or restart",
-    )
-    .flag("on-exit", "WHAT")
-    .variable("BELLWETHER_ON_EXIT")
-    .default("leave")
-    .scope(Scope::Exec);
+    ON_EXIT: OnExit = Setting::new("exec.on_exit", on_exit)
+        .flag("on-exit", "WHAT").variable("BELLWETHER_ON_EXIT")
+        .default("leave").scope(Scope::Exec)
+        .help(
+            "What to do when the command has ended: leave (hand over, and exit with its code), \
+             stay (lead on without it) or restart",
+        );
 
-    LOG_FORMAT: LogFormat = Setting::new(
-        "log.format",
-        log_format,
-        "How to write the log, to stderr: text or json; its level is RUST_LOG or log.level",
-    )
-    .flag("log-format", "FORMAT")
-    .variable("BELLWETHER_LOG_FORMAT")
-    .default("text");
+    LOG_FORMAT: LogFormat = Setting::new("log.format", log_format)
+        .flag("log-format", "FORMAT").variable("BELLWETHER_LOG_FORMAT")
+        .default("text")
+        .help("How to write the log, to stderr: text or json; its level is RUST_LOG or log.level");
 
-    LOG_LEVEL: String = Setting::new(
-        "log.level",
-        log_level,
-        "How much to log: error, warn, info, debug or trace, also for a part: info,bellwether=debug",
-    )
-    .variable("RUST_LOG")
-    .default("info")
-    .in_flight();
+    LOG_LEVEL: String = Setting::new("log.level", log_level)
+        .variable("RUST_LOG")
+        .default("info").in_flight()
+        .help(
+            "How much to log: error, warn, info, debug or trace, also for a part: \
+             info,bellwether=debug",
+        );
 }
 
 #[cfg(test)]
@@ -334,7 +216,7 @@ mod tests {
                 assert!(seen.insert(name), "{name}");
             }
             assert!(row.key.contains('.'), "{} is in no table of the file", row.key);
-            assert!(!row.help.ends_with('.'), "{}", row.key);
+            assert!(!row.help.is_empty() && !row.help.ends_with('.'), "{}", row.key);
         }
     }
 }
