@@ -99,15 +99,15 @@ impl Tls {
         };
         let own = match (values.written(cert)?, values.written(key)?) {
             (None, None) => None,
-            (Some(_), None) => return Err(useless(cert.row.key, "private key", key.row.key)),
-            (None, Some(_)) => return Err(useless(key.row.key, "certificate", cert.row.key)),
+            (Some(_), None) => return Err(useless(cert.key(), "private key", key.key())),
+            (None, Some(_)) => return Err(useless(key.key(), "certificate", cert.key())),
             (Some(cert), Some(key)) => Some(OwnCertificate { cert, key }),
         };
         match (values.written(ca)?, own) {
             (None, None) => Ok(None),
             (None, Some(_)) => {
-                let problem = format!("is set and {} is not", ca.row.key);
-                Err(ConfigError::new(cert.row.key, problem)
+                let problem = format!("is set and {} is not", ca.key());
+                Err(ConfigError::new(cert.key(), problem)
                     .remedy("name the file with the CA of the servers' certificates"))
             }
             (Some(ca), own) => Ok(Some(Self { ca, own })),
