@@ -102,8 +102,7 @@ fn the_documents_say_what_changes_in_flight() {
 
 /// The document that lists the settings.
 fn document() -> String {
-    let document = fs::read_to_string("docs/configuration.md");
-    document.unwrap_or_else(|_| fs::read_to_string("README.md").unwrap())
+    fs::read_to_string("docs/configuration.md").unwrap()
 }
 
 #[test]

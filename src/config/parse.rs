@@ -92,7 +92,7 @@ pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, Flaw> {
     labels.map(Option::unwrap_or_default)
 }
 
-/// Writes labels as one text, for [`labels`] to read.
+/// Writes labels as one text, for `labels` to read.
 pub fn labels_as_text(labels: &BTreeMap<String, String>) -> String {
     serde_json::to_string(labels).expect("texts are JSON")
 }
@@ -124,8 +124,7 @@ pub(super) fn probe_address(text: &str) -> Result<Option<SocketAddr>, Flaw> {
 }
 
 fn socket_address(text: &str, example: &str) -> Result<SocketAddr, Flaw> {
-    let flaw =
-        |_| Flaw::new("is no address").remedy(format!("write IP:PORT, such as {example}"));
+    let flaw = |_| Flaw::new("is no address").remedy(format!("write IP:PORT, such as {example}"));
     text.parse().map_err(flaw)
 }
 

@@ -21,8 +21,9 @@ pub fn fits(profile: &Profile, prefix: &str) -> Result<(), ConfigError> {
             .remedy("write host:port, such as 10.0.0.7:8080"));
     }
     if profile.labels.contains_key("") {
-        return Err(ConfigError::new(labels, "has a label without a key")
-            .remedy("write zone = \"eu-1\""));
+        return Err(
+            ConfigError::new(labels, "has a label without a key").remedy("write zone = \"eu-1\"")
+        );
     }
     let bytes = 2 * own_bytes(profile) + znode_bytes(prefix);
     if bytes <= LARGEST_DATA_BYTES {
