@@ -189,26 +189,27 @@ impl Trust {
         };
         let (chain, cert) = certificates(TLS_CERT.key(), &own.cert)?;
         let (private, key) = private_key(&own.key)?;
-        let config =
-            builder.with_client_auth_cert(chain, private).map_err(|error| match error {
-                Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                    let cert = own.cert.display();
-                    Flaw::new(format!("is not the private key of the certificate in {cert}"))
-                        .remedy("take both from the same issue")
-                        .in_file(TLS_KEY.key(), &own.key)
-                }
-                Error::InvalidCertificate(wrong) => {
-                    let why = tls_errors::of_certificate(&wrong);
-                    let flaw = Flaw::new(format!("holds a certificate that {why}"));
-                    flaw.in_file(TLS_CERT.key(), &own.cert)
-                }
-                error => {
-                    let flaw =
-                        Flaw::new(format!("cannot be used with {}: {error}", own.key.display()));
-                    flaw.in_file(TLS_CERT.key(), &own.cert)
-                }
-            })?;
+        let config = builder.with_client_auth_cert(chain, private);
+        let config = config.map_err(|error| unusable(own, error))?;
         Ok(Self { config: config.into(), ca, own: Some((cert, key)) })
+    }
+}
+
+/// Says why our certificate cannot be used with its private key.
+fn unusable(own: &OwnCertificate, error: Error) -> ConfigError {
+    let (cert, key) = (own.cert.display(), own.key.display());
+    match error {
+        Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            Flaw::new(format!("is not the private key of the certificate in {cert}"))
+                .remedy("take both from the same issue")
+                .in_file(TLS_KEY.key(), &own.key)
+        }
+        Error::InvalidCertificate(wrong) => {
+            let why = tls_errors::of_certificate(&wrong);
+            Flaw::new(format!("holds a certificate that {why}")).in_file(TLS_CERT.key(), &own.cert)
+        }
+        error => Flaw::new(format!("cannot be used with {key}: {error}"))
+            .in_file(TLS_CERT.key(), &own.cert),
     }
 }
 
