@@ -50,7 +50,7 @@ impl LeaseMargins {
         self.margins.lease_duration(session_timeout)
     }
 
-    /// Returns the smallest session timeout, in milliseconds, whose lease leaves so much besides a heartbeat.
+    /// Returns the smallest session timeout, to the millisecond, whose lease leaves so much besides a heartbeat.
     fn least(&self, reserve: Duration) -> Duration {
         let would_do = |ms: u64| {
             let timeout = Duration::from_millis(ms);
