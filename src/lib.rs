@@ -10,8 +10,7 @@
 //! - [`notify`]: runs the operator's hooks at each change. Reads the same channel and the clock.
 //! - [`checkup`]: asks the application whether it is healthy, and tells the election.
 //! - [`caller`]: asks the application one thing over HTTP, or Kubernetes over HTTPS.
-//! - [`children`]: the one place that waits for other processes.
-//! - [`processes`]: what the kernel says of other processes.
+//! - [`process`]: starts other processes, waits for them, kills them.
 //! - [`systemd`]: tells the service manager.
 //! - [`desk`]: what passes between those who do and those who tell.
 //! - [`tally`]: what is counted and measured, for `/metrics`.
@@ -27,7 +26,6 @@
 
 pub mod caller;
 pub mod checkup;
-pub mod children;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -39,7 +37,7 @@ pub mod fuzzing;
 pub mod http;
 pub mod log;
 pub mod notify;
-pub mod processes;
+pub mod process;
 pub mod reload;
 pub mod systemd;
 pub mod tally;

@@ -10,7 +10,7 @@ use bellwether::exec::{self, Plan};
 use bellwether::log::InWords;
 use bellwether::reload::InForce;
 use bellwether::terminal::Errand;
-use bellwether::{checkup, desk, http, notify, systemd, terminal, zookeeper};
+use bellwether::{checkup, desk, http, notify, process, systemd, terminal, zookeeper};
 use recipes::Moment;
 use recipes::election::Member;
 use rustix::process::{
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Command::ExecOuterGuard { command } => return guarded(exec::guard_guard(&command)),
         Command::ExecInnerGuard { command } => return guarded(exec::guard_command(&command)),
         Command::ExecCommand { guard, files, command } => {
-            let (code, why) = exec::become_command(guard, files, &command);
+            let (code, why) = process::become_command(guard, files, &command);
             return fail(code, &why);
         }
         Command::CheckConfig(effective) => {

@@ -8,10 +8,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &["recipes"]),
     ("caller", &[]),
     ("log", &[]),
-    ("processes", &[]),
     // What children are not to see in their environment is the configuration's to know.
-    ("children", &["config", "processes"]),
-    ("checkup", &["recipes", "clock", "config", "desk", "caller", "children", "exec"]),
+    ("process", &["config"]),
+    ("checkup", &["recipes", "clock", "config", "desk", "caller", "process"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["recipes"]),
     // It makes an errand of a command.
@@ -25,11 +24,10 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("http", &["recipes", "clock", "config", "desk", "tally"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     ("terminal", &["recipes", "clock", "config", "zookeeper"]),
-    ("exec", &["recipes", "clock", "config", "desk", "children", "processes"]),
+    ("exec", &["recipes", "clock", "config", "desk", "process"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
     ("fuzzing", &["recipes", "clock", "config", "desk", "http", "cli", "zookeeper"]),
-    // The command of a hook starts as the one of `exec` does.
-    ("notify", &["recipes", "clock", "config", "desk", "caller", "children", "exec"]),
+    ("notify", &["recipes", "clock", "config", "desk", "caller", "process"]),
 ];
 
 /// The layers of a room, each with the words that it may not name: a layer knows only those below it.

@@ -1,9 +1,8 @@
 //! One check.
 
 use crate::caller;
-use crate::children;
 use crate::config::{Check, Health};
-use crate::exec::started_by_us;
+use crate::process::{self, started_by_us};
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Bytes;
@@ -31,7 +30,7 @@ pub(super) async fn probe(
             let mut start = started_by_us(command, files);
             start.stdin(Stdio::null()).stdout(io::stderr()).stderr(io::stderr());
             let cannot = |error: io::Error| format!("cannot be started: {error}");
-            let mut child = children::spawn(&mut start).map_err(cannot)?;
+            let mut child = process::spawn(&mut start).map_err(cannot)?;
             let ended = timeout(health.timeout, child.success(deaths)).await;
             if ended.is_err() {
                 child.end_by_force(deaths).await;

@@ -5,9 +5,9 @@
 
 use super::countdown::{Blow, Countdown};
 use super::link::{FromGuard, Greeting, Link, ToGuard, greeted};
-use super::offspring::{Offspring, Reaped, is_all_gone, kill_children};
-use super::{INNER_GUARD_KILLS, OUTER_GUARD_KILLS, ourselves};
+use super::{INNER_GUARD_KILLS, OUTER_GUARD_KILLS};
 use crate::clock::{Alarm, Clock};
+use crate::process::{Offspring, Reaped, is_all_gone, kill_children, ourselves};
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 use std::ffi::OsString;
 use std::io;

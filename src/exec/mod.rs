@@ -10,22 +10,16 @@
 //! whatever sessions they made for themselves. So nothing that the command started outlives the lease as
 //! long as one of the three runs.
 
-mod command;
 mod countdown;
 mod guard;
 mod link;
-mod offspring;
 mod plan;
 mod supervisor;
 
-pub use command::{become_command, started_by_us};
 pub use guard::{guard_command, guard_guard};
 pub use supervisor::{Orders, Plan, supervise};
 
 use crate::config::TO_DIE;
-use std::ffi::OsStr;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::time::Duration;
 
 /// How long before the end of the lease each of the three kills. Each waits for the one before it: to
@@ -33,10 +27,3 @@ use std::time::Duration;
 const INNER_GUARD_KILLS: Duration = TO_DIE;
 const OUTER_GUARD_KILLS: Duration = Duration::from_millis(150);
 const SUPERVISOR_KILLS: Duration = Duration::from_millis(75);
-
-/// This very program, also if its file was replaced since, as the part that these arguments name.
-fn ourselves<S: AsRef<OsStr>>(part: &[&str], command: &[S]) -> Command {
-    let mut start = Command::new("/proc/self/exe");
-    start.arg0("bellwether").args(part).arg("--").args(command);
-    start
-}

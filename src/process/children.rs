@@ -1,8 +1,8 @@
 //! Starts processes and waits for them, in one place: waiting for any child, as the first process of
 //! a container has to, takes from others the end of those they wait for.
 
+use super::procfs;
 use crate::config::security::CREDENTIALS_VARIABLE;
-use crate::processes;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait,
 };
@@ -64,7 +64,7 @@ pub fn reap() {
 pub fn spare_those_left_to_us() -> io::Result<()> {
     let mut known = known();
     known.collect();
-    for process in processes::children()? {
+    for process in procfs::children()? {
         let number = process.as_raw_pid();
         if !known.awaited.contains_key(&number) {
             known.left_to_us.insert(number, true);
@@ -117,14 +117,14 @@ impl Known {
     fn alive(&mut self, child: Pid, spared: &str) -> io::Result<Vec<Pid>> {
         self.collect();
         let mut alive = vec![];
-        for process in processes::children()? {
+        for process in procfs::children()? {
             let number = process.as_raw_pid();
             let is_of_it = match self.awaited.contains_key(&number) {
                 true => process == child,
                 false => !*self
                     .left_to_us
                     .entry(number)
-                    .or_insert_with(|| processes::has_variable(process, spared)),
+                    .or_insert_with(|| procfs::has_variable(process, spared)),
             };
             if is_of_it {
                 alive.push(process);
