@@ -1,11 +1,11 @@
 //! Asks the application one thing over HTTP, or Kubernetes' API over HTTPS.
 
+use crate::files::{self, Size};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::pin::pin;
@@ -92,12 +92,7 @@ async fn exchange(
 
 /// Read anew each time, so that it can be replaced while we run.
 fn trusting(ca: &Path) -> Result<ClientConfig, String> {
-    let cannot = |error: io::Error| format!("cannot be read: {error}");
-    let metadata = fs::metadata(ca).map_err(cannot)?;
-    if !metadata.is_file() || metadata.len() > LARGEST_CA {
-        return Err("is no file of at most 1 MiB".into());
-    }
-    let text = fs::read(ca).map_err(cannot)?;
+    let text = files::read(ca, Size::Certificates)?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&text) {
         let certificate = certificate.map_err(|_| "is no PEM")?;
@@ -108,8 +103,6 @@ fn trusting(ca: &Path) -> Result<ClientConfig, String> {
     }
     Ok(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
 }
-
-const LARGEST_CA: u64 = 1 << 20;
 
 /// Why there is no TLS with this server.
 fn untrusted(error: &io::Error, ca: &Path) -> String {

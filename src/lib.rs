@@ -10,6 +10,7 @@
 //! - [`notify`]: runs the operator's hooks at each change. Reads the same channel and the clock.
 //! - [`checkup`]: asks the application whether it is healthy, and tells the election.
 //! - [`caller`]: asks the application one thing over HTTP, or Kubernetes over HTTPS.
+//! - [`files`]: reads the small files that an operator names.
 //! - [`process`]: starts other processes, waits for them, kills them.
 //! - [`systemd`]: tells the service manager.
 //! - [`desk`]: what passes between those who do and those who tell.
@@ -31,6 +32,7 @@ pub mod clock;
 pub mod config;
 pub mod desk;
 pub mod exec;
+pub mod files;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -6,18 +6,19 @@ use std::path::{Path, PathBuf};
 /// A room, and the rooms it may name. `main.rs` may name all.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &["recipes"]),
-    ("caller", &[]),
+    ("files", &[]),
+    ("caller", &["files"]),
     ("log", &[]),
     // What children are not to see in their environment is the configuration's to know.
     ("process", &["config"]),
     ("checkup", &["recipes", "clock", "config", "desk", "caller", "process"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
-    ("config", &["recipes"]),
+    ("config", &["recipes", "files"]),
     // It makes an errand of a command.
     ("cli", &["config", "terminal"]),
     ("tally", &["recipes"]),
     ("desk", &["recipes", "tally"]),
-    ("zookeeper", &["recipes", "clock", "config", "desk", "tally"]),
+    ("zookeeper", &["recipes", "clock", "config", "desk", "files", "tally"]),
     ("reload", &["recipes", "config", "cli", "desk"]),
     ("systemd", &["recipes", "clock", "desk"]),
     // How much a member may say of itself is the configuration's rule, whoever makes it say more.
@@ -27,7 +28,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("exec", &["recipes", "clock", "config", "desk", "process"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
     ("fuzzing", &["recipes", "clock", "config", "desk", "http", "cli", "zookeeper"]),
-    ("notify", &["recipes", "clock", "config", "desk", "caller", "process"]),
+    ("notify", &["recipes", "clock", "config", "desk", "caller", "files", "process"]),
 ];
 
 /// The layers of a room, each with the words that it may not name: a layer knows only those below it.
@@ -55,6 +56,8 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("wait_for", &["desk", "zookeeper"]),
     ("env::var", &["cli"]),
     ("fs::read_to_string", &["cli"]),
+    // A file that an operator names is read by `files`; the others are the kernel's.
+    ("fs::read", &["files", "clock", "process"]),
     ("SystemTime::now", &["clock"]),
     ("Instant::now", &[]),
 ];
