@@ -9,7 +9,7 @@
 //! - [`exec`]: runs a command only while this member leads. Reads the same channel and the clock.
 //! - [`notify`]: runs the operator's hooks at each change. Reads the same channel and the clock.
 //! - [`checkup`]: asks the application whether it is healthy, and tells the election.
-//! - [`caller`]: asks the application one thing over HTTP, or Kubernetes over HTTPS.
+//! - [`http_client`]: asks the application or a sidecar one thing over HTTP, or Kubernetes over HTTPS.
 //! - [`files`]: reads the small files that an operator names.
 //! - [`process`]: starts other processes, waits for them, kills them.
 //! - [`systemd`]: tells the service manager.
@@ -25,7 +25,6 @@
 //! `main.rs` opens the doors between them. Who may import whom is written, and checked, in
 //! `tests/architecture.rs`.
 
-pub mod caller;
 pub mod checkup;
 pub mod cli;
 pub mod clock;
@@ -37,6 +36,7 @@ pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod http;
+pub mod http_client;
 pub mod log;
 pub mod notify;
 pub mod process;

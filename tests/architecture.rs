@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &["recipes"]),
     ("files", &[]),
-    ("caller", &["files"]),
+    ("http_client", &["files"]),
     ("log", &[]),
     // What children are not to see in their environment is the configuration's to know.
     ("process", &["config"]),
-    ("checkup", &["recipes", "clock", "config", "desk", "caller", "process"]),
+    ("checkup", &["recipes", "clock", "config", "desk", "http_client", "process"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["recipes", "files"]),
     // It makes an errand of a command.
@@ -24,11 +24,11 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // How much a member may say of itself is the configuration's rule, whoever makes it say more.
     ("http", &["recipes", "clock", "config", "desk", "tally"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
-    ("terminal", &["recipes", "clock", "config", "zookeeper"]),
+    ("terminal", &["recipes", "clock", "config", "http_client", "zookeeper"]),
     ("exec", &["recipes", "clock", "config", "desk", "process"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
     ("fuzzing", &["recipes", "clock", "config", "desk", "http", "cli", "zookeeper"]),
-    ("notify", &["recipes", "clock", "config", "desk", "caller", "files", "process"]),
+    ("notify", &["recipes", "clock", "config", "desk", "files", "http_client", "process"]),
 ];
 
 /// The layers of a room, each with the words that it may not name: a layer knows only those below it.
@@ -47,10 +47,10 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
     ("anstream", &["terminal"]),
-    ("tokio_rustls", &["zookeeper", "caller"]),
+    ("tokio_rustls", &["zookeeper", "http_client"]),
     ("expose_secret", &["zookeeper"]),
     ("hmac", &["notify"]),
-    ("http1::handshake", &["terminal", "caller"]),
+    ("http1::handshake", &["http_client"]),
     ("prometheus", &["http"]),
     // What it returns locks what it was read from.
     ("wait_for", &["desk", "zookeeper"]),

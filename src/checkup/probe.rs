@@ -1,7 +1,7 @@
 //! One check.
 
-use crate::caller;
 use crate::config::{Check, Health};
+use crate::http_client;
 use crate::process::{self, started_by_us};
 use http_body_util::Full;
 use hyper::Request;
@@ -23,7 +23,7 @@ pub(super) async fn probe(
         Check::Get { host, port, path } => {
             let request = Request::get(path).header(HOST, format!("{host}:{port}"));
             let request = request.body(Full::<Bytes>::default()).map_err(|e| e.to_string())?;
-            let asked = timeout(health.timeout, caller::ask(host, *port, request)).await;
+            let asked = timeout(health.timeout, http_client::ask(host, *port, request)).await;
             asked.unwrap_or_else(late)
         }
         Check::Run(command) => {
