@@ -20,6 +20,7 @@
 //! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints.
 //! - [`reload`]: reads what the operator wrote again, while the member runs.
 //! - [`log`]: what a line of the log looks like.
+//! - [`runtime`]: the one place that builds tokio runtimes.
 //! - [`clock`]: the one place that knows what time it is.
 //!
 //! `main.rs` opens the doors between them. Who may import whom is written, and checked, in
@@ -41,6 +42,7 @@ pub mod log;
 pub mod notify;
 pub mod process;
 pub mod reload;
+pub mod runtime;
 pub mod systemd;
 pub mod tally;
 pub mod terminal;

@@ -10,7 +10,7 @@ use bellwether::exec::{self, Plan};
 use bellwether::log::InWords;
 use bellwether::reload::InForce;
 use bellwether::terminal::Errand;
-use bellwether::{checkup, desk, http, notify, process, systemd, terminal, zookeeper};
+use bellwether::{checkup, desk, http, notify, process, runtime, systemd, terminal, zookeeper};
 use recipes::Moment;
 use recipes::election::Member;
 use rustix::process::{
@@ -100,12 +100,7 @@ fn main() -> ExitCode {
     cli::strays().iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
     let files = open_more_files();
     let plan = task.map(|(once, command)| plan(&effective, once, command, files));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime can be built");
-    let ended = runtime.block_on(run(effective, level, plan, files));
-    // A file or a service manager that hangs does not keep us.
-    runtime.shutdown_background();
-    match ended {
+    match runtime::run(run(effective, level, plan, files)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => fail(1, &format!("{error:#}")),
     }
@@ -133,11 +128,7 @@ fn hide() -> Option<String> {
 }
 
 fn run_errand(errand: Errand) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime can be built");
-    let done = runtime.block_on(terminal::run(errand, Clock::system()));
-    // A name that is still looked up keeps nobody.
-    runtime.shutdown_background();
+    let done = runtime::run(terminal::run(errand, Clock::system()));
     match done.map_err(terminal::Trouble::told) {
         Err((code, Some(why))) => fail(code, &why),
         Err((code, None)) => ExitCode::from(code),
@@ -289,9 +280,7 @@ async fn run(
     let (stop, stopping) = oneshot::channel();
     let (gone, left) = oneshot::channel::<bool>();
     std::thread::Builder::new().name("election".into()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("a runtime can be built");
-        let left = runtime.block_on(zookeeper::run(member, settings, clock, back, stopping));
+        let left = runtime::run(zookeeper::run(member, settings, clock, back, stopping));
         let _nobody_waits = gone.send(left);
     })?;
     // A thread of its own, with the application: no hook, however slow, can slow anybody, and none
@@ -301,8 +290,6 @@ async fn run(
     let names = notify::Names { id, election, prefix, first_index };
     let desk = front.clone();
     std::thread::Builder::new().name("application".into()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("a runtime can be built");
         let requests = desk.requests.clone();
         let telling = notify::run(stage, names, files, clock, desk);
         let checking = async {
@@ -311,14 +298,12 @@ async fn run(
             }
             std::future::pending().await
         };
-        let ended = runtime.block_on(async {
+        let ended = runtime::run(async {
             tokio::select! {
                 ended = telling => ended,
                 failed = checking => failed,
             }
         });
-        // A file that hangs does not keep us.
-        runtime.shutdown_background();
         let _nobody_waits = told.send(ended);
     })?;
     let mut telling = Telling { leaving, done, clock };
@@ -327,10 +312,8 @@ async fn run(
             // A thread of its own, as the election has, since the command's life hangs on it.
             let (ended, end) = oneshot::channel();
             std::thread::Builder::new().name("command".into()).spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                let runtime = runtime.expect("a runtime can be built");
-                let _nobody_waits =
-                    ended.send(runtime.block_on(exec::supervise(plan, clock, front, orders)));
+                let code = runtime::run(exec::supervise(plan, clock, front, orders));
+                let _nobody_waits = ended.send(code);
             })?;
             Some(end)
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &["recipes"]),
     ("files", &[]),
+    ("runtime", &[]),
     ("http_client", &["files"]),
     ("log", &[]),
     // What children are not to see in their environment is the configuration's to know.
@@ -18,16 +19,16 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("cli", &["config", "terminal"]),
     ("tally", &["recipes"]),
     ("desk", &["recipes", "tally"]),
-    ("zookeeper", &["recipes", "clock", "config", "desk", "files", "tally"]),
+    ("zookeeper", &["recipes", "clock", "config", "desk", "files", "runtime", "tally"]),
     ("reload", &["recipes", "config", "cli", "desk"]),
     ("systemd", &["recipes", "clock", "desk"]),
     // How much a member may say of itself is the configuration's rule, whoever makes it say more.
     ("http", &["recipes", "clock", "config", "desk", "tally"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     ("terminal", &["recipes", "clock", "config", "http_client", "zookeeper"]),
-    ("exec", &["recipes", "clock", "config", "desk", "process"]),
+    ("exec", &["recipes", "clock", "config", "desk", "process", "runtime"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
-    ("fuzzing", &["recipes", "clock", "config", "desk", "http", "cli", "zookeeper"]),
+    ("fuzzing", &["recipes", "clock", "config", "desk", "http", "cli", "runtime", "zookeeper"]),
     ("notify", &["recipes", "clock", "config", "desk", "files", "http_client", "process"]),
 ];
 
@@ -52,6 +53,8 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("hmac", &["notify"]),
     ("http1::handshake", &["http_client"]),
     ("prometheus", &["http"]),
+    ("new_current_thread", &["runtime"]),
+    ("new_multi_thread", &[]),
     // What it returns locks what it was read from.
     ("wait_for", &["desk", "zookeeper"]),
     ("env::var", &["cli"]),
