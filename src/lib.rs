@@ -12,14 +12,12 @@
 //! - [`http_client`]: asks the application or a sidecar one thing over HTTP, or Kubernetes over HTTPS.
 //! - [`files`]: reads the small files that an operator names.
 //! - [`process`]: starts other processes, waits for them, kills them.
-//! - [`systemd`]: tells the service manager.
 //! - [`desk`]: what passes between those who do and those who tell.
 //! - [`tally`]: what is counted and measured, for `/metrics`.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
 //! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints.
-//! - [`reload`]: reads what the operator wrote again, while the member runs.
-//! - [`log`]: what a line of the log looks like.
+//! - [`daemon`]: how the log is written, what SIGHUP changes, and what systemd is told.
 //! - [`runtime`]: the one place that builds tokio runtimes.
 //! - [`clock`]: the one place that knows what time it is.
 //!
@@ -30,6 +28,7 @@ pub mod checkup;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod daemon;
 pub mod desk;
 pub mod exec;
 pub mod files;
@@ -38,12 +37,9 @@ pub mod files;
 pub mod fuzzing;
 pub mod http;
 pub mod http_client;
-pub mod log;
 pub mod notify;
 pub mod process;
-pub mod reload;
 pub mod runtime;
-pub mod systemd;
 pub mod tally;
 pub mod terminal;
 pub mod zookeeper;

@@ -5,12 +5,13 @@ use bellwether::cli::{self, Command, Effective, LogFormat};
 use bellwether::clock::Clock;
 use bellwether::config::security::CREDENTIALS_VARIABLE;
 use bellwether::config::{Exec, Listen, Settings};
+use bellwether::daemon::log_line::InWords;
+use bellwether::daemon::reload::InForce;
+use bellwether::daemon::systemd;
 use bellwether::desk::Front;
 use bellwether::exec::{self, Plan};
-use bellwether::log::InWords;
-use bellwether::reload::InForce;
 use bellwether::terminal::Errand;
-use bellwether::{checkup, desk, http, notify, process, runtime, systemd, terminal, zookeeper};
+use bellwether::{checkup, desk, http, notify, process, runtime, terminal, zookeeper};
 use recipes::Moment;
 use recipes::election::Member;
 use rustix::process::{
