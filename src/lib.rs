@@ -17,11 +17,11 @@
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
 //! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints.
-//! - [`daemon`]: how the log is written, what SIGHUP changes, and what systemd is told.
 //! - [`runtime`]: the one place that builds tokio runtimes.
 //! - [`clock`]: the one place that knows what time it is.
+//! - [`daemon`]: builds all of this, runs it, and shuts it down in order.
 //!
-//! `main.rs` opens the doors between them. Who may import whom is written, and checked, in
+//! `main.rs` parses the command line and dispatches it. Who may import whom is written, and checked, in
 //! `tests/architecture.rs`.
 
 pub mod checkup;

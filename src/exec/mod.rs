@@ -22,6 +22,9 @@ pub use supervisor::{Orders, Plan, supervise};
 use crate::config::TO_DIE;
 use std::time::Duration;
 
+/// The exit code where `exec` itself fails, and not the command: as `env` and `timeout` have it.
+pub const FAILED: u8 = 125;
+
 /// How long before the end of the lease each of the three kills. Each waits for the one before it: to
 /// be killed costs a guard nothing but the time in which it would have killed gently.
 const INNER_GUARD_KILLS: Duration = TO_DIE;
