@@ -1,7 +1,8 @@
 //! Reads the small files that an operator names, whatever turns out to be there.
 
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
-use std::{fs, io};
 
 /// How long a file may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +28,12 @@ pub fn read(file: &Path, size: Size) -> Result<Vec<u8>, String> {
     if !metadata.is_file() || metadata.len() > longest {
         return Err(refusal.into());
     }
-    fs::read(file).map_err(cannot)
+    // With room for all of it at once, no part of a secret stays behind in a smaller buffer.
+    let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
+    // Files of the kernel say that they are empty, and others may grow meanwhile.
+    let opened = File::open(file).map_err(cannot)?;
+    opened.take(longest + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > longest { Err(refusal.into()) } else { Ok(bytes) }
 }
 
 #[cfg(test)]
@@ -50,6 +56,9 @@ mod tests {
         for other in [home.path(), Path::new("/dev/zero")] {
             assert_eq!(read(other, Size::Line), Err("is no small file".into()), "{other:?}");
         }
+        // It says that it is empty.
+        let longer_than_told = read(Path::new("/proc/self/smaps"), Size::Line);
+        assert_eq!(longer_than_told, Err("is no small file".into()));
         let missing = read(&home.path().join("missing"), Size::Line).unwrap_err();
         assert!(missing.starts_with("cannot be read: "), "{missing}");
     }

@@ -83,7 +83,8 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("env::var", &["cli"]),
     ("fs::read_to_string", &["cli"]),
     // A file that an operator names is read by `files`; the others are the kernel's.
-    ("fs::read", &["files", "clock", "process"]),
+    ("fs::read", &["clock", "process"]),
+    ("File::open", &["files"]),
     ("SystemTime::now", &["clock"]),
     ("Instant::now", &[]),
 ];
