@@ -3,11 +3,11 @@
 //! | step | deadline |
 //! |---|---|
 //! | tell systemd | 100 ms |
-//! | give leadership up and leave the queue | 1.5 s; then the znode is left to expire |
+//! | end leadership and leave the queue | 1.5 s; then the znode is left to expire |
 //! | have the hooks tell that | 1.65 s from the same moment; 100 ms later what still runs is left to itself |
 //! | answer the requests under way | 200 ms |
 //!
-//! A second signal ends all of it at once, if it comes at least 250 ms after the first.
+//! A second signal ends all of it at once, but not before 250 ms have passed.
 
 use super::Daemon;
 use super::listeners::Server;
@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 /// Leaving the queue may take this long; the rest of the two seconds is for the HTTP server.
 const TO_LEAVE: Duration = Duration::from_millis(1500);
-/// Whatever signal comes next. A server that answers needs less.
+/// No second signal cuts this short. With a server that answers, leaving needs less.
 const TO_HAND_OVER: Duration = Duration::from_millis(250);
 const TO_FINISH_ANSWERS: Duration = Duration::from_millis(200);
 /// From the moment at which leaving begins, the hooks may take this long, and then so long to be ended.
@@ -30,7 +30,7 @@ pub(super) const TO_TELL: Duration = Duration::from_millis(1650);
 const TO_CUT_SHORT: Duration = Duration::from_millis(100);
 
 impl Daemon {
-    /// Gives up the claim, leaves the queue, lets the hooks tell so, then stops serving.
+    /// Ends leadership, leaves the queue, lets the hooks tell so, then stops serving.
     pub(super) async fn shutdown(self) {
         let Self { clock, mut signals, server, election, mut application, .. } = self;
         let Server { close, done, socket } = server;
@@ -44,8 +44,8 @@ impl Daemon {
             let _already_gone = close.send(());
             drop(timeout(TO_FINISH_ANSWERS, done).await);
         };
-        // Whoever starts us may pass on a signal that we got ourselves, so a second one is heeded only
-        // when there was a moment to hand over.
+        // The process that started us may pass on a signal that we got ourselves, so a second one is heeded
+        // only when there was a moment to hand over.
         let second = async {
             sleep(TO_HAND_OVER).await;
             signals.next().await
