@@ -86,8 +86,8 @@ async fn bind_socket(listen: &Listen, path: &Path) -> anyhow::Result<UnixListene
         Ok(found) if !found.file_type().is_socket() => {
             bail!("{}: there is something else that is no socket", cannot());
         }
-        // What a process left behind that was killed is in the way. Only where nobody listens is a
-        // connection refused.
+        // A process that was killed leaves its socket behind, in the way. A connection is refused only where
+        // no process listens.
         Ok(_) => match UnixStream::connect(path).await {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 fs::remove_file(path).with_context(cannot)?;
@@ -98,7 +98,7 @@ async fn bind_socket(listen: &Listen, path: &Path) -> anyhow::Result<UnixListene
     }
     let cannot = || format!("{}: is its directory there, and ours to write in?", cannot());
     let listener = UnixListener::bind(path).with_context(cannot)?;
-    // Like a port of the loopback, it is for whoever is here. Its directory may say otherwise.
+    // Like a port of the loopback, it is for all users of this machine. Its directory may say otherwise.
     fs::set_permissions(path, Permissions::from_mode(0o666)).with_context(cannot)?;
     Ok(listener)
 }

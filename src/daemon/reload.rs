@@ -37,7 +37,7 @@ impl InForce {
     ) {
         let new = match cli::read() {
             Ok(Command::Run(new) | Command::CheckConfig(new)) => new,
-            // Whoever hears SIGHUP was started with none of the others.
+            // No other command listens for SIGHUP.
             Ok(_) => return,
             Err(error) => return error!("SIGHUP: {error}; all stays as it was"),
         };

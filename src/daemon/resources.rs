@@ -6,8 +6,8 @@ use tracing::warn;
 /// Of a core that is wanted by others too, the readers' thread gets a third of an equal share.
 const READERS_NICE: i32 = 5;
 
-/// As many as the administrator allows: the usual limit of 1024 is there for programs that use
-/// select(2), and would keep visitors waiting who could be served. Returns how many it was before.
+/// Raises the limit to what the administrator allows: the usual one of 1024 is there for programs that use
+/// select(2), and would keep clients waiting that could be served. Returns what it was before.
 pub(super) fn open_more_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -17,8 +17,7 @@ pub(super) fn open_more_files() -> Option<u64> {
     limit.current
 }
 
-/// From here on, this thread only serves: what it is asked for waits until the election, and whatever
-/// else is as urgent, has had its turn.
+/// Lets the other threads run before this one, which from here on only answers clients.
 pub(super) fn serve_last() {
     let _as_urgent_without = setpriority_process(None, READERS_NICE);
 }

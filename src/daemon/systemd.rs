@@ -46,12 +46,12 @@ pub(super) async fn leaving() {
     drop(tokio::time::timeout(Duration::from_millis(100), say("STOPPING=1")).await);
 }
 
-/// On another thread: whoever started us may be slow to listen, and whom we serve must not wait.
+/// On another thread: the service manager may be slow to listen, and clients must not wait for it.
 async fn say(what: &str) {
     let what = what.to_owned();
     let saying =
         tokio::task::spawn_blocking(move || sd_notify::notify(&[NotifyState::Custom(&what)]));
-    let _nobody_hears = saying.await;
+    let _receiver_gone = saying.await;
 }
 
 fn status(report: &Report, now: Moment) -> String {

@@ -31,7 +31,7 @@ pub fn become_command(guard: i32, files: Option<u64>, command: &[OsString]) -> (
         return (125, "the guard is gone before the command was started".into());
     }
     let limit = getrlimit(Resource::Nofile);
-    // Fewer than we opened ourselves is what whoever started us had in mind.
+    // The limit that we were started with is the command's; only we need more.
     let _as_it_is = setrlimit(Resource::Nofile, Rlimit { current: files, ..limit });
     let [program, arguments @ ..] = command else { return (125, "there is no command".into()) };
     let error = Command::new(program).args(arguments).exec();
