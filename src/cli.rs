@@ -13,7 +13,6 @@ mod strays;
 
 pub use self::effective::Effective;
 pub use self::strays::strays;
-pub use crate::config::LogFormat;
 use crate::config::{self, ConfigError, Scope};
 use crate::terminal::Errand;
 use clap::builder::{OsStringValueParser, TypedValueParser};

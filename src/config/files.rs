@@ -1,11 +1,8 @@
-//! Small files that a value names: how they are read, and how they are named in an error.
+//! Small files that a value names: how a token is read of one, and how they are named in an error.
 
 use super::error::{ConfigError, Flaw};
-use std::fs;
-use std::io;
+use crate::files::{self, Size};
 use std::path::Path;
-
-const LONGEST_BYTES: u64 = 4096;
 
 /// Reads the token that an order has to show.
 ///
@@ -13,7 +10,7 @@ const LONGEST_BYTES: u64 = 4096;
 /// One sentence that names the file, what is wrong with it, and how to mend it. It tells nothing of
 /// what is in the file.
 pub fn token(file: &Path) -> Result<Vec<u8>, ConfigError> {
-    let text = small_file(file);
+    let text = files::read(file, Size::Line).map_err(Flaw::new);
     let token = text.and_then(|text| {
         let no_token =
             || Flaw::new("holds no token").remedy("write one line of visible ASCII characters");
@@ -33,20 +30,6 @@ pub fn named(file: &Path) -> String {
     }
     "what is written there, and not shown as it may be the secret itself rather than a file's path,"
         .into()
-}
-
-/// Reads a small regular file.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn small_file(file: &Path) -> Result<Vec<u8>, Flaw> {
-    let cannot = |error: io::Error| Flaw::new(format!("cannot be read: {error}"));
-    // Reading anything else may never end.
-    let metadata = fs::metadata(file).map_err(cannot)?;
-    if !metadata.is_file() || metadata.len() > LONGEST_BYTES {
-        return Err(Flaw::new("is no small file"));
-    }
-    fs::read(file).map_err(cannot)
 }
 
 /// Returns `None` if the text is not one line of visible ASCII characters.

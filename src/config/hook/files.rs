@@ -2,7 +2,8 @@
 
 use super::{Deed, Hook, Post};
 use crate::config::error::{ConfigError, Flaw};
-use crate::config::files::{small_file, token_in};
+use crate::config::files::token_in;
+use crate::files::{self, Size};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use std::collections::BTreeSet;
@@ -63,7 +64,7 @@ fn check_replaceable(file: &Path) -> Result<(), Flaw> {
 }
 
 fn read_secret(file: &Path) -> Result<Vec<u8>, Flaw> {
-    small_file(file).and_then(|text| secret_in(&text))
+    files::read(file, Size::Line).map_err(Flaw::new).and_then(|text| secret_in(&text))
 }
 
 fn secret_in(text: &[u8]) -> Result<Vec<u8>, Flaw> {
