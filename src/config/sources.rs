@@ -122,14 +122,18 @@ impl Values {
         })
     }
 
-    /// Parses what was written of a setting; `None` if nothing was, and there is no fixed default.
+    /// Parses what was written of a setting. `None` if nothing was and there is no fixed default, or if it was
+    /// the words of a derived one.
     ///
     /// # Errors
     /// What is wrong with the value, and how to mend it.
     pub fn written<T>(&self, setting: &Setting<T>) -> Result<Option<T>, ConfigError> {
-        let is_default = self.value(&setting.row).origin == Origin::Default;
+        let value = self.value(&setting.row);
+        let is_default = value.origin == Origin::Default;
         match setting.row.default {
-            DefaultValue::Nothing | DefaultValue::Derived(_) if is_default => Ok(None),
+            DefaultValue::Nothing if is_default => Ok(None),
+            // What `check-config` shows of it may be written as it stands.
+            DefaultValue::Derived(words) if is_default || value.text == words => Ok(None),
             _ => self.get(setting).map(Some),
         }
     }

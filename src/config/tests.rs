@@ -1,5 +1,6 @@
 //! What is refused, and what the defaults come to.
 
+use super::security::Acl;
 use super::*;
 
 fn config(flags: &[(&'static str, &str)]) -> Result<Config, ConfigError> {
@@ -15,6 +16,19 @@ fn the_defaults_make_sense() {
     let config = config(&[]).unwrap();
     assert_eq!(config.settings.root, "/election");
     assert_eq!(config.policy.margins.heartbeat, Duration::from_secs(1));
+}
+
+#[test]
+fn the_words_of_a_derived_default_may_be_written() {
+    let words = |row: &Row| (row.key, row.default.words());
+    let written = [words(&table::HEARTBEAT.row), words(&table::ACL.row)];
+    let config = |more: &[_]| config(&[&written[..], more].concat()).unwrap();
+    let twice_as_long = config(&[("zookeeper.session_timeout", "20s")]);
+    assert_eq!(twice_as_long.policy.margins.heartbeat, Duration::from_secs(2));
+    let security = config(&[]).settings.zookeeper.security;
+    assert!(security.acl == Acl::Open && !security.is_open_by_choice);
+    let login = [("zookeeper.auth", "digest"), ("zookeeper.credentials_file", "f")];
+    assert_eq!(config(&login).settings.zookeeper.security.acl, Acl::CreatorReadable);
 }
 
 #[test]
