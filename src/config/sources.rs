@@ -60,7 +60,7 @@ impl Values {
     /// Takes each value from the strongest source that has it.
     ///
     /// # Errors
-    /// The environment has the login twice.
+    /// The environment has the login twice, or has it while the file names its own by nothing.
     pub fn new(sources: Sources) -> Result<Self, ConfigError> {
         let Sources { mut given, file, file_name, mut defaults, credentials, pod } = sources;
         let File { values: mut in_file, hook: hooks } = file;
@@ -94,7 +94,9 @@ impl Values {
                 let both = format!("both {variable} and {CREDENTIALS_VARIABLE}");
                 return Err(ConfigError::new(both, "are set").remedy("leave one of them out"));
             }
-            Origin::File(_) | Origin::Default => {}
+            // A wrong name is a mistake also where no file is read.
+            Origin::File(_) => drop(CREDENTIALS_FILE.parse(&file.text)?),
+            Origin::Default => {}
         }
         file.origin = Origin::Environment(CREDENTIALS_VARIABLE);
         file.text = "(not shown)".into();
@@ -214,6 +216,20 @@ mod tests {
         let values = Values::new(values).unwrap();
         assert!(values.credentials().is_some());
         assert_eq!(values.value(&CREDENTIALS_FILE.row).shown(), "(not shown)");
+    }
+
+    #[test]
+    fn a_login_in_the_environment_hides_no_empty_name_of_a_file() {
+        let named_by_nothing = |credentials: Option<SecretString>| {
+            let file = toml::from_str("[zookeeper]\ncredentials_file = \"\"").unwrap();
+            let values = Values::new(Sources { file, credentials, ..Sources::default() });
+            values.and_then(|values| values.written(&CREDENTIALS_FILE)).unwrap_err().to_string()
+        };
+        for credentials in [None, Some("a:hush".into())] {
+            let error = named_by_nothing(credentials);
+            let said = "zookeeper.credentials_file is empty: name a file, or leave it out";
+            assert_eq!(error, said);
+        }
     }
 
     #[test]
