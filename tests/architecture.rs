@@ -31,7 +31,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
     ("fuzzing", &["recipes", "clock", "config", "desk", "http", "cli", "zookeeper"]),
     // The command of a hook starts as the one of `exec` does.
-    ("notify", &["recipes", "clock", "config", "desk", "caller", "children", "exec"]),
+    ("notify", &["recipes", "api", "clock", "config", "desk", "caller", "children", "exec"]),
 ];
 
 /// The layers of a room, each with the words that it may not name: a layer knows only those below it.
