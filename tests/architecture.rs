@@ -26,7 +26,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // How much a member may say of itself is the configuration's rule, whoever makes it say more.
     ("http", &["recipes", "clock", "config", "desk", "tally"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
-    ("terminal", &["recipes", "clock", "config", "zookeeper"]),
+    ("terminal", &["recipes", "api", "clock", "config", "zookeeper"]),
     ("exec", &["recipes", "clock", "config", "desk", "children", "processes"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
     ("fuzzing", &["recipes", "clock", "config", "desk", "http", "cli", "zookeeper"]),

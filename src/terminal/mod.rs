@@ -1,7 +1,7 @@
 //! For people at a terminal and for their scripts: asks a sidecar, and prints what it answers.
 //!
 //! - `sidecar`: where it is, and how to ask it.
-//! - `told`: what its answers say; `views`: how that is shown.
+//! - `views`: how its answers, the bodies of [`api`], look to people.
 //! - `inspect`: the one errand that asks ZooKeeper and no sidecar.
 
 mod inspect;
@@ -9,15 +9,16 @@ mod probe;
 mod sidecar;
 mod table;
 mod text;
-mod told;
 mod views;
 mod wait;
 mod watch;
 
+use crate::api::{self, Done, Get, Post};
 use crate::clock::Clock;
 use crate::config::Settings;
 use hyper::Method;
 pub use probe::Probe;
+use serde::de::DeserializeOwned;
 pub use sidecar::{Sidecar, Token};
 use std::io::{self, Write};
 use std::time::Duration;
@@ -99,38 +100,38 @@ pub async fn run(errand: Errand, clock: Clock) -> Result<(), Trouble> {
         }
     };
     match question {
-        Question::Leader => ask(&sidecar, "/leader", form, views::leader).await,
-        Question::Status => ask(&sidecar, "/status", form, views::status).await,
-        Question::Members => ask(&sidecar, "/members", form, views::members).await,
-        Question::History => ask(&sidecar, "/history", form, views::history).await,
+        Question::Leader => ask(&sidecar, api::LEADER, form, views::leader).await,
+        Question::Status => ask(&sidecar, api::STATUS, form, views::status).await,
+        Question::Members => ask(&sidecar, api::MEMBERS, form, views::members).await,
+        Question::History => ask(&sidecar, api::HISTORY, form, views::history).await,
         Question::Watch => watch::watch(&sidecar, clock, form).await,
-        Question::Acknowledge => order(&sidecar, "/ack", form).await,
-        Question::Resign => order(&sidecar, "/resign", form).await,
-        Question::Pause => order(&sidecar, "/pause", form).await,
-        Question::Resume => order(&sidecar, "/resume", form).await,
-        Question::Drain => order(&sidecar, "/drain", form).await,
+        Question::Acknowledge => command(&sidecar, api::ACK, form).await,
+        Question::Resign => command(&sidecar, api::RESIGN, form).await,
+        Question::Pause => command(&sidecar, api::PAUSE, form).await,
+        Question::Resume => command(&sidecar, api::RESUME, form).await,
+        Question::Drain => command(&sidecar, api::DRAIN, form).await,
         Question::Wait { whom, at_most } => wait::wait(&sidecar, whom, at_most, form).await,
         Question::Probe { probe, verbose } => probe::probe(&sidecar, probe, verbose).await,
     }
 }
 
-async fn ask<T: serde::de::DeserializeOwned>(
+async fn ask<T: DeserializeOwned>(
     sidecar: &Sidecar,
-    path: &str,
+    question: Get<T>,
     form: Form,
     shown: fn(&T) -> String,
 ) -> Result<(), Trouble> {
-    let answer = sidecar.ask(Method::GET, path, sidecar::TO_ANSWER).await?;
+    let answer = sidecar.ask(Method::GET, question.path, sidecar::TO_ANSWER).await?;
     tell(&answer, form, shown)
 }
 
-async fn order(sidecar: &Sidecar, path: &str, form: Form) -> Result<(), Trouble> {
-    let answer = sidecar.ask(Method::POST, path, sidecar::TO_OBEY).await?;
+async fn command(sidecar: &Sidecar, command: Post<Done>, form: Form) -> Result<(), Trouble> {
+    let answer = sidecar.ask(Method::POST, command.path, sidecar::TO_OBEY).await?;
     tell(&answer, form, views::done)
 }
 
 /// Prints the answer, also one that is no yes if it is for scripts.
-fn tell<T: serde::de::DeserializeOwned>(
+fn tell<T: DeserializeOwned>(
     answer: &sidecar::Answer,
     form: Form,
     shown: fn(&T) -> String,

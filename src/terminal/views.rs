@@ -2,8 +2,9 @@
 
 use super::table::{Cell, pairs, table};
 use super::text::visible;
-use super::told::{
-    Application, Done, History, Hook, HookRun, Leader, Member, Members, News, Status, Term, Told,
+use crate::api::{
+    Application, Done, Event, History, Hook, HookRun, Leader, LeaderState, Member, Members, Role,
+    Status, Term,
 };
 use anstyle::{AnsiColor, Style};
 use std::collections::BTreeMap;
@@ -18,8 +19,8 @@ const fn colour(colour: AnsiColor) -> Style {
     Style::new().fg_color(Some(anstyle::Color::Ansi(colour)))
 }
 
-pub(super) fn leader(told: &Told) -> String {
-    let Some(leader) = &told.leader else { return "nobody leads\n".into() };
+pub(super) fn leader(state: &LeaderState) -> String {
+    let Some(leader) = &state.leader else { return "nobody leads\n".into() };
     let mut rows = vec![
         ("leader", Cell::new(&leader.id).style(GOOD)),
         ("address", Cell::of(leader.address.as_deref())),
@@ -27,18 +28,18 @@ pub(super) fn leader(told: &Told) -> String {
         ("znode", Cell::new(&leader.znode)),
         ("token", Cell::new(&leader.token.to_string())),
     ];
-    rows.extend(lease(told.is_self, told.valid_for_ms));
+    rows.extend(lease(state.is_self, state.valid_for_ms));
     rows.extend(inactive(leader));
     pairs(rows)
 }
 
 pub(super) fn status(status: &Status) -> String {
     let Status { id, role, election, session, .. } = status;
-    let leads = role == "leader";
-    let stands = if leads || role == "follower" { GOOD } else { ODD };
+    let leads = *role == Role::Leader;
+    let stands = if leads || *role == Role::Follower { GOOD } else { ODD };
     let mut rows = vec![
         ("id", Cell::new(id)),
-        ("role", Cell::new(role).style(stands)),
+        ("role", Cell::new(role.name()).style(stands)),
         ("election", Cell::new(election)),
         ("znode", Cell::of(status.znode.as_deref())),
         ("predecessor", Cell::of(status.predecessor.as_deref())),
@@ -65,14 +66,14 @@ pub(super) fn status(status: &Status) -> String {
         let why = failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
         rows.push(("application", Cell::new(&format!("{is}{why}")).style(style)));
     }
-    for Hook { hook, running, last } in &status.hooks {
+    for Hook { hook, running, last, .. } in &status.hooks {
         let (does, style) = match (running, last) {
             (Some(change), _) => (format!("runs: {change}"), PLAIN),
             (None, None) => ("has not run yet".into(), PLAIN),
             (None, Some(HookRun { change, failure: Some(failure), .. })) => {
                 (format!("{change}: {failure}"), BAD)
             }
-            (None, Some(HookRun { change, took_ms, failure: None })) => {
+            (None, Some(HookRun { change, took_ms, failure: None, .. })) => {
                 (format!("{change}: done in {}", span(*took_ms)), PLAIN)
             }
         };
@@ -119,15 +120,15 @@ pub(super) fn history(history: &History) -> String {
 }
 
 /// One line for one event.
-pub(super) fn event(name: &str, news: &News) -> String {
-    let News { told, at, cause } = news;
+pub(super) fn event(name: &str, event: &Event) -> String {
+    let Event { state, at, cause, .. } = event;
     let style = match name {
         "became-leader" => GOOD,
         "lost-leadership" | "leader-lost" => ODD,
         _ => PLAIN,
     };
-    let says = match &told.leader {
-        Some(leader) => sentence(leader, told.is_self),
+    let says = match &state.leader {
+        Some(leader) => sentence(leader, state.is_self),
         None => "no leader is known".into(),
     };
     let cause = cause.as_ref().map(|cause| format!(": {}", visible(cause))).unwrap_or_default();
@@ -148,18 +149,20 @@ pub(super) fn done(done: &Done) -> String {
         _ if done.done == "resumed" && done.znode.is_none() => "it joins the line".to_owned(),
         (None, _) if done.done == "resigned" => "it has no new place in the line yet".to_owned(),
         (None, _) => "it stays out of the line until `bellwether resume`".to_owned(),
-        (Some(znode), None) => format!("it is {} as {znode}", with_article(&done.role)),
+        (Some(znode), None) => format!("it is {} as {znode}", with_article(done.role)),
         (Some(znode), Some(predecessor)) => {
-            format!("it is {} as {znode}, behind {predecessor}", with_article(&done.role))
+            format!("it is {} as {znode}, behind {predecessor}", with_article(done.role))
         }
     };
     visible(&format!("this member has {}: {place}", done.done)) + "\n"
 }
 
-fn with_article(role: &str) -> String {
+fn with_article(role: Role) -> String {
     match role {
-        "leader" => "the leader".into(),
-        role => format!("a {role}"),
+        Role::Leader => "the leader".into(),
+        Role::Candidate | Role::Follower | Role::Absent | Role::Unknown => {
+            format!("a {}", role.name())
+        }
     }
 }
 
