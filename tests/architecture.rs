@@ -24,7 +24,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("reload", &["recipes", "config", "cli", "desk"]),
     ("systemd", &["recipes", "clock", "desk"]),
     // How much a member may say of itself is the configuration's rule, whoever makes it say more.
-    ("http", &["recipes", "clock", "config", "desk", "tally"]),
+    ("http", &["recipes", "api", "clock", "config", "desk", "tally"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     ("terminal", &["recipes", "api", "clock", "config", "zookeeper"]),
     ("exec", &["recipes", "clock", "config", "desk", "children", "processes"]),

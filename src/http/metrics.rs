@@ -1,8 +1,8 @@
 //! What Prometheus scrapes. Everything about the election is judged or read at the moment of the
 //! scrape; only visits are counted here, as they come.
 
-use super::standing::Verdict;
-use super::{Sight, claim};
+use super::routes::ApiRouter;
+use super::{Sight, Verdict, claim};
 use crate::desk::HookRecord;
 use crate::tally::Reading;
 use axum::extract::State;
@@ -18,6 +18,11 @@ use recipes::election::Role;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(metrics))
+}
 
 /// Who came, and who is still here.
 pub(super) struct Visits {
@@ -108,7 +113,7 @@ impl Drop for Stream {
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "At this moment", body = String, content_type = "text/plain"),
 ))]
-pub(super) async fn metrics(State(sight): State<Sight>) -> impl IntoResponse {
+async fn metrics(State(sight): State<Sight>) -> impl IntoResponse {
     let told = TextEncoder.encode_to_string(&families(&sight));
     ([(header::CONTENT_TYPE, TEXT_FORMAT)], told.expect("every family has a name and a sample"))
 }
