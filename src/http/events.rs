@@ -6,7 +6,8 @@
 use super::claim::Claim;
 use super::problem::Unavailable;
 use super::routes::ApiRouter;
-use super::{Sight, Verdict, elector, metrics};
+use super::visits::OpenStream;
+use super::{Sight, Verdict, elector};
 use crate::api::{self, Role};
 use crate::desk::Recorded;
 use axum::body::Body as Bytes;
@@ -71,7 +72,7 @@ struct Stream<T> {
     /// Of the answer whose body this is.
     claim: Option<Arc<Claim>>,
     _place: OwnedSemaphorePermit,
-    _open: metrics::Stream,
+    _open: OpenStream,
 }
 
 fn stream<T>(

@@ -30,6 +30,7 @@ mod serve;
 mod status;
 mod truthful;
 mod verdict;
+mod visits;
 mod waiting;
 mod yes_or_no;
 
@@ -55,6 +56,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::{Mutex, Semaphore};
 use verdict::Verdict;
+use visits::{RouteCounters, Visits};
 
 /// What things are called in this election.
 #[derive(Clone)]
@@ -80,7 +82,7 @@ struct View {
     /// Places for those who wait for news.
     waiting: Arc<Semaphore>,
     gate: Gate,
-    visits: metrics::Visits,
+    visits: Visits,
     /// Held by whoever changes what this member says of itself.
     amending: Mutex<()>,
     /// The last answer to who leads: without the kernel's clocks, and with them.
@@ -135,7 +137,7 @@ const DESCRIPTION: &str = "/openapi.json";
 pub struct Service {
     router: TowerToHyperService<Router>,
     sight: Sight,
-    visits: Arc<metrics::Routes>,
+    visits: Arc<RouteCounters>,
 }
 
 /// What is served to the application within these limits, and what to those who probe.
@@ -143,7 +145,7 @@ pub fn services(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Li
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
     let amending = Mutex::default();
-    let visits = metrics::Visits::none(&names.election);
+    let visits = Visits::none(&names.election);
     let told = Default::default();
     let clock_identity = ClockIdentity::read();
     let view =
