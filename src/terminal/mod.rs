@@ -1,9 +1,11 @@
 //! For people at a terminal and for their scripts: asks a sidecar, and prints what it answers.
 //!
 //! - `sidecar`: where it is, and how to ask it.
-//! - `views`: how its answers, the bodies of [`api`], look to people.
+//! - `calls`: what one request asks or commands; `watch`, `wait` and `probe`: what takes more than that.
+//! - `views`: how answers, the bodies of `api`, look to people.
 //! - `inspect`: the one errand that asks ZooKeeper and no sidecar.
 
+mod calls;
 mod inspect;
 mod probe;
 mod sidecar;
@@ -13,12 +15,10 @@ mod views;
 mod wait;
 mod watch;
 
-use crate::api::{self, Done, Get, Post};
 use crate::clock::Clock;
 use crate::config::Settings;
-use hyper::Method;
+pub use calls::{COMMANDS, Call, QUESTIONS};
 pub use probe::Probe;
-use serde::de::DeserializeOwned;
 pub use sidecar::{Sidecar, Token};
 use std::io::{self, Write};
 use std::time::Duration;
@@ -40,18 +40,11 @@ impl Errand {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub enum Question {
-    Leader,
-    Status,
-    Members,
-    History,
+    /// One of [`QUESTIONS`] or [`COMMANDS`].
+    Call(&'static Call),
     Watch,
-    Acknowledge,
-    Resign,
-    Pause,
-    Resume,
-    Drain,
     Wait { whom: Whom, at_most: Option<Duration> },
     Probe { probe: Probe, verbose: bool },
 }
@@ -100,51 +93,10 @@ pub async fn run(errand: Errand, clock: Clock) -> Result<(), Trouble> {
         }
     };
     match question {
-        Question::Leader => ask(&sidecar, api::LEADER, form, views::leader).await,
-        Question::Status => ask(&sidecar, api::STATUS, form, views::status).await,
-        Question::Members => ask(&sidecar, api::MEMBERS, form, views::members).await,
-        Question::History => ask(&sidecar, api::HISTORY, form, views::history).await,
+        Question::Call(call) => call.ask(&sidecar, form).await,
         Question::Watch => watch::watch(&sidecar, clock, form).await,
-        Question::Acknowledge => command(&sidecar, api::ACK, form).await,
-        Question::Resign => command(&sidecar, api::RESIGN, form).await,
-        Question::Pause => command(&sidecar, api::PAUSE, form).await,
-        Question::Resume => command(&sidecar, api::RESUME, form).await,
-        Question::Drain => command(&sidecar, api::DRAIN, form).await,
         Question::Wait { whom, at_most } => wait::wait(&sidecar, whom, at_most, form).await,
         Question::Probe { probe, verbose } => probe::probe(&sidecar, probe, verbose).await,
-    }
-}
-
-async fn ask<T: DeserializeOwned>(
-    sidecar: &Sidecar,
-    question: Get<T>,
-    form: Form,
-    shown: fn(&T) -> String,
-) -> Result<(), Trouble> {
-    let answer = sidecar.ask(Method::GET, question.path, sidecar::TO_ANSWER).await?;
-    tell(&answer, form, shown)
-}
-
-async fn command(sidecar: &Sidecar, command: Post<Done>, form: Form) -> Result<(), Trouble> {
-    let answer = sidecar.ask(Method::POST, command.path, sidecar::TO_OBEY).await?;
-    tell(&answer, form, views::done)
-}
-
-/// Prints the answer, also one that is no yes if it is for scripts.
-fn tell<T: DeserializeOwned>(
-    answer: &sidecar::Answer,
-    form: Form,
-    shown: fn(&T) -> String,
-) -> Result<(), Trouble> {
-    let body: Result<T, Trouble> = answer.body();
-    match form {
-        Form::People => print(&shown(&body?)),
-        Form::Scripts => {
-            if !matches!(body, Err(Trouble::Unanswered(_))) {
-                print_json(answer.text())?;
-            }
-            body.map(drop)
-        }
     }
 }
 
