@@ -101,17 +101,24 @@ mod tests {
             described().await.into_iter().map(|(method, path, _)| (method, path)).collect();
         // Patroni's clients ask with these as well, and GET stands for HEAD everywhere.
         described.retain(|(method, _)| !["HEAD", "OPTIONS"].contains(&&**method));
+        described.insert(("GET".to_owned(), DESCRIPTION.to_owned()));
         let missing: Vec<_> = described.difference(&documented).collect();
         assert!(missing.is_empty(), "put it into the table: {missing:?}");
-        described.insert(("GET".to_owned(), DESCRIPTION.to_owned()));
         let stale: Vec<_> = documented.difference(&described).collect();
-        assert!(stale.is_empty(), "it is in a table, and is no route: {stale:?}");
+        assert!(stale.is_empty(), "it is in the table, and is no route: {stale:?}");
     }
 
     #[test]
-    fn every_probe_is_served_to_the_application_as_well() {
+    fn every_probe_is_documented_and_served_to_the_application_as_well() {
         let (api, probes) = (of_api(), of_probes());
         assert!(probes.paths.iter().all(|path| api.paths.contains(path)), "{:?}", probes.paths);
+        let document = document();
+        let (_, section) = document.split_once("\n## The probe listener\n").expect("its section");
+        let section = section.split("\n## ").next().unwrap_or_default();
+        let documented = section.split('`').skip(1).step_by(2).filter(|word| word.starts_with('/'));
+        let (documented, served): (BTreeSet<_>, BTreeSet<_>) =
+            (documented.collect(), probes.paths.iter().map(String::as_str).collect());
+        assert_eq!(documented, served);
     }
 
     #[tokio::test]
@@ -141,13 +148,15 @@ mod tests {
         described
     }
 
+    fn document() -> String {
+        fs::read_to_string("docs/http-api.md").expect("tests run in the root of the crate")
+    }
+
     /// Method and path of each request in the first column of a table. One that is written without its method
     /// has that of the one before it.
     fn documented() -> BTreeSet<(String, String)> {
-        let files = ["README.md", "docs/http-api.md"];
-        let text: String = files.iter().filter_map(|file| fs::read_to_string(file).ok()).collect();
         let mut documented = BTreeSet::new();
-        for row in text.lines().filter_map(|line| line.strip_prefix("| `")) {
+        for row in document().lines().filter_map(|line| line.strip_prefix("| `")) {
             let cell = row.split(" |").next().unwrap_or_default();
             let mut method = "GET";
             for written in cell.split('`').step_by(2) {
