@@ -61,6 +61,8 @@ pub struct Leadership {
     pub is_leader: bool,
     pub role: Role,
     /// Whether the leader's application has taken up its work, where it is asked to say so.
+    #[serde(default = "yes")]
+    #[schema(required = true)]
     pub active: bool,
     pub leader: Option<String>,
     pub token: Option<u64>,
