@@ -43,7 +43,7 @@ impl View for LeaderState {
 
 impl View for Status {
     fn view(&self) -> String {
-        let Status { id, role, election, session, .. } = self;
+        let Self { id, role, election, session, .. } = self;
         let leads = *role == Role::Leader;
         let stands = if leads || *role == Role::Follower { GOOD } else { ODD };
         let mut rows = vec![
