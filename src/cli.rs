@@ -335,7 +335,7 @@ fn command() -> clap::Command {
     }
     help += &format!("\n{header}Options:{header:#}\n{{options}}{{after-help}}");
     for (_, calls, names) in &GROUPS[1..4] {
-        for name in names.iter().copied().chain(calls.iter().map(Call::name)) {
+        for name in calls.iter().map(Call::name).chain(names.iter().copied()) {
             command = command.mut_subcommand(name, |asks| asks.after_help(EXIT_CODES));
         }
     }
