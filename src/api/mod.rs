@@ -3,8 +3,6 @@
 //! `http` and `notify` write them, `terminal` reads them. A field is a promise: it keeps its name, its type and its
 //! place. One that came later has a default for reading, since an older sidecar does not write it.
 
-#![allow(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
-
 mod command;
 mod elector;
 mod history;
@@ -75,7 +73,8 @@ mod tests {
 
     #[test]
     fn every_body_is_read_as_it_is_written_and_keeps_the_order_of_its_fields() {
-        let leader = r#"{"id":"a","address":null,"labels":{"k":"v"},"znode":"n_1","token":4,"active":true}"#;
+        let leader =
+            r#"{"id":"a","address":null,"labels":{"k":"v"},"znode":"n_1","token":4,"active":true}"#;
         let until = r#""valid_until_boottime_ns":7,"valid_until_monotonic_ns":6"#;
         let state = format!(
             r#""leader":{leader},"is_self":true,"valid_for_ms":5,{until},"index":18446744073709551615"#

@@ -6,7 +6,7 @@
 //! Errors are `application/problem+json` (RFC 9457). Whoever asks on the loopback has to say so: 421 otherwise, and
 //! 403 for what pages of other sites make a browser ask.
 
-#![allow(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
+#![expect(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
 
 mod claim;
 mod elector;

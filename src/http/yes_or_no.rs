@@ -46,9 +46,7 @@ pub(super) struct Activity {
 impl Activity {
     /// # Errors
     /// The query makes no sense.
-    fn wanted(
-        asked: Result<Query<Self>, QueryRejection>,
-    ) -> Result<fn(&Verdict) -> bool, Problem> {
+    fn wanted(asked: Result<Query<Self>, QueryRejection>) -> Result<fn(&Verdict) -> bool, Problem> {
         match asked.as_ref().map(|Query(asked)| asked.active.as_deref()) {
             Ok(None | Some("0")) => Ok(Verdict::leads),
             Ok(Some("1")) => Ok(|verdict| verdict.leads() && verdict.is_active()),

@@ -45,8 +45,14 @@ pub enum Question {
     /// One of [`QUESTIONS`] or [`COMMANDS`].
     Call(&'static Call),
     Watch,
-    Wait { whom: Whom, at_most: Option<Duration> },
-    Probe { probe: Probe, verbose: bool },
+    Wait {
+        whom: Whom,
+        at_most: Option<Duration>,
+    },
+    Probe {
+        probe: Probe,
+        verbose: bool,
+    },
 }
 
 /// For whom to print.
