@@ -1,12 +1,13 @@
 //! The commands and their arguments, and where each value came from.
 
 mod asking;
+mod calls;
 mod papers;
 mod strays;
 
 use crate::config::security::{self, CREDENTIALS_VARIABLE};
 use crate::config::{self, Config, File, Written, WrittenHealth, WrittenPod, ZookeeperKeys};
-use crate::terminal::Errand;
+use crate::terminal::{COMMANDS, Call, Errand, QUESTIONS};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -105,12 +106,12 @@ struct Exec {
 }
 
 /// How the help orders the commands. One that is named nowhere stands with the first.
-const GROUPS: &[(&str, &[&str])] = &[
-    ("Beside your application", &["run", "exec", "check-config"]),
-    ("Ask the sidecar", &["leader", "status", "members", "history", "watch", "wait", "probe"]),
-    ("Tell the sidecar", &["ack", "resign", "pause", "resume", "drain"]),
-    ("Look into ZooKeeper", &["inspect"]),
-    ("For packagers", &["completions", "man"]),
+const GROUPS: &[(&str, &[Call], &[&str])] = &[
+    ("Beside your application", &[], &["run", "exec", "check-config"]),
+    ("Ask the sidecar", QUESTIONS, &["watch", "wait", "probe"]),
+    ("Tell the sidecar", COMMANDS, &[]),
+    ("Look into ZooKeeper", &[], &["inspect"]),
+    ("For packagers", &[], &["completions", "man"]),
 ];
 
 /// Of every command that asks or tells.
@@ -316,20 +317,27 @@ fn command() -> clap::Command {
     let styles = command.get_styles().clone();
     let (header, literal) = (*styles.get_header(), *styles.get_literal());
     let mut help = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
-    for (n, (heading, names)) in GROUPS.iter().enumerate() {
+    let group_of = |name: &str| {
+        let group = GROUPS.iter().position(|(_, calls, names)| {
+            names.contains(&name) || calls.iter().any(|call| call.name() == name)
+        });
+        group.unwrap_or(0)
+    };
+    for (n, (heading, ..)) in GROUPS.iter().enumerate() {
         help += &format!("\n{header}{heading}:{header:#}\n");
         for each in command.get_subcommands().filter(|each| !each.is_hide_set()) {
             let name = each.get_name();
-            let is_here = |(_, names): &(&str, &[&str])| names.contains(&name);
-            if names.contains(&name) || n == 0 && !GROUPS.iter().any(is_here) {
+            if group_of(name) == n {
                 let about = each.get_about().map(ToString::to_string).unwrap_or_default();
                 help += &format!("  {literal}{name:<14}{literal:#}{about}\n");
             }
         }
     }
     help += &format!("\n{header}Options:{header:#}\n{{options}}{{after-help}}");
-    for name in GROUPS[1..4].iter().flat_map(|(_, names)| *names) {
-        command = command.mut_subcommand(name, |asks| asks.after_help(EXIT_CODES));
+    for (_, calls, names) in &GROUPS[1..4] {
+        for name in calls.iter().map(Call::name).chain(names.iter().copied()) {
+            command = command.mut_subcommand(name, |asks| asks.after_help(EXIT_CODES));
+        }
     }
     command.help_template(help).after_help(EXIT_CODES)
 }
