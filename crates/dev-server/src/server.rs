@@ -16,6 +16,8 @@ use tracing::{debug, info, warn};
 /// For how long nothing is accepted after that has failed, as there may be too few file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
+const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// A server that runs until it is stopped or dropped, in the tokio runtime in which it was started.
 ///
 /// Nothing that it knows outlives it.
@@ -101,8 +103,9 @@ async fn expire_sessions(shared: Arc<Shared>) {
 }
 
 async fn delete_outlived(shared: Arc<Shared>) {
-    let every = shared.settings.container_check_interval.max(Duration::from_millis(1));
-    let mut interval = interval(every);
+    let every = shared.settings.container_check_interval;
+    // Bounds within which a timer can be set.
+    let mut interval = interval(every.clamp(Duration::from_millis(1), A_YEAR));
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick is now.
     interval.tick().await;

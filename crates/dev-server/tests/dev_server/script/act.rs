@@ -1,0 +1,285 @@
+//! What scripts are made of.
+
+use crate::client::{
+    ADD_WATCH, AUTH, CHECK, CHECK_WATCHES, CREATE, CREATE2, CREATE_CONTAINER, CREATE_TTL, DELETE,
+    EXISTS, GET_ACL, GET_ALL_CHILDREN_NUMBER, GET_CHILDREN, GET_CHILDREN2, GET_DATA,
+    GET_EPHEMERALS, MULTI, MULTI_READ, PING, REMOVE_WATCHES, SET_ACL, SET_DATA, SET_WATCHES2, SYNC,
+    WHO_AM_I,
+};
+use crate::wire::Body;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// How many sessions a script has.
+pub(crate) const SESSIONS: usize = 3;
+
+pub(crate) type Script = Vec<Step>;
+
+/// One session does one thing.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) session: usize,
+    pub(crate) act: Act,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    Ask(Request),
+    /// Takes the session over to a new connection.
+    Reconnect,
+    /// Closes the session, and begins another one.
+    Close,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    Write(Write),
+    SetAcl { path: Place, acl: Acl, version: i32 },
+    Multi(Vec<Write>),
+    Read { kind: i32, path: Place, watch: bool },
+    MultiRead(Vec<(i32, Place)>),
+    OfPath { kind: i32, path: Place },
+    Auth(&'static str),
+    SetWatches { seen: bool, lists: [Vec<Place>; 5] },
+    /// To add, check or remove watches.
+    Watch { kind: i32, path: Place, which: i32 },
+    WhoAmI,
+    Ping,
+}
+
+/// An operation that a multi may have as well.
+#[derive(Clone, Debug)]
+pub(crate) enum Write {
+    Create { kind: i32, path: Place, data: Vec<u8>, acl: Acl, flags: i32, ttl_ms: i64 },
+    Delete { path: Place, version: i32 },
+    SetData { path: Place, data: Vec<u8>, version: i32 },
+    /// Only ever within a multi.
+    Check { path: Place, version: i32 },
+}
+
+/// Where in the tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// Below the root of the script.
+    In(&'static str),
+    /// As it stands.
+    Raw(&'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Acl {
+    Open,
+    ReadOnly,
+    /// All to whom its creator is.
+    Creator,
+    /// All to a user, for others to look at.
+    User,
+    Address,
+    None,
+    Invalid,
+}
+
+pub(crate) fn script() -> impl Strategy<Value = Script> {
+    vec((0..SESSIONS, act()).prop_map(|(session, act)| Step { session, act }), 1..60)
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        40 => request().prop_map(Act::Ask),
+        1 => Just(Act::Reconnect),
+        1 => Just(Act::Close),
+    ]
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let read = (
+        select(vec![EXISTS, GET_DATA, GET_CHILDREN, GET_CHILDREN2]),
+        place(),
+        any::<bool>(),
+    );
+    let part = (select(vec![GET_DATA, GET_CHILDREN]), place());
+    let of_path = (select(vec![GET_ACL, SYNC, GET_ALL_CHILDREN_NUMBER, GET_EPHEMERALS]), inside());
+    let lists = [vec(inside(), 0..3), vec(inside(), 0..3), vec(inside(), 0..3)];
+    let persistent = [vec(inside(), 0..2), vec(inside(), 0..2)];
+    let watch = (select(vec![ADD_WATCH, CHECK_WATCHES, REMOVE_WATCHES]), inside(), 0..5_i32);
+    prop_oneof![
+        20 => write().prop_map(Request::Write),
+        2 => (place(), acl(), version())
+            .prop_map(|(path, acl, version)| Request::SetAcl { path, acl, version }),
+        6 => vec(prop_oneof![4 => write(), 1 => check()], 0..5).prop_map(Request::Multi),
+        12 => read.prop_map(|(kind, path, watch)| Request::Read { kind, path, watch }),
+        1 => vec(part, 0..4).prop_map(Request::MultiRead),
+        3 => of_path.prop_map(|(kind, path)| Request::OfPath { kind, path }),
+        1 => select(vec!["u:p", "v:q", "nobody"]).prop_map(Request::Auth),
+        1 => (any::<bool>(), lists, persistent).prop_map(|(seen, [a, b, c], [d, e])| {
+            Request::SetWatches { seen, lists: [a, b, c, d, e] }
+        }),
+        4 => watch.prop_map(|(kind, path, which)| Request::Watch { kind, path, which }),
+        1 => Just(Request::WhoAmI),
+        1 => Just(Request::Ping),
+    ]
+}
+
+fn write() -> impl Strategy<Value = Write> {
+    // With flags that are none, and some that do not go with the operation.
+    let kind = select(vec![CREATE, CREATE, CREATE, CREATE2, CREATE2, CREATE_CONTAINER]);
+    let create = (kind, target(), data(), acl(), 0..8_i32).prop_map(|(kind, path, data, acl, flags)| {
+        Write::Create { kind, path, data, acl, flags, ttl_ms: -1 }
+    });
+    let flags = prop_oneof![4 => 5..7_i32, 1 => 0..8_i32];
+    // Never below zero, which the real server does not survive without flags that ask for a TTL.
+    let ttl_ms = prop_oneof![4 => Just(600_000_i64), 1 => Just(0_i64), 1 => Just(0x100_0000_0000_i64)];
+    let with_ttl = (target(), data(), acl(), flags, ttl_ms).prop_map(
+        |(path, data, acl, flags, ttl_ms)| {
+            Write::Create { kind: CREATE_TTL, path, data, acl, flags, ttl_ms }
+        },
+    );
+    let delete =
+        (target(), version()).prop_map(|(path, version)| Write::Delete { path, version });
+    let set_data = (place(), data(), version())
+        .prop_map(|(path, data, version)| Write::SetData { path, data, version });
+    prop_oneof![8 => create, 1 => with_ttl, 4 => delete, 4 => set_data]
+}
+
+fn check() -> impl Strategy<Value = Write> {
+    (place(), version()).prop_map(|(path, version)| Write::Check { path, version })
+}
+
+/// A place that a script has, or may have.
+fn inside() -> impl Strategy<Value = Place> {
+    select(vec!["", "/a", "/a", "/b", "/a/a", "/a/b", "/b/a", "/a/a/a", "/a/Aa", "/a/BB"])
+        .prop_map(Place::In)
+}
+
+/// Also one that can be none.
+fn place() -> impl Strategy<Value = Place> {
+    prop_oneof![
+        20 => inside(),
+        1 => select(vec!["/a/", "//a", "/a/.", "/a/\u{1}"]).prop_map(Place::In),
+        1 => select(vec!["a", "a/b", "/none/none"]).prop_map(Place::Raw),
+    ]
+}
+
+/// Also one that is not to be created or deleted.
+fn target() -> impl Strategy<Value = Place> {
+    prop_oneof![
+        20 => place(),
+        1 => select(vec!["/", "", "//", "/zookeeper", "/zookeeper/quota"]).prop_map(Place::Raw),
+    ]
+}
+
+fn version() -> impl Strategy<Value = i32> {
+    prop_oneof![3 => Just(-1_i32), 1 => 0..3_i32, 1 => Just(-2_i32)]
+}
+
+fn data() -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>(), 0..4)
+}
+
+fn acl() -> impl Strategy<Value = Acl> {
+    prop_oneof![
+        20 => Just(Acl::Open),
+        1 => Just(Acl::ReadOnly),
+        1 => Just(Acl::Creator),
+        1 => Just(Acl::User),
+        1 => Just(Acl::Address),
+        1 => Just(Acl::None),
+        1 => Just(Acl::Invalid),
+    ]
+}
+
+impl Place {
+    pub(crate) fn path(self, root: &str) -> String {
+        match self {
+            Self::In(path) => format!("{root}{path}"),
+            Self::Raw(path) => path.to_owned(),
+        }
+    }
+}
+
+impl Acl {
+    fn entries(self) -> &'static [(i32, &'static str, &'static str)] {
+        match self {
+            Self::Open => &[(31, "world", "anyone")],
+            Self::ReadOnly => &[(1, "world", "anyone")],
+            Self::Creator => &[(31, "auth", ""), (1, "world", "anyone")],
+            Self::User => &[(31, "digest", "u:none"), (15, "world", "anyone")],
+            Self::Address => &[(31, "ip", "127.0.0.0/8"), (1, "ip", "10.0.0.1")],
+            Self::None => &[],
+            Self::Invalid => &[(31, "world", "somebody")],
+        }
+    }
+}
+
+impl Request {
+    /// The number of the operation, and its body; `last_seen` is the last zxid that the session has seen.
+    pub(crate) fn encode(&self, root: &str, last_seen: i64) -> (i32, Body) {
+        let body = Body::default();
+        match self {
+            Self::Write(write) => (write.kind(), write.encode(root, body)),
+            Self::SetAcl { path, acl, version } => {
+                (SET_ACL, body.string(&path.path(root)).acl(acl.entries()).int(*version))
+            }
+            Self::Multi(writes) => {
+                let body = writes.iter().fold(body, |body, write| {
+                    write.encode(root, body.part(write.kind()))
+                });
+                (MULTI, body.part(-1))
+            }
+            Self::Read { kind, path, watch } => {
+                (*kind, body.string(&path.path(root)).bool(*watch))
+            }
+            Self::MultiRead(reads) => {
+                let body = reads.iter().fold(body, |body, (kind, path)| {
+                    body.part(*kind).string(&path.path(root)).bool(false)
+                });
+                (MULTI_READ, body.part(-1))
+            }
+            Self::OfPath { kind, path } => (*kind, body.string(&path.path(root))),
+            Self::Auth(credentials) => {
+                (AUTH, body.int(0).string("digest").buffer(credentials.as_bytes()))
+            }
+            Self::SetWatches { seen, lists } => {
+                let body = body.long(if *seen { last_seen } else { 0 });
+                let body = lists.iter().fold(body, |body, list| {
+                    let paths: Vec<String> = list.iter().map(|path| path.path(root)).collect();
+                    body.strings(&paths)
+                });
+                (SET_WATCHES2, body)
+            }
+            Self::Watch { kind, path, which } => {
+                (*kind, body.string(&path.path(root)).int(*which))
+            }
+            Self::WhoAmI => (WHO_AM_I, body),
+            Self::Ping => (PING, body),
+        }
+    }
+}
+
+impl Write {
+    fn kind(&self) -> i32 {
+        match self {
+            Self::Create { kind, .. } => *kind,
+            Self::Delete { .. } => DELETE,
+            Self::SetData { .. } => SET_DATA,
+            Self::Check { .. } => CHECK,
+        }
+    }
+
+    fn encode(&self, root: &str, body: Body) -> Body {
+        match self {
+            Self::Create { kind, path, data, acl, flags, ttl_ms } => {
+                let path = path.path(root);
+                let body = body.string(&path).buffer(data).acl(acl.entries()).int(*flags);
+                if *kind == CREATE_TTL { body.long(*ttl_ms) } else { body }
+            }
+            Self::SetData { path, data, version } => {
+                body.string(&path.path(root)).buffer(data).int(*version)
+            }
+            Self::Delete { path, version } | Self::Check { path, version } => {
+                body.string(&path.path(root)).int(*version)
+            }
+        }
+    }
+}

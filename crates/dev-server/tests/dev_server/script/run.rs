@@ -1,0 +1,168 @@
+//! Runs a script against a server, and writes down what each session hears.
+
+use super::Subject;
+use super::act::{Act, Request, SESSIONS, Script};
+use crate::client::{
+    ADD_WATCH, Answer, CHECK, CLOSE, CREATE, CREATE2, CREATE_CONTAINER, CREATE_TTL, Client, DELETE,
+    EXISTS, Event, GET_ACL, GET_ALL_CHILDREN_NUMBER, GET_CHILDREN, GET_CHILDREN2, GET_DATA,
+    GET_EPHEMERALS, MULTI, MULTI_READ, PING, SET_ACL, SET_DATA, SYNC, WHO_AM_I, create,
+};
+use crate::wire::{Body, Rest, Stat};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::io;
+
+/// What one session hears, line by line.
+pub(crate) type Lines = Vec<String>;
+
+/// What makes the numbers of two servers alike.
+struct Names {
+    /// The zxid at which the script begins.
+    base: i64,
+    sessions: HashMap<i64, String>,
+}
+
+/// Runs a script below a path that is not there yet, and says what each session has heard.
+pub(crate) async fn transcript(
+    subject: &impl Subject,
+    root: &str,
+    script: &Script,
+) -> io::Result<Vec<Lines>> {
+    let mut names = Names { base: 0, sessions: HashMap::new() };
+    let mut clients = Vec::new();
+    for number in 0..SESSIONS {
+        let client = Client::connect(subject.address()).await?;
+        names.sessions.insert(client.session, format!("{number}"));
+        clients.push(client);
+    }
+    names.base = clients[0].create(root, 0).await?.zxid;
+    let mut lines: Vec<Lines> = vec![Vec::new(); SESSIONS];
+    for (index, step) in script.iter().enumerate() {
+        let client = &mut clients[step.session];
+        let lines = &mut lines[step.session];
+        match &step.act {
+            Act::Ask(request) => {
+                let (kind, body) = request.encode(root, client.last_zxid);
+                let (events, answer) = client.ask(kind, &body).await?;
+                lines.extend(events.iter().map(event));
+                lines.push(names.answer(kind, &answer));
+                if matches!(request, Request::Ping) {
+                    assert_eq!(answer.xid, -2);
+                }
+            }
+            Act::Reconnect => {
+                // What was on its way is heard, as it would be lost on one server and perhaps not on the other.
+                lines.extend(rest(client).await?);
+                *client = client.resume(subject.address()).await?;
+                lines.push(format!("resumed {}", names.session(client.session)));
+            }
+            Act::Close => {
+                let (events, answer) = client.ask(CLOSE, &Body::default()).await?;
+                lines.extend(events.iter().map(event));
+                lines.push(names.answer(CLOSE, &answer));
+                *client = Client::connect(subject.address()).await?;
+                names.sessions.insert(client.session, format!("{}/{index}", step.session));
+            }
+        }
+    }
+    for (client, lines) in clients.iter_mut().zip(&mut lines) {
+        lines.extend(rest(client).await?);
+        client.ask(CLOSE, &Body::default()).await?;
+    }
+    Ok(lines)
+}
+
+/// The notifications that are on their way.
+async fn rest(client: &mut Client) -> io::Result<Lines> {
+    let (events, _) = client.ask(PING, &Body::default()).await?;
+    Ok(events.iter().map(event).collect())
+}
+
+fn event((kind, path): &Event) -> String {
+    format!("event {kind} {path}")
+}
+
+impl Names {
+    fn answer(&self, kind: i32, answer: &Answer) -> String {
+        // Credentials are answered with 0.
+        let zxid = self.zxid(answer.zxid);
+        let mut line = format!("{kind} at {zxid}: {}", answer.error);
+        let mut rest = Rest(&answer.body);
+        if answer.error == 0 {
+            self.body(kind, &mut rest, &mut line);
+        }
+        assert!(rest.is_empty(), "there is more: {line}, {:?}", answer.body);
+        line
+    }
+
+    fn body(&self, kind: i32, rest: &mut Rest<'_>, line: &mut String) {
+        let written = match kind {
+            CREATE | SYNC => write!(line, " {}", rest.string()),
+            CREATE2 | CREATE_CONTAINER | CREATE_TTL => {
+                write!(line, " {} {}", rest.string(), self.stat(rest.stat()))
+            }
+            EXISTS | SET_DATA | SET_ACL => write!(line, " {}", self.stat(rest.stat())),
+            GET_DATA => write!(line, " {:?} {}", rest.buffer(), self.stat(rest.stat())),
+            GET_CHILDREN | GET_EPHEMERALS => write!(line, " {:?}", rest.strings()),
+            GET_CHILDREN2 => write!(line, " {:?} {}", rest.strings(), self.stat(rest.stat())),
+            GET_ACL => {
+                let entries: Vec<_> = (0..rest.int())
+                    .map(|_| (rest.int(), rest.string(), rest.string()))
+                    .collect();
+                write!(line, " {entries:?} {}", self.stat(rest.stat()))
+            }
+            WHO_AM_I => {
+                let ids: Vec<_> =
+                    (0..rest.int()).map(|_| (rest.string(), rest.string())).collect();
+                write!(line, " {ids:?}")
+            }
+            ADD_WATCH | GET_ALL_CHILDREN_NUMBER => write!(line, " {}", rest.int()),
+            MULTI | MULTI_READ => return self.multi(rest, line),
+            _ => Ok(()),
+        };
+        written.unwrap();
+    }
+
+    fn multi(&self, rest: &mut Rest<'_>, line: &mut String) {
+        loop {
+            let (kind, done, error) = (rest.int(), rest.bool(), rest.int());
+            if done {
+                return;
+            }
+            write!(line, " [{kind} {error}").unwrap();
+            match kind {
+                -1 => assert_eq!(rest.int(), error),
+                DELETE | CHECK => {}
+                _ => self.body(kind, rest, line),
+            }
+            line.push(']');
+        }
+    }
+
+    fn stat(&self, stat: Stat) -> String {
+        format!(
+            "(c {} m {} p {} v {} cv {} av {} of {} with {} and {})",
+            self.zxid(stat.czxid),
+            self.zxid(stat.mzxid),
+            self.zxid(stat.pzxid),
+            stat.version,
+            stat.cversion,
+            stat.aversion,
+            self.session(stat.ephemeral_owner),
+            stat.data_length,
+            stat.children,
+        )
+    }
+
+    /// A zxid as seen from the beginning of the script; 0 and below are none.
+    fn zxid(&self, zxid: i64) -> i64 {
+        if zxid <= 0 { zxid } else { zxid - self.base }
+    }
+
+    fn session(&self, session: i64) -> &str {
+        match session {
+            0 => "none",
+            _ => self.sessions.get(&session).map_or("unknown", String::as_str),
+        }
+    }
+}
