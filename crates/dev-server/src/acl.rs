@@ -22,7 +22,7 @@ const AUTH: &str = "auth";
 const DIGEST: &str = "digest";
 const IP: &str = "ip";
 
-/// Somebody, by a scheme of authentication.
+/// An identity, by a scheme of authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Id {
     pub(crate) scheme: String,
@@ -137,7 +137,7 @@ pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[Acl]
     if fixed.is_empty() { Err(ErrorCode::InvalidAcl) } else { Ok(fixed.into()) }
 }
 
-/// Refuses a caller to whom no entry of the list gives one of the permissions.
+/// Refuses a caller that no entry of the list gives any of the permissions.
 pub(crate) fn check(list: &[Acl], permissions: i32, caller: &[Id]) -> Result<(), ErrorCode> {
     let allows = |entry: &Acl| {
         entry.perms & permissions != 0
@@ -146,7 +146,7 @@ pub(crate) fn check(list: &[Acl], permissions: i32, caller: &[Id]) -> Result<(),
     if list.is_empty() || list.iter().any(allows) { Ok(()) } else { Err(ErrorCode::NoAuth) }
 }
 
-/// The list as those are shown it who may not change it: without the digests.
+/// The list as it is shown to callers that may not change it: without the digests.
 pub(crate) fn masked(list: &[Acl]) -> Vec<Acl> {
     let mask = |entry: &Acl| match entry.id.id.split_once(':') {
         Some((user, _)) if entry.id.scheme == DIGEST => {

@@ -93,7 +93,7 @@ async fn receive(
         }
     }
     // The rest is sent meanwhile.
-    sleep(LAST_FRAMES).await;
+    sleep(LAST_FRAMES + shared.delay()).await;
 }
 
 /// Sends frame after frame, each when it is due, until there will be no more.

@@ -34,7 +34,7 @@ pub fn feed(bytes: &[u8]) {
                 let id = ConnectionId(count);
                 state.accept(id, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), now);
                 connection = Some(id);
-                // No session for those who do not know how to ask for one: most frames would end here.
+                // Without a good first frame most inputs would end here.
                 let known = [&[0; 12][..], &[0, 0, 16, 0], &[0; 8], &[0, 0, 0, 0]].concat();
                 let first = if frame.len() < 28 { known.as_slice() } else { frame };
                 state.connect(now, id, first).is_ok()

@@ -40,7 +40,8 @@
 //! - Znodes with a TTL are on by default: [`Settings::extended_types`].
 //! - Requests are handled one after the other. A real server decides on a request while earlier ones are still on their
 //!   way, which shows at the end of a sequence counter: there, pipelined creates are given numbers below zero.
-//! - A client that does not read what it is sent is not read from either, and closed when 16 MiB wait for it.
+//! - A client that does not read what it is sent is not read from either, and closed when 16 MiB wait for it. A multiRead
+//!   of more than 16 MiB is refused with MarshallingError.
 //! - Latencies are 0 in the answers to words, and some lines of `mntr` and `dump` are missing.
 //!
 //! # How it is made

@@ -1,8 +1,8 @@
 //! What is to be sent over one connection.
 //!
-//! Whoever handles a frame never waits for a client to read: it puts what is to be sent in here. Memory stays bounded all
-//! the same. A connection whose client does not read is not read from either, so there are no further answers for it;
-//! and one that then is sent too many notifications is closed.
+//! The handling of a frame never waits for a client to read: what is to be sent is put in here. Memory stays bounded all the
+//! same. A connection whose client does not read is not read from either, so there are no further answers for it; and one
+//! that is sent too many notifications meanwhile is closed.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

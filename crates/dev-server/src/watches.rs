@@ -99,7 +99,7 @@ impl Watches {
         self.modes.remove(&connection);
     }
 
-    /// Whether there is a watch on the path, whosever it is: so the real server answers `checkWatches`.
+    /// Whether any connection has a watch on the path: that is what the real server answers to `checkWatches`.
     pub(crate) fn any_on(&self, path: &str) -> bool {
         self.by_path.contains_key(path)
     }

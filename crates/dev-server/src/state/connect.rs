@@ -95,7 +95,7 @@ impl State {
         known.then_some(request.session)
     }
 
-    /// Ends a session as one transaction: its znodes are deleted, and those who watch them are notified.
+    /// Ends a session as one transaction: its znodes are deleted, and their watchers are notified.
     pub(super) fn end_session(&mut self, session: i64) {
         let zxid = self.next_zxid();
         for path in self.tree.ephemerals_of(session) {

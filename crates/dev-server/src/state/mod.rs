@@ -1,6 +1,6 @@
 //! All that a server knows, and what it does with what clients send: without IO and without a clock.
 //!
-//! Each frame is handled to its end before the next one, of whichever connection. What is to be sent is collected, in
+//! Each frame is handled to its end before the next one of any connection. What is to be sent is collected, in
 //! order, and taken by [`State::take_outputs`]; so a notification leaves before the answer to the request that caused it,
 //! and before that of any later one.
 
@@ -179,13 +179,13 @@ impl State {
         self.outputs.push((id, Output::Close));
     }
 
-    /// Notifies those who watch the data or existence of a path, and says who they are.
+    /// Notifies the watchers of a path's data or existence, and says which they are.
     fn notify_data(&mut self, path: &str, kind: EventKind) -> Vec<ConnectionId> {
         let hearing = self.data_watches.trigger(path, kind);
         self.notify(hearing, path, kind)
     }
 
-    /// Notifies those who watch the children of a path, except the ones that know already.
+    /// Notifies the watchers of a path's children, except the ones that know already.
     fn notify_children(&mut self, path: &str, kind: EventKind, knowing: &[ConnectionId]) {
         let mut hearing = self.child_watches.trigger(path, kind);
         hearing.retain(|id| !knowing.contains(id));

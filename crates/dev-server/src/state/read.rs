@@ -8,6 +8,9 @@ use crate::watches::{ConnectionId, WatchMode};
 use crate::wire::reply::{OperationResult, Reply};
 use crate::wire::request::{Part, Read};
 
+/// Beyond so many bytes a multiRead is refused: one short frame may ask for the same long data many thousand times.
+const MAX_MULTI_READ: usize = 16 << 20;
+
 impl State {
     /// Answers a request that only looks; it may leave a watch. A null path is where Java throws a NullPointerException.
     pub(super) fn read(&mut self, from: ConnectionId, read: Read) -> Result<Reply, ErrorCode> {
@@ -86,11 +89,21 @@ impl State {
     /// Answers several reads, each of which may be refused for itself.
     fn multi_read(&mut self, from: ConnectionId, parts: Vec<Part>) -> Result<Reply, ErrorCode> {
         let mut results = Vec::new();
+        let mut size = 0;
         for part in parts {
             let Part::Read(read) = part else { return Err(ErrorCode::Marshalling) };
+            if size > MAX_MULTI_READ {
+                return Err(ErrorCode::Marshalling);
+            }
             results.push(match self.read(from, read) {
-                Ok(Reply::Data(data, stat)) => OperationResult::Data(data, stat),
-                Ok(Reply::Names(names)) => OperationResult::Children(names),
+                Ok(Reply::Data(data, stat)) => {
+                    size += data.as_ref().map_or(0, Vec::len);
+                    OperationResult::Data(data, stat)
+                }
+                Ok(Reply::Names(names)) => {
+                    size += names.iter().map(String::len).sum::<usize>();
+                    OperationResult::Children(names)
+                }
                 // No other read can be decoded as a part.
                 Ok(_) | Err(ErrorCode::Marshalling) => return Err(ErrorCode::Marshalling),
                 Err(code) => OperationResult::Error(code.number()),

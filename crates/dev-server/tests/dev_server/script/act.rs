@@ -71,7 +71,7 @@ pub(crate) enum Place {
 pub(crate) enum Acl {
     Open,
     ReadOnly,
-    /// All to whom its creator is.
+    /// All to the identities of its creator.
     Creator,
     /// All to a user, for others to look at.
     User,
@@ -111,7 +111,7 @@ fn request() -> impl Strategy<Value = Request> {
         12 => read.prop_map(|(kind, path, watch)| Request::Read { kind, path, watch }),
         1 => vec(part, 0..4).prop_map(Request::MultiRead),
         3 => of_path.prop_map(|(kind, path)| Request::OfPath { kind, path }),
-        1 => select(vec!["u:p", "v:q", "nobody"]).prop_map(Request::Auth),
+        1 => select(vec!["u:p", "v:q", "user"]).prop_map(Request::Auth),
         1 => (any::<bool>(), lists, persistent).prop_map(|(seen, [a, b, c], [d, e])| {
             Request::SetWatches { seen, lists: [a, b, c, d, e] }
         }),
