@@ -130,8 +130,8 @@ impl State {
 
     /// The password with which a session may be resumed.
     fn password(&self, session: i64) -> [u8; 16] {
-        let digest =
-            Sha1::new().chain_update(self.secret).chain_update(session.to_be_bytes()).finalize();
+        let of = Sha1::new().chain_update(self.secret).chain_update(session.to_be_bytes());
+        let digest: [u8; 20] = of.finalize().into();
         digest.first_chunk().copied().unwrap_or_default()
     }
 }

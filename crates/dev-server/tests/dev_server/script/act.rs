@@ -14,8 +14,6 @@ use proptest::sample::select;
 /// How many sessions a script has.
 pub(crate) const SESSIONS: usize = 3;
 
-pub(crate) type Script = Vec<Step>;
-
 /// One session does one thing.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
@@ -80,7 +78,7 @@ pub(crate) enum Acl {
     Invalid,
 }
 
-pub(crate) fn script() -> impl Strategy<Value = Script> {
+pub(crate) fn script() -> impl Strategy<Value = Vec<Step>> {
     vec((0..SESSIONS, act()).prop_map(|(session, act)| Step { session, act }), 1..60)
 }
 

@@ -11,7 +11,7 @@
 mod act;
 mod run;
 
-use act::Script;
+use act::Step;
 use bellwether_dev_server::{DevServer, Settings};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError};
@@ -54,7 +54,7 @@ fn config() -> Config {
     if asked { config } else { Config { cases: 64, ..config } }
 }
 
-fn compare(script: &Script) -> Result<(), TestCaseError> {
+fn compare(script: &[Step]) -> Result<(), TestCaseError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let dev = DevServer::start(Settings::default()).await.unwrap();

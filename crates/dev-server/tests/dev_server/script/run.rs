@@ -1,7 +1,7 @@
 //! Runs a script against a server, and writes down what each session hears.
 
 use super::Subject;
-use super::act::{Act, Request, SESSIONS, Script};
+use super::act::{Act, Request, SESSIONS, Step};
 use crate::client::{
     ADD_WATCH, Answer, CHECK, CLOSE, CREATE, CREATE2, CREATE_CONTAINER, CREATE_TTL, Client, DELETE,
     EXISTS, Event, GET_ACL, GET_ALL_CHILDREN_NUMBER, GET_CHILDREN, GET_CHILDREN2, GET_DATA,
@@ -26,7 +26,7 @@ struct Names {
 pub(crate) async fn transcript(
     subject: &impl Subject,
     root: &str,
-    script: &Script,
+    script: &[Step],
 ) -> io::Result<Vec<Lines>> {
     let mut names = Names { base: 0, sessions: HashMap::new() };
     let mut clients = Vec::new();
