@@ -1,8 +1,8 @@
 //! The order in which Java's hash sets give out their strings.
 //!
 //! A real server lists children, and deletes the znodes of a session, in that order. It is kept here so that a client
-//! that forgets to sort is found out here as it would be there. Not kept: what Java does with nine names that fall into
-//! one bucket of few.
+//! that forgets to sort is found out here as it would be there. Not kept: the order within a bucket of nine names or more,
+//! of which Java makes a tree.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +25,10 @@ impl JavaSet {
     pub(crate) fn insert(&mut self, name: &str) {
         if self.names.contains_key(name) {
             return;
+        }
+        // Before it makes a tree of the ninth name in a bucket, Java tries whether more buckets help.
+        if self.buckets < 64 && self.in_bucket_of(name) >= 8 {
+            self.buckets *= 2;
         }
         self.names.insert(name.to_owned(), self.insertions);
         self.insertions += 1;
@@ -59,6 +63,11 @@ impl JavaSet {
         let buckets = (names.len() * 4 / 3 + 1).next_power_of_two();
         names.sort_by_cached_key(|name| bucket(string_hash(name), buckets));
         names
+    }
+
+    fn in_bucket_of(&self, name: &str) -> usize {
+        let bucket_of = |name: &str| bucket(string_hash(name), self.buckets);
+        self.names.keys().filter(|there| bucket_of(there) == bucket_of(name)).count()
     }
 }
 
@@ -107,6 +116,17 @@ mod tests {
         assert_eq!(names.list(), ["i", "a", "b", "c", "d", "e"]);
         names.insert("f");
         assert_eq!(names.list(), ["a", "b", "c", "d", "e", "f", "i"]);
+    }
+
+    #[test]
+    fn a_full_bucket_makes_a_set_grow() {
+        let equal = ["AaAaAaAa", "AaAaAaBB", "AaAaBBAa", "AaAaBBBB", "AaBBAaAa", "AaBBAaBB"];
+        let mut names = set(8, &equal);
+        assert_eq!(names.buckets, 8);
+        for (name, buckets) in [("AaBBBBAa", 16), ("AaBBBBBB", 16), ("BBAaAaAa", 32)] {
+            names.insert(name);
+            assert_eq!(names.buckets, buckets);
+        }
     }
 
     #[test]
