@@ -231,6 +231,33 @@ impl Tree {
     }
 }
 
+#[cfg(test)]
+impl Tree {
+    /// Panics unless children, parents and lists agree.
+    pub(crate) fn assert_whole(&self) {
+        let listed = |path: &String, owner: Owner| match owner {
+            Owner::Tree => true,
+            Owner::Session(session) => self.ephemerals[&session].list().contains(path),
+            Owner::Container => self.containers.contains(path),
+            Owner::Ttl(_) => self.with_ttl.contains(path),
+        };
+        for (path, node) in &self.nodes {
+            if let Some((parent, name)) = path.rsplit_once('/') {
+                assert!(self.nodes[parent].children().iter().any(|child| child == name), "{path}");
+            }
+            for child in node.children() {
+                assert!(self.nodes.contains_key(&format!("{path}/{child}")), "{path}/{child}");
+            }
+            assert!(listed(path, node.kept.owner), "{path}");
+        }
+        let ephemerals: usize = self.ephemerals.values().map(JavaSet::len).sum();
+        let owned = |node: &&Node| matches!(node.kept.owner, Owner::Session(_));
+        assert_eq!(ephemerals, self.nodes.values().filter(owned).count());
+        let paths = self.containers.iter().chain(&self.with_ttl);
+        assert!(paths.into_iter().all(|path| self.nodes.contains_key(path)));
+    }
+}
+
 fn key(path: &str) -> &str {
     if path == "/" { "" } else { path }
 }

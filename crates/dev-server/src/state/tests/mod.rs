@@ -1,5 +1,6 @@
 //! What clients are answered, in the bytes of the protocol.
 
+mod invariants;
 mod sessions;
 mod transactions;
 mod watches;
