@@ -253,8 +253,8 @@ impl Tree {
         let ephemerals: usize = self.ephemerals.values().map(JavaSet::len).sum();
         let owned = |node: &&Node| matches!(node.kept.owner, Owner::Session(_));
         assert_eq!(ephemerals, self.nodes.values().filter(owned).count());
-        let paths = self.containers.iter().chain(&self.with_ttl);
-        assert!(paths.into_iter().all(|path| self.nodes.contains_key(path)));
+        let mut paths = self.containers.iter().chain(&self.with_ttl);
+        assert!(paths.all(|path| self.nodes.contains_key(path)));
     }
 }
 

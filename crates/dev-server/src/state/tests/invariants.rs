@@ -3,8 +3,7 @@
 use super::{delete, nothing, part};
 use crate::state::testing::{Bench, create};
 use crate::wire::Writer;
-use crate::wire::opcode::{CLOSE_SESSION, CREATE2, CREATE_CONTAINER, CREATE_TTL, MULTI};
-use crate::wire::opcode::{CREATE, DELETE};
+use crate::wire::opcode::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
