@@ -5,7 +5,7 @@ use super::act::{Act, Request, SESSIONS, Step};
 use crate::client::{
     ADD_WATCH, Answer, CHECK, CLOSE, CREATE, CREATE2, CREATE_CONTAINER, CREATE_TTL, Client, DELETE,
     EXISTS, Event, GET_ACL, GET_ALL_CHILDREN_NUMBER, GET_CHILDREN, GET_CHILDREN2, GET_DATA,
-    GET_EPHEMERALS, MULTI, MULTI_READ, PING, SET_ACL, SET_DATA, SYNC, WHO_AM_I, create,
+    GET_EPHEMERALS, MULTI, MULTI_READ, PING, SET_ACL, SET_DATA, SYNC, WHO_AM_I,
 };
 use crate::wire::{Body, Rest, Stat};
 use std::collections::HashMap;
