@@ -22,18 +22,22 @@ pub(crate) const GET_CHILDREN2: i32 = 12;
 pub(crate) const CHECK: i32 = 13;
 pub(crate) const MULTI: i32 = 14;
 pub(crate) const CREATE2: i32 = 15;
+pub(crate) const RECONFIG: i32 = 16;
 pub(crate) const CHECK_WATCHES: i32 = 17;
 pub(crate) const REMOVE_WATCHES: i32 = 18;
 pub(crate) const CREATE_CONTAINER: i32 = 19;
 pub(crate) const CREATE_TTL: i32 = 21;
 pub(crate) const MULTI_READ: i32 = 22;
 pub(crate) const AUTH: i32 = 100;
+pub(crate) const SET_WATCHES: i32 = 101;
 pub(crate) const GET_EPHEMERALS: i32 = 103;
 pub(crate) const GET_ALL_CHILDREN_NUMBER: i32 = 104;
 pub(crate) const SET_WATCHES2: i32 = 105;
 pub(crate) const ADD_WATCH: i32 = 106;
 pub(crate) const WHO_AM_I: i32 = 107;
 pub(crate) const CLOSE: i32 = -11;
+/// Not the number of any operation.
+pub(crate) const UNKNOWN: i32 = 99;
 
 /// Longer than anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -112,7 +116,7 @@ impl Client {
         let xid = match kind {
             PING => -2,
             AUTH => -4,
-            SET_WATCHES2 => -8,
+            SET_WATCHES | SET_WATCHES2 => -8,
             _ => {
                 self.xid += 1;
                 self.xid

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// What `echo WORD | nc` shows.
-async fn ask(address: SocketAddr, word: &str) -> io::Result<String> {
+pub(crate) async fn ask(address: SocketAddr, word: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(word.as_bytes()).await?;
     stream.write_all(b"\n").await?;

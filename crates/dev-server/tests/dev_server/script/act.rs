@@ -3,8 +3,8 @@
 use crate::client::{
     ADD_WATCH, AUTH, CHECK, CHECK_WATCHES, CREATE, CREATE2, CREATE_CONTAINER, CREATE_TTL, DELETE,
     EXISTS, GET_ACL, GET_ALL_CHILDREN_NUMBER, GET_CHILDREN, GET_CHILDREN2, GET_DATA,
-    GET_EPHEMERALS, MULTI, MULTI_READ, PING, REMOVE_WATCHES, SET_ACL, SET_DATA, SET_WATCHES2, SYNC,
-    WHO_AM_I,
+    GET_EPHEMERALS, MULTI, MULTI_READ, PING, RECONFIG, REMOVE_WATCHES, SET_ACL, SET_DATA,
+    SET_WATCHES, SET_WATCHES2, SYNC, UNKNOWN, WHO_AM_I,
 };
 use crate::wire::Body;
 use proptest::collection::vec;
@@ -23,9 +23,14 @@ pub(crate) struct Step {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
-    Ask(Request),
+    /// Sends one request after the other, without waiting for answers in between.
+    Ask(Vec<Request>),
     /// Takes the session over to a new connection.
     Reconnect,
+    /// Tries that with a wrong password first.
+    Guess,
+    /// Asks what the whole server has.
+    Count,
     /// Closes the session, and begins another one.
     Close,
 }
@@ -38,12 +43,16 @@ pub(crate) enum Request {
     Read { kind: i32, path: Place, watch: bool },
     MultiRead(Vec<(i32, Place)>),
     OfPath { kind: i32, path: Place },
-    Auth(&'static str),
-    SetWatches { seen: bool, lists: [Vec<Place>; 5] },
+    Auth { scheme: &'static str, credentials: &'static str },
+    /// Of five kinds, or of the three that the older operation has.
+    SetWatches { kind: i32, seen: bool, lists: [Vec<Place>; 5] },
     /// To add, check or remove watches.
     Watch { kind: i32, path: Place, which: i32 },
     WhoAmI,
     Ping,
+    Reconfig,
+    /// An operation that there is not.
+    Unknown,
 }
 
 /// An operation that a multi may have as well.
@@ -84,8 +93,11 @@ pub(crate) fn script() -> impl Strategy<Value = Vec<Step>> {
 
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
-        40 => request().prop_map(Act::Ask),
+        60 => prop_oneof![9 => request(), 1 => closing()].prop_map(|request| Act::Ask(vec![request])),
+        6 => vec(request(), 2..6).prop_map(Act::Ask),
         1 => Just(Act::Reconnect),
+        1 => Just(Act::Guess),
+        2 => Just(Act::Count),
         1 => Just(Act::Close),
     ]
 }
@@ -109,13 +121,26 @@ fn request() -> impl Strategy<Value = Request> {
         12 => read.prop_map(|(kind, path, watch)| Request::Read { kind, path, watch }),
         1 => vec(part, 0..4).prop_map(Request::MultiRead),
         3 => of_path.prop_map(|(kind, path)| Request::OfPath { kind, path }),
-        1 => select(vec!["u:p", "v:q", "user"]).prop_map(Request::Auth),
-        1 => (any::<bool>(), lists, persistent).prop_map(|(seen, [a, b, c], [d, e])| {
-            Request::SetWatches { seen, lists: [a, b, c, d, e] }
-        }),
+        2 => (select(vec![SET_WATCHES, SET_WATCHES2]), any::<bool>(), lists, persistent).prop_map(
+            |(kind, seen, [a, b, c], [d, e])| {
+                Request::SetWatches { kind, seen, lists: [a, b, c, d, e] }
+            }
+        ),
         4 => watch.prop_map(|(kind, path, which)| Request::Watch { kind, path, which }),
         1 => Just(Request::WhoAmI),
         1 => Just(Request::Ping),
+    ]
+}
+
+/// One that is not answered in its turn, or after which the connection is closed.
+fn closing() -> impl Strategy<Value = Request> {
+    let credentials = select(vec!["u:p", "v:q", "user", "", ":", "u:p:q"]);
+    let scheme = prop_oneof![10 => Just("digest"), 1 => select(vec!["ip", "world", "none", ""])];
+    prop_oneof![
+        6 => (scheme, credentials)
+            .prop_map(|(scheme, credentials)| Request::Auth { scheme, credentials }),
+        1 => Just(Request::Reconfig),
+        1 => Just(Request::Unknown),
     ]
 }
 
@@ -187,6 +212,16 @@ fn acl() -> impl Strategy<Value = Acl> {
     ]
 }
 
+impl Step {
+    /// How many requests it has, at least one.
+    pub(crate) fn requests(&self) -> usize {
+        match &self.act {
+            Act::Ask(requests) => requests.len(),
+            Act::Reconnect | Act::Guess | Act::Count | Act::Close => 1,
+        }
+    }
+}
+
 impl Place {
     pub(crate) fn path(self, root: &str) -> String {
         match self {
@@ -235,22 +270,26 @@ impl Request {
                 (MULTI_READ, body.part(-1))
             }
             Self::OfPath { kind, path } => (*kind, body.string(&path.path(root))),
-            Self::Auth(credentials) => {
-                (AUTH, body.int(0).string("digest").buffer(credentials.as_bytes()))
+            Self::Auth { scheme, credentials } => {
+                (AUTH, body.int(0).string(scheme).buffer(credentials.as_bytes()))
             }
-            Self::SetWatches { seen, lists } => {
+            Self::SetWatches { kind, seen, lists } => {
+                let lists = if *kind == SET_WATCHES { &lists[..3] } else { &lists[..] };
                 let body = body.long(if *seen { last_seen } else { 0 });
                 let body = lists.iter().fold(body, |body, list| {
                     let paths: Vec<String> = list.iter().map(|path| path.path(root)).collect();
                     body.strings(&paths)
                 });
-                (SET_WATCHES2, body)
+                (*kind, body)
             }
             Self::Watch { kind, path, which } => {
                 (*kind, body.string(&path.path(root)).int(*which))
             }
             Self::WhoAmI => (WHO_AM_I, body),
             Self::Ping => (PING, body),
+            // It joins and leaves nobody.
+            Self::Reconfig => (RECONFIG, body.string("").string("").string("").long(-1)),
+            Self::Unknown => (UNKNOWN, body),
         }
     }
 }

@@ -1,16 +1,17 @@
 //! Runs a script against a server, and writes down what each session hears.
 
-use super::Subject;
 use super::act::{Act, Request, SESSIONS, Step};
 use crate::client::{
     ADD_WATCH, Answer, CHECK, CLOSE, CREATE, CREATE2, CREATE_CONTAINER, CREATE_TTL, Client, DELETE,
-    EXISTS, Event, GET_ACL, GET_ALL_CHILDREN_NUMBER, GET_CHILDREN, GET_CHILDREN2, GET_DATA,
+    EXISTS, GET_ACL, GET_ALL_CHILDREN_NUMBER, GET_CHILDREN, GET_CHILDREN2, GET_DATA,
     GET_EPHEMERALS, MULTI, MULTI_READ, PING, SET_ACL, SET_DATA, SYNC, WHO_AM_I,
 };
 use crate::wire::{Body, Rest, Stat};
+use crate::words;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::io;
+use std::net::SocketAddr;
 
 /// What one session hears, line by line.
 pub(crate) type Lines = Vec<String>;
@@ -24,14 +25,14 @@ struct Names {
 
 /// Runs a script below a path that is not there yet, and says what each session has heard.
 pub(crate) async fn transcript(
-    subject: &impl Subject,
+    address: SocketAddr,
     root: &str,
     script: &[Step],
 ) -> io::Result<Vec<Lines>> {
     let mut names = Names { base: 0, sessions: HashMap::new() };
     let mut clients = Vec::new();
     for number in 0..SESSIONS {
-        let client = Client::connect(subject.address()).await?;
+        let client = Client::connect(address).await?;
         names.sessions.insert(client.session, format!("{number}"));
         clients.push(client);
     }
@@ -41,45 +42,97 @@ pub(crate) async fn transcript(
         let client = &mut clients[step.session];
         let lines = &mut lines[step.session];
         match &step.act {
-            Act::Ask(request) => {
-                let (kind, body) = request.encode(root, client.last_zxid);
-                let (events, answer) = client.ask(kind, &body).await?;
-                lines.extend(events.iter().map(event));
-                lines.push(names.answer(kind, &answer));
-                if matches!(request, Request::Ping) {
-                    assert_eq!(answer.xid, -2);
-                }
-            }
+            Act::Ask(requests) => match ask(client, root, requests, &names).await {
+                Ok(heard) => lines.extend(heard),
+                Err(error) => lines.push(resume_closed(client, address, error).await?),
+            },
             Act::Reconnect => {
-                // What was on its way is heard, as it would be lost on one server and perhaps not on the other.
-                lines.extend(rest(client).await?);
-                *client = client.resume(subject.address()).await?;
+                lines.extend(rest(client, address).await?);
+                *client = client.resume(address).await?;
                 lines.push(format!("resumed {}", names.session(client.session)));
             }
+            Act::Guess => {
+                lines.extend(rest(client, address).await?);
+                let guessed = Client::open(address, client.session, &[1; 16], 10_000, 0).await?;
+                lines.push(format!("guessed {}", names.session(guessed.session)));
+                *client = client.resume(address).await?;
+            }
+            Act::Count => lines.extend(counts(address).await?),
             Act::Close => {
-                let (events, answer) = client.ask(CLOSE, &Body::default()).await?;
-                lines.extend(events.iter().map(event));
+                lines.extend(rest(client, address).await?);
+                let (_, answer) = client.ask(CLOSE, &Body::default()).await?;
                 lines.push(names.answer(CLOSE, &answer));
-                *client = Client::connect(subject.address()).await?;
+                *client = Client::connect(address).await?;
                 names.sessions.insert(client.session, format!("{}/{index}", step.session));
             }
         }
     }
     for (client, lines) in clients.iter_mut().zip(&mut lines) {
-        lines.extend(rest(client).await?);
+        lines.extend(rest(client, address).await?);
         client.ask(CLOSE, &Body::default()).await?;
     }
     Ok(lines)
 }
 
-/// The notifications that are on their way.
-async fn rest(client: &mut Client) -> io::Result<Lines> {
-    let (events, _) = client.ask(PING, &Body::default()).await?;
-    Ok(events.iter().map(event).collect())
+/// Sends requests without waiting in between, and writes down all that is heard up to the last one's answer.
+async fn ask(
+    client: &mut Client,
+    root: &str,
+    requests: &[Request],
+    names: &Names,
+) -> io::Result<Lines> {
+    let mut kinds = Vec::new();
+    for request in requests {
+        let (kind, body) = request.encode(root, client.last_zxid);
+        kinds.push((kind, client.send(kind, &body).await?));
+    }
+    let mut lines = Vec::new();
+    for (kind, xid) in kinds {
+        let answer = loop {
+            match client.receive().await? {
+                Ok((kind, path)) => lines.push(format!("event {kind} {path}")),
+                Err(answer) => break answer,
+            }
+        };
+        assert_eq!(answer.xid, xid, "answers come in order");
+        lines.push(names.answer(kind, &answer));
+    }
+    Ok(lines)
 }
 
-fn event((kind, path): &Event) -> String {
-    format!("event {kind} {path}")
+/// The notifications that are on their way: with the connection they would be lost, on one server and perhaps not on the
+/// other.
+async fn rest(client: &mut Client, address: SocketAddr) -> io::Result<Lines> {
+    match client.ask(PING, &Body::default()).await {
+        Ok((events, _)) => {
+            Ok(events.iter().map(|(kind, path)| format!("event {kind} {path}")).collect())
+        }
+        Err(error) => Ok(vec![resume_closed(client, address, error).await?]),
+    }
+}
+
+/// Takes a session over whose connection the server has closed, and says so.
+async fn resume_closed(
+    client: &mut Client,
+    address: SocketAddr,
+    error: io::Error,
+) -> io::Result<String> {
+    if error.kind() == io::ErrorKind::TimedOut {
+        return Err(error);
+    }
+    *client = client.resume(address).await?;
+    Ok("closed".to_owned())
+}
+
+/// What the server has, as far as it does not depend on how soon it notices that a connection is closed.
+async fn counts(address: SocketAddr) -> io::Result<Lines> {
+    let same = ["zk_znode_count", "zk_ephemerals_count", "zk_approximate_data_size"];
+    let text = words::ask(address, "mntr").await?;
+    let counts = text.lines().filter(|line| same.iter().any(|name| line.starts_with(name)));
+    let mut counts: Lines = counts.map(str::to_owned).collect();
+    // The order of those lines is nothing that the real server keeps to.
+    counts.sort();
+    Ok(counts)
 }
 
 impl Names {
