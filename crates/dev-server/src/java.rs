@@ -53,7 +53,9 @@ impl JavaSet {
     pub(crate) fn list(&self) -> Vec<String> {
         let mut names: Vec<(&String, u64)> =
             self.names.iter().map(|(name, number)| (name, *number)).collect();
-        names.sort_by_cached_key(|(name, number)| (bucket(string_hash(name), self.buckets), *number));
+        names.sort_by_cached_key(|(name, number)| {
+            (bucket(string_hash(name), self.buckets), *number)
+        });
         names.into_iter().map(|(name, _)| name.clone()).collect()
     }
 

@@ -63,8 +63,24 @@ mod tests {
     #[test]
     fn what_path_utils_refuses_is_refused() {
         for path in [
-            "", "a", "a/b", "//", "/a/", "/a//b", "/.", "/..", "/a/./b", "/a/..", "/\0", "/\u{1f}",
-            "/\u{7f}", "/\u{9f}", "/\u{e000}", "/\u{fff0}", "/\u{fffd}", "/\u{1f600}",
+            "",
+            "a",
+            "a/b",
+            "//",
+            "/a/",
+            "/a//b",
+            "/.",
+            "/..",
+            "/a/./b",
+            "/a/..",
+            "/\0",
+            "/\u{1f}",
+            "/\u{7f}",
+            "/\u{9f}",
+            "/\u{e000}",
+            "/\u{fff0}",
+            "/\u{fffd}",
+            "/\u{1f600}",
         ] {
             assert_eq!(validate(path), Err(ErrorCode::BadArguments), "{path:?}");
         }

@@ -28,8 +28,16 @@ pub(crate) struct Caller {
 pub(crate) enum Change {
     Create(CreateKind, NewNode),
     Delete(String),
-    SetData { path: String, data: Option<Vec<u8>>, version: i32 },
-    SetAcl { path: String, acl: Arc<[Acl]>, version: i32 },
+    SetData {
+        path: String,
+        data: Option<Vec<u8>>,
+        version: i32,
+    },
+    SetAcl {
+        path: String,
+        acl: Arc<[Acl]>,
+        version: i32,
+    },
     /// A check changes nothing.
     Nothing,
 }

@@ -93,8 +93,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn expire_sessions(shared: Arc<Shared>) {
     loop {
-        let next_ms =
-            shared.with_state(|state, now| state.sessions.next_check_ms(now.elapsed_ms));
+        let next_ms = shared.with_state(|state, now| state.sessions.next_check_ms(now.elapsed_ms));
         sleep_until(shared.until(next_ms)).await;
         for session in shared.with_state(|state, now| state.expire_due(now)) {
             info!("session {session:#x} has expired");

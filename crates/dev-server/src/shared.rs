@@ -112,7 +112,10 @@ impl Shared {
             match output {
                 Output::Frame(frame) => {
                     if !outbox.push(due, frame) {
-                        warn!(connection = id.0, "closing: the client does not read what it is sent");
+                        warn!(
+                            connection = id.0,
+                            "closing: the client does not read what it is sent"
+                        );
                     }
                 }
                 Output::Close => outbox.finish(),

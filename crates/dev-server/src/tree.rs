@@ -187,7 +187,8 @@ impl Tree {
     /// The znodes that the server itself deletes: containers that had children and have none, and those without children
     /// that nothing has changed for longer than their TTL (`ContainerManager`).
     pub(crate) fn outlived(&self, wall_ms: i64) -> Vec<String> {
-        let childless = |path: &&String| self.node(path).is_some_and(|node| node.children.is_empty());
+        let childless =
+            |path: &&String| self.node(path).is_some_and(|node| node.children.is_empty());
         let used = |path: &&String| self.node(path).is_some_and(|node| node.kept.creations > 0);
         let late = |path: &&String| {
             self.node(path).is_some_and(|node| match node.kept.owner {
@@ -223,9 +224,8 @@ impl Tree {
 
     /// The lengths of all paths and data, in bytes.
     pub(crate) fn approximate_size(&self) -> usize {
-        let size = |(path, node): (&String, &Node)| {
-            path.len() + node.data.as_ref().map_or(0, Vec::len)
-        };
+        let size =
+            |(path, node): (&String, &Node)| path.len() + node.data.as_ref().map_or(0, Vec::len);
         // With the root's other name.
         1 + self.nodes.iter().map(size).sum::<usize>()
     }

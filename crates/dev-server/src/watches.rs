@@ -1,5 +1,6 @@
 //! Watches: which connection wants to hear of which path.
 
+use crate::error::ErrorCode;
 use crate::path::with_ancestors;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -100,8 +101,16 @@ impl Watches {
     }
 
     /// Whether any connection has a watch on the path: that is what the real server answers to `checkWatches`.
-    pub(crate) fn any_on(&self, path: &str) -> bool {
-        self.by_path.contains_key(path)
+    ///
+    /// Where it looks for the parent of a name without one, Java throws an exception. It looks that far if there are
+    /// recursive watches anywhere, and for the path's own parent in any case.
+    pub(crate) fn any_on(&self, path: &str) -> Result<bool, ErrorCode> {
+        let there = self.by_path.contains_key(path);
+        let absolute = path.is_empty() || path.starts_with('/');
+        if !absolute && (!path.contains('/') || !there && self.any_recursive()) {
+            return Err(ErrorCode::Marshalling);
+        }
+        Ok(there)
     }
 
     pub(crate) fn by_path(&self) -> &BTreeMap<String, BTreeSet<ConnectionId>> {
@@ -119,6 +128,10 @@ impl Watches {
     fn mode(&self, path: &str, connection: ConnectionId) -> WatchMode {
         let modes = self.modes.get(&connection);
         modes.and_then(|modes| modes.get(path)).copied().unwrap_or(WatchMode::OneShot)
+    }
+
+    fn any_recursive(&self) -> bool {
+        self.modes.values().flat_map(HashMap::values).any(|mode| *mode == WatchMode::Recursive)
     }
 
     fn forget(&mut self, path: &str, connection: ConnectionId) {
@@ -186,6 +199,18 @@ mod tests {
     }
 
     #[test]
+    fn a_relative_path_is_looked_for_as_far_as_java_gets() {
+        let mut watches = Watches::default();
+        assert_eq!(watches.any_on("a"), Err(ErrorCode::Marshalling));
+        assert_eq!(watches.any_on("a/b"), Ok(false));
+        watches.add("/", A, WatchMode::Recursive);
+        assert_eq!(watches.any_on("a/b"), Err(ErrorCode::Marshalling));
+        assert_eq!(watches.any_on(""), Ok(false));
+        watches.add("a/b", A, WatchMode::OneShot);
+        assert_eq!(watches.any_on("a/b"), Ok(true));
+    }
+
+    #[test]
     fn what_was_removed_hears_nothing() {
         let mut watches = Watches::default();
         watches.add("/a", A, WatchMode::Persistent);
@@ -193,7 +218,7 @@ mod tests {
         watches.add("/b", B, WatchMode::OneShot);
         assert!(watches.remove("/a", A));
         assert!(!watches.remove("/a", A));
-        assert!(!watches.any_on("/a"));
+        assert_eq!(watches.any_on("/a"), Ok(false));
         watches.remove_connection(A);
         assert_eq!(watches.trigger("/b", EventKind::Deleted), BTreeSet::from([B]));
         assert_eq!(watches.count(), 0);

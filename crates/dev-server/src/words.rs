@@ -64,7 +64,9 @@ pub(crate) fn answer(word: Word, state: &State, now: Now, server: &Shared) -> St
         Word::Conf => conf(&mut text, state, server),
         Word::Cons => cons(&mut text, state, now),
         Word::Dump => dump(&mut text, state, now),
-        Word::Envi => writeln!(text, "Environment:\nzookeeper.version={VERSION}\nhost.name=localhost"),
+        Word::Envi => {
+            writeln!(text, "Environment:\nzookeeper.version={VERSION}\nhost.name=localhost")
+        }
         Word::Isro => write!(text, "rw"),
         Word::Mntr => mntr(&mut text, state, now),
         Word::Ruok => write!(text, "imok"),

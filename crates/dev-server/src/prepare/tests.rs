@@ -9,11 +9,8 @@ fn caller() -> Caller {
 }
 
 fn anyone() -> Option<Vec<RawAcl>> {
-    let entry = RawAcl {
-        perms: 31,
-        scheme: Some("world".to_owned()),
-        id: Some("anyone".to_owned()),
-    };
+    let entry =
+        RawAcl { perms: 31, scheme: Some("world".to_owned()), id: Some("anyone".to_owned()) };
     Some(vec![entry])
 }
 
@@ -116,10 +113,7 @@ fn without_extended_types_there_is_no_ttl() {
     let tree = tree(1);
     let caller = Caller { extended_types: false, ..caller() };
     let mut preparation = Preparation::new(&tree, &caller, 1, 0);
-    assert_eq!(
-        preparation.prepare(with_ttl("/a/x", 5, 0)).err(),
-        Some(ErrorCode::Unimplemented)
-    );
+    assert_eq!(preparation.prepare(with_ttl("/a/x", 5, 0)).err(), Some(ErrorCode::Unimplemented));
 }
 
 #[test]

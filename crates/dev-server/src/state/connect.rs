@@ -13,7 +13,10 @@ use std::fmt;
 pub(crate) enum Refused {
     Malformed(Malformed),
     /// The client knows of transactions that this server does not.
-    Ahead { seen: i64, last: i64 },
+    Ahead {
+        seen: i64,
+        last: i64,
+    },
 }
 
 impl From<Malformed> for Refused {

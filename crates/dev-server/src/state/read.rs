@@ -91,7 +91,7 @@ impl State {
         let mut results = Vec::new();
         let mut size = 0;
         for part in parts {
-            let Part::Read(read) = part else { return Err(ErrorCode::Marshalling) };
+            let Part::Read(read) = part else { return Ok(Reply::ResultsSoFar(results)) };
             if size > MAX_MULTI_READ {
                 return Err(ErrorCode::Marshalling);
             }
@@ -105,7 +105,7 @@ impl State {
                     OperationResult::Children(names)
                 }
                 // No other read can be decoded as a part.
-                Ok(_) | Err(ErrorCode::Marshalling) => return Err(ErrorCode::Marshalling),
+                Ok(_) | Err(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(results)),
                 Err(code) => OperationResult::Error(code.number()),
             });
         }

@@ -55,8 +55,8 @@ impl State {
             Watch::Check { path, kind } => {
                 let which = Which::from_number(kind)?;
                 let path = path.ok_or(ErrorCode::Marshalling)?;
-                let children = which.is_children() && self.child_watches.any_on(&path);
-                let data = which.is_data() && self.data_watches.any_on(&path);
+                let children = which.is_children() && self.child_watches.any_on(&path)?;
+                let data = which.is_data() && self.data_watches.any_on(&path)?;
                 let there = children || data;
                 if there { Ok(Reply::Nothing) } else { Err(ErrorCode::NoWatcher) }
             }
@@ -105,8 +105,7 @@ impl State {
                 None => self.child_watches.add(&path, from, WatchMode::OneShot),
             }
         }
-        for (list, mode) in
-            [(persistent, WatchMode::Persistent), (recursive, WatchMode::Recursive)]
+        for (list, mode) in [(persistent, WatchMode::Persistent), (recursive, WatchMode::Recursive)]
         {
             for path in paths(list) {
                 let path = path?;

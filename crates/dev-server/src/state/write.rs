@@ -28,8 +28,7 @@ impl State {
     ) -> Result<Reply, ErrorCode> {
         let zxid = self.next_zxid();
         let caller = self.caller(from);
-        let change =
-            Preparation::new(&self.tree, &caller, zxid, now.wall_ms).prepare(write);
+        let change = Preparation::new(&self.tree, &caller, zxid, now.wall_ms).prepare(write);
         let applied = change.and_then(|change| self.apply(change, zxid, now.wall_ms));
         self.zxid = zxid;
         Ok(match applied? {
@@ -52,7 +51,7 @@ impl State {
         // The real server fails here before the transaction counts as one: its zxid is not yet the last.
         let null = |part: &Part| matches!(part, Part::Write(write) if write.path().is_none());
         if parts.iter().any(null) {
-            return Err(ErrorCode::Marshalling);
+            return Ok(Reply::ResultsSoFar(Vec::new()));
         }
         let count = parts.len();
         let caller = self.caller(from);
@@ -73,7 +72,7 @@ impl State {
         self.zxid = zxid;
         let results = match refused {
             // No refusal of an operation, but of the whole.
-            Some(ErrorCode::Marshalling) => return Err(ErrorCode::Marshalling),
+            Some(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(Vec::new())),
             Some(code) => {
                 let failed = changes.len();
                 let result = |index: usize| match index.cmp(&failed) {

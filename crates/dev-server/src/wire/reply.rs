@@ -25,6 +25,9 @@ pub(crate) enum Reply {
     Number(i32),
     Identities(Vec<Id>),
     Results(Vec<OperationResult>),
+    /// The results up to where a multi or multiRead has failed as a whole: what the real server has of its answer by then
+    /// it sends, behind a MarshallingError.
+    ResultsSoFar(Vec<OperationResult>),
     /// What a server without SASL answers to a SASL token: null.
     NoToken,
 }
@@ -50,7 +53,10 @@ pub(crate) fn answer(xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>) -> 
     writer.long(zxid);
     match result {
         Ok(reply) => {
-            writer.int(0);
+            writer.int(match reply {
+                Reply::ResultsSoFar(_) => ErrorCode::Marshalling.number(),
+                _ => 0,
+            });
             reply.encode(&mut writer);
         }
         Err(code) => writer.int(code.number()),
@@ -122,7 +128,7 @@ impl Reply {
                 into.string(&id.scheme);
                 into.string(id.user_name());
             }),
-            Self::Results(results) => {
+            Self::Results(results) | Self::ResultsSoFar(results) => {
                 for result in results {
                     result.encode(into);
                 }

@@ -237,9 +237,9 @@ fn parts(from: &mut Reader<'_>) -> Result<Vec<Part>, Malformed> {
             return Ok(parts);
         }
         let part = part(kind, from)?;
-        let mixed = parts.first().is_some_and(|first| {
-            matches!(first, Part::Read(_)) != matches!(part, Part::Read(_))
-        });
+        let mixed = parts
+            .first()
+            .is_some_and(|first| matches!(first, Part::Read(_)) != matches!(part, Part::Read(_)));
         if mixed {
             return Err(Malformed("a multi has operations that write and others that read"));
         }
@@ -253,9 +253,7 @@ fn part(kind: i32, from: &mut Reader<'_>) -> Result<Part, Malformed> {
         opcode::CREATE2 => Part::Write(create(CreateKind::Create2, from)?),
         opcode::CREATE_CONTAINER => Part::Write(create(CreateKind::Container, from)?),
         opcode::CREATE_TTL => Part::Write(create(CreateKind::Ttl, from)?),
-        opcode::DELETE => {
-            Part::Write(Write::Delete { path: from.string()?, version: from.int()? })
-        }
+        opcode::DELETE => Part::Write(Write::Delete { path: from.string()?, version: from.int()? }),
         opcode::SET_DATA => Part::Write(Write::SetData {
             path: from.string()?,
             data: owned(from.buffer()?),

@@ -70,9 +70,6 @@ mod tests {
         writer.bool(true);
         writer.string("ab");
         writer.buffer(None);
-        assert_eq!(
-            writer.finish(),
-            [0, 0, 0, 11, 1, 0, 0, 0, 2, b'a', b'b', 255, 255, 255, 255]
-        );
+        assert_eq!(writer.finish(), [0, 0, 0, 11, 1, 0, 0, 0, 2, b'a', b'b', 255, 255, 255, 255]);
     }
 }

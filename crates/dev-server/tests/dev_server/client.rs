@@ -105,8 +105,7 @@ impl Client {
     /// Opens another connection for the same session.
     pub(crate) async fn resume(&self, address: SocketAddr) -> io::Result<Self> {
         let Self { session, password, timeout_ms, last_zxid, .. } = self;
-        let mut resumed =
-            Self::open(address, *session, password, *timeout_ms, *last_zxid).await?;
+        let mut resumed = Self::open(address, *session, password, *timeout_ms, *last_zxid).await?;
         resumed.xid = self.xid;
         Ok(resumed)
     }

@@ -1,7 +1,8 @@
 //! Connections: what the server does that no single frame says.
 
 use crate::client::{
-    ADD_WATCH, CLOSE, CREATE2, Client, EXISTS, GET_CHILDREN, GET_DATA, PING, SET_DATA, create, read_of,
+    ADD_WATCH, CLOSE, CREATE2, Client, EXISTS, GET_CHILDREN, GET_DATA, PING, SET_DATA, create,
+    read_of,
 };
 use crate::wire::{Body, Rest};
 use bellwether_dev_server::{DevServer, Settings};

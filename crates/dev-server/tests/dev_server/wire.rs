@@ -30,17 +30,25 @@ impl Body {
         self.buffer(value.as_bytes())
     }
 
-    pub(crate) fn strings(self, values: &[String]) -> Self {
-        let body = self.int(values.len().try_into().unwrap());
-        values.iter().fold(body, |body, value| body.string(value))
+    /// A buffer, or null.
+    pub(crate) fn bytes(self, value: Option<&[u8]>) -> Self {
+        match value {
+            Some(bytes) => self.buffer(bytes),
+            None => self.int(-1),
+        }
+    }
+
+    /// A string, or null.
+    pub(crate) fn text(self, value: Option<&str>) -> Self {
+        self.bytes(value.map(str::as_bytes))
     }
 
     /// A list with entries of permissions, scheme and id.
     pub(crate) fn acl(self, entries: &[(i32, &str, &str)]) -> Self {
         let body = self.int(entries.len().try_into().unwrap());
-        entries.iter().fold(body, |body, (perms, scheme, id)| {
-            body.int(*perms).string(scheme).string(id)
-        })
+        entries
+            .iter()
+            .fold(body, |body, (perms, scheme, id)| body.int(*perms).string(scheme).string(id))
     }
 
     /// What comes before an operation of a multi, or with -1 after the last one.

@@ -7,11 +7,10 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What `echo WORD | nc` shows.
+/// What `printf WORD | nc` shows.
 pub(crate) async fn ask(address: SocketAddr, word: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(word.as_bytes()).await?;
-    stream.write_all(b"\n").await?;
     stream.shutdown().await?;
     let mut text = String::new();
     stream.read_to_string(&mut text).await?;
@@ -28,15 +27,14 @@ async fn words_are_answered_in_the_form_of_the_real_server() -> io::Result<()> {
     let session = format!("{:#x}", client.session);
 
     assert_eq!(ask(address, "ruok").await?, "imok");
+    // As `echo` sends it.
+    assert_eq!(ask(address, "ruok\n").await?, "imok");
     assert_eq!(ask(address, "isro").await?, "rw");
     assert_eq!(
         ask(address, "dirs").await?,
         "dirs is not executed because it is not in the whitelist.\n"
     );
-    assert_eq!(
-        ask(address, "wchs").await?,
-        "1 connections watching 1 paths\nTotal watches:1\n"
-    );
+    assert_eq!(ask(address, "wchs").await?, "1 connections watching 1 paths\nTotal watches:1\n");
     assert_eq!(ask(address, "wchc").await?, format!("{session}\n\t/e\n\n"));
     assert_eq!(ask(address, "wchp").await?, format!("/e\n\t{session}\n\n"));
 

@@ -2,8 +2,8 @@
 
 use super::{DELETED, events, nothing, watched};
 use crate::state::testing::{Answer, Bench, Heard};
-use crate::wire::opcode::*;
 use crate::wire::Writer;
+use crate::wire::opcode::*;
 
 #[test]
 fn a_timeout_is_negotiated() {

@@ -4,8 +4,8 @@ use super::{DELETED, delete, events, multi_errors, nothing, part, set_data, unwa
 use crate::stat::Owner;
 use crate::state::testing::{Answer, Bench, Heard, acl, create};
 use crate::tree::NewNode;
-use crate::wire::opcode::*;
 use crate::wire::Writer;
+use crate::wire::opcode::*;
 
 #[test]
 fn a_multi_does_all_or_nothing() {
@@ -48,6 +48,30 @@ fn a_multi_does_all_or_nothing() {
 }
 
 #[test]
+fn a_multi_that_fails_as_a_whole_has_the_results_so_far() {
+    let mut bench = Bench::new();
+    let (a, _) = bench.client();
+    let null = |body: &mut Writer| {
+        part(body, CHECK);
+        body.buffer(None);
+        body.int(-1);
+        part(body, -1);
+    };
+    let answer = bench.ask(a, MULTI, null);
+    assert_eq!((answer.error, multi_errors(&answer)), (-5, vec![]));
+    let null = |body: &mut Writer| {
+        part(body, GET_DATA);
+        unwatched("/none")(body);
+        part(body, GET_DATA);
+        body.buffer(None);
+        body.bool(false);
+        part(body, -1);
+    };
+    let answer = bench.ask(a, MULTI_READ, null);
+    assert_eq!((answer.error, multi_errors(&answer)), (-5, vec![(-1, -101)]));
+}
+
+#[test]
 fn reads_in_a_multi_and_writes_in_a_multi_read_are_refused() {
     let mut bench = Bench::new();
     let (a, _) = bench.client();
@@ -81,8 +105,7 @@ fn a_bare_check_is_refused_and_an_unknown_operation_closes() {
     let heard = bench.send(a, CHECK, delete("/"));
     assert!(matches!(&heard[..], [(_, Heard::Answer(Answer { error: -6, .. }))]));
     let heard = bench.send(a, 99, nothing);
-    let unimplemented =
-        Heard::Answer(Answer { xid: 7, zxid: -1, error: -6, body: Vec::new() });
+    let unimplemented = Heard::Answer(Answer { xid: 7, zxid: -1, error: -6, body: Vec::new() });
     assert_eq!(heard, [(a, unimplemented), (a, Heard::Close)]);
 }
 

@@ -1,6 +1,8 @@
 //! Who hears of what, and in which order.
 
-use super::{CHANGED, CHILDREN, CREATED, DELETED, add_watch, delete, events, set_data, set_watches, watched};
+use super::{
+    CHANGED, CHILDREN, CREATED, DELETED, add_watch, delete, events, set_data, set_watches, watched,
+};
 use crate::state::testing::{Answer, Bench, Heard, create};
 use crate::wire::opcode::*;
 

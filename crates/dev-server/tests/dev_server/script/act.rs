@@ -1,7 +1,7 @@
 //! What scripts are made of.
 
 use crate::client::{
-    ADD_WATCH, AUTH, CHECK, CHECK_WATCHES, CREATE, CREATE2, CREATE_CONTAINER, CREATE_TTL, DELETE,
+    ADD_WATCH, AUTH, CHECK, CHECK_WATCHES, CREATE, CREATE_CONTAINER, CREATE_TTL, CREATE2, DELETE,
     EXISTS, GET_ACL, GET_ALL_CHILDREN_NUMBER, GET_CHILDREN, GET_CHILDREN2, GET_DATA,
     GET_EPHEMERALS, MULTI, MULTI_READ, PING, RECONFIG, REMOVE_WATCHES, SET_ACL, SET_DATA,
     SET_WATCHES, SET_WATCHES2, SYNC, UNKNOWN, WHO_AM_I,
@@ -38,16 +38,42 @@ pub(crate) enum Act {
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     Write(Write),
-    SetAcl { path: Place, acl: Acl, version: i32 },
+    SetAcl {
+        path: Place,
+        acl: Acl,
+        version: i32,
+    },
     Multi(Vec<Write>),
-    Read { kind: i32, path: Place, watch: bool },
-    MultiRead(Vec<(i32, Place)>),
-    OfPath { kind: i32, path: Place },
-    Auth { scheme: &'static str, credentials: &'static str },
+    Read {
+        kind: i32,
+        path: Place,
+        watch: bool,
+    },
+    /// Several reads, as a multiRead or, wrongly, as a multi.
+    Reads {
+        kind: i32,
+        reads: Vec<(i32, Place)>,
+    },
+    OfPath {
+        kind: i32,
+        path: Place,
+    },
+    Auth {
+        scheme: &'static str,
+        credentials: &'static str,
+    },
     /// Of five kinds, or of the three that the older operation has.
-    SetWatches { kind: i32, seen: bool, lists: [Vec<Place>; 5] },
+    SetWatches {
+        kind: i32,
+        seen: bool,
+        lists: [Vec<Place>; 5],
+    },
     /// To add, check or remove watches.
-    Watch { kind: i32, path: Place, which: i32 },
+    Watch {
+        kind: i32,
+        path: Place,
+        which: i32,
+    },
     WhoAmI,
     Ping,
     Reconfig,
@@ -58,11 +84,28 @@ pub(crate) enum Request {
 /// An operation that a multi may have as well.
 #[derive(Clone, Debug)]
 pub(crate) enum Write {
-    Create { kind: i32, path: Place, data: Vec<u8>, acl: Acl, flags: i32, ttl_ms: i64 },
-    Delete { path: Place, version: i32 },
-    SetData { path: Place, data: Vec<u8>, version: i32 },
+    Create {
+        kind: i32,
+        path: Place,
+        data: Option<Vec<u8>>,
+        acl: Acl,
+        flags: i32,
+        ttl_ms: i64,
+    },
+    Delete {
+        path: Place,
+        version: i32,
+    },
+    SetData {
+        path: Place,
+        data: Option<Vec<u8>>,
+        version: i32,
+    },
     /// Only ever within a multi.
-    Check { path: Place, version: i32 },
+    Check {
+        path: Place,
+        version: i32,
+    },
 }
 
 /// Where in the tree.
@@ -72,6 +115,7 @@ pub(crate) enum Place {
     In(&'static str),
     /// As it stands.
     Raw(&'static str),
+    Null,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,10 +132,27 @@ pub(crate) enum Acl {
 }
 
 pub(crate) fn script() -> impl Strategy<Value = Vec<Step>> {
-    vec((0..SESSIONS, act()).prop_map(|(session, act)| Step { session, act }), 1..60)
+    let steps = vec((0..SESSIONS, act()).prop_map(|(session, act)| Step { session, act }), 1..60);
+    // Most begin with a few znodes: otherwise it takes many steps until there is something to work on.
+    (vec(seed(), 0..7), steps).prop_map(|(seeds, mut steps)| {
+        if !seeds.is_empty() {
+            steps.insert(0, Step { session: 0, act: Act::Ask(seeds) });
+        }
+        steps
+    })
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn seed() -> impl Strategy<Value = Request> {
+    let path =
+        select(vec!["/a", "/a", "/a", "/b", "/b", "/a/a", "/a/b", "/b/a"]).prop_map(Place::In);
+    let kind = prop_oneof![4 => Just(CREATE), 1 => Just(CREATE_CONTAINER)];
+    (path, kind).prop_map(|(path, kind)| {
+        let flags = if kind == CREATE { 0 } else { 4 };
+        Request::Write(Write::Create { kind, path, data: None, acl: Acl::Open, flags, ttl_ms: -1 })
+    })
+}
+
+fn act() -> BoxedStrategy<Act> {
     prop_oneof![
         60 => prop_oneof![9 => request(), 1 => closing()].prop_map(|request| Act::Ask(vec![request])),
         6 => vec(request(), 2..6).prop_map(Act::Ask),
@@ -100,26 +161,31 @@ fn act() -> impl Strategy<Value = Act> {
         2 => Just(Act::Count),
         1 => Just(Act::Close),
     ]
+    .boxed()
 }
 
-fn request() -> impl Strategy<Value = Request> {
-    let read = (
-        select(vec![EXISTS, GET_DATA, GET_CHILDREN, GET_CHILDREN2]),
-        place(),
-        any::<bool>(),
-    );
-    let part = (select(vec![GET_DATA, GET_CHILDREN]), place());
-    let of_path = (select(vec![GET_ACL, SYNC, GET_ALL_CHILDREN_NUMBER, GET_EPHEMERALS]), inside());
+fn request() -> BoxedStrategy<Request> {
+    let read =
+        (select(vec![EXISTS, GET_DATA, GET_CHILDREN, GET_CHILDREN2]), looked_at(), any::<bool>());
+    let part = (select(vec![GET_DATA, GET_CHILDREN]), looked_at());
+    let of_path =
+        (select(vec![GET_ACL, SYNC, GET_ALL_CHILDREN_NUMBER, GET_EPHEMERALS]), looked_at());
     let lists = [vec(inside(), 0..3), vec(inside(), 0..3), vec(inside(), 0..3)];
     let persistent = [vec(inside(), 0..2), vec(inside(), 0..2)];
-    let watch = (select(vec![ADD_WATCH, CHECK_WATCHES, REMOVE_WATCHES]), inside(), 0..5_i32);
+    // Not on null: when its connection ends, the real server fails to forget such a watch.
+    let not_null = looked_at().prop_filter("null", |place| !matches!(place, Place::Null));
+    let watch = prop_oneof![
+        (Just(ADD_WATCH), not_null, 0..3_i32),
+        (select(vec![CHECK_WATCHES, REMOVE_WATCHES]), looked_at(), 0..5_i32),
+    ];
     prop_oneof![
         20 => write().prop_map(Request::Write),
         2 => (place(), acl(), version())
             .prop_map(|(path, acl, version)| Request::SetAcl { path, acl, version }),
         6 => vec(prop_oneof![4 => write(), 1 => check()], 0..5).prop_map(Request::Multi),
         12 => read.prop_map(|(kind, path, watch)| Request::Read { kind, path, watch }),
-        1 => vec(part, 0..4).prop_map(Request::MultiRead),
+        2 => (select(vec![MULTI_READ, MULTI_READ, MULTI]), vec(part, 0..4))
+            .prop_map(|(kind, reads)| Request::Reads { kind, reads }),
         3 => of_path.prop_map(|(kind, path)| Request::OfPath { kind, path }),
         2 => (select(vec![SET_WATCHES, SET_WATCHES2]), any::<bool>(), lists, persistent).prop_map(
             |(kind, seen, [a, b, c], [d, e])| {
@@ -130,10 +196,11 @@ fn request() -> impl Strategy<Value = Request> {
         1 => Just(Request::WhoAmI),
         1 => Just(Request::Ping),
     ]
+    .boxed()
 }
 
 /// One that is not answered in its turn, or after which the connection is closed.
-fn closing() -> impl Strategy<Value = Request> {
+fn closing() -> BoxedStrategy<Request> {
     let credentials = select(vec!["u:p", "v:q", "user", "", ":", "u:p:q"]);
     let scheme = prop_oneof![10 => Just("digest"), 1 => select(vec!["ip", "world", "none", ""])];
     prop_oneof![
@@ -142,27 +209,31 @@ fn closing() -> impl Strategy<Value = Request> {
         1 => Just(Request::Reconfig),
         1 => Just(Request::Unknown),
     ]
+    .boxed()
 }
 
-fn write() -> impl Strategy<Value = Write> {
+fn write() -> BoxedStrategy<Write> {
     // With flags that are none, and some that do not go with the operation.
     let kind = select(vec![CREATE, CREATE, CREATE, CREATE2, CREATE2, CREATE_CONTAINER]);
-    let create = (kind, target(), data(), acl(), 0..8_i32).prop_map(|(kind, path, data, acl, flags)| {
-        Write::Create { kind, path, data, acl, flags, ttl_ms: -1 }
-    });
+    let create =
+        (kind, target(), data(), acl(), flags()).prop_map(|(kind, path, data, acl, flags)| {
+            Write::Create { kind, path, data, acl, flags, ttl_ms: -1 }
+        });
     let flags = prop_oneof![4 => 5..7_i32, 1 => 0..8_i32];
     // Never below zero, which the real server does not survive without flags that ask for a TTL.
-    let ttl_ms = prop_oneof![4 => Just(600_000_i64), 1 => Just(0_i64), 1 => Just(0x100_0000_0000_i64)];
-    let with_ttl = (target(), data(), acl(), flags, ttl_ms).prop_map(
-        |(path, data, acl, flags, ttl_ms)| {
+    let ttl_ms =
+        prop_oneof![4 => Just(600_000_i64), 1 => Just(0_i64), 1 => Just(0x100_0000_0000_i64)];
+    let with_ttl =
+        (target(), data(), acl(), flags, ttl_ms).prop_map(|(path, data, acl, flags, ttl_ms)| {
             Write::Create { kind: CREATE_TTL, path, data, acl, flags, ttl_ms }
-        },
-    );
-    let delete =
-        (target(), version()).prop_map(|(path, version)| Write::Delete { path, version });
-    let set_data = (place(), data(), version())
-        .prop_map(|(path, data, version)| Write::SetData { path, data, version });
-    prop_oneof![8 => create, 1 => with_ttl, 4 => delete, 4 => set_data]
+        });
+    let delete = (target(), version()).prop_map(|(path, version)| Write::Delete { path, version });
+    let set_data = (place(), data(), version()).prop_map(|(path, data, version)| Write::SetData {
+        path,
+        data,
+        version,
+    });
+    prop_oneof![8 => create, 1 => with_ttl, 4 => delete, 4 => set_data].boxed()
 }
 
 fn check() -> impl Strategy<Value = Write> {
@@ -171,36 +242,66 @@ fn check() -> impl Strategy<Value = Write> {
 
 /// A place that a script has, or may have.
 fn inside() -> impl Strategy<Value = Place> {
-    select(vec!["", "/a", "/a", "/b", "/a/a", "/a/b", "/b/a", "/a/a/a", "/a/Aa", "/a/BB"])
-        .prop_map(Place::In)
+    select(vec![
+        "",
+        "/a",
+        "/a",
+        "/a",
+        "/b",
+        "/a/a",
+        "/a/b",
+        "/b/a",
+        "/a/a/a",
+        "/a/Aa",
+        "/a/BB",
+        "/a/a0000000000",
+        "/a/b0000000001",
+        "/a/0000000002",
+    ])
+    .prop_map(Place::In)
+}
+
+/// Also what is there without any script.
+fn looked_at() -> BoxedStrategy<Place> {
+    prop_oneof![20 => place(), 1 => select(vec!["/", "/zookeeper", ""]).prop_map(Place::Raw)]
+        .boxed()
 }
 
 /// Also one that can be none.
-fn place() -> impl Strategy<Value = Place> {
+fn place() -> BoxedStrategy<Place> {
     prop_oneof![
         20 => inside(),
         1 => select(vec!["/a/", "//a", "/a/.", "/a/\u{1}"]).prop_map(Place::In),
-        1 => select(vec!["a", "a/b", "/none/none"]).prop_map(Place::Raw),
+        1 => prop_oneof![
+            3 => select(vec!["a", "a/b", "/none/none"]).prop_map(Place::Raw),
+            1 => Just(Place::Null),
+        ],
     ]
+    .boxed()
 }
 
 /// Also one that is not to be created or deleted.
-fn target() -> impl Strategy<Value = Place> {
+fn target() -> BoxedStrategy<Place> {
     prop_oneof![
         20 => place(),
         1 => select(vec!["/", "", "//", "/zookeeper", "/zookeeper/quota"]).prop_map(Place::Raw),
     ]
+    .boxed()
 }
 
 fn version() -> impl Strategy<Value = i32> {
     prop_oneof![3 => Just(-1_i32), 1 => 0..3_i32, 1 => Just(-2_i32)]
 }
 
-fn data() -> impl Strategy<Value = Vec<u8>> {
-    vec(any::<u8>(), 0..4)
+fn data() -> impl Strategy<Value = Option<Vec<u8>>> {
+    prop_oneof![9 => vec(any::<u8>(), 0..4).prop_map(Some), 1 => Just(None)]
 }
 
-fn acl() -> impl Strategy<Value = Acl> {
+fn flags() -> impl Strategy<Value = i32> {
+    prop_oneof![2 => Just(0), 2 => Just(1), 1 => Just(2), 3 => 0..8_i32]
+}
+
+fn acl() -> BoxedStrategy<Acl> {
     prop_oneof![
         20 => Just(Acl::Open),
         1 => Just(Acl::ReadOnly),
@@ -210,6 +311,7 @@ fn acl() -> impl Strategy<Value = Acl> {
         1 => Just(Acl::None),
         1 => Just(Acl::Invalid),
     ]
+    .boxed()
 }
 
 impl Step {
@@ -223,10 +325,11 @@ impl Step {
 }
 
 impl Place {
-    pub(crate) fn path(self, root: &str) -> String {
+    fn path(self, root: &str) -> Option<String> {
         match self {
-            Self::In(path) => format!("{root}{path}"),
-            Self::Raw(path) => path.to_owned(),
+            Self::In(path) => Some(format!("{root}{path}")),
+            Self::Raw(path) => Some(path.to_owned()),
+            Self::Null => None,
         }
     }
 }
@@ -252,24 +355,24 @@ impl Request {
         match self {
             Self::Write(write) => (write.kind(), write.encode(root, body)),
             Self::SetAcl { path, acl, version } => {
-                (SET_ACL, body.string(&path.path(root)).acl(acl.entries()).int(*version))
+                (SET_ACL, body.text(path.path(root).as_deref()).acl(acl.entries()).int(*version))
             }
             Self::Multi(writes) => {
-                let body = writes.iter().fold(body, |body, write| {
-                    write.encode(root, body.part(write.kind()))
-                });
+                let body = writes
+                    .iter()
+                    .fold(body, |body, write| write.encode(root, body.part(write.kind())));
                 (MULTI, body.part(-1))
             }
             Self::Read { kind, path, watch } => {
-                (*kind, body.string(&path.path(root)).bool(*watch))
+                (*kind, body.text(path.path(root).as_deref()).bool(*watch))
             }
-            Self::MultiRead(reads) => {
+            Self::Reads { kind, reads } => {
                 let body = reads.iter().fold(body, |body, (kind, path)| {
-                    body.part(*kind).string(&path.path(root)).bool(false)
+                    body.part(*kind).text(path.path(root).as_deref()).bool(false)
                 });
-                (MULTI_READ, body.part(-1))
+                (*kind, body.part(-1))
             }
-            Self::OfPath { kind, path } => (*kind, body.string(&path.path(root))),
+            Self::OfPath { kind, path } => (*kind, body.text(path.path(root).as_deref())),
             Self::Auth { scheme, credentials } => {
                 (AUTH, body.int(0).string(scheme).buffer(credentials.as_bytes()))
             }
@@ -277,13 +380,13 @@ impl Request {
                 let lists = if *kind == SET_WATCHES { &lists[..3] } else { &lists[..] };
                 let body = body.long(if *seen { last_seen } else { 0 });
                 let body = lists.iter().fold(body, |body, list| {
-                    let paths: Vec<String> = list.iter().map(|path| path.path(root)).collect();
-                    body.strings(&paths)
+                    let body = body.int(list.len().try_into().unwrap());
+                    list.iter().fold(body, |body, path| body.text(path.path(root).as_deref()))
                 });
                 (*kind, body)
             }
             Self::Watch { kind, path, which } => {
-                (*kind, body.string(&path.path(root)).int(*which))
+                (*kind, body.text(path.path(root).as_deref()).int(*which))
             }
             Self::WhoAmI => (WHO_AM_I, body),
             Self::Ping => (PING, body),
@@ -308,14 +411,18 @@ impl Write {
         match self {
             Self::Create { kind, path, data, acl, flags, ttl_ms } => {
                 let path = path.path(root);
-                let body = body.string(&path).buffer(data).acl(acl.entries()).int(*flags);
+                let body = body
+                    .text(path.as_deref())
+                    .bytes(data.as_deref())
+                    .acl(acl.entries())
+                    .int(*flags);
                 if *kind == CREATE_TTL { body.long(*ttl_ms) } else { body }
             }
             Self::SetData { path, data, version } => {
-                body.string(&path.path(root)).buffer(data).int(*version)
+                body.text(path.path(root).as_deref()).bytes(data.as_deref()).int(*version)
             }
             Self::Delete { path, version } | Self::Check { path, version } => {
-                body.string(&path.path(root)).int(*version)
+                body.text(path.path(root).as_deref()).int(*version)
             }
         }
     }

@@ -15,7 +15,7 @@ const CLASSPATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-sim
 /// Longer than a start may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Containers are not looked for while a test runs: the other server has another clock.
+/// How often it looks for containers to delete: a day, which is never.
 const NEVER_MS: &str = "-Dznode.container.checkIntervalMs=86400000";
 
 /// One standalone server.

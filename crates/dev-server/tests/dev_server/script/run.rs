@@ -2,9 +2,9 @@
 
 use super::act::{Act, Request, SESSIONS, Step};
 use crate::client::{
-    ADD_WATCH, Answer, CHECK, CLOSE, CREATE, CREATE2, CREATE_CONTAINER, CREATE_TTL, Client, DELETE,
-    EXISTS, GET_ACL, GET_ALL_CHILDREN_NUMBER, GET_CHILDREN, GET_CHILDREN2, GET_DATA,
-    GET_EPHEMERALS, MULTI, MULTI_READ, PING, SET_ACL, SET_DATA, SYNC, WHO_AM_I,
+    ADD_WATCH, AUTH, Answer, CHECK, CLOSE, CREATE, CREATE_CONTAINER, CREATE_TTL, CREATE2, Client,
+    DELETE, EXISTS, GET_ACL, GET_ALL_CHILDREN_NUMBER, GET_CHILDREN, GET_CHILDREN2, GET_DATA,
+    GET_EPHEMERALS, MULTI, MULTI_READ, PING, SET_ACL, SET_DATA, SYNC, UNKNOWN, WHO_AM_I,
 };
 use crate::wire::{Body, Rest, Stat};
 use crate::words;
@@ -37,6 +37,7 @@ pub(crate) async fn transcript(
         clients.push(client);
     }
     names.base = clients[0].create(root, 0).await?.zxid;
+    let before = counts(address).await?;
     let mut lines: Vec<Lines> = vec![Vec::new(); SESSIONS];
     for (index, step) in script.iter().enumerate() {
         let client = &mut clients[step.session];
@@ -57,7 +58,16 @@ pub(crate) async fn transcript(
                 lines.push(format!("guessed {}", names.session(guessed.session)));
                 *client = client.resume(address).await?;
             }
-            Act::Count => lines.extend(counts(address).await?),
+            Act::Count => {
+                let [znodes, ephemerals, bytes] = counts(address).await?;
+                let [znodes_before, ephemerals_before, bytes_before] = before;
+                lines.push(format!(
+                    "{} znodes more, {} ephemeral, {} bytes",
+                    znodes - znodes_before,
+                    ephemerals - ephemerals_before,
+                    bytes - bytes_before
+                ));
+            }
             Act::Close => {
                 lines.extend(rest(client, address).await?);
                 let (_, answer) = client.ask(CLOSE, &Body::default()).await?;
@@ -96,6 +106,10 @@ async fn ask(
         };
         assert_eq!(answer.xid, xid, "answers come in order");
         lines.push(names.answer(kind, &answer));
+        // The real server may take another request before it closes the connection, so there must be none.
+        if kind == UNKNOWN || kind == AUTH && answer.error != 0 {
+            client.closed().await;
+        }
     }
     Ok(lines)
 }
@@ -124,15 +138,15 @@ async fn resume_closed(
     Ok("closed".to_owned())
 }
 
-/// What the server has, as far as it does not depend on how soon it notices that a connection is closed.
-async fn counts(address: SocketAddr) -> io::Result<Lines> {
-    let same = ["zk_znode_count", "zk_ephemerals_count", "zk_approximate_data_size"];
+/// How many znodes, ephemeral ones and bytes the server has: what does not depend on how soon it notices that a
+/// connection is closed.
+async fn counts(address: SocketAddr) -> io::Result<[i64; 3]> {
     let text = words::ask(address, "mntr").await?;
-    let counts = text.lines().filter(|line| same.iter().any(|name| line.starts_with(name)));
-    let mut counts: Lines = counts.map(str::to_owned).collect();
-    // The order of those lines is nothing that the real server keeps to.
-    counts.sort();
-    Ok(counts)
+    let count = |name| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {text}"))
+    };
+    Ok(["zk_znode_count", "zk_ephemerals_count", "zk_approximate_data_size"].map(count))
 }
 
 impl Names {
@@ -141,16 +155,20 @@ impl Names {
         let zxid = self.zxid(answer.zxid);
         let mut line = format!("{kind} at {zxid}: {}", answer.error);
         let mut rest = Rest(&answer.body);
-        if answer.error == 0 {
+        // What a multi has done before it fails as a whole is shown all the same.
+        if answer.error == 0 || matches!(kind, MULTI | MULTI_READ) && !rest.is_empty() {
             self.body(kind, &mut rest, &mut line);
         }
-        assert!(rest.is_empty(), "there is more: {line}, {:?}", answer.body);
+        if !rest.is_empty() {
+            write!(line, " and {:?}", rest.0).unwrap();
+        }
         line
     }
 
     fn body(&self, kind: i32, rest: &mut Rest<'_>, line: &mut String) {
         let written = match kind {
-            CREATE | SYNC => write!(line, " {}", rest.string()),
+            CREATE => write!(line, " {}", rest.string()),
+            SYNC => write!(line, " {:?}", rest.buffer().map(String::from_utf8_lossy)),
             CREATE2 | CREATE_CONTAINER | CREATE_TTL => {
                 write!(line, " {} {}", rest.string(), self.stat(rest.stat()))
             }
@@ -159,14 +177,12 @@ impl Names {
             GET_CHILDREN | GET_EPHEMERALS => write!(line, " {:?}", rest.strings()),
             GET_CHILDREN2 => write!(line, " {:?} {}", rest.strings(), self.stat(rest.stat())),
             GET_ACL => {
-                let entries: Vec<_> = (0..rest.int())
-                    .map(|_| (rest.int(), rest.string(), rest.string()))
-                    .collect();
+                let entries: Vec<_> =
+                    (0..rest.int()).map(|_| (rest.int(), rest.string(), rest.string())).collect();
                 write!(line, " {entries:?} {}", self.stat(rest.stat()))
             }
             WHO_AM_I => {
-                let ids: Vec<_> =
-                    (0..rest.int()).map(|_| (rest.string(), rest.string())).collect();
+                let ids: Vec<_> = (0..rest.int()).map(|_| (rest.string(), rest.string())).collect();
                 write!(line, " {ids:?}")
             }
             ADD_WATCH | GET_ALL_CHILDREN_NUMBER => write!(line, " {}", rest.int()),
