@@ -8,7 +8,7 @@ use crate::stat::Stat;
 use crate::tree::NewNode;
 use crate::watches::{ConnectionId, EventKind};
 use crate::wire::reply::{OperationResult, Reply};
-use crate::wire::request::{Create, CreateKind, Part, Write};
+use crate::wire::request::{Create, CreateKind, Part, Read, Write};
 
 /// What one change has come to.
 enum Applied {
@@ -49,7 +49,11 @@ impl State {
     ) -> Result<Reply, ErrorCode> {
         let zxid = self.next_zxid();
         // The real server fails here before the transaction counts as one: its zxid is not yet the last.
-        let null = |part: &Part| matches!(part, Part::Write(write) if write.path().is_none());
+        let null = |part: &Part| match part {
+            Part::Write(write) => write.path().is_none(),
+            Part::Read(Read::Data { path, .. } | Read::Children { path, .. }) => path.is_none(),
+            Part::Read(_) => false,
+        };
         if parts.iter().any(null) {
             return Ok(Reply::ResultsSoFar(Vec::new()));
         }

@@ -30,8 +30,11 @@ pub(crate) fn scripts() -> Vec<(&'static str, Vec<Step>)> {
             })],
         ),
         (
-            "a multi that reads is refused",
-            vec![ask(Request::Reads { kind: MULTI, reads: vec![(GET_DATA, Place::In(""))] })],
+            "a multi that reads is refused, and of null before it counts as a transaction",
+            vec![
+                ask(Request::Reads { kind: MULTI, reads: vec![(GET_DATA, Place::In(""))] }),
+                ask(Request::Reads { kind: MULTI, reads: vec![(GET_DATA, Place::Null)] }),
+            ],
         ),
         (
             "a relative path has no watches to be looked for",

@@ -16,6 +16,7 @@ mod kept;
 mod real;
 mod run;
 
+use crate::client::Client;
 use act::Step;
 use bellwether_dev_server::{DevServer, Settings};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
@@ -75,6 +76,25 @@ fn kept_scripts_have_the_same_transcript_on_the_real_server() {
             panic!("{name}: {why}");
         }
     }
+}
+
+#[test]
+fn timeouts_are_negotiated_as_by_the_real_server() {
+    let pair = Pair::start();
+    let asked_ms = [i32::MIN, -1, 0, 1, 3999, 4000, 4001, 10_000, 40_000, 40_001, i32::MAX];
+    let granted = |address| {
+        pair.runtime.block_on(async move {
+            let mut granted_ms = Vec::new();
+            for timeout_ms in asked_ms {
+                let client = Client::open(address, 0, &[0; 16], timeout_ms, 0).await.unwrap();
+                granted_ms.push(client.timeout_ms);
+            }
+            let ahead = Client::open(address, 0, &[0; 16], 10_000, i64::MAX).await;
+            assert!(ahead.is_err(), "a client that has seen more is refused");
+            granted_ms
+        })
+    };
+    assert_eq!(granted(pair.dev.address()), granted(pair.real.address()));
 }
 
 /// A dev server and a real one that were always told the same.
