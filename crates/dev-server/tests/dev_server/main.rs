@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[allow(dead_code, reason = "the differential tests use the rest")]
+#[path = "../common/client.rs"]
 mod client;
-mod over_tcp;
-mod script;
+#[allow(dead_code, reason = "the differential tests use the rest")]
+#[path = "../common/wire.rs"]
 mod wire;
+
+mod over_tcp;
 mod words;

@@ -1,21 +1,8 @@
 //! The four-letter words, as scripts ask them.
 
-use crate::client::{Client, GET_DATA, read_of};
+use crate::client::{Client, GET_DATA, ask_word as ask, read_of};
 use bellwether_dev_server::{DevServer, Settings};
 use std::io;
-use std::net::SocketAddr;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
-/// What `printf WORD | nc` shows.
-pub(crate) async fn ask(address: SocketAddr, word: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(word.as_bytes()).await?;
-    stream.shutdown().await?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await?;
-    Ok(text)
-}
 
 #[tokio::test]
 async fn words_are_answered_in_the_form_of_the_real_server() -> io::Result<()> {

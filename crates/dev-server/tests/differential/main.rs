@@ -11,6 +11,15 @@
 //! `SCRIPTS` says how many random scripts there are to be, `SCRIPT_SEED` which is the first: the one of seed 7 is the same
 //! each time. What a failure prints has both.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[allow(dead_code, reason = "the other tests use the rest")]
+#[path = "../common/client.rs"]
+mod client;
+#[allow(dead_code, reason = "the other tests use the rest")]
+#[path = "../common/wire.rs"]
+mod wire;
+
 mod act;
 mod kept;
 mod real;

@@ -174,6 +174,16 @@ impl Client {
     }
 }
 
+/// What `printf WORD | nc` shows.
+pub(crate) async fn ask_word(address: SocketAddr, word: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(word.as_bytes()).await?;
+    stream.shutdown().await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
+}
+
 /// The body of a create whose data are "data".
 pub(crate) fn create(path: &str, flags: i32) -> Body {
     Body::default().string(path).buffer(b"data").acl(&[(31, "world", "anyone")]).int(flags)

@@ -1,7 +1,7 @@
 //! Scripts that are kept: those in which the two servers once differed, at their shortest, and those for which chance would
 //! take too long.
 
-use super::act::{Acl, Act, Place, Request, Step, Write};
+use crate::act::{Acl, Act, Place, Request, Step, Write};
 use crate::client::{
     ADD_WATCH, CHECK_WATCHES, CREATE, GET_CHILDREN, GET_DATA, GET_EPHEMERALS, MULTI, MULTI_READ,
     SET_WATCHES2,

@@ -155,13 +155,18 @@ fn seed() -> impl Strategy<Value = Request> {
 fn act() -> BoxedStrategy<Act> {
     prop_oneof![
         60 => prop_oneof![9 => request(), 1 => closing()].prop_map(|request| Act::Ask(vec![request])),
-        6 => vec(request(), 2..6).prop_map(Act::Ask),
+        6 => vec(pipelined(), 2..6).prop_map(Act::Ask),
         1 => Just(Act::Reconnect),
         1 => Just(Act::Guess),
         2 => Just(Act::Count),
         1 => Just(Act::Close),
     ]
     .boxed()
+}
+
+/// Not a setACL: the real server holds what comes right behind it against the old list, or the new one, by chance.
+fn pipelined() -> BoxedStrategy<Request> {
+    request().prop_filter("a setACL", |request| !matches!(request, Request::SetAcl { .. })).boxed()
 }
 
 fn request() -> BoxedStrategy<Request> {

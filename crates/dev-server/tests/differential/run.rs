@@ -1,13 +1,12 @@
 //! Runs a script against a server, and writes down what each session hears.
 
-use super::act::{Act, Request, SESSIONS, Step};
+use crate::act::{Act, Request, SESSIONS, Step};
 use crate::client::{
     ADD_WATCH, AUTH, Answer, CHECK, CLOSE, CREATE, CREATE_CONTAINER, CREATE_TTL, CREATE2, Client,
     DELETE, EXISTS, GET_ACL, GET_ALL_CHILDREN_NUMBER, GET_CHILDREN, GET_CHILDREN2, GET_DATA,
-    GET_EPHEMERALS, MULTI, MULTI_READ, PING, SET_ACL, SET_DATA, SYNC, UNKNOWN, WHO_AM_I,
+    GET_EPHEMERALS, MULTI, MULTI_READ, PING, SET_ACL, SET_DATA, SYNC, UNKNOWN, WHO_AM_I, ask_word,
 };
 use crate::wire::{Body, Rest, Stat};
-use crate::words;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::io;
@@ -141,7 +140,7 @@ async fn resume_closed(
 /// How many znodes, ephemeral ones and bytes the server has: what does not depend on how soon it notices that a
 /// connection is closed.
 async fn counts(address: SocketAddr) -> io::Result<[i64; 3]> {
-    let text = words::ask(address, "mntr").await?;
+    let text = ask_word(address, "mntr").await?;
     let count = |name| {
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
         value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {text}"))
