@@ -6,6 +6,7 @@ use crate::wire::request::RawAcl;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use sha1::{Digest, Sha1};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -15,6 +16,9 @@ pub(crate) const CREATE: i32 = 4;
 pub(crate) const DELETE: i32 = 8;
 pub(crate) const ADMIN: i32 = 16;
 const ALL: i32 = 31;
+
+/// Beyond so many entries a list is refused: each "auth" of a short frame stands for all ids of its caller.
+const MAX_ENTRIES: usize = 1 << 16;
 
 const WORLD: &str = "world";
 const ANYONE: &str = "anyone";
@@ -101,9 +105,13 @@ fn digest(credentials: &[u8]) -> String {
 pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[Acl]>, ErrorCode> {
     let raw = raw.unwrap_or_default();
     let mut fixed = Vec::new();
-    for (index, entry) in raw.iter().enumerate() {
-        if raw.iter().take(index).any(|earlier| earlier == entry) {
+    let mut seen = HashSet::new();
+    for entry in &raw {
+        if !seen.insert(entry) {
             continue;
+        }
+        if fixed.len() > MAX_ENTRIES {
+            return Err(ErrorCode::InvalidAcl);
         }
         let RawAcl { perms, scheme, id } = entry;
         let Some(scheme) = scheme.as_deref() else { return Err(ErrorCode::InvalidAcl) };
@@ -261,6 +269,15 @@ mod tests {
         }
         assert_eq!(fix(Vec::new(), &[]), Err(ErrorCode::InvalidAcl));
         assert_eq!(fixed(None, &[]).err(), Some(ErrorCode::InvalidAcl));
+    }
+
+    #[test]
+    fn a_list_does_not_multiply_without_end() {
+        let user = |n: usize| Id::new(DIGEST, &format!("u{n}:x"));
+        let ids: Vec<Id> = (0..1000).map(user).collect();
+        let auth = |perms| RawAcl { perms, ..raw(AUTH, "") };
+        assert_eq!(fix((0..65).map(auth).collect(), &ids).map(|list| list.len()), Ok(65_000));
+        assert_eq!(fix((0..100).map(auth).collect(), &ids), Err(ErrorCode::InvalidAcl));
     }
 
     #[test]

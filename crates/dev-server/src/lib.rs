@@ -43,7 +43,7 @@
 //!   pipelined setACL, where the old list may still count.
 //! - An addWatch on null is answered and watches nothing. The real server fails to forget it when its connection ends.
 //! - A client that does not read what it is sent is not read from either, and closed when 16 MiB wait for it. A multiRead
-//!   of more than 16 MiB is refused with MarshallingError.
+//!   of more than 16 MiB is refused with MarshallingError, and an ACL of more than 65,536 entries with InvalidACL.
 //! - Latencies are 0 in the answers to words, and some lines of `mntr` and `dump` are missing.
 //!
 //! # How it is made

@@ -57,7 +57,7 @@ impl AuthPacket {
 }
 
 /// An entry of an ACL as it was sent, where anything may be null.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RawAcl {
     pub(crate) perms: i32,
     pub(crate) scheme: Option<String>,
