@@ -103,11 +103,13 @@ impl Watches {
     /// Whether any connection has a watch on the path: that is what the real server answers to `checkWatches`.
     ///
     /// Where it looks for the parent of a name without one, Java throws an exception. It looks that far if there are
-    /// recursive watches anywhere, and for the path's own parent in any case.
+    /// recursive watches anywhere, and for the path's own parent in any case. On an empty path it looks for nothing.
     pub(crate) fn any_on(&self, path: &str) -> Result<bool, ErrorCode> {
+        if path.is_empty() {
+            return Ok(false);
+        }
         let there = self.by_path.contains_key(path);
-        let absolute = path.is_empty() || path.starts_with('/');
-        if !absolute && (!path.contains('/') || !there && self.any_recursive()) {
+        if !path.starts_with('/') && (!path.contains('/') || !there && self.any_recursive()) {
             return Err(ErrorCode::Marshalling);
         }
         Ok(there)
@@ -205,6 +207,7 @@ mod tests {
         assert_eq!(watches.any_on("a/b"), Ok(false));
         watches.add("/", A, WatchMode::Recursive);
         assert_eq!(watches.any_on("a/b"), Err(ErrorCode::Marshalling));
+        watches.add("", A, WatchMode::OneShot);
         assert_eq!(watches.any_on(""), Ok(false));
         watches.add("a/b", A, WatchMode::OneShot);
         assert_eq!(watches.any_on("a/b"), Ok(true));

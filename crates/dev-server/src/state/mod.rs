@@ -13,13 +13,13 @@ mod write;
 
 pub(crate) use connect::Refused;
 
-use crate::acl::Id;
+use crate::acl::{self, Acl, Id};
 use crate::error::ErrorCode;
 use crate::sessions::Sessions;
 use crate::tree::Tree;
 use crate::watches::{ConnectionId, EventKind, Watches};
 use crate::wire::reply::{self, Reply};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// The moment at which something is handled.
@@ -180,29 +180,42 @@ impl State {
     }
 
     /// Notifies the watchers of a path's data or existence, and says which they are.
-    fn notify_data(&mut self, path: &str, kind: EventKind) -> Vec<ConnectionId> {
-        let hearing = self.data_watches.trigger(path, kind);
-        self.notify(hearing, path, kind)
+    fn notify_data(&mut self, path: &str, kind: EventKind, acl: &[Acl]) -> BTreeSet<ConnectionId> {
+        let watching = self.data_watches.trigger(path, kind);
+        self.notify(&watching, path, kind, acl);
+        watching
     }
 
     /// Notifies the watchers of a path's children, except the ones that know already.
-    fn notify_children(&mut self, path: &str, kind: EventKind, knowing: &[ConnectionId]) {
-        let mut hearing = self.child_watches.trigger(path, kind);
-        hearing.retain(|id| !knowing.contains(id));
-        self.notify(hearing, path, kind);
-    }
-
-    fn notify(
+    fn notify_children(
         &mut self,
-        hearing: impl IntoIterator<Item = ConnectionId>,
         path: &str,
         kind: EventKind,
-    ) -> Vec<ConnectionId> {
-        let hearing: Vec<ConnectionId> = hearing.into_iter().collect();
-        for id in &hearing {
-            self.send(*id, reply::notification(kind, path));
+        acl: &[Acl],
+        knowing: &BTreeSet<ConnectionId>,
+    ) {
+        let mut watching = self.child_watches.trigger(path, kind);
+        watching.retain(|id| !knowing.contains(id));
+        self.notify(&watching, path, kind, acl);
+    }
+
+    /// Notifies those that may read what they watch. For the others a one-shot is used up all the same.
+    fn notify(
+        &mut self,
+        watching: &BTreeSet<ConnectionId>,
+        path: &str,
+        kind: EventKind,
+        acl: &[Acl],
+    ) {
+        for id in watching {
+            if acl::check(acl, acl::READ, self.ids(*id)).is_ok() {
+                self.send(*id, reply::notification(kind, path));
+            }
         }
-        hearing
+    }
+
+    fn ids(&self, of: ConnectionId) -> &[Id] {
+        self.connections.get(&of).map_or(&[][..], |connection| connection.ids.as_slice())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests that only look.
 
 use super::State;
-use crate::acl::{self, Id};
+use crate::acl;
 use crate::error::ErrorCode;
 use crate::tree::Node;
 use crate::watches::{ConnectionId, WatchMode};
@@ -117,9 +117,5 @@ impl State {
         let node = self.tree.node(path).ok_or(ErrorCode::NoNode)?;
         acl::check(&node.acl, acl::READ, self.ids(from))?;
         Ok(node)
-    }
-
-    fn ids(&self, of: ConnectionId) -> &[Id] {
-        self.connections.get(&of).map_or(&[][..], |connection| connection.ids.as_slice())
     }
 }

@@ -1,6 +1,7 @@
 //! Requests that change the tree.
 
 use super::{Now, State};
+use crate::acl::{self, Acl};
 use crate::error::ErrorCode;
 use crate::mode::Mode;
 use crate::prepare::{Caller, Change, Preparation};
@@ -9,6 +10,8 @@ use crate::tree::NewNode;
 use crate::watches::{ConnectionId, EventKind};
 use crate::wire::reply::{OperationResult, Reply};
 use crate::wire::request::{Create, CreateKind, Part, Read, Write};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What one change has come to.
 enum Applied {
@@ -118,7 +121,8 @@ impl State {
             }
             Change::SetData { path, data, version } => {
                 let stat = self.tree.set_data(&path, data, version, zxid, time_ms);
-                self.notify_data(&path, EventKind::DataChanged);
+                let acl = self.acl(&path);
+                self.notify_data(&path, EventKind::DataChanged, &acl);
                 stat.map(Applied::Changed).ok_or(ErrorCode::NoNode)
             }
             Change::SetAcl { path, acl, version } => {
@@ -136,21 +140,32 @@ impl State {
         zxid: i64,
         time_ms: i64,
     ) -> Result<Applied, ErrorCode> {
-        let path = new.path.clone();
+        let (path, acl) = (new.path.clone(), Arc::clone(&new.acl));
         let stat = self.tree.create(new, zxid, time_ms).ok_or(ErrorCode::NoNode)?;
-        self.notify_data(&path, EventKind::Created);
-        self.notify_children(parent(&path), EventKind::ChildrenChanged, &[]);
+        self.notify_data(&path, EventKind::Created, &acl);
+        self.notify_parent(&path);
         Ok(Applied::Created(kind, path, stat))
     }
 
     /// Deletes a znode and notifies; one that watches both its data and its children hears once that it is gone.
     pub(super) fn delete(&mut self, path: &str, zxid: i64) {
+        let acl = self.acl(path);
         if !self.tree.delete(path, zxid) {
             return;
         }
-        let knowing = self.notify_data(path, EventKind::Deleted);
-        self.notify_children(path, EventKind::Deleted, &knowing);
-        self.notify_children(parent(path), EventKind::ChildrenChanged, &[]);
+        let knowing = self.notify_data(path, EventKind::Deleted, &acl);
+        self.notify_children(path, EventKind::Deleted, &acl, &knowing);
+        self.notify_parent(path);
+    }
+
+    fn notify_parent(&mut self, path: &str) {
+        let parent = parent(path);
+        let acl = self.acl(parent);
+        self.notify_children(parent, EventKind::ChildrenChanged, &acl, &BTreeSet::new());
+    }
+
+    fn acl(&self, path: &str) -> Arc<[Acl]> {
+        self.tree.node(path).map_or_else(acl::open, |node| Arc::clone(&node.acl))
     }
 
     fn caller(&self, from: ConnectionId) -> Caller {

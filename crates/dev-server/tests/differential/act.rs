@@ -126,6 +126,8 @@ pub(crate) enum Acl {
     Creator,
     /// All to a user, for others to look at.
     User,
+    /// All to the user `u` with the password `p`, and nothing to others.
+    Own,
     Address,
     None,
     Invalid,
@@ -146,9 +148,10 @@ fn seed() -> impl Strategy<Value = Request> {
     let path =
         select(vec!["/a", "/a", "/a", "/b", "/b", "/a/a", "/a/b", "/b/a"]).prop_map(Place::In);
     let kind = prop_oneof![4 => Just(CREATE), 1 => Just(CREATE_CONTAINER)];
-    (path, kind).prop_map(|(path, kind)| {
+    let acl = prop_oneof![8 => Just(Acl::Open), 1 => Just(Acl::Own), 1 => Just(Acl::ReadOnly)];
+    (path, kind, acl).prop_map(|(path, kind, acl)| {
         let flags = if kind == CREATE { 0 } else { 4 };
-        Request::Write(Write::Create { kind, path, data: None, acl: Acl::Open, flags, ttl_ms: -1 })
+        Request::Write(Write::Create { kind, path, data: None, acl, flags, ttl_ms: -1 })
     })
 }
 
@@ -206,7 +209,7 @@ fn request() -> BoxedStrategy<Request> {
 
 /// One that is not answered in its turn, or after which the connection is closed.
 fn closing() -> BoxedStrategy<Request> {
-    let credentials = select(vec!["u:p", "v:q", "user", "", ":", "u:p:q"]);
+    let credentials = select(vec!["u:p", "u:p", "u:p", "v:q", "user", "", ":", "u:p:q"]);
     let scheme = prop_oneof![10 => Just("digest"), 1 => select(vec!["ip", "world", "none", ""])];
     prop_oneof![
         6 => (scheme, credentials)
@@ -308,10 +311,11 @@ fn flags() -> impl Strategy<Value = i32> {
 
 fn acl() -> BoxedStrategy<Acl> {
     prop_oneof![
-        20 => Just(Acl::Open),
-        1 => Just(Acl::ReadOnly),
+        14 => Just(Acl::Open),
+        2 => Just(Acl::ReadOnly),
         1 => Just(Acl::Creator),
         1 => Just(Acl::User),
+        3 => Just(Acl::Own),
         1 => Just(Acl::Address),
         1 => Just(Acl::None),
         1 => Just(Acl::Invalid),
@@ -346,6 +350,7 @@ impl Acl {
             Self::ReadOnly => &[(1, "world", "anyone")],
             Self::Creator => &[(31, "auth", ""), (1, "world", "anyone")],
             Self::User => &[(31, "digest", "u:none"), (15, "world", "anyone")],
+            Self::Own => &[(31, "digest", "u:Jq7wMyA/w2Vd5WIDAKdu4OIIFEQ=")],
             Self::Address => &[(31, "ip", "127.0.0.0/8"), (1, "ip", "10.0.0.1")],
             Self::None => &[],
             Self::Invalid => &[(31, "world", "somebody")],

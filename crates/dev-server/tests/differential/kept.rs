@@ -3,8 +3,8 @@
 
 use crate::act::{Acl, Act, Place, Request, Step, Write};
 use crate::client::{
-    ADD_WATCH, CHECK_WATCHES, CREATE, GET_CHILDREN, GET_DATA, GET_EPHEMERALS, MULTI, MULTI_READ,
-    SET_WATCHES2,
+    ADD_WATCH, CHECK_WATCHES, CREATE, EXISTS, GET_CHILDREN, GET_DATA, GET_EPHEMERALS, MULTI,
+    MULTI_READ, SET_WATCHES2,
 };
 
 /// All of them, by name.
@@ -54,6 +54,28 @@ pub(crate) fn scripts() -> Vec<(&'static str, Vec<Step>)> {
                 ask(watch(CHECK_WATCHES, "a/b", 3)),
             ],
         ),
+        (
+            "an empty path has no watches to be looked for, even if there are",
+            vec![
+                ask(Request::Read { kind: EXISTS, path: Place::Raw(""), watch: true }),
+                ask(watch(CHECK_WATCHES, "", 2)),
+            ],
+        ),
+        (
+            "a session hears only of what it may read, and its one-shots are used up by the rest",
+            vec![
+                ask(Request::Read { kind: EXISTS, path: Place::In("/own"), watch: true }),
+                ask(Request::Watch { kind: ADD_WATCH, path: Place::In(""), which: 1 }),
+                own(create_own(Place::In("/own"))),
+                own(Request::Write(set(Place::In("/own")))),
+                own(create_own(Place::In("/own/a"))),
+                own(Request::Auth { scheme: "digest", credentials: "u:p" }),
+                own(create_own(Place::In("/own/a"))),
+                ask(Request::Auth { scheme: "digest", credentials: "u:p" }),
+                own(Request::Write(set(Place::In("/own/a")))),
+                own(Request::Write(Write::Delete { path: Place::In("/own/a"), version: -1 })),
+            ],
+        ),
         ("many children are listed in the same order", many(0)),
         ("many ephemeral znodes are listed and deleted in the same order", many(1)),
     ]
@@ -92,6 +114,16 @@ fn many(ephemeral: i32) -> Vec<Step> {
 
 fn ask(request: Request) -> Step {
     Step { session: 0, act: Act::Ask(vec![request]) }
+}
+
+/// By another session than that of [`ask`].
+fn own(request: Request) -> Step {
+    Step { session: 1, act: Act::Ask(vec![request]) }
+}
+
+fn create_own(path: Place) -> Request {
+    let acl = Acl::Own;
+    Request::Write(Write::Create { kind: CREATE, path, data: None, acl, flags: 0, ttl_ms: -1 })
 }
 
 fn create(path: Place, flags: i32) -> Write {

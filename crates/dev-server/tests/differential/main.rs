@@ -39,7 +39,7 @@ use tokio::runtime::{Builder, Runtime};
 /// How many random scripts there are, unless `SCRIPTS` says so.
 const SCRIPTS: u64 = 300;
 
-/// A test that nothing was said to ends after this time, as it may run on a busy machine.
+/// For how long they are run at most, as the machine may be busy; not if `SCRIPTS` says how many there are to be.
 const LIMIT: Duration = Duration::from_secs(45);
 
 #[test]

@@ -3,7 +3,8 @@
 use super::{
     CHANGED, CHILDREN, CREATED, DELETED, add_watch, delete, events, set_data, set_watches, watched,
 };
-use crate::state::testing::{Answer, Bench, Heard, create};
+use crate::state::testing::{Answer, Bench, Heard, acl, create};
+use crate::wire::Writer;
 use crate::wire::opcode::*;
 
 #[test]
@@ -35,6 +36,38 @@ fn one_that_watches_both_hears_once_of_a_deletion() {
     bench.send(a, GET_CHILDREN, watched("/"));
     let heard = bench.send(a, DELETE, delete("/x"));
     assert_eq!(events(&heard), [(a, DELETED, "/x"), (a, CHILDREN, "/")]);
+}
+
+#[test]
+fn a_session_hears_only_of_what_it_may_read() {
+    let mut bench = Bench::new();
+    let (a, _) = bench.client();
+    let (b, _) = bench.client();
+    bench.send(b, EXISTS, watched("/own"));
+    bench.send(b, GET_CHILDREN, watched("/"));
+    bench.send(a, AUTH, |body| {
+        body.int(0);
+        body.string("digest");
+        body.buffer(Some(b"u:p"));
+    });
+    let own = |body: &mut Writer| {
+        body.string("/own");
+        body.buffer(None);
+        acl(body, &[(31, "auth", "")]);
+        body.int(0);
+    };
+    // The list of the znode itself counts, or that of the parent whose children change.
+    assert_eq!(events(&bench.send(a, CREATE, own)), [(b, CHILDREN, "/")]);
+    // The one-shot that was not served is used up.
+    bench.send(b, AUTH, |body| {
+        body.int(0);
+        body.string("digest");
+        body.buffer(Some(b"u:p"));
+    });
+    assert!(events(&bench.send(a, SET_DATA, set_data("/own", b""))).is_empty());
+    bench.send(b, EXISTS, watched("/own"));
+    let heard = bench.send(a, SET_DATA, set_data("/own", b""));
+    assert_eq!(events(&heard), [(b, CHANGED, "/own")]);
 }
 
 #[test]
