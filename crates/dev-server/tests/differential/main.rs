@@ -50,11 +50,12 @@ fn random_scripts_have_the_same_transcript_on_the_real_server() {
     let begun = Instant::now();
     let mut scripts = 0;
     while scripts < asked.unwrap_or(SCRIPTS) && (asked.is_some() || begun.elapsed() < LIMIT) {
-        let seed = first + scripts;
+        let seed = first.wrapping_add(scripts);
         let config = Config {
             cases: 1,
             failure_persistence: None,
             max_shrink_iters: 500,
+            max_shrink_time: 60_000,
             ..Config::default()
         };
         let mut bytes = [0; 32];
@@ -66,8 +67,10 @@ fn random_scripts_have_the_same_transcript_on_the_real_server() {
         match outcome {
             Ok(()) => scripts += 1,
             Err(TestError::Fail(why, script)) => panic!(
-                "SCRIPTS=1 SCRIPT_SEED={seed} shows it again. {why}\nThe shortest such script: {script:#?}\n\
+                "SCRIPTS=1 SCRIPT_SEED={seed} shows it again, or, if it needs what was before, SCRIPTS={} \
+                 SCRIPT_SEED={first}. {why}\nThe shortest such script: {script:#?}\n\
                  The end of the real server's log:\n{}",
+                scripts + 1,
                 pair.borrow().real.end_of_log()
             ),
             Err(error) => panic!("{error}"),
