@@ -14,8 +14,10 @@ ARG TARGETARCH
 COPY scripts/lib.sh scripts/static scripts/
 COPY Cargo.toml Cargo.lock ./
 COPY patches patches
+COPY crates/dev-server/Cargo.toml crates/dev-server/
 COPY crates/recipes/Cargo.toml crates/recipes/
-RUN mkdir -p src crates/recipes/src && echo 'fn main() {}' >src/main.rs && touch src/lib.rs crates/recipes/src/lib.rs \
+RUN mkdir -p src crates/dev-server/src crates/recipes/src && echo 'fn main() {}' >src/main.rs \
+    && touch src/lib.rs crates/dev-server/src/lib.rs crates/recipes/src/lib.rs \
     && scripts/static "$TARGETARCH"
 COPY crates crates
 COPY src src

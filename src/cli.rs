@@ -6,6 +6,7 @@
 //! - `strays`: variables that are misspelt.
 
 mod asking;
+mod calls;
 mod effective;
 mod papers;
 mod sources;
@@ -14,7 +15,7 @@ mod strays;
 pub use self::effective::Effective;
 pub use self::strays::strays;
 use crate::config::{self, ConfigError, Scope};
-use crate::terminal::Errand;
+use crate::terminal::{COMMANDS, Call, Errand, QUESTIONS};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -106,12 +107,12 @@ const CONFIGURED: &[(&str, Scope)] = &[
 ];
 
 /// How the help orders the commands. One that is named nowhere stands with the first.
-const GROUPS: &[(&str, &[&str])] = &[
-    ("Beside your application", &["run", "exec", "check-config"]),
-    ("Ask the sidecar", &["leader", "status", "members", "history", "watch", "wait", "probe"]),
-    ("Tell the sidecar", &["ack", "resign", "pause", "resume", "drain"]),
-    ("Look into ZooKeeper", &["inspect"]),
-    ("For packagers", &["completions", "man"]),
+const GROUPS: &[(&str, &[Call], &[&str])] = &[
+    ("Beside your application", &[], &["run", "exec", "check-config"]),
+    ("Ask the sidecar", QUESTIONS, &["watch", "wait", "probe"]),
+    ("Tell the sidecar", COMMANDS, &[]),
+    ("Look into ZooKeeper", &[], &["inspect"]),
+    ("For packagers", &[], &["completions", "man"]),
 ];
 
 /// Of every command that asks or tells.
@@ -195,20 +196,27 @@ fn command() -> clap::Command {
     let styles = command.get_styles().clone();
     let (header, literal) = (*styles.get_header(), *styles.get_literal());
     let mut help = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
-    for (n, (heading, names)) in GROUPS.iter().enumerate() {
+    let group_of = |name: &str| {
+        let group = GROUPS.iter().position(|(_, calls, names)| {
+            names.contains(&name) || calls.iter().any(|call| call.name() == name)
+        });
+        group.unwrap_or(0)
+    };
+    for (n, (heading, ..)) in GROUPS.iter().enumerate() {
         help += &format!("\n{header}{heading}:{header:#}\n");
         for each in command.get_subcommands().filter(|each| !each.is_hide_set()) {
             let name = each.get_name();
-            let is_here = |(_, names): &(&str, &[&str])| names.contains(&name);
-            if names.contains(&name) || n == 0 && !GROUPS.iter().any(is_here) {
+            if group_of(name) == n {
                 let about = each.get_about().map(ToString::to_string).unwrap_or_default();
                 help += &format!("  {literal}{name:<14}{literal:#}{about}\n");
             }
         }
     }
     help += &format!("\n{header}Options:{header:#}\n{{options}}{{after-help}}");
-    for name in GROUPS[1..4].iter().flat_map(|(_, names)| *names) {
-        command = command.mut_subcommand(name, |asks| asks.after_help(EXIT_CODES));
+    for (_, calls, names) in &GROUPS[1..4] {
+        for name in calls.iter().map(Call::name).chain(names.iter().copied()) {
+            command = command.mut_subcommand(name, |asks| asks.after_help(EXIT_CODES));
+        }
     }
     command.help_template(help).after_help(EXIT_CODES)
 }

@@ -5,6 +5,7 @@
 //! - [`recipes`]: the protocol, a crate of its own. Pure: events in, actions out.
 //! - [`mod@zookeeper`]: runs the member: a session kept over connections (`client`), a place in the queue
 //!   (`queue`), what an election adds to it (`election`), and the loop (`runner`).
+//! - [`api`]: the JSON bodies of the HTTP API and of hooks, and the paths that clients ask. Plain data.
 //! - [`http`]: tells the application. Reads one watch channel and the clock; changes nothing.
 //! - [`exec`]: runs a command only while this member leads. Reads the same channel and the clock.
 //! - [`notify`]: runs the operator's hooks at each change. Reads the same channel and the clock.
@@ -24,6 +25,7 @@
 //! `main.rs` parses the command line and dispatches it. Who may import whom is written, and checked, in
 //! `tests/architecture.rs`.
 
+pub mod api;
 pub mod checkup;
 pub mod cli;
 pub mod clock;

@@ -9,6 +9,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("files", &[]),
     ("runtime", &[]),
     ("http_client", &["files"]),
+    // Bodies are made of what the recipes judge; who asks, and how, is none of their business.
+    ("api", &["recipes"]),
     // What children are not to see in their environment is the configuration's to know.
     ("process", &["config"]),
     ("checkup", &["recipes", "clock", "config", "desk", "http_client", "process"]),
@@ -46,13 +48,13 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("daemon/signals", &[]),
     ("daemon/systemd", &["recipes", "clock", "desk"]),
     // How much a member may say of itself is the configuration's rule, whoever makes it say more.
-    ("http", &["recipes", "clock", "config", "desk", "tally"]),
+    ("http", &["recipes", "api", "clock", "config", "desk", "tally"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
-    ("terminal", &["recipes", "clock", "config", "http_client", "zookeeper"]),
+    ("terminal", &["recipes", "api", "clock", "config", "http_client", "zookeeper"]),
     ("exec", &["recipes", "clock", "config", "desk", "process", "runtime"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
     ("fuzzing", &["recipes", "clock", "config", "desk", "http", "cli", "runtime", "zookeeper"]),
-    ("notify", &["recipes", "clock", "config", "desk", "files", "http_client", "process"]),
+    ("notify", &["recipes", "api", "clock", "config", "desk", "files", "http_client", "process"]),
 ];
 
 /// The layers of a room, each with the words that it may not name: a layer knows only those below it.

@@ -1,24 +1,19 @@
 //! The commands that ask: their arguments, and the errand that each of them is.
 
+use super::calls::{Arguments, Listed};
 use super::{ConfigFile, sources};
 use crate::config::{self, Settings, table};
-use crate::terminal::{Errand, Form, Probe, Question, Sidecar, Token, Whom};
+use crate::terminal::{
+    COMMANDS, Call, Errand, Form, Probe, QUESTIONS, Question, Sidecar, Token, Whom,
+};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 #[derive(Subcommand)]
 pub(super) enum Asking {
-    /// Print who leads.
-    ///
-    /// For how long its lease holds is told only by the leader's own sidecar.
-    Leader(View),
-    /// Print where this member stands: role, place, lease, session.
-    Status(View),
-    /// Print the line in order, and whom each member names as the leader.
-    Members(View),
-    /// Print who led when, as far as this member has heard.
-    History(View),
+    #[command(flatten)]
+    Question(Listed<View>),
     /// Print a line at each change, until told to stop.
     ///
     /// When the stream of events is lost it says so on stderr and tries again; what was missed is
@@ -33,16 +28,8 @@ pub(super) enum Asking {
     ///
     /// Prints nothing if it is a yes, else why on stderr.
     Probe(Probing),
-    /// Say that the application has taken up its work as leader.
-    Ack(Order),
-    /// Have the leader go to the tail of the line.
-    Resign(Order),
-    /// Have this member leave the line until told to resume.
-    Pause(Order),
-    /// Have this member stand in the line again.
-    Resume(Order),
-    /// Have this member hand over and leave the line, for a preStop hook; the same as pause.
-    Drain(Order),
+    #[command(flatten)]
+    Command(Listed<Order>),
     /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
     ///
     /// Prints the line, whom each member names, and what does not belong there. Exits 0 if the head
@@ -137,16 +124,9 @@ pub(super) struct Inspecting {
 /// One sentence that says what is wrong with the arguments, or with what they name.
 pub(super) fn errand(asking: Asking, given: &ArgMatches) -> Result<Errand, String> {
     match asking {
-        Asking::Leader(view) => view.errand(Question::Leader),
-        Asking::Status(view) => view.errand(Question::Status),
-        Asking::Members(view) => view.errand(Question::Members),
-        Asking::History(view) => view.errand(Question::History),
+        Asking::Question(question) => question.errand(),
+        Asking::Command(command) => command.errand(),
         Asking::Watch(view) => view.errand(Question::Watch),
-        Asking::Ack(order) => order.errand(Question::Acknowledge),
-        Asking::Resign(order) => order.errand(Question::Resign),
-        Asking::Pause(order) => order.errand(Question::Pause),
-        Asking::Resume(order) => order.errand(Question::Resume),
-        Asking::Drain(order) => order.errand(Question::Drain),
         Asking::Wait(waiting) => {
             let whom = if waiting.itself { Whom::Itself } else { Whom::Anybody };
             let at_most = waiting.timeout.map(|span| config::span("--timeout", &span));
@@ -170,13 +150,17 @@ pub(super) fn errand(asking: Asking, given: &ArgMatches) -> Result<Errand, Strin
     }
 }
 
-impl View {
+impl Arguments for View {
+    const CALLS: &'static [Call] = QUESTIONS;
+
     fn errand(self, question: Question) -> Result<Errand, String> {
         Ok(Errand::Ask { sidecar: self.address.sidecar()?, question, form: self.form.form() })
     }
 }
 
-impl Order {
+impl Arguments for Order {
+    const CALLS: &'static [Call] = COMMANDS;
+
     fn errand(self, question: Question) -> Result<Errand, String> {
         let file = self.token_file.filter(|file| !file.as_os_str().is_empty());
         let token = match file {

@@ -1,21 +1,8 @@
 //! The body that clients of Kubernetes' retired leader-elector sidecar and of its successors read.
 
 use super::{Sight, Verdict, claim};
+use crate::api::{self, Elector};
 use axum::Json;
-use serde::Serialize;
-use utoipa::ToSchema;
-
-/// `name` is what leader-elector's clients compare with their host's name: empty, never null, while
-/// no leader is known. The rest is what nais/elector and k8s-elector add.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Elector {
-    name: String,
-    is_leader: bool,
-    leader: String,
-    node: String,
-    timestamp: String,
-    last_update: String,
-}
 
 pub(super) fn elector(sight: &Sight) -> Json<Elector> {
     let verdict = sight.judge();
@@ -31,7 +18,7 @@ pub(super) fn body(sight: &Sight, verdict: &Verdict) -> Elector {
         is_leader: verdict.leads(),
         leader,
         node: verdict.report.standing.profile().id.to_string(),
-        timestamp: super::date(sight.clock.date()),
-        last_update: super::date(changed_at.unwrap_or(sight.started.date)),
+        timestamp: api::date(sight.clock.date()),
+        last_update: api::date(changed_at.unwrap_or(sight.started.date)),
     }
 }

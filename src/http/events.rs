@@ -5,47 +5,43 @@
 
 use super::claim::Claim;
 use super::problem::Unavailable;
-use super::standing::{Body, RoleName};
-use super::{Sight, Verdict, elector, metrics};
+use super::routes::ApiRouter;
+use super::visits::OpenStream;
+use super::{Sight, Verdict, elector};
+use crate::api::{self, Role};
 use crate::desk::Recorded;
 use axum::body::Body as Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use recipes::election::{Change, View, changes};
-use serde::Serialize;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::OwnedSemaphorePermit;
+use utoipa_axum::routes;
 
 /// A comment this often shows both ends that the other is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How soon a client whose stream was lost should come back.
 const RETRY_MS: u64 = 1000;
 
-#[derive(Serialize)]
-struct Event<'a> {
-    #[serde(flatten)]
-    body: Body,
-    role: RoleName,
-    at: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cause: Option<&'a str>,
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(sse)).routes(routes!(events))
 }
 
 /// The state, then an event for each change, as server-sent events.
 ///
 /// `state` comes first; then `became-leader`, `lost-leadership`, `leader-changed` or `leader-lost`, each with the
 /// body of `/leader` and more. A comment comes every 15 s. `Last-Event-ID` brings what was missed.
-#[utoipa::path(get, path = "/events", params(
+#[utoipa::path(get, path = api::EVENTS.path, params(
     ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read"),
 ), responses(
     (status = 200, description = "It goes on until somebody ends it", body = String, content_type = "text/event-stream"),
     Unavailable,
 ))]
-pub(super) async fn events(State(sight): State<Sight>, headers: HeaderMap) -> Response {
+async fn events(State(sight): State<Sight>, headers: HeaderMap) -> Response {
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let mut first = VecDeque::from([format!("retry: {RETRY_MS}\n\n")]);
     if let Some(seen) = seen {
@@ -59,9 +55,9 @@ pub(super) async fn events(State(sight): State<Sight>, headers: HeaderMap) -> Re
     (status = 200, description = "It goes on until somebody ends it", body = String, content_type = "text/event-stream"),
     Unavailable,
 ))]
-pub(super) async fn sse(State(sight): State<Sight>) -> Response {
+async fn sse(State(sight): State<Sight>) -> Response {
     let state = |sight: &Sight, verdict: &Verdict| {
-        format!("data: {}\n\n", json(&elector::body(sight, verdict)))
+        format!("data: {}\n\n", api::json(&elector::body(sight, verdict)))
     };
     stream(sight, VecDeque::new(), state, move |sight, verdict, _| state(sight, verdict))
 }
@@ -76,7 +72,7 @@ struct Stream<T> {
     /// Of the answer whose body this is.
     claim: Option<Arc<Claim>>,
     _place: OwnedSemaphorePermit,
-    _open: metrics::Stream,
+    _open: OpenStream,
 }
 
 fn stream<T>(
@@ -160,9 +156,9 @@ fn past(sight: &Sight, recorded: &Recorded) -> String {
 /// The data of a change that others have followed, or may have.
 fn over(sight: &Sight, change: &Change, index: u64, at: SystemTime, cause: Option<&str>) -> String {
     let view = change.view();
-    let body = sight.body_of(view.leader(), view.own_term().is_some(), index);
-    let (role, at) = (RoleName::of(&change.role), super::date(at));
-    json(&Event { body, role, at, cause })
+    let state = sight.past_state(view.leader(), view.own_term().is_some(), index);
+    let (role, at, cause) = (Role::of(&change.role), api::date(at), cause.map(str::to_owned));
+    api::json(&api::Event { state, role, at, cause })
 }
 
 /// The events that lead from what was told to the verdict: two if a term of this member's ended and
@@ -183,22 +179,18 @@ fn news(sight: &Sight, verdict: &Verdict, told: &View) -> String {
 }
 
 fn event(sight: &Sight, name: &str, verdict: &Verdict) -> String {
-    let told = Event {
-        body: sight.body(verdict),
+    let told = api::Event {
+        state: sight.state(verdict),
         role: verdict.role_name(),
-        at: super::date(sight.clock.date()),
+        at: api::date(sight.clock.date()),
         cause: None,
     };
-    framed(name, Some(sight.index(verdict)), &json(&told))
+    framed(name, Some(sight.index(verdict)), &api::json(&told))
 }
 
 fn framed(name: &str, id: Option<u64>, data: &str) -> String {
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     format!("event: {name}\n{id}data: {data}\n\n")
-}
-
-fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("it has nothing that JSON lacks")
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 //! it needs that token, which no page has.
 
 use super::Sight;
-use super::problem::{self, Problem};
-use crate::config;
+use super::problem::Problem;
+use crate::{api, config};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
@@ -44,10 +44,10 @@ pub(super) struct Permit {
 pub(super) enum Refused {
     /// A token is configured, and the order does not show it.
     #[response(status = 401, content_type = "application/problem+json")]
-    Unauthorized(problem::Body),
+    Unauthorized(api::Problem),
     /// The header is missing, or the order comes from a web page.
     #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(problem::Body),
+    Forbidden(api::Problem),
 }
 
 /// Whoever has come this far may give orders. Before anything is read that comes behind the head.

@@ -1,19 +1,23 @@
-//! For supervisors and load balancers: yes or no, as the status.
+//! For supervisors: yes or no, as the status.
 
-use super::problem::{BadRequest, Problem};
-use super::standing::{Activity, YesOrNo, is_leader};
-use super::{Sight, Verdict, claim};
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, RawQuery, State};
+use super::routes::ApiRouter;
+use super::{Sight, claim};
+use crate::api;
+use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use utoipa::{IntoParams, IntoResponses};
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(livez)).routes(routes!(healthz)).routes(routes!(readyz))
+}
 
 /// Whether the process is sound, with ZooKeeper or without: `ok`, or what failed.
 ///
 /// Sound as long as the election's loop turns, whether or not ZooKeeper is there.
-#[utoipa::path(get, path = "/livez", params(Verbose), responses(Checks))]
-pub(super) async fn livez(State(sight): State<Sight>, RawQuery(query): RawQuery) -> Response {
+#[utoipa::path(get, path = api::LIVEZ.path, params(Verbose), responses(Checks))]
+async fn livez(State(sight): State<Sight>, RawQuery(query): RawQuery) -> Response {
     let verdict = sight.judge();
     let turns = verdict.report.turns(verdict.now);
     let reason = if turns {
@@ -27,13 +31,13 @@ pub(super) async fn livez(State(sight): State<Sight>, RawQuery(query): RawQuery)
 
 /// The same as `/livez`.
 #[utoipa::path(get, path = "/healthz", params(Verbose), responses(Checks))]
-pub(super) async fn healthz(sight: State<Sight>, query: RawQuery) -> Response {
+async fn healthz(sight: State<Sight>, query: RawQuery) -> Response {
     livez(sight, query).await
 }
 
 /// Ready to answer: this member stands in the line and knows a leader, itself or another.
-#[utoipa::path(get, path = "/readyz", params(Verbose), responses(Checks))]
-pub(super) async fn readyz(State(sight): State<Sight>, RawQuery(query): RawQuery) -> Response {
+#[utoipa::path(get, path = api::READYZ.path, params(Verbose), responses(Checks))]
+async fn readyz(State(sight): State<Sight>, RawQuery(query): RawQuery) -> Response {
     let verdict = sight.judge();
     claim::follow(&verdict);
     let stands = verdict.report.standing.ticket().is_some();
@@ -84,42 +88,5 @@ fn told(name: &str, checks: &[(&str, bool, String)], query: Option<&str>) -> Res
     match well {
         true => (StatusCode::OK, plain, text).into_response(),
         false => (StatusCode::SERVICE_UNAVAILABLE, plain, retry, text).into_response(),
-    }
-}
-
-/// As Patroni names them, and HAProxy asks for them.
-pub(super) mod patroni {
-    use super::*;
-
-    /// For a load balancer: is this the leader?
-    #[utoipa::path(
-        method(get, head, options),
-        path = "/primary",
-        params(Activity),
-        responses(YesOrNo, BadRequest)
-    )]
-    pub(crate) async fn primary(
-        sight: State<Sight>,
-        activity: Result<Query<Activity>, QueryRejection>,
-    ) -> Result<Response, Problem> {
-        is_leader(sight, activity).await
-    }
-
-    /// For a load balancer: is this a follower?
-    #[utoipa::path(method(get, head, options), path = "/replica", responses(YesOrNo))]
-    pub(crate) async fn replica(State(sight): State<Sight>) -> Response {
-        sight.answer(Verdict::follows)
-    }
-
-    /// For a load balancer: is this leader or follower, so that it may serve reads?
-    #[utoipa::path(method(get, head, options), path = "/read-only", responses(YesOrNo))]
-    pub(crate) async fn read_only(State(sight): State<Sight>) -> Response {
-        sight.answer(|verdict| verdict.leads() || verdict.follows())
-    }
-
-    /// For a load balancer: does this stand in the line, whoever leads?
-    #[utoipa::path(method(get, head, options), path = "/health", responses(YesOrNo))]
-    pub(crate) async fn health(State(sight): State<Sight>) -> Response {
-        sight.answer(|verdict| verdict.report.standing.ticket().is_some())
     }
 }

@@ -1,35 +1,25 @@
 //! Who led when, as far as this member has heard.
 
 use super::Sight;
+use super::routes::ApiRouter;
+use crate::api::{self, History, Term};
 use crate::desk::{Chronicle, Recorded};
 use axum::Json;
 use axum::extract::State;
-use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa_axum::routes;
 
 /// At most this many terms are told, the newest last.
 const TERMS: usize = 100;
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct History {
-    terms: Vec<Term>,
-}
-
-#[derive(Serialize, ToSchema)]
-struct Term {
-    id: String,
-    token: u64,
-    is_self: bool,
-    /// When this member heard of it.
-    from: String,
-    to: Option<String>,
-    /// How it ended, in words.
-    ended: Option<String>,
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(history))
 }
 
 /// Who led when, as far as this member has heard: the last 100 terms, the newest last.
-#[utoipa::path(get, path = "/history", responses((status = 200, description = "The terms", body = History)))]
-pub(super) async fn history(State(sight): State<Sight>) -> Json<History> {
+#[utoipa::path(get, path = api::HISTORY.path, responses(
+    (status = 200, description = "The terms", body = History),
+))]
+async fn history(State(sight): State<Sight>) -> Json<History> {
     let terms = terms(&sight.judge().report.chronicle);
     let surplus = terms.len().saturating_sub(TERMS);
     Json(History { terms: terms.into_iter().skip(surplus).collect() })
@@ -45,7 +35,7 @@ fn terms(chronicle: &Chronicle) -> Vec<Term> {
             continue;
         }
         if let Some(last) = terms.last_mut().filter(|last| last.to.is_none()) {
-            last.to = Some(super::date(*at));
+            last.to = Some(api::date(*at));
             last.ended = Some(cause.clone());
         }
         if let Some(leader) = view.leader() {
@@ -53,7 +43,7 @@ fn terms(chronicle: &Chronicle) -> Vec<Term> {
                 id: leader.leader.id.to_string(),
                 token: leader.ticket.token.0,
                 is_self: view.own_term().is_some(),
-                from: super::date(*at),
+                from: api::date(*at),
                 to: None,
                 ended: None,
             });

@@ -1,47 +1,28 @@
-//! The line, in order, as it was last read.
+//! The queue, in order, as it was last read.
 
 use super::problem::{Problem, Unavailable};
-use super::standing::Standby;
+use super::routes::ApiRouter;
 use super::{Sight, claim};
+use crate::api::{self, Member, Members, Standby};
 use crate::desk::{Entry, Request};
 use axum::Json;
 use axum::extract::State;
-use serde::Serialize;
-use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use utoipa::ToSchema;
+use utoipa_axum::routes;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct Members {
-    members: Vec<Member>,
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(members))
 }
 
-#[derive(Serialize, ToSchema)]
-struct Member {
-    /// Null if the znode does not say: a client of another make.
-    id: Option<String>,
-    znode: String,
-    sequence: i32,
-    address: Option<String>,
-    labels: BTreeMap<String, String>,
-    is_leader: bool,
-    is_self: bool,
-    /// Null unless only the head is ahead of this member.
-    standby: Option<Standby>,
-    /// The id of the leader that this member names: so one sees the word travel down the line.
-    names: Option<String>,
-    version: Option<String>,
-}
-
-/// The line, in order; read from ZooKeeper at most once a second.
-#[utoipa::path(get, path = "/members", responses(
+/// The queue, in order; read from ZooKeeper at most once a second.
+#[utoipa::path(get, path = api::MEMBERS.path, responses(
     (status = 200, description = "The line", body = Members),
     Unavailable,
 ))]
-pub(super) async fn members(State(sight): State<Sight>) -> Result<Json<Members>, Problem> {
+async fn members(State(sight): State<Sight>) -> Result<Json<Members>, Problem> {
     let unread = |why: String| {
         let why = format!("{why}; /status says how this member stands with ZooKeeper");
         Problem::unavailable("line-unread", "the line cannot be read", why)

@@ -1,114 +1,30 @@
-//! What Prometheus scrapes. Everything about the election is judged or read at the moment of the
-//! scrape; only visits are counted here, as they come.
+//! What Prometheus scrapes: judged or read at the moment of the scrape.
 
-use super::standing::Verdict;
-use super::{Sight, claim};
+use super::routes::ApiRouter;
+use super::{Sight, Verdict, claim};
 use crate::desk::HookRecord;
 use crate::tally::Reading;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::IntoResponse;
-use prometheus::core::Collector;
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
 };
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, TEXT_FORMAT, TextEncoder};
+use prometheus::{TEXT_FORMAT, TextEncoder};
 use recipes::Way;
 use recipes::election::Role;
-use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::Duration;
+use utoipa_axum::routes;
 
-/// Who came, and who is still here.
-pub(super) struct Visits {
-    answered: IntCounterVec,
-    streams: IntGauge,
-}
-
-/// An open stream.
-pub(super) struct Stream(IntGauge);
-
-/// Where visits to one service are counted.
-pub(super) struct Routes {
-    /// By their paths, which are all there is to a route of ours.
-    matched: HashMap<String, Route>,
-    /// For whoever asks for what is not there: paths are many, routes are few.
-    unmatched: Route,
-    answered: IntCounterVec,
-}
-
-pub(super) struct Route {
-    label: String,
-    /// Those that there have been, at hand: to look one up by its labels takes longer than many an answer.
-    by_status: Mutex<Vec<(StatusCode, IntCounter)>>,
-}
-
-const UNMATCHED: &str = "unmatched";
-
-impl Visits {
-    pub(super) fn none(election: &str) -> Self {
-        let opts = |name, help| Opts::new(name, help).const_label("election", election);
-        let answered = opts(
-            "bellwether_http_requests_total",
-            "Requests answered, by the route that matched and the status code.",
-        );
-        let streams = opts("bellwether_http_streams_open", "Streams of events that are open.");
-        Self {
-            answered: IntCounterVec::new(answered, &["route", "code"])
-                .expect("the names are valid"),
-            streams: IntGauge::with_opts(streams).expect("the name is valid"),
-        }
-    }
-
-    pub(super) fn of(&self, paths: Vec<String>) -> Routes {
-        Routes {
-            matched: paths.into_iter().map(|path| (path.clone(), Route::new(path))).collect(),
-            unmatched: Route::new(UNMATCHED.to_owned()),
-            answered: self.answered.clone(),
-        }
-    }
-
-    pub(super) fn stream(&self) -> Stream {
-        self.streams.inc();
-        Stream(self.streams.clone())
-    }
-}
-
-impl Routes {
-    pub(super) fn route(&self, path: &str) -> &Route {
-        self.matched.get(path).unwrap_or(&self.unmatched)
-    }
-
-    pub(super) fn count(&self, route: &Route, status: StatusCode) {
-        let mut counters = route.by_status.lock().expect("nobody panics while holding it");
-        if let Some((_, counter)) = counters.iter().find(|(counted, _)| *counted == status) {
-            counter.inc();
-        } else {
-            let labels = [route.label.as_str(), status.as_str()];
-            let counter = self.answered.with_label_values(&labels);
-            counter.inc();
-            counters.push((status, counter));
-        }
-    }
-}
-
-impl Route {
-    fn new(label: String) -> Self {
-        Self { label, by_status: Mutex::default() }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(metrics))
 }
 
 /// What there is to measure, in the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "At this moment", body = String, content_type = "text/plain"),
 ))]
-pub(super) async fn metrics(State(sight): State<Sight>) -> impl IntoResponse {
+async fn metrics(State(sight): State<Sight>) -> impl IntoResponse {
     let told = TextEncoder.encode_to_string(&families(&sight));
     ([(header::CONTENT_TYPE, TEXT_FORMAT)], told.expect("every family has a name and a sample"))
 }
@@ -242,8 +158,7 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
     );
     page.counter("bellwether_sessions_total", "Sessions that were opened.", tally.sessions as f64);
     page.hooks(&sight.desk.hooks.borrow().records);
-    page.families.extend(sight.visits.answered.collect());
-    page.families.extend(sight.visits.streams.collect());
+    page.families.extend(sight.visits.families());
     page.gauges(
         "bellwether_build_info",
         "1, with the version of the program.",

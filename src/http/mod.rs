@@ -1,19 +1,7 @@
 //! What the application may ask. Every answer is judged at the moment it is written.
 //!
-//! - `GET /leader`: who leads, as far as this member may say.
-//! - `GET /is-leader`, `GET /is-follower`: 200 if so, 503 if not.
-//! - `GET /status`: everything this member knows of itself.
-//! - `GET /members`: the line, in order.
-//! - `GET /history`: who led when.
-//! - `GET /events`: the same as `/leader`, pushed at each change.
-//! - `GET /`: a page for people, in a browser.
-//! - `GET /`, `GET /sse`: what clients of leader-elector and its successors expect.
-//! - `GET /primary`, `/replica`, `/read-only`, `/health`: what load balancers ask Patroni.
-//! - `GET /member`, `PATCH /member`: what this member says of itself.
-//! - `POST /ack`, `/resign`, `/pause`, `/resume`, `/drain`: orders. These and the `PATCH` have to pass the [`Gate`].
-//! - `GET /livez`, `GET /healthz`, `GET /readyz`: for the supervisor.
-//! - `GET /metrics`: for Prometheus.
-//! - `GET /openapi.json`: all this, for programs.
+//! `routes` says who is served what; each route is written once, above its handler. `verdict` judges, `waiting` waits for
+//! news; `serve`, `places` and `truthful` are the server; `host` and `gate` turn callers away.
 //!
 //! Errors are `application/problem+json` (RFC 9457). Whoever asks on the loopback has to say so: 421 otherwise, and
 //! 403 for what pages of other sites make a browser ask.
@@ -27,17 +15,24 @@ mod gate;
 mod health;
 mod history;
 mod host;
+mod leader;
 mod members;
 mod metrics;
 mod openapi;
 mod orders;
 mod page;
+mod patroni;
 mod places;
 mod problem;
 mod profile;
+mod routes;
 mod serve;
-mod standing;
+mod status;
 mod truthful;
+mod verdict;
+mod visits;
+mod waiting;
+mod yes_or_no;
 
 use self::claim::Claim;
 use self::serve::Claims;
@@ -47,23 +42,21 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Uri, header};
 use axum::response::Response;
-use axum::routing::get;
 pub use gate::Gate;
-use health::patroni;
 #[cfg(any(test, fuzzing))]
 pub(crate) use host::refusal;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use problem::Problem;
 use recipes::Moment;
+use routes::Served;
 pub use serve::{Clerk, Door, Limits, serve};
-use standing::Verdict;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::{Mutex, Semaphore};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
+use verdict::Verdict;
+use visits::{RouteCounters, Visits};
 
 /// What things are called in this election.
 #[derive(Clone)]
@@ -89,11 +82,11 @@ struct View {
     /// Places for those who wait for news.
     waiting: Arc<Semaphore>,
     gate: Gate,
-    visits: metrics::Visits,
+    visits: Visits,
     /// Held by whoever changes what this member says of itself.
     amending: Mutex<()>,
     /// The last answer to who leads: without the kernel's clocks, and with them.
-    told: [std::sync::Mutex<Option<standing::Told>>; 2],
+    told: [std::sync::Mutex<Option<leader::Written>>; 2],
 }
 
 impl Deref for Sight {
@@ -139,17 +132,12 @@ pub struct Services {
 
 const DESCRIPTION: &str = "/openapi.json";
 
-const API: &str = "ask /leader, /is-leader, /is-follower, /status, /members, /history, /events, /livez \
-                   or /readyz; /openapi.json has them all";
-const PROBES: &str = "these are the probes, which are /leader, /is-leader, /is-follower, /primary, \
-                      /replica, /livez, /healthz and /readyz, and /metrics beside them; the rest is at http.listen";
-
 /// What is at some paths, with what all answers have in common.
 #[derive(Clone)]
 pub struct Service {
     router: TowerToHyperService<Router>,
     sight: Sight,
-    visits: Arc<metrics::Routes>,
+    visits: Arc<RouteCounters>,
 }
 
 /// What is served to the application within these limits, and what to those who probe.
@@ -157,60 +145,24 @@ pub fn services(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Li
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
     let amending = Mutex::default();
-    let visits = metrics::Visits::none(&names.election);
+    let visits = Visits::none(&names.election);
     let told = Default::default();
     let clock_identity = ClockIdentity::read();
     let view =
         View { desk, clock, clock_identity, names, started, waiting, gate, visits, amending, told };
     let view = Arc::new(view);
-    let harmless = || {
-        OpenApiRouter::new()
-            .routes(routes!(standing::is_leader))
-            .routes(routes!(standing::is_follower))
-            // HAProxy's `option httpchk` asks with OPTIONS, and reads the status.
-            .routes(routes!(patroni::primary))
-            .routes(routes!(patroni::replica))
-            .routes(routes!(health::livez))
-            .routes(routes!(health::healthz))
-            .routes(routes!(health::readyz))
-            .routes(routes!(metrics::metrics))
-    };
-    // Nobody may wait at that door: those who come after would be kept out.
-    let (probes, description) = harmless().routes(routes!(standing::leader_now)).split_for_parts();
-    let probe_paths = description.paths.paths.into_keys().collect();
-    let (api, description) = OpenApiRouter::with_openapi(openapi::head())
-        .merge(harmless())
-        .routes(routes!(standing::leader))
-        .routes(routes!(page::page_or_elector))
-        .routes(routes!(events::sse))
-        .routes(routes!(events::events))
-        .routes(routes!(history::history))
-        .routes(routes!(standing::status))
-        .routes(routes!(members::members))
-        .routes(routes!(profile::own, profile::amend))
-        .routes(routes!(patroni::read_only))
-        .routes(routes!(patroni::health))
-        .routes(routes!(orders::ack))
-        .routes(routes!(orders::resign))
-        .routes(routes!(orders::pause))
-        .routes(routes!(orders::resume))
-        .routes(routes!(orders::drain))
-        .split_for_parts();
-    let mut paths: Vec<_> = description.paths.paths.keys().cloned().collect();
-    let document = openapi::written(description);
-    let api = api.route(DESCRIPTION, get(async move || openapi::told(document.clone())));
-    paths.push(DESCRIPTION.to_owned());
-    let furnished = |router: Router<Sight>, shares_clock, paths, instead: &'static str| {
+    let service = |served: Served, shares_clock| {
+        let Served { router, paths, hint } = served;
         let sight = Sight { view: view.clone(), shares_clock };
         let router = router
-            .fallback(async move |uri: Uri| Problem::not_found(uri.path(), instead))
+            .fallback(async move |uri: Uri| Problem::not_found(uri.path(), &hint))
             .method_not_allowed_fallback(async |uri: Uri| Problem::wrong_method(uri.path()))
             .with_state(sight.clone());
         let visits = Arc::new(sight.visits.of(paths));
         Service { router: TowerToHyperService::new(router), sight, visits }
     };
-    let api = furnished(api, true, paths, API);
-    let probes = furnished(probes, false, probe_paths, PROBES);
+    let api = service(routes::of_api(), true);
+    let probes = service(routes::of_probes(), false);
     Services { api, probes, first_index: started.index(0) }
 }
 
@@ -242,10 +194,6 @@ fn common_headers(index: u64) -> [(HeaderName, HeaderValue); 3] {
         // A page that has a browser take an answer for a script does not learn from its status what it says.
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     ]
-}
-
-fn date(at: SystemTime) -> String {
-    humantime::format_rfc3339_millis(at).to_string()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 #[derive(OpenApi)]
 #[openapi(
-    components(schemas(super::standing::Is)),
+    components(schemas(crate::api::Leadership)),
     info(
         title = "Bellwether",
         description = "Ask a sidecar who leads. Every reply has `X-Bellwether-Index`, which grows at each change of \

@@ -1,44 +1,46 @@
 //! What an operator or a `preStop` hook may tell this member to do.
 
 use super::gate::{Permit, Permitted, Refused};
-use super::problem::{self, BadRequest, Problem, Unavailable};
-use super::standing::RoleName;
+use super::problem::{BadRequest, Problem, Unavailable};
+use super::routes::ApiRouter;
 use super::{Sight, claim};
+use crate::api::{self, Done};
 use crate::desk::{Caller, Request};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use recipes::election::Command;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::time::Duration;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
+use utoipa_axum::routes;
 
 /// For the hooks to tell that this member leads no more.
 const FOR_HOOKS: Duration = Duration::from_secs(10);
 /// For a new place in the line.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct Done {
-    done: &'static str,
-    role: RoleName,
-    /// Where this member stands now, or null if it does not, or not yet.
-    znode: Option<String>,
-    predecessor: Option<String>,
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new()
+        .routes(routes!(ack))
+        .routes(routes!(resign))
+        .routes(routes!(pause))
+        .routes(routes!(resume))
+        .routes(routes!(drain))
 }
 
 type Answer = Result<(StatusCode, Json<Done>), Problem>;
 
 /// The application has taken up its work as leader.
-#[utoipa::path(post, path = "/ack", params(Permit, Term), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::ACK.path, params(Permit, Term), security((), ("token" = [])), responses(
     (status = 200, description = "The leader is active", body = Done),
-    (status = 409, description = "It does not lead, or not under this token", body = problem::Body, content_type = "application/problem+json"),
+    (status = 409, description = "It does not lead, or not under this token", body = api::Problem, content_type = "application/problem+json"),
     BadRequest,
     Refused,
     Unavailable,
 ))]
-pub(super) async fn ack(
+async fn ack(
     State(sight): State<Sight>,
     _: Permitted,
     term: Result<Query<Term>, QueryRejection>,
@@ -78,13 +80,13 @@ pub(super) struct Term {
 }
 
 /// Gives leadership up and goes to the tail of the line.
-#[utoipa::path(post, path = "/resign", params(Permit), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::RESIGN.path, params(Permit), security((), ("token" = [])), responses(
     (status = 202, description = "It leads no more; its new place, if it has one already", body = Done),
-    (status = 409, description = "It does not lead", body = problem::Body, content_type = "application/problem+json"),
+    (status = 409, description = "It does not lead", body = api::Problem, content_type = "application/problem+json"),
     Refused,
     Unavailable,
 ))]
-pub(super) async fn resign(State(sight): State<Sight>, _: Permitted) -> Answer {
+async fn resign(State(sight): State<Sight>, _: Permitted) -> Answer {
     let before = sight.judge();
     if !before.leads() {
         return Err(Problem::conflict("not-leader", "only a leader can resign", before.reason()));
@@ -102,34 +104,34 @@ pub(super) async fn resign(State(sight): State<Sight>, _: Permitted) -> Answer {
 }
 
 /// Leaves the line, and stays out until told to resume.
-#[utoipa::path(post, path = "/pause", params(Permit), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::PAUSE.path, params(Permit), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the line", body = Done),
     Refused,
     Unavailable,
 ))]
-pub(super) async fn pause(State(sight): State<Sight>, _: Permitted) -> Answer {
+async fn pause(State(sight): State<Sight>, _: Permitted) -> Answer {
     sight.order(Command::Pause).await?;
     Ok((StatusCode::OK, Json(sight.done("paused"))))
 }
 
 /// Stands in the line again.
-#[utoipa::path(post, path = "/resume", params(Permit), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::RESUME.path, params(Permit), security((), ("token" = [])), responses(
     (status = 202, description = "It will stand in the line", body = Done),
     Refused,
     Unavailable,
 ))]
-pub(super) async fn resume(State(sight): State<Sight>, _: Permitted) -> Answer {
+async fn resume(State(sight): State<Sight>, _: Permitted) -> Answer {
     sight.order(Command::Resume).await?;
     Ok((StatusCode::ACCEPTED, Json(sight.done("resumed"))))
 }
 
 /// For a `preStop` hook: out of the line, handed over if it led, and its hooks done, when the answer comes.
-#[utoipa::path(post, path = "/drain", params(Permit), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::DRAIN.path, params(Permit), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the line", body = Done),
     Refused,
     Unavailable,
 ))]
-pub(super) async fn drain(State(sight): State<Sight>, _: Permitted) -> Answer {
+async fn drain(State(sight): State<Sight>, _: Permitted) -> Answer {
     sight.order(Command::Pause).await?;
     if sight.desk.until_hooks_are_told(FOR_HOOKS).await.is_err() {
         let why = "this member is out of the line, but its hooks are not done yet: see /status";
@@ -164,13 +166,13 @@ impl Sight {
         }
     }
 
-    fn done(&self, done: &'static str) -> Done {
+    fn done(&self, done: &str) -> Done {
         let verdict = self.judge();
         claim::follow(&verdict);
         let standing = &verdict.report.standing;
         let name = |sequence: recipes::Sequence| sequence.name(&self.names.prefix);
         Done {
-            done,
+            done: done.to_owned(),
             role: verdict.role_name(),
             znode: standing.ticket().map(|ticket| name(ticket.sequence)),
             predecessor: standing.predecessor().map(name),

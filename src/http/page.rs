@@ -1,9 +1,12 @@
 //! `GET /` is a page for people, and what it always was for everybody else.
 
+use super::routes::ApiRouter;
 use super::{Sight, elector};
+use crate::api::Elector;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
+use utoipa_axum::routes;
 
 const PAGE: &str = include_str!("page.html");
 
@@ -16,14 +19,18 @@ const POLICY: &str = concat!(
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(page_or_elector))
+}
+
 /// For browsers a page; for clients of leader-elector, nais/elector and k8s-elector what they know.
 #[utoipa::path(get, path = "/", responses(
     (status = 200, description = "Who leads", content(
-        (elector::Elector = "application/json"),
+        (Elector = "application/json"),
         (String = "text/html; charset=utf-8"),
     )),
 ))]
-pub(super) async fn page_or_elector(State(sight): State<Sight>, headers: HeaderMap) -> Response {
+async fn page_or_elector(State(sight): State<Sight>, headers: HeaderMap) -> Response {
     let mut response = if asks_for_html(&headers) {
         page().into_response()
     } else {

@@ -1,10 +1,10 @@
 //! Errors, as RFC 9457 wants them.
 
+use crate::api::{self, PROBLEM_TYPES};
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
-use utoipa::{IntoResponses, ToSchema};
+use utoipa::IntoResponses;
 
 pub(super) struct Problem {
     status: StatusCode,
@@ -14,27 +14,15 @@ pub(super) struct Problem {
     detail: String,
 }
 
-/// What went wrong, and how to mend it (RFC 9457).
-#[derive(Serialize, ToSchema)]
-#[schema(as = Problem)]
-pub(super) struct Body {
-    /// Tells problems apart, and stays the same: `urn:bellwether:problem:KIND`.
-    r#type: String,
-    title: &'static str,
-    status: u16,
-    /// For people.
-    detail: String,
-}
-
 /// The request makes no sense.
 #[derive(IntoResponses)]
 #[response(status = 400, content_type = "application/problem+json")]
-pub(super) struct BadRequest(#[expect(dead_code, reason = "it is the schema")] Body);
+pub(super) struct BadRequest(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
 /// Not now: `Retry-After` says when to ask again.
 #[derive(IntoResponses)]
 #[response(status = 503, content_type = "application/problem+json")]
-pub(super) struct Unavailable(#[expect(dead_code, reason = "it is the schema")] Body);
+pub(super) struct Unavailable(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
 const CROWDED: &str = "too-many-wait";
 
@@ -127,8 +115,9 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let Self { status, kind, title, detail } = self;
-        let r#type = format!("urn:bellwether:problem:{kind}");
-        let body = Body { r#type, title, status: status.as_u16(), detail };
+        let r#type = format!("{PROBLEM_TYPES}{kind}");
+        let title = title.to_owned();
+        let body = api::Problem { r#type, title, status: status.as_u16(), detail };
         let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();
         let json = HeaderValue::from_static("application/problem+json");

@@ -2,18 +2,19 @@
 
 use super::Sight;
 use super::gate::{Permit, Permitted, Refused};
-use super::problem::{self, Problem, Unavailable};
+use super::problem::{Problem, Unavailable};
+use super::routes::ApiRouter;
+use crate::api::{self, OwnProfile, Patch};
 use crate::config;
 use axum::Json;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::StatusCode;
 use recipes::election::Command;
 use recipes::election::Profile;
-use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use utoipa::ToSchema;
+use utoipa_axum::routes;
 
 /// For the whole of a patch to come.
 const TO_SEND: Duration = Duration::from_secs(10);
@@ -23,37 +24,15 @@ const BODY_MAX_BYTES: usize = 16 * 1024;
 
 const EXAMPLE: &str = r#"{"address": "host:port", "labels": {"changed": "value", "gone": null}}"#;
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct Own {
-    id: String,
-    address: Option<String>,
-    labels: BTreeMap<String, String>,
-    /// How often address or labels have changed since the process started.
-    revision: u64,
-}
-
-/// A JSON merge patch (RFC 7396): null takes away, what is left out stays.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Patch {
-    #[serde(default, deserialize_with = "written")]
-    #[schema(value_type = Option<String>, required = false)]
-    address: Option<Option<String>>,
-    #[serde(default, deserialize_with = "written")]
-    #[schema(value_type = Option<BTreeMap<String, Option<String>>>, required = false)]
-    labels: Option<Option<BTreeMap<String, Option<String>>>>,
-}
-
-/// Tells null, which takes away, from what is not written at all.
-fn written<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(from).map(Some)
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(own, amend))
 }
 
 /// What this member says of itself.
 #[utoipa::path(get, path = "/member", responses(
-    (status = 200, description = "As its znode says", body = Own),
+    (status = 200, description = "As its znode says", body = OwnProfile),
 ))]
-pub(super) async fn own(State(sight): State<Sight>) -> Json<Own> {
+async fn own(State(sight): State<Sight>) -> Json<OwnProfile> {
     Json(sight.own())
 }
 
@@ -66,21 +45,21 @@ pub(super) async fn own(State(sight): State<Sight>) -> Json<Own> {
         (Patch = "application/merge-patch+json"),
     )),
     responses(
-        (status = 200, description = "What this member says from now on", body = Own),
-        (status = 400, description = "No JSON", body = problem::Body, content_type = "application/problem+json"),
-        (status = 408, description = "Not sent in time", body = problem::Body, content_type = "application/problem+json"),
-        (status = 413, description = "Too long", body = problem::Body, content_type = "application/problem+json"),
-        (status = 415, description = "Not said to be JSON", body = problem::Body, content_type = "application/problem+json"),
-        (status = 422, description = "No such patch, or too much to say", body = problem::Body, content_type = "application/problem+json"),
+        (status = 200, description = "What this member says from now on", body = OwnProfile),
+        (status = 400, description = "No JSON", body = api::Problem, content_type = "application/problem+json"),
+        (status = 408, description = "Not sent in time", body = api::Problem, content_type = "application/problem+json"),
+        (status = 413, description = "Too long", body = api::Problem, content_type = "application/problem+json"),
+        (status = 415, description = "Not said to be JSON", body = api::Problem, content_type = "application/problem+json"),
+        (status = 422, description = "No such patch, or too much to say", body = api::Problem, content_type = "application/problem+json"),
         Refused,
         Unavailable,
     ),
 )]
-pub(super) async fn amend(
+async fn amend(
     State(sight): State<Sight>,
     _: Permitted,
     mut request: Request,
-) -> Result<Json<Own>, Problem> {
+) -> Result<Json<OwnProfile>, Problem> {
     let unprocessable = |why| Problem::bad_body(StatusCode::UNPROCESSABLE_ENTITY, why);
     DefaultBodyLimit::max(BODY_MAX_BYTES).apply(&mut request);
     let body = Json::<Map<String, Value>>::from_request(request, &());
@@ -125,10 +104,10 @@ impl Patch {
 }
 
 impl Sight {
-    fn own(&self) -> Own {
+    fn own(&self) -> OwnProfile {
         let Profile { id, address, labels, revision } =
             (**self.judge().report.standing.profile()).clone();
-        Own { id: id.to_string(), address, labels, revision }
+        OwnProfile { id: id.to_string(), address, labels, revision }
     }
 }
 

@@ -6,6 +6,7 @@
 use super::table::{Cell, pairs, table};
 use super::views::{BAD, GOOD, ODD, PLAIN, labels};
 use super::{Form, Trouble, print, print_json};
+use crate::api;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::zookeeper::{MemberData, Znode, inspect as read_election};
@@ -85,10 +86,7 @@ pub(super) async fn inspect(
     let report = Report::of(&settings.root, znodes.as_deref(), clock.date());
     match form {
         Form::People => print(&report.shown())?,
-        Form::Scripts => {
-            let json = serde_json::to_string(&report).expect("it has nothing that JSON lacks");
-            print_json(&json)?;
-        }
+        Form::Scripts => print_json(&api::json(&report))?,
     }
     // It has been said already, but whoever reads only the complaints wants to know why.
     if report.healthy { Ok(()) } else { Err(Trouble::No(report.verdict)) }
@@ -172,7 +170,7 @@ impl<'a> Place<'a> {
             sequence: sequence.number(),
             session: session.to_string(),
             token: znode.token.0,
-            created: humantime::format_rfc3339_millis(znode.created_at).to_string(),
+            created: api::date(znode.created_at),
             age_ms: age.as_millis().try_into().unwrap_or(u64::MAX),
             id: profile.map(|profile| profile.id.as_str()),
             address: profile.and_then(|profile| profile.address.as_deref()),

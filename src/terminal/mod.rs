@@ -1,22 +1,23 @@
 //! For people at a terminal and for their scripts: asks a sidecar, and prints what it answers.
 //!
 //! - `sidecar`: where it is, and how to ask it.
-//! - `told`: what its answers say; `views`: how that is shown.
+//! - `calls`: what one request asks or commands; `watch`, `wait` and `probe`: what takes more than that.
+//! - `views`: how answers, the bodies of `api`, look to people.
 //! - `inspect`: the one errand that asks ZooKeeper and no sidecar.
 
+mod calls;
 mod inspect;
 mod probe;
 mod sidecar;
 mod table;
 mod text;
-mod told;
 mod views;
 mod wait;
 mod watch;
 
 use crate::clock::Clock;
 use crate::config::Settings;
-use hyper::Method;
+pub use calls::{COMMANDS, Call, QUESTIONS};
 pub use probe::Probe;
 pub use sidecar::{Sidecar, Token};
 use std::io::{self, Write};
@@ -39,20 +40,19 @@ impl Errand {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub enum Question {
-    Leader,
-    Status,
-    Members,
-    History,
+    /// One of [`QUESTIONS`] or [`COMMANDS`].
+    Call(&'static Call),
     Watch,
-    Acknowledge,
-    Resign,
-    Pause,
-    Resume,
-    Drain,
-    Wait { whom: Whom, at_most: Option<Duration> },
-    Probe { probe: Probe, verbose: bool },
+    Wait {
+        whom: Whom,
+        at_most: Option<Duration>,
+    },
+    Probe {
+        probe: Probe,
+        verbose: bool,
+    },
 }
 
 /// For whom to print.
@@ -99,51 +99,10 @@ pub async fn run(errand: Errand, clock: Clock) -> Result<(), Trouble> {
         }
     };
     match question {
-        Question::Leader => ask(&sidecar, "/leader", form, views::leader).await,
-        Question::Status => ask(&sidecar, "/status", form, views::status).await,
-        Question::Members => ask(&sidecar, "/members", form, views::members).await,
-        Question::History => ask(&sidecar, "/history", form, views::history).await,
+        Question::Call(call) => call.ask(&sidecar, form).await,
         Question::Watch => watch::watch(&sidecar, clock, form).await,
-        Question::Acknowledge => order(&sidecar, "/ack", form).await,
-        Question::Resign => order(&sidecar, "/resign", form).await,
-        Question::Pause => order(&sidecar, "/pause", form).await,
-        Question::Resume => order(&sidecar, "/resume", form).await,
-        Question::Drain => order(&sidecar, "/drain", form).await,
         Question::Wait { whom, at_most } => wait::wait(&sidecar, whom, at_most, form).await,
         Question::Probe { probe, verbose } => probe::probe(&sidecar, probe, verbose).await,
-    }
-}
-
-async fn ask<T: serde::de::DeserializeOwned>(
-    sidecar: &Sidecar,
-    path: &str,
-    form: Form,
-    shown: fn(&T) -> String,
-) -> Result<(), Trouble> {
-    let answer = sidecar.ask(Method::GET, path, sidecar::TO_ANSWER).await?;
-    tell(&answer, form, shown)
-}
-
-async fn order(sidecar: &Sidecar, path: &str, form: Form) -> Result<(), Trouble> {
-    let answer = sidecar.ask(Method::POST, path, sidecar::TO_OBEY).await?;
-    tell(&answer, form, views::done)
-}
-
-/// Prints the answer, also one that is no yes if it is for scripts.
-fn tell<T: serde::de::DeserializeOwned>(
-    answer: &sidecar::Answer,
-    form: Form,
-    shown: fn(&T) -> String,
-) -> Result<(), Trouble> {
-    let body: Result<T, Trouble> = answer.body();
-    match form {
-        Form::People => print(&shown(&body?)),
-        Form::Scripts => {
-            if !matches!(body, Err(Trouble::Unanswered(_))) {
-                print_json(answer.text())?;
-            }
-            body.map(drop)
-        }
     }
 }
 

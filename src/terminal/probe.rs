@@ -2,8 +2,8 @@
 
 use super::sidecar::{Sidecar, TO_ANSWER};
 use super::text::visible;
-use super::told::Is;
 use super::{Trouble, print};
+use crate::api::{IS_LEADER, LIVEZ, Leadership, READYZ};
 use hyper::{Method, StatusCode};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,11 +15,11 @@ pub enum Probe {
 
 pub(super) async fn probe(sidecar: &Sidecar, probe: Probe, verbose: bool) -> Result<(), Trouble> {
     let path = match probe {
-        Probe::IsLeader => "/is-leader",
-        Probe::Ready => "/readyz?verbose",
-        Probe::Live => "/livez?verbose",
+        Probe::IsLeader => IS_LEADER.path.to_owned(),
+        Probe::Ready => format!("{}?verbose", READYZ.path),
+        Probe::Live => format!("{}?verbose", LIVEZ.path),
     };
-    let answer = sidecar.ask(Method::GET, path, TO_ANSWER).await?;
+    let answer = sidecar.ask(Method::GET, &path, TO_ANSWER).await?;
     let passed = match answer.status() {
         StatusCode::OK => true,
         StatusCode::SERVICE_UNAVAILABLE => false,
@@ -27,7 +27,7 @@ pub(super) async fn probe(sidecar: &Sidecar, probe: Probe, verbose: bool) -> Res
     };
     let why = match probe {
         Probe::IsLeader => {
-            let is: Is = answer.parsed()?;
+            let is: Leadership = answer.parsed()?;
             if is.is_leader != passed {
                 return Err(answer.nonsense("it contradicts itself"));
             }

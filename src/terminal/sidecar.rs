@@ -2,7 +2,7 @@
 
 use super::Trouble;
 use super::text::visible;
-use super::told::Problem;
+use crate::api::{PROBLEM_TYPES, Problem};
 use crate::config::{self, Listen};
 use crate::http_client::Connection;
 use http_body_util::{BodyExt, Full, Limited};
@@ -252,8 +252,8 @@ impl Answer {
         if !self.is_problem || !self.is_a_refusal() {
             return Err(self.nonsense(&format!("it says {}", self.status)));
         }
-        let Problem { r#type, title, detail } = self.parsed()?;
-        if !r#type.starts_with("urn:bellwether:problem:") {
+        let Problem { r#type, title, detail, .. } = self.parsed()?;
+        if !r#type.starts_with(PROBLEM_TYPES) {
             return Err(self.nonsense(&format!("it says {title}")));
         }
         Err(Trouble::No(visible(&format!("{title}: {detail}"))))

@@ -2,12 +2,19 @@
 
 use super::table::{Cell, pairs, table};
 use super::text::visible;
-use super::told::{
-    Application, Done, History, Hook, HookRun, Leader, Member, Members, News, Status, Term, Told,
+use crate::api::{
+    Application, Done, Event, History, Hook, HookRun, Leader, LeaderState, Member, Members, Role,
+    Status, Term,
 };
 use anstyle::{AnsiColor, Style};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// A body that is shown to people.
+pub(super) trait View: DeserializeOwned {
+    fn view(&self) -> String;
+}
 
 pub(super) const GOOD: Style = colour(AnsiColor::Green);
 pub(super) const ODD: Style = colour(AnsiColor::Yellow);
@@ -18,116 +25,124 @@ const fn colour(colour: AnsiColor) -> Style {
     Style::new().fg_color(Some(anstyle::Color::Ansi(colour)))
 }
 
-pub(super) fn leader(told: &Told) -> String {
-    let Some(leader) = &told.leader else { return "nobody leads\n".into() };
-    let mut rows = vec![
-        ("leader", Cell::new(&leader.id).style(GOOD)),
-        ("address", Cell::of(leader.address.as_deref())),
-        ("labels", Cell::new(&labels(&leader.labels))),
-        ("znode", Cell::new(&leader.znode)),
-        ("token", Cell::new(&leader.token.to_string())),
-    ];
-    rows.extend(lease(told.is_self, told.valid_for_ms));
-    rows.extend(inactive(leader));
-    pairs(rows)
+impl View for LeaderState {
+    fn view(&self) -> String {
+        let Some(leader) = &self.leader else { return "nobody leads\n".into() };
+        let mut rows = vec![
+            ("leader", Cell::new(&leader.id).style(GOOD)),
+            ("address", Cell::of(leader.address.as_deref())),
+            ("labels", Cell::new(&labels(&leader.labels))),
+            ("znode", Cell::new(&leader.znode)),
+            ("token", Cell::new(&leader.token.to_string())),
+        ];
+        rows.extend(lease(self.is_self, self.valid_for_ms));
+        rows.extend(inactive(leader));
+        pairs(rows)
+    }
 }
 
-pub(super) fn status(status: &Status) -> String {
-    let Status { id, role, election, session, .. } = status;
-    let leads = role == "leader";
-    let stands = if leads || role == "follower" { GOOD } else { ODD };
-    let mut rows = vec![
-        ("id", Cell::new(id)),
-        ("role", Cell::new(role).style(stands)),
-        ("election", Cell::new(election)),
-        ("znode", Cell::of(status.znode.as_deref())),
-        ("predecessor", Cell::of(status.predecessor.as_deref())),
-        ("leader", Cell::of(status.leader.as_ref().map(|leader| &*leader.id))),
-        ("token", Cell::new(&token(status.leader.as_ref()))),
-    ];
-    rows.extend(lease(leads, status.valid_for_ms));
-    rows.extend(status.leader.as_ref().and_then(inactive));
-    if status.paused {
-        rows.push(("paused", Cell::new("yes, until `bellwether resume`").style(ODD)));
+impl View for Status {
+    fn view(&self) -> String {
+        let Self { id, role, election, session, .. } = self;
+        let leads = *role == Role::Leader;
+        let stands = if leads || *role == Role::Follower { GOOD } else { ODD };
+        let mut rows = vec![
+            ("id", Cell::new(id)),
+            ("role", Cell::new(role.name()).style(stands)),
+            ("election", Cell::new(election)),
+            ("znode", Cell::of(self.znode.as_deref())),
+            ("predecessor", Cell::of(self.predecessor.as_deref())),
+            ("leader", Cell::of(self.leader.as_ref().map(|leader| &*leader.id))),
+            ("token", Cell::new(&token(self.leader.as_ref()))),
+        ];
+        rows.extend(lease(leads, self.valid_for_ms));
+        rows.extend(self.leader.as_ref().and_then(inactive));
+        if self.paused {
+            rows.push(("paused", Cell::new("yes, until `bellwether resume`").style(ODD)));
+        }
+        let timeout = session.timeout_ms.map(|ms| format!(", times out after {}", span(ms)));
+        let session_id = session.id.as_deref().unwrap_or("none");
+        rows.push(("session", Cell::new(&format!("{session_id}{}", timeout.unwrap_or_default()))));
+        rows.push(match session.connected {
+            true => ("connected", Cell::new("yes")),
+            false => ("connected", Cell::new("no").style(BAD)),
+        });
+        if let Some(problem) = &session.problem {
+            rows.push(("problem", Cell::new(problem).style(BAD)));
+        }
+        if let Some(Application { healthy, failure }) = &self.application {
+            let (is, style) = if *healthy { ("healthy", PLAIN) } else { ("not healthy", BAD) };
+            let why = failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
+            rows.push(("application", Cell::new(&format!("{is}{why}")).style(style)));
+        }
+        for Hook { hook, running, last, .. } in &self.hooks {
+            let (does, style) = match (running, last) {
+                (Some(change), _) => (format!("runs: {change}"), PLAIN),
+                (None, None) => ("has not run yet".into(), PLAIN),
+                (None, Some(HookRun { change, failure: Some(failure), .. })) => {
+                    (format!("{change}: {failure}"), BAD)
+                }
+                (None, Some(HookRun { change, took_ms, failure: None, .. })) => {
+                    (format!("{change}: done in {}", span(*took_ms)), PLAIN)
+                }
+            };
+            rows.push(("hook", Cell::new(&format!("{hook}: {does}")).style(style)));
+        }
+        rows.push(("version", Cell::new(&self.version)));
+        rows.push(("up for", Cell::new(&span(self.uptime_ms / 1000 * 1000))));
+        pairs(rows)
     }
-    let timeout = session.timeout_ms.map(|ms| format!(", times out after {}", span(ms)));
-    let session_id = session.id.as_deref().unwrap_or("none");
-    rows.push(("session", Cell::new(&format!("{session_id}{}", timeout.unwrap_or_default()))));
-    rows.push(match session.connected {
-        true => ("connected", Cell::new("yes")),
-        false => ("connected", Cell::new("no").style(BAD)),
-    });
-    if let Some(problem) = &session.problem {
-        rows.push(("problem", Cell::new(problem).style(BAD)));
-    }
-    if let Some(Application { healthy, failure }) = &status.application {
-        let (is, style) = if *healthy { ("healthy", PLAIN) } else { ("not healthy", BAD) };
-        let why = failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
-        rows.push(("application", Cell::new(&format!("{is}{why}")).style(style)));
-    }
-    for Hook { hook, running, last } in &status.hooks {
-        let (does, style) = match (running, last) {
-            (Some(change), _) => (format!("runs: {change}"), PLAIN),
-            (None, None) => ("has not run yet".into(), PLAIN),
-            (None, Some(HookRun { change, failure: Some(failure), .. })) => {
-                (format!("{change}: {failure}"), BAD)
-            }
-            (None, Some(HookRun { change, took_ms, failure: None })) => {
-                (format!("{change}: done in {}", span(*took_ms)), PLAIN)
-            }
+}
+
+impl View for Members {
+    fn view(&self) -> String {
+        let leader = self.members.iter().find(|member| member.is_leader);
+        let row = |member: &Member| {
+            let Member { is_leader, is_self, .. } = *member;
+            let style = if is_leader { GOOD } else { PLAIN };
+            let agrees = leader.is_some_and(|leader| member.names == leader.id);
+            [
+                Cell::of(member.id.as_deref()).style(style),
+                Cell::new(marks(is_leader, is_self)).style(style),
+                Cell::new(&member.znode),
+                Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
+                Cell::of(member.address.as_deref()),
+                Cell::of(member.version.as_deref()),
+                Cell::new(&labels(&member.labels)),
+            ]
         };
-        rows.push(("hook", Cell::new(&format!("{hook}: {does}")).style(style)));
+        let rows = self.members.iter().map(row).collect();
+        table(["ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "LABELS"], rows)
     }
-    rows.push(("version", Cell::new(&status.version)));
-    rows.push(("up for", Cell::new(&span(status.uptime_ms / 1000 * 1000))));
-    pairs(rows)
 }
 
-pub(super) fn members(line: &Members) -> String {
-    let leader = line.members.iter().find(|member| member.is_leader);
-    let row = |member: &Member| {
-        let Member { is_leader, is_self, .. } = *member;
-        let style = if is_leader { GOOD } else { PLAIN };
-        let agrees = leader.is_some_and(|leader| member.names == leader.id);
-        [
-            Cell::of(member.id.as_deref()).style(style),
-            Cell::new(marks(is_leader, is_self)).style(style),
-            Cell::new(&member.znode),
-            Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
-            Cell::of(member.address.as_deref()),
-            Cell::of(member.version.as_deref()),
-            Cell::new(&labels(&member.labels)),
-        ]
-    };
-    let rows = line.members.iter().map(row).collect();
-    table(["ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "LABELS"], rows)
-}
-
-pub(super) fn history(history: &History) -> String {
-    let row = |term: &Term| {
-        let lasts = term.to.is_none();
-        [
-            Cell::new(&term.from),
-            Cell::new(term.to.as_deref().unwrap_or("now")),
-            Cell::new(&term.id).style(if lasts { GOOD } else { PLAIN }),
-            Cell::new(if term.is_self { "self" } else { "" }),
-            Cell::new(&term.token.to_string()),
-            Cell::of(term.ended.as_deref()),
-        ]
-    };
-    table(["FROM", "TO", "ID", "IS", "TOKEN", "ENDED"], history.terms.iter().map(row).collect())
+impl View for History {
+    fn view(&self) -> String {
+        let row = |term: &Term| {
+            let lasts = term.to.is_none();
+            [
+                Cell::new(&term.from),
+                Cell::new(term.to.as_deref().unwrap_or("now")),
+                Cell::new(&term.id).style(if lasts { GOOD } else { PLAIN }),
+                Cell::new(if term.is_self { "self" } else { "" }),
+                Cell::new(&term.token.to_string()),
+                Cell::of(term.ended.as_deref()),
+            ]
+        };
+        table(["FROM", "TO", "ID", "IS", "TOKEN", "ENDED"], self.terms.iter().map(row).collect())
+    }
 }
 
 /// One line for one event.
-pub(super) fn event(name: &str, news: &News) -> String {
-    let News { told, at, cause } = news;
+pub(super) fn event(name: &str, event: &Event) -> String {
+    let Event { state, at, cause, .. } = event;
     let style = match name {
         "became-leader" => GOOD,
         "lost-leadership" | "leader-lost" => ODD,
         _ => PLAIN,
     };
-    let says = match &told.leader {
-        Some(leader) => sentence(leader, told.is_self),
+    let says = match &state.leader {
+        Some(leader) => sentence(leader, state.is_self),
         None => "no leader is known".into(),
     };
     let cause = cause.as_ref().map(|cause| format!(": {}", visible(cause))).unwrap_or_default();
@@ -142,24 +157,30 @@ pub(super) fn sentence(leader: &Leader, is_self: bool) -> String {
     visible(&format!("{}{own} leads{at} with token {}", leader.id, leader.token))
 }
 
-pub(super) fn done(done: &Done) -> String {
-    let place = match (&done.znode, &done.predecessor) {
-        _ if done.done == "acknowledged" => "its leader is active".to_owned(),
-        _ if done.done == "resumed" && done.znode.is_none() => "it joins the line".to_owned(),
-        (None, _) if done.done == "resigned" => "it has no new place in the line yet".to_owned(),
-        (None, _) => "it stays out of the line until `bellwether resume`".to_owned(),
-        (Some(znode), None) => format!("it is {} as {znode}", with_article(&done.role)),
-        (Some(znode), Some(predecessor)) => {
-            format!("it is {} as {znode}, behind {predecessor}", with_article(&done.role))
-        }
-    };
-    visible(&format!("this member has {}: {place}", done.done)) + "\n"
+impl View for Done {
+    fn view(&self) -> String {
+        let place = match (&self.znode, &self.predecessor) {
+            _ if self.done == "acknowledged" => "its leader is active".to_owned(),
+            _ if self.done == "resumed" && self.znode.is_none() => "it joins the line".to_owned(),
+            (None, _) if self.done == "resigned" => {
+                "it has no new place in the line yet".to_owned()
+            }
+            (None, _) => "it stays out of the line until `bellwether resume`".to_owned(),
+            (Some(znode), None) => format!("it is {} as {znode}", with_article(self.role)),
+            (Some(znode), Some(predecessor)) => {
+                format!("it is {} as {znode}, behind {predecessor}", with_article(self.role))
+            }
+        };
+        visible(&format!("this member has {}: {place}", self.done)) + "\n"
+    }
 }
 
-fn with_article(role: &str) -> String {
+fn with_article(role: Role) -> String {
     match role {
-        "leader" => "the leader".into(),
-        role => format!("a {role}"),
+        Role::Leader => "the leader".into(),
+        Role::Candidate | Role::Follower | Role::Absent | Role::Unknown => {
+            format!("a {}", role.name())
+        }
     }
 }
 
@@ -198,20 +219,16 @@ fn span(ms: u64) -> String {
 mod tests {
     use super::*;
     use anstream::adapter::strip_str;
-    use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
     #[test]
     fn the_leader_tells_its_lease_and_nobody_else_does() {
         let told = |is_self, valid_for_ms: Value| {
-            shown(
-                leader,
-                &json!({
-                    "leader": {"id": "a", "address": null, "labels": {"k": "\u{1b}[5m"},
-                               "znode": "leader_0000000000", "token": 4},
-                    "is_self": is_self, "valid_for_ms": valid_for_ms, "index": 1, "new": 1,
-                }),
-            )
+            shown::<LeaderState>(&json!({
+                "leader": {"id": "a", "address": null, "labels": {"k": "\u{1b}[5m"},
+                           "znode": "leader_0000000000", "token": 4},
+                "is_self": is_self, "valid_for_ms": valid_for_ms, "index": 1, "new": 1,
+            }))
         };
         let text = "leader     a\n\
                     address    -\n\
@@ -228,7 +245,7 @@ mod tests {
         let told = |word: &str, role: &str, znode: Value, predecessor: Value| {
             let body =
                 json!({"done": word, "role": role, "znode": znode, "predecessor": predecessor});
-            shown(done, &body)
+            shown::<Done>(&body)
         };
         let null = Value::Null;
         for (told, expected) in [
@@ -251,7 +268,8 @@ mod tests {
         }
     }
 
-    fn shown<T: DeserializeOwned>(view: fn(&T) -> String, body: &Value) -> String {
-        strip_str(&view(&serde_json::from_value(body.clone()).unwrap())).to_string()
+    fn shown<T: View>(body: &Value) -> String {
+        let body: T = serde_json::from_value(body.clone()).unwrap();
+        strip_str(&body.view()).to_string()
     }
 }

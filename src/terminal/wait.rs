@@ -1,8 +1,8 @@
 //! Waits until there is a leader, over as many lives of the sidecar as it takes.
 
 use super::sidecar::{Answer, Sidecar, TO_ANSWER};
-use super::told::Told;
 use super::{Form, Trouble, print, print_json, remark, views};
+use crate::api::{LEADER, LeaderState};
 use hyper::Method;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -31,38 +31,38 @@ pub(super) async fn wait(
         Some(limit) => timeout(limit, until).await.ok().ok_or(limit),
         None => Ok(until.await),
     };
-    let (answer, told) =
+    let (answer, state) =
         answered.map_err(|limit| Trouble::No(format!("not within {limit:?}: {last}")))?;
-    match (form, &told.leader) {
+    match (form, &state.leader) {
         (Form::People, Some(leader)) => {
-            print(&format!("{}\n", views::sentence(leader, told.is_self)))
+            print(&format!("{}\n", views::sentence(leader, state.is_self)))
         }
         (Form::Scripts | Form::People, _) => print_json(answer.text()),
     }
 }
 
 /// Whoever drops it has waited long enough. `last` is why it has not ended.
-async fn until_leads(sidecar: &Sidecar, whom: Whom, last: &mut String) -> (Answer, Told) {
+async fn until_leads(sidecar: &Sidecar, whom: Whom, last: &mut String) -> (Answer, LeaderState) {
     let mut seen = None;
     let mut troubled = false;
     loop {
         let (path, patience) = match seen {
             Some(index) => {
-                let path = format!("/leader?index={index}&wait={}s", ROUND.as_secs());
+                let path = format!("{}?index={index}&wait={}s", LEADER.path, ROUND.as_secs());
                 (path, ROUND + TO_ANSWER)
             }
-            None => ("/leader".to_owned(), TO_ANSWER),
+            None => (LEADER.path.to_owned(), TO_ANSWER),
         };
         let answer = sidecar.ask(Method::GET, &path, patience).await;
-        let told = answer.and_then(|answer| match answer.body::<Told>() {
+        let read = answer.and_then(|answer| match answer.body::<LeaderState>() {
             Err(Trouble::No(why)) => Ok(Err((why, answer.index()))),
-            told => told.map(|told| Ok((answer, told))),
+            state => state.map(|state| Ok((answer, state))),
         });
-        (*last, seen) = match told {
-            Ok(Ok((answer, told))) => match &told.leader {
-                Some(_) if whom == Whom::Anybody || told.is_self => return (answer, told),
-                Some(leader) => (views::sentence(leader, false), Some(told.index)),
-                None => ("nobody leads".to_owned(), Some(told.index)),
+        (*last, seen) = match read {
+            Ok(Ok((answer, state))) => match &state.leader {
+                Some(_) if whom == Whom::Anybody || state.is_self => return (answer, state),
+                Some(leader) => (views::sentence(leader, false), Some(state.index)),
+                None => ("nobody leads".to_owned(), Some(state.index)),
             },
             // Another index than before is news; the same one means that no more may wait there.
             Ok(Err((why, index))) => (why, index.filter(|index| seen != Some(*index))),

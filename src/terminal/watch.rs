@@ -1,8 +1,8 @@
 //! Follows the events of a sidecar, one line each, over as many streams as it takes.
 
 use super::sidecar::{Sidecar, TO_ANSWER};
-use super::told::News;
 use super::{Form, Trouble, print, print_json, remark, views};
+use crate::api::{self, EVENTS};
 use crate::clock::Clock;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -41,13 +41,13 @@ pub(super) async fn watch(sidecar: &Sidecar, clock: Clock, form: Form) -> Result
 }
 
 fn tell_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
-    let at = humantime::format_rfc3339_millis(clock.date());
+    let at = api::date(clock.date());
     remark(&format!("{at}: the events of {} are lost, trying again: {why}", sidecar.name()));
 }
 
 async fn open(sidecar: &Sidecar, seen: Option<&str>) -> Result<Incoming, Trouble> {
-    let whom = format!("{}/events", sidecar.name());
-    let opened = timeout(TO_ANSWER, sidecar.send(Method::GET, "/events", seen)).await;
+    let whom = format!("{}{}", sidecar.name(), EVENTS.path);
+    let opened = timeout(TO_ANSWER, sidecar.send(Method::GET, EVENTS.path, seen)).await;
     let nonsense = |why: &str| Trouble::nonsense(&whom, why);
     let response = opened.unwrap_or_else(|_| Err(nonsense("no answer in time")))?;
     let kind = response.headers().get(hyper::header::CONTENT_TYPE);
@@ -78,9 +78,9 @@ async fn follow(
         };
         let Some(bytes) = frame.data_ref() else { continue };
         for Event { name, id, data } in reader.read(bytes) {
-            match (form, serde_json::from_str::<News>(&data)) {
+            match (form, serde_json::from_str::<api::Event>(&data)) {
                 (Form::Scripts, Ok(_)) => print_json(&named(&name, &data))?,
-                (Form::People, Ok(news)) => print(&views::event(&name, &news))?,
+                (Form::People, Ok(event)) => print(&views::event(&name, &event))?,
                 (Form::Scripts | Form::People, Err(error)) => {
                     remark(&format!("an event makes no sense: {error}"));
                 }

@@ -1,6 +1,7 @@
 //! Where a member listens besides its port of the loopback.
 
 use crate::{
+    described::routes,
     flock::in_line,
     member::{Setup, agent},
     servers::Servers,
@@ -31,17 +32,21 @@ fn probes_have_a_listener_of_their_own() {
         agent().run(request).expect("an answer").status().as_u16()
     };
 
-    for path in ["/livez", "/healthz", "/readyz", "/is-leader", "/primary", "/leader", "/metrics"] {
+    let yes = ["/livez", "/healthz", "/readyz", "/is-leader", "/primary", "/leader", "/metrics"];
+    let no = ["/is-follower", "/replica"];
+    for path in yes {
         assert_eq!(status("GET", path), 200, "{path}");
     }
-    for path in ["/is-follower", "/replica"] {
+    for path in no {
         assert_eq!(status("GET", path), 503, "{path}");
     }
-    for path in ["/", "/status", "/members", "/events", "/history"] {
-        assert_eq!(status("GET", path), 404, "{path}");
-    }
-    for path in ["/resign", "/pause", "/resume", "/drain"] {
-        assert_eq!(status("POST", path), 404, "{path}");
+    for route in routes(&member) {
+        let path = &*route.path;
+        if !yes.contains(&path) && !no.contains(&path) {
+            for method in &route.methods {
+                assert_eq!(status(method, path), 404, "{method} {path}");
+            }
+        }
     }
     assert_eq!(member.get("/is-leader").status, 200, "it has obeyed no order");
 }

@@ -1,6 +1,7 @@
 //! What the application is told over HTTP, on every kind of member and at every moment.
 
 use crate::{
+    described::{questions, routes},
     flock::{agreed, in_line, settled},
     member::{Answer, LONG_SESSION, Member, SHORT_SESSION, Setup},
     observer::Observer,
@@ -16,9 +17,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-const PATHS: [&str; 7] =
-    ["/leader", "/is-leader", "/is-follower", "/status", "/members", "/livez", "/readyz"];
 
 #[test]
 fn every_endpoint_on_the_leader() {
@@ -119,6 +117,7 @@ fn every_endpoint_with_zookeeper_stopped() {
     let mut servers = Servers::standalone();
     let [leader, follower] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
     agreed([&leader, &follower]);
+    let paths = questions(&leader);
 
     servers.first().kill();
     let start = Instant::now();
@@ -132,12 +131,14 @@ fn every_endpoint_with_zookeeper_stopped() {
 
     throughout("all is answered, and nobody leads", Duration::from_secs(2), || {
         for member in [&leader, &follower] {
-            let statuses = PATHS.map(|path| member.get(path).status);
-            assert_eq!(statuses[1], 503, "/is-leader of {}", member.id);
-            assert_eq!(statuses[3], 200, "/status of {}", member.id);
-            assert_eq!(statuses[5], 200, "/livez of {}", member.id);
-            if let Some(other) = statuses.iter().find(|status| ![200, 503].contains(*status)) {
-                return Err(format!("{other} in {statuses:?}"));
+            for path in &paths {
+                let expected: &[u16] = match &**path {
+                    "/is-leader" | "/primary" => &[503],
+                    "/status" | "/livez" => &[200],
+                    _ => &[200, 503],
+                };
+                let status = member.get(path).status;
+                assert!(expected.contains(&status), "{path} of {}: {status}", member.id);
             }
         }
         Ok(())
@@ -155,12 +156,23 @@ fn unknown_paths_and_wrong_methods_are_problems() {
     for path in ["/leaders", "/leader/x", "/favicon.ico"] {
         problem(&member.get(path), 404);
     }
-    for path in PATHS {
-        for method in ["POST", "PUT", "DELETE", "PATCH"] {
+    for route in routes(&member) {
+        let path = &*route.path;
+        let mut allowed: BTreeSet<&str> = route.methods.iter().map(String::as_str).collect();
+        if allowed.contains("GET") {
+            allowed.insert("HEAD");
+        }
+        for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
+            if allowed.contains(method) {
+                continue;
+            }
             let answer = member.request(method, path);
             problem(&answer, 405);
             let allow: BTreeSet<&str> = answer.header("allow").split(',').map(str::trim).collect();
-            assert_eq!(allow, ["GET", "HEAD"].into(), "{method} {path}");
+            assert_eq!(allow, allowed, "{method} {path}");
+        }
+        if !route.is_question() {
+            continue;
         }
         let (get, head) = (member.get(path), member.request("HEAD", path));
         assert_eq!(head.status, get.status, "HEAD {path}");

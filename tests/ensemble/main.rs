@@ -44,6 +44,7 @@ mod wakeups;
 mod browser;
 mod catalogue;
 mod certificates;
+mod described;
 mod expire;
 mod flock;
 mod host;

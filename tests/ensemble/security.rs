@@ -2,6 +2,7 @@
 
 use crate::{
     certificates::{Authority, Issued, put},
+    described::questions,
     expire::expire,
     flock::{agreed, agreed_after, has_role, in_line, ready, settled},
     member::{Member, Setup},
@@ -503,8 +504,9 @@ fn no_secret_is_told_to_anybody() {
     });
 
     for member in &members {
-        for path in PATHS {
-            outputs.push((format!("{path} of {}", member.id), member.get(path).body));
+        let more = ["/readyz?verbose", "/livez?verbose", "/nonsense"].map(str::to_owned);
+        for path in questions(member).into_iter().chain(more) {
+            outputs.push((format!("{path} of {}", member.id), member.get(&path).body));
         }
         outputs.push((format!("the log of {}", member.id), member.log()));
     }
@@ -603,20 +605,6 @@ fn spellings(passwords: &[&str], key: &str) -> Vec<String> {
     });
     passwords.chain(key.lines().filter(|line| !line.starts_with('-')).map(str::to_owned)).collect()
 }
-
-const PATHS: [&str; 11] = [
-    "/",
-    "/status",
-    "/leader",
-    "/members",
-    "/history",
-    "/member",
-    "/is-leader",
-    "/readyz?verbose",
-    "/livez?verbose",
-    "/openapi.json",
-    "/nonsense",
-];
 
 fn all_of(command: &mut Command) -> String {
     let Output { stdout, stderr, .. } = command.output().expect("it runs");

@@ -1,0 +1,311 @@
+//! Who may do what: access control lists with the schemes world, digest, auth and ip.
+
+use crate::error::ErrorCode;
+use crate::java::{bucket, string_hash};
+use crate::wire::request::RawAcl;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use sha1::{Digest, Sha1};
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+pub(crate) const READ: i32 = 1;
+pub(crate) const WRITE: i32 = 2;
+pub(crate) const CREATE: i32 = 4;
+pub(crate) const DELETE: i32 = 8;
+pub(crate) const ADMIN: i32 = 16;
+const ALL: i32 = 31;
+
+/// Beyond so many entries a list is refused: each "auth" of a short frame stands for all ids of its caller.
+const MAX_ENTRIES: usize = 1 << 16;
+
+const WORLD: &str = "world";
+const ANYONE: &str = "anyone";
+const AUTH: &str = "auth";
+const DIGEST: &str = "digest";
+const IP: &str = "ip";
+
+/// An identity, by a scheme of authentication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Id {
+    pub(crate) scheme: String,
+    pub(crate) id: String,
+}
+
+/// One entry of a list: what one id may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Acl {
+    pub(crate) perms: i32,
+    pub(crate) id: Id,
+}
+
+impl Id {
+    fn new(scheme: &str, id: &str) -> Self {
+        Self { scheme: scheme.to_owned(), id: id.to_owned() }
+    }
+
+    /// The id that each connection has by its address, in Java's way of writing it.
+    pub(crate) fn of_address(address: IpAddr) -> Self {
+        Self::new(IP, &host_address(address))
+    }
+
+    /// The name that `whoAmI` shows.
+    pub(crate) fn user_name(&self) -> &str {
+        match self.id.split_once(':') {
+            Some((user, _)) if self.scheme == DIGEST => user,
+            _ => &self.id,
+        }
+    }
+
+    fn is_anyone(&self) -> bool {
+        self.scheme == WORLD && self.id == ANYONE
+    }
+}
+
+/// The list of a znode that all may do all with.
+pub(crate) fn open() -> Arc<[Acl]> {
+    Arc::new([Acl { perms: ALL, id: Id::new(WORLD, ANYONE) }])
+}
+
+/// The list of a znode that all may read.
+pub(crate) fn read_only() -> Arc<[Acl]> {
+    Arc::new([Acl { perms: READ, id: Id::new(WORLD, ANYONE) }])
+}
+
+/// Adds what an `addauth` proves to the ids of a connection, unless it proves nothing.
+pub(crate) fn authenticate(
+    scheme: Option<&str>,
+    auth: Option<&[u8]>,
+    address: IpAddr,
+    ids: &mut Vec<Id>,
+) -> Result<(), ErrorCode> {
+    let id = match (scheme, auth) {
+        (Some(DIGEST), Some(auth)) => Id::new(DIGEST, &digest(auth)),
+        (Some(IP), _) => Id::of_address(address),
+        _ => return Err(ErrorCode::AuthFailed),
+    };
+    if !ids.contains(&id) {
+        ids.push(id);
+        // The real server keeps them in a hash set, and expands "auth" in its order.
+        ids.sort_by_key(|id| bucket(id_hash(id), 16));
+    }
+    Ok(())
+}
+
+/// `user:password` as it stands in lists: `user:BASE64(SHA1(user:password))`.
+fn digest(credentials: &[u8]) -> String {
+    let credentials = String::from_utf8_lossy(credentials);
+    let user = credentials.split(':').next().unwrap_or_default();
+    format!("{user}:{}", BASE64_STANDARD.encode(Sha1::digest(credentials.as_bytes())))
+}
+
+/// The list that a znode gets when a client asks for `raw`, by `PrepRequestProcessor.fixupACL`: each entry once, "auth"
+/// replaced by the ids of the caller.
+pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[Acl]>, ErrorCode> {
+    let raw = raw.unwrap_or_default();
+    let mut fixed = Vec::new();
+    let mut seen = HashSet::new();
+    for entry in &raw {
+        if !seen.insert(entry) {
+            continue;
+        }
+        if fixed.len() > MAX_ENTRIES {
+            return Err(ErrorCode::InvalidAcl);
+        }
+        let RawAcl { perms, scheme, id } = entry;
+        let Some(scheme) = scheme.as_deref() else { return Err(ErrorCode::InvalidAcl) };
+        if scheme == AUTH {
+            let before = fixed.len();
+            let proven = caller.iter().filter(|id| id.scheme == DIGEST);
+            fixed.extend(proven.map(|id| Acl { perms: *perms, id: id.clone() }));
+            if fixed.len() == before {
+                return Err(ErrorCode::InvalidAcl);
+            }
+            continue;
+        }
+        let known = matches!(scheme, WORLD | DIGEST | IP);
+        let id = match id {
+            Some(id) => Id::new(scheme, id),
+            // Where Java throws a NullPointerException.
+            None if known => return Err(ErrorCode::Marshalling),
+            None => return Err(ErrorCode::InvalidAcl),
+        };
+        let valid = match scheme {
+            WORLD => id.is_anyone(),
+            DIGEST => is_digest(&id.id),
+            IP => network(&id.id).is_some(),
+            _ => false,
+        };
+        if !valid {
+            return Err(ErrorCode::InvalidAcl);
+        }
+        fixed.push(Acl { perms: *perms, id });
+    }
+    if fixed.is_empty() { Err(ErrorCode::InvalidAcl) } else { Ok(fixed.into()) }
+}
+
+/// Refuses a caller that no entry of the list gives any of the permissions.
+pub(crate) fn check(list: &[Acl], permissions: i32, caller: &[Id]) -> Result<(), ErrorCode> {
+    let allows = |entry: &Acl| {
+        entry.perms & permissions != 0
+            && (entry.id.is_anyone() || caller.iter().any(|id| matches(id, &entry.id)))
+    };
+    if list.is_empty() || list.iter().any(allows) { Ok(()) } else { Err(ErrorCode::NoAuth) }
+}
+
+/// The list as it is shown to callers that may not change it: without the digests.
+pub(crate) fn masked(list: &[Acl]) -> Vec<Acl> {
+    let mask = |entry: &Acl| match entry.id.id.split_once(':') {
+        Some((user, _)) if entry.id.scheme == DIGEST => {
+            Acl { perms: entry.perms, id: Id::new(DIGEST, &format!("{user}:x")) }
+        }
+        _ => entry.clone(),
+    };
+    list.iter().map(mask).collect()
+}
+
+fn matches(caller: &Id, listed: &Id) -> bool {
+    caller.scheme == listed.scheme
+        && match caller.scheme.as_str() {
+            DIGEST => caller.id == listed.id,
+            IP => network(&listed.id).is_some_and(|(network, bits)| {
+                ipv4(&caller.id).is_some_and(|address| masked_to(address, bits) == network)
+            }),
+            _ => false,
+        }
+}
+
+/// Whether Java's `split(":")`, which drops empty strings at the end, gives two parts.
+fn is_digest(id: &str) -> bool {
+    let parts: Vec<&str> = id.split(':').collect();
+    let empty_at_end = parts.iter().rev().take_while(|part| part.is_empty()).count();
+    parts.len() - empty_at_end == 2
+}
+
+/// An IPv4 network and its length in bits; 3.8 knows no other.
+fn network(text: &str) -> Option<(u32, u32)> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, bits.parse::<u32>().ok().filter(|bits| *bits <= 32)?),
+        None => (text, 32),
+    };
+    Some((masked_to(ipv4(address)?, bits), bits))
+}
+
+fn ipv4(text: &str) -> Option<u32> {
+    let mut address = 0;
+    let mut parts = 0;
+    for part in text.split('.') {
+        address = (address << 8) | u32::from(part.parse::<u8>().ok()?);
+        parts += 1;
+        if parts > 4 {
+            return None;
+        }
+    }
+    (parts == 4).then_some(address)
+}
+
+fn masked_to(address: u32, bits: u32) -> u32 {
+    address & u32::MAX.checked_shl(32_u32.saturating_sub(bits)).unwrap_or(0)
+}
+
+/// An address as `InetAddress.getHostAddress` writes it: nothing of an IPv6 address is left out.
+pub(crate) fn host_address(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => address.segments().map(|group| format!("{group:x}")).join(":"),
+    }
+}
+
+/// The hash of jute's generated class `Id`.
+fn id_hash(id: &Id) -> i32 {
+    let scheme = 37_i32.wrapping_mul(17).wrapping_add(string_hash(&id.scheme));
+    scheme.wrapping_mul(37).wrapping_add(string_hash(&id.id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn raw(scheme: &str, id: &str) -> RawAcl {
+        RawAcl { perms: ALL, scheme: Some(scheme.to_owned()), id: Some(id.to_owned()) }
+    }
+
+    fn fix(entries: Vec<RawAcl>, caller: &[Id]) -> Result<Vec<Acl>, ErrorCode> {
+        fixed(Some(entries), caller).map(|list| list.to_vec())
+    }
+
+    #[test]
+    fn a_digest_is_that_of_the_real_server() {
+        // From ZooKeeper's own documentation and tests.
+        assert_eq!(digest(b"super:test"), "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
+    }
+
+    #[test]
+    fn auth_stands_for_the_digests_of_the_caller() {
+        let mut ids = vec![Id::of_address(LOCAL)];
+        assert_eq!(fix(vec![raw(AUTH, "")], &ids), Err(ErrorCode::InvalidAcl));
+        authenticate(Some(DIGEST), Some(b"u:p"), LOCAL, &mut ids).unwrap();
+        let list = fix(vec![raw(AUTH, "")], &ids).unwrap();
+        assert_eq!(list.len(), 1);
+        assert_eq!(list[0].id.scheme, DIGEST);
+        assert_eq!(list[0].id.user_name(), "u");
+        assert_eq!(check(&list, WRITE, &ids), Ok(()));
+        assert_eq!(check(&list, WRITE, &[Id::of_address(LOCAL)]), Err(ErrorCode::NoAuth));
+    }
+
+    #[test]
+    fn schemes_without_a_provider_are_refused() {
+        let mut ids = Vec::new();
+        assert_eq!(
+            authenticate(Some(WORLD), Some(b""), LOCAL, &mut ids),
+            Err(ErrorCode::AuthFailed)
+        );
+        assert_eq!(authenticate(Some(DIGEST), None, LOCAL, &mut ids), Err(ErrorCode::AuthFailed));
+        for entry in [raw(WORLD, "x"), raw("x509", "cn"), raw(DIGEST, "u:"), raw(IP, "::1")] {
+            assert_eq!(fix(vec![entry], &[]), Err(ErrorCode::InvalidAcl));
+        }
+        assert_eq!(fix(Vec::new(), &[]), Err(ErrorCode::InvalidAcl));
+        assert_eq!(fixed(None, &[]).err(), Some(ErrorCode::InvalidAcl));
+    }
+
+    #[test]
+    fn a_list_does_not_multiply_without_end() {
+        let user = |n: usize| Id::new(DIGEST, &format!("u{n}:x"));
+        let ids: Vec<Id> = (0..1000).map(user).collect();
+        let auth = |perms| RawAcl { perms, ..raw(AUTH, "") };
+        assert_eq!(fix((0..65).map(auth).collect(), &ids).map(|list| list.len()), Ok(65_000));
+        assert_eq!(fix((0..100).map(auth).collect(), &ids), Err(ErrorCode::InvalidAcl));
+    }
+
+    #[test]
+    fn each_entry_is_kept_once() {
+        let list = fix(vec![raw(WORLD, ANYONE), raw(IP, "1.2.3.4"), raw(WORLD, ANYONE)], &[]);
+        assert_eq!(list.unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_ip_matches_within_its_network() {
+        let caller = Id::new(IP, "10.1.2.3");
+        assert!(matches(&caller, &Id::new(IP, "10.1.2.3")));
+        assert!(matches(&caller, &Id::new(IP, "10.1.0.0/16")));
+        assert!(matches(&caller, &Id::new(IP, "1.2.3.4/0")));
+        assert!(!matches(&caller, &Id::new(IP, "10.1.2.4/31")));
+        assert!(network("10.1.2/24").is_none());
+        assert!(network("10.1.2.3/33").is_none());
+    }
+
+    #[test]
+    fn digests_are_hidden() {
+        let list = [Acl { perms: READ, id: Id::new(DIGEST, "u:hash") }];
+        assert_eq!(masked(&list)[0].id.id, "u:x");
+    }
+
+    #[test]
+    fn addresses_are_written_as_java_does() {
+        assert_eq!(host_address("::1".parse().unwrap()), "0:0:0:0:0:0:0:1");
+        assert_eq!(host_address("::ffff:1.2.3.4".parse().unwrap()), "1.2.3.4");
+    }
+}

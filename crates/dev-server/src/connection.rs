@@ -1,0 +1,133 @@
+//! One connection: frames in, frames out.
+
+use crate::outbox::Outbox;
+use crate::shared::Shared;
+use crate::watches::ConnectionId;
+use crate::words::Word;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{sleep, sleep_until, timeout};
+use tracing::{debug, info, warn};
+
+/// For how long a client may take to ask for a session (`zookeeper.nio.sessionlessCnxnTimeout`).
+const FIRST_FRAME: Duration = Duration::from_secs(10);
+/// For how long a client may take to read the last of what it is sent.
+const LAST_FRAMES: Duration = Duration::from_secs(5);
+/// For how long a client may take to close a connection on its side that is closed on this one.
+const GOODBYE: Duration = Duration::from_millis(500);
+
+/// What a client sends.
+#[derive(Debug)]
+enum Incoming {
+    Frame(Vec<u8>),
+    Word(Word),
+    /// The connection is at its end.
+    End,
+    /// A length that no frame may have.
+    TooLong(i32),
+}
+
+/// Serves a connection until it is closed. The stream may be any that is like TCP's.
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite>(
+    stream: S,
+    shared: Arc<Shared>,
+    id: ConnectionId,
+    outbox: Arc<Outbox>,
+) {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let sent = tokio::select! {
+        () = outbox.is_dropped() => false,
+        () = receive(&mut reader, &shared, id, &outbox) => false,
+        sent = send(&mut writer, &outbox) => sent.is_ok(),
+    };
+    shared.leave(id);
+    // Closed with something unread, the connection would be reset, and what was sent last might be lost with it.
+    if sent && writer.shutdown().await.is_ok() {
+        let mut rest = [0; 1024];
+        let drain = async { while matches!(reader.read(&mut rest).await, Ok(1..)) {} };
+        let _late = timeout(GOODBYE, drain).await;
+    }
+}
+
+/// Handles frame after frame, each to its end before the next, until the connection is to be closed.
+async fn receive(
+    reader: &mut (impl AsyncRead + Unpin),
+    shared: &Shared,
+    id: ConnectionId,
+    outbox: &Outbox,
+) {
+    let max = shared.settings.max_frame;
+    let mut first = true;
+    while outbox.has_room().await {
+        let incoming = if first {
+            timeout(FIRST_FRAME, incoming(reader, max, first)).await.unwrap_or(Ok(Incoming::End))
+        } else {
+            incoming(reader, max, first).await
+        };
+        match incoming {
+            Ok(Incoming::Frame(frame)) if first => {
+                first = false;
+                if let Err(refused) = shared.connect(id, &frame) {
+                    info!(connection = id.0, "refusing a session: {refused}");
+                    outbox.finish();
+                }
+            }
+            Ok(Incoming::Frame(frame)) => {
+                if let Err(malformed) = shared.request(id, &frame) {
+                    warn!(connection = id.0, "closing: {malformed}");
+                    outbox.finish();
+                }
+            }
+            Ok(Incoming::Word(word)) => shared.word(id, word),
+            Ok(Incoming::TooLong(length)) => {
+                warn!(connection = id.0, length, max, "closing: no frame may have this length");
+                return;
+            }
+            Ok(Incoming::End) => return,
+            Err(error) => {
+                debug!(connection = id.0, "closed: {error}");
+                return;
+            }
+        }
+    }
+    // The rest is sent meanwhile.
+    sleep(LAST_FRAMES + shared.delay()).await;
+}
+
+/// Sends frame after frame, each when it is due, until there will be no more.
+async fn send(writer: &mut (impl AsyncWrite + Unpin), outbox: &Outbox) -> io::Result<()> {
+    while let Some((due, frame)) = outbox.next().await {
+        sleep_until(due).await;
+        writer.write_all(&frame).await?;
+        writer.flush().await?;
+    }
+    Ok(())
+}
+
+/// The next that a client sends. Only the first may be a word.
+async fn incoming(
+    reader: &mut (impl AsyncRead + Unpin),
+    max: usize,
+    first: bool,
+) -> io::Result<Incoming> {
+    let mut head = [0; 4];
+    if let Err(error) = reader.read_exact(&mut head).await {
+        return match error.kind() {
+            io::ErrorKind::UnexpectedEof => Ok(Incoming::End),
+            _ => Err(error),
+        };
+    }
+    if first && let Some(word) = Word::parse(head) {
+        return Ok(Incoming::Word(word));
+    }
+    let announced = i32::from_be_bytes(head);
+    let Some(length) = usize::try_from(announced).ok().filter(|length| *length <= max) else {
+        return Ok(Incoming::TooLong(announced));
+    };
+    let mut frame = Vec::new();
+    // Grown by what comes, not by what was announced.
+    let read = reader.take(length as u64).read_to_end(&mut frame).await?;
+    Ok(if read == length { Incoming::Frame(frame) } else { Incoming::End })
+}

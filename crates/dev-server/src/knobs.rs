@@ -1,0 +1,66 @@
+//! What tests may do to a server.
+
+use crate::shared::Shared;
+use crate::watches::ConnectionId;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A handle with which a test makes trouble. Each takes effect at once.
+#[derive(Clone, Debug)]
+pub struct Knobs {
+    shared: Arc<Shared>,
+}
+
+impl Knobs {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Delays all that is sent from now on, pings' answers included; their order stays.
+    pub fn delay(&self, delay: Duration) {
+        self.shared.set_delay(delay);
+    }
+
+    /// Closes each new connection at once, or accepts them again. Those that are there stay.
+    pub fn refuse(&self, refuse: bool) {
+        self.shared.set_refusing(refuse);
+    }
+
+    /// Closes the connection of a session, which lives on until it expires; says whether there was one.
+    pub fn drop_connection(&self, session: i64) -> bool {
+        self.shared.with_state(|state, _now| {
+            let connection = state.sessions.connection(session);
+            if let Some(connection) = connection {
+                state.drop_connection(connection);
+            }
+            connection.is_some()
+        })
+    }
+
+    /// Closes all connections.
+    pub fn drop_connections(&self) {
+        self.shared.with_state(|state, _now| {
+            let connections: Vec<ConnectionId> = state.connections.keys().copied().collect();
+            for connection in connections {
+                state.drop_connection(connection);
+            }
+        });
+    }
+
+    /// Ends a session as if its time were up, and says whether there was one.
+    pub fn expire(&self, session: i64) -> bool {
+        self.shared.with_state(|state, _now| state.expire(session))
+    }
+
+    /// The sessions that live.
+    pub fn sessions(&self) -> Vec<i64> {
+        self.shared.with_state(|state, _now| state.sessions.ids().collect())
+    }
+
+    /// Deletes the containers and the znodes with a TTL that are outlived, without waiting for the next look at them.
+    pub fn check_containers(&self) {
+        self.shared.with_state(|state, now| {
+            state.delete_outlived(now);
+        });
+    }
+}

@@ -1,0 +1,85 @@
+//! An in-memory ZooKeeper server for trying, developing and testing; **never for production**.
+//!
+//! It is the client port of one standalone ZooKeeper 3.8, as clients use it: what a client sends and what it is answered,
+//! results, stats, the order of errors and of events, is the real one's. All it knows ends with it.
+//!
+//! ```
+//! use bellwether_dev_server::{DevServer, Settings};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! let server = DevServer::start(Settings::default()).await?;
+//! println!("connect to {}", server.address());
+//! server.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is there
+//!
+//! - Sessions: connect, resume with the password, ping, negotiated timeouts, expiry in buckets of a tick, close.
+//! - create, create2, createContainer, createTTL; delete, exists, getData, setData, getChildren and getChildren2, getACL,
+//!   setACL, sync, multi with check, multiRead, whoAmI, getEphemerals, getAllChildrenNumber.
+//! - Watches: one-shot, persistent and recursive; setWatches and setWatches2, addWatch, checkWatches, removeWatches. A
+//!   session hears only of what it may read, as since CVE-2024-23944 was mended, in Debian's 3.8.0 too.
+//! - ACLs with the schemes world, digest, auth and ip.
+//! - The four-letter words conf, cons, dump, envi, isro, mntr, ruok, srvr, stat, wchc, wchp and wchs.
+//! - [`Knobs`] with which tests make trouble.
+//!
+//! # How it differs from a real server
+//!
+//! - Nothing is written anywhere. Started anew it begins with zxid 1, and refuses clients that have seen later ones, as a
+//!   real one would whose disk was wiped.
+//! - There is one server: no ensemble, no read-only mode, no reconfig (refused as in a real one where it is not enabled).
+//! - No quotas; no SASL (a token is answered as by a real server without it); no TLS; no super user; no other providers of
+//!   authentication.
+//! - A frame whose body cannot be decoded is answered with MarshallingError, as by the real one, and then the connection
+//!   is closed.
+//! - A `check` outside of a multi is refused with Unimplemented. ZooKeeper 3.8.0 takes it, and destroys its log with it.
+//! - A createTTL whose flags say nothing of a TTL is refused with BadArguments; the real server ends. deleteContainer and
+//!   createSession, which are not for clients, are unknown operations.
+//! - Znodes with a TTL are on by default: [`Settings::extended_types`].
+//! - Requests are handled one after the other. A real server decides on a request while earlier ones are still on their
+//!   way. That shows at the end of a sequence counter, where pipelined creates are given numbers below zero, and behind a
+//!   pipelined setACL, where the old list may still count, or createContainer with the flags of an ephemeral znode, which
+//!   may still be one.
+//! - An addWatch on null is answered and watches nothing. The real server fails to forget it when its connection ends.
+//! - A client that does not read what it is sent is not read from either, and closed when 16 MiB wait for it. A multiRead
+//!   of more than 16 MiB is refused with MarshallingError, and an ACL of more than 65,536 entries with InvalidACL.
+//! - Latencies are 0 in the answers to words, and some lines of `mntr` and `dump` are missing.
+//!
+//! # How it is made
+//!
+//! `State` has all that the server knows, and is pure: frames in, frames out. One lock guards it, so each frame is handled
+//! to its end before the next. Each connection is a task that reads, hands over, and sends what waits in its `Outbox`.
+
+#![forbid(unsafe_code)]
+
+mod acl;
+mod connection;
+mod error;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
+mod java;
+mod knobs;
+mod mode;
+mod outbox;
+mod path;
+mod prepare;
+mod server;
+mod sessions;
+mod settings;
+mod shared;
+mod stat;
+mod state;
+mod tree;
+mod watches;
+mod wire;
+mod words;
+
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub use fuzz::feed;
+pub use knobs::Knobs;
+pub use server::DevServer;
+pub use settings::Settings;

@@ -1,0 +1,168 @@
+//! What is to be sent over one connection.
+//!
+//! The handling of a frame never waits for a client to read: what is to be sent is put in here. Memory stays bounded all the
+//! same. A connection whose client does not read is not read from either, so there are no further answers for it; and one
+//! that is sent too many notifications meanwhile is closed.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// With so many bytes waiting, nothing more is taken from the client.
+const FULL: usize = 1 << 20;
+/// With so many bytes waiting, the connection is closed.
+const OVERFULL: usize = 16 << 20;
+
+/// The frames that wait for one connection, and whether it is to be closed.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    queue: Mutex<Queue>,
+    filled: Notify,
+    emptied: Notify,
+    dropped: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Each with the moment before which it is not sent.
+    frames: VecDeque<(Instant, Vec<u8>)>,
+    bytes: usize,
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    Open,
+    /// Nothing more comes.
+    Finished,
+    /// Nothing more goes.
+    Dropped,
+}
+
+impl Outbox {
+    /// Adds a frame, or says that too much waits already: then the connection is dropped.
+    #[must_use]
+    pub(crate) fn push(&self, due: Instant, frame: Vec<u8>) -> bool {
+        let mut queue = self.queue();
+        if queue.end != End::Open {
+            return true;
+        }
+        let fits = queue.bytes < OVERFULL;
+        if fits {
+            queue.bytes += frame.len();
+            queue.frames.push_back((due, frame));
+        }
+        drop(queue);
+        if fits {
+            self.filled.notify_one();
+        } else {
+            self.drop_all();
+        }
+        fits
+    }
+
+    /// Lets the connection be closed once all was sent.
+    pub(crate) fn finish(&self) {
+        let mut queue = self.queue();
+        if queue.end == End::Open {
+            queue.end = End::Finished;
+        }
+        drop(queue);
+        self.filled.notify_one();
+        self.emptied.notify_one();
+    }
+
+    /// Lets the connection be closed now.
+    pub(crate) fn drop_all(&self) {
+        let mut queue = self.queue();
+        queue.end = End::Dropped;
+        queue.frames.clear();
+        queue.bytes = 0;
+        drop(queue);
+        self.dropped.notify_one();
+    }
+
+    /// The next frame to be sent, or none once all was sent and nothing more comes. For one waiting task.
+    pub(crate) async fn next(&self) -> Option<(Instant, Vec<u8>)> {
+        loop {
+            let (frame, open) = {
+                let mut queue = self.queue();
+                let frame = queue.frames.pop_front();
+                queue.bytes -= frame.as_ref().map_or(0, |(_, frame)| frame.len());
+                (frame, queue.end == End::Open)
+            };
+            if frame.is_some() {
+                self.emptied.notify_one();
+                return frame;
+            }
+            if !open {
+                return None;
+            }
+            self.filled.notified().await;
+        }
+    }
+
+    /// Waits until more may be taken from the client, and says whether it may. For one waiting task.
+    pub(crate) async fn has_room(&self) -> bool {
+        loop {
+            let (bytes, open) = {
+                let queue = self.queue();
+                (queue.bytes, queue.end == End::Open)
+            };
+            if !open {
+                return false;
+            }
+            if bytes < FULL {
+                return true;
+            }
+            self.emptied.notified().await;
+        }
+    }
+
+    /// Waits until the connection is to be closed at once. For one waiting task.
+    pub(crate) async fn is_dropped(&self) {
+        self.dropped.notified().await;
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_pushed_before_the_end_is_sent() {
+        let outbox = Outbox::default();
+        let now = Instant::now();
+        assert!(outbox.push(now, vec![1]));
+        outbox.finish();
+        assert!(outbox.push(now, vec![2]));
+        assert_eq!(outbox.next().await, Some((now, vec![1])));
+        assert_eq!(outbox.next().await, None);
+        assert!(!outbox.has_room().await);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_is_dropped_at_last() {
+        let outbox = Outbox::default();
+        let now = Instant::now();
+        let pushed = (0..100).take_while(|_| outbox.push(now, vec![0; FULL])).count();
+        assert_eq!(pushed, 16);
+        outbox.is_dropped().await;
+        assert_eq!(outbox.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_full_outbox_has_room_again_once_it_was_emptied() {
+        let outbox = Outbox::default();
+        assert!(outbox.push(Instant::now(), vec![0; FULL]));
+        let (room, frame) = tokio::join!(outbox.has_room(), outbox.next());
+        assert!(room);
+        assert!(frame.is_some());
+    }
+}

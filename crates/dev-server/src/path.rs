@@ -1,0 +1,105 @@
+//! Which paths are paths, and whose children they are.
+
+use crate::error::ErrorCode;
+
+/// The paths that no client may delete.
+const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+
+/// Refuses what `PathUtils.validatePath` refuses.
+pub(crate) fn validate(path: &str) -> Result<(), ErrorCode> {
+    let Some(names) = path.strip_prefix('/') else { return Err(ErrorCode::BadArguments) };
+    // The root is a path; any other name between slashes has at least one character.
+    let valid = names.is_empty()
+        || names.split('/').all(|name| !matches!(name, "" | "." | "..") && name.chars().all(valid));
+    if valid { Ok(()) } else { Err(ErrorCode::BadArguments) }
+}
+
+/// The parent of a znode to be created, with less refused than by [`validate`], which comes later.
+pub(crate) fn parent_of_new(path: &str) -> Result<&str, ErrorCode> {
+    if path.contains('\0') {
+        return Err(ErrorCode::BadArguments);
+    }
+    path.rsplit_once('/').map(|(parent, _)| parent).ok_or(ErrorCode::BadArguments)
+}
+
+/// The parent of a znode to be deleted, which may be none of the server's own.
+pub(crate) fn parent_of_old(path: &str) -> Result<&str, ErrorCode> {
+    if SPECIAL.contains(&path) {
+        return Err(ErrorCode::BadArguments);
+    }
+    parent_of_new(path)
+}
+
+/// The path itself, then its parent, and so on up to the root.
+pub(crate) fn with_ancestors(path: &str) -> impl Iterator<Item = &str> {
+    let first = if path.is_empty() { None } else { Some(path) };
+    std::iter::successors(first, |path| {
+        if *path == "/" {
+            return None;
+        }
+        path.rsplit_once('/').map(|(parent, _)| if parent.is_empty() { "/" } else { parent })
+    })
+}
+
+/// Whether a character may be in a name. Java looks at UTF-16, where all beyond 16 bits consists of surrogates.
+fn valid(character: char) -> bool {
+    !matches!(
+        u32::from(character),
+        0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_names_are_valid() {
+        for path in ["/", "/a", "/a/b", "/a.b/..c/...", "/é/\u{a0}", "/ "] {
+            assert_eq!(validate(path), Ok(()), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn what_path_utils_refuses_is_refused() {
+        for path in [
+            "",
+            "a",
+            "a/b",
+            "//",
+            "/a/",
+            "/a//b",
+            "/.",
+            "/..",
+            "/a/./b",
+            "/a/..",
+            "/\0",
+            "/\u{1f}",
+            "/\u{7f}",
+            "/\u{9f}",
+            "/\u{e000}",
+            "/\u{fff0}",
+            "/\u{fffd}",
+            "/\u{1f600}",
+        ] {
+            assert_eq!(validate(path), Err(ErrorCode::BadArguments), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn parents_are_what_lies_before_the_last_slash() {
+        assert_eq!(parent_of_new("/a"), Ok(""));
+        assert_eq!(parent_of_new("/a/b"), Ok("/a"));
+        assert_eq!(parent_of_new("/a/"), Ok("/a"));
+        assert_eq!(parent_of_new("a"), Err(ErrorCode::BadArguments));
+        assert_eq!(parent_of_old("/zookeeper"), Err(ErrorCode::BadArguments));
+        assert_eq!(parent_of_old("/zookeeper/x"), Ok("/zookeeper"));
+    }
+
+    #[test]
+    fn ancestors_end_with_the_root() {
+        assert_eq!(with_ancestors("/a/b").collect::<Vec<_>>(), ["/a/b", "/a", "/"]);
+        assert_eq!(with_ancestors("/").collect::<Vec<_>>(), ["/"]);
+        assert_eq!(with_ancestors("").count(), 0);
+    }
+}

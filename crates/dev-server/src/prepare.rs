@@ -1,0 +1,219 @@
+//! Whether a write may be done, and what it will change.
+//!
+//! The checks and their order are those of `PrepRequestProcessor`. As there, they look at the tree together with what the
+//! operations before in the same transaction will have changed; so a multi is decided as a whole before it touches
+//! anything.
+
+use crate::acl::{self, Acl, Id};
+use crate::error::ErrorCode;
+use crate::mode::Mode;
+use crate::path;
+use crate::stat::{Kept, Owner};
+use crate::tree::{NewNode, Tree};
+use crate::wire::request::{Create, CreateKind, RawAcl, Write};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Who asks, and what is allowed to be asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) session: i64,
+    pub(crate) ids: Vec<Id>,
+    /// Whether znodes with a TTL may be created.
+    pub(crate) extended_types: bool,
+}
+
+/// One change of the tree that nothing speaks against.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Create(CreateKind, NewNode),
+    Delete(String),
+    SetData {
+        path: String,
+        data: Option<Vec<u8>>,
+        version: i32,
+    },
+    SetAcl {
+        path: String,
+        acl: Arc<[Acl]>,
+        version: i32,
+    },
+    /// A check changes nothing.
+    Nothing,
+}
+
+/// One transaction on its way.
+#[derive(Debug)]
+pub(crate) struct Preparation<'a> {
+    tree: &'a Tree,
+    caller: &'a Caller,
+    zxid: i64,
+    time_ms: i64,
+    /// The znodes that the transaction changes, as they will be; none where it deletes one.
+    outstanding: HashMap<String, Option<Record>>,
+}
+
+/// What the checks look at.
+#[derive(Clone, Debug)]
+struct Record {
+    kept: Kept,
+    children: i32,
+    acl: Arc<[Acl]>,
+}
+
+impl<'a> Preparation<'a> {
+    pub(crate) fn new(tree: &'a Tree, caller: &'a Caller, zxid: i64, time_ms: i64) -> Self {
+        Self { tree, caller, zxid, time_ms, outstanding: HashMap::new() }
+    }
+
+    /// Decides on one operation.
+    pub(crate) fn prepare(&mut self, write: Write) -> Result<Change, ErrorCode> {
+        match write {
+            Write::Create(create) => self.create(create),
+            Write::Delete { path, version } => self.delete(path, version),
+            Write::SetData { path, data, version } => self.set_data(path, data, version),
+            Write::SetAcl { path, acl, version } => self.set_acl(path, acl, version),
+            Write::Check { path, version } => self.check(path, version),
+        }
+    }
+
+    fn create(&mut self, create: Create) -> Result<Change, ErrorCode> {
+        let Create { kind, path, data, acl, flags, ttl_ms } = create;
+        let mode = Mode::from_flags(flags).ok_or(ErrorCode::BadArguments)?;
+        if mode.has_ttl() {
+            if !self.caller.extended_types {
+                return Err(ErrorCode::Unimplemented);
+            }
+            Owner::with_ttl(ttl_ms).ok_or(ErrorCode::BadArguments)?;
+        } else if ttl_ms >= 0 {
+            return Err(ErrorCode::BadArguments);
+        }
+        // Null is where Java throws a NullPointerException.
+        let mut path = path.ok_or(ErrorCode::Marshalling)?;
+        let parent_path = path::parent_of_new(&path)?.to_owned();
+        let acl = acl::fixed(acl, &self.caller.ids)?;
+        let parent = self.record(&parent_path)?;
+        acl::check(&parent.acl, acl::CREATE, &self.caller.ids)?;
+        if mode.is_sequential() {
+            path.push_str(&format!("{:010}", parent.kept.creations));
+        }
+        path::validate(&path)?;
+        if self.record(&path).is_ok() {
+            return Err(ErrorCode::NodeExists);
+        }
+        if matches!(parent.kept.owner, Owner::Session(_)) {
+            return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+        // The operation decides here, the flags have decided above: both as in the real server.
+        let owner = match kind {
+            CreateKind::Create | CreateKind::Create2 if mode.is_ephemeral() => {
+                Owner::Session(self.caller.session)
+            }
+            CreateKind::Create | CreateKind::Create2 => Owner::Tree,
+            CreateKind::Container => Owner::Container,
+            // Without a TTL the real server would end here.
+            CreateKind::Ttl => Owner::with_ttl(ttl_ms).ok_or(ErrorCode::BadArguments)?,
+        };
+        let parent_creations = parent.kept.creations.wrapping_add(1);
+        self.outstanding.insert(
+            parent_path,
+            Some(Record {
+                kept: Kept { creations: parent_creations, pzxid: self.zxid, ..parent.kept },
+                children: parent.children.saturating_add(1),
+                acl: parent.acl,
+            }),
+        );
+        let kept = Kept::new(self.zxid, self.time_ms, owner);
+        self.outstanding
+            .insert(path.clone(), Some(Record { kept, children: 0, acl: Arc::clone(&acl) }));
+        Ok(Change::Create(kind, NewNode { path, data, acl, owner, parent_creations }))
+    }
+
+    fn delete(&mut self, path: Option<String>, version: i32) -> Result<Change, ErrorCode> {
+        let path = path.ok_or(ErrorCode::Marshalling)?;
+        let parent_path = path::parent_of_old(&path)?.to_owned();
+        let parent = self.record(&parent_path)?;
+        acl::check(&parent.acl, acl::DELETE, &self.caller.ids)?;
+        let node = self.record(&path)?;
+        next_version(node.kept.version, version)?;
+        if node.children > 0 {
+            return Err(ErrorCode::NotEmpty);
+        }
+        self.outstanding.insert(
+            parent_path,
+            Some(Record {
+                kept: Kept { pzxid: self.zxid, ..parent.kept },
+                children: parent.children.saturating_sub(1),
+                acl: parent.acl,
+            }),
+        );
+        self.outstanding.insert(path.clone(), None);
+        Ok(Change::Delete(path))
+    }
+
+    fn set_data(
+        &mut self,
+        path: Option<String>,
+        data: Option<Vec<u8>>,
+        version: i32,
+    ) -> Result<Change, ErrorCode> {
+        let path = validated(path)?;
+        let mut node = self.record(&path)?;
+        acl::check(&node.acl, acl::WRITE, &self.caller.ids)?;
+        let version = next_version(node.kept.version, version)?;
+        node.kept.version = version;
+        node.kept.mzxid = self.zxid;
+        node.kept.mtime_ms = self.time_ms;
+        self.outstanding.insert(path.clone(), Some(node));
+        Ok(Change::SetData { path, data, version })
+    }
+
+    fn set_acl(
+        &mut self,
+        path: Option<String>,
+        acl: Option<Vec<RawAcl>>,
+        version: i32,
+    ) -> Result<Change, ErrorCode> {
+        let path = validated(path)?;
+        let acl = acl::fixed(acl, &self.caller.ids)?;
+        let node = self.record(&path)?;
+        acl::check(&node.acl, acl::ADMIN, &self.caller.ids)?;
+        let version = next_version(node.kept.aversion, version)?;
+        Ok(Change::SetAcl { path, acl, version })
+    }
+
+    fn check(&self, path: Option<String>, version: i32) -> Result<Change, ErrorCode> {
+        let path = validated(path)?;
+        let node = self.record(&path)?;
+        acl::check(&node.acl, acl::READ, &self.caller.ids)?;
+        next_version(node.kept.version, version)?;
+        Ok(Change::Nothing)
+    }
+
+    fn record(&self, path: &str) -> Result<Record, ErrorCode> {
+        if let Some(outstanding) = self.outstanding.get(path) {
+            return outstanding.clone().ok_or(ErrorCode::NoNode);
+        }
+        let node = self.tree.node(path).ok_or(ErrorCode::NoNode)?;
+        let children = node.children_count();
+        Ok(Record { kept: node.kept, children, acl: Arc::clone(&node.acl) })
+    }
+}
+
+/// A path to be changed in place: unlike in creation and deletion, null is only a bad argument.
+fn validated(path: Option<String>) -> Result<String, ErrorCode> {
+    let path = path.ok_or(ErrorCode::BadArguments)?;
+    path::validate(&path)?;
+    Ok(path)
+}
+
+/// The version after this one, which is the expected one, or any where -1 is expected.
+fn next_version(version: i32, expected: i32) -> Result<i32, ErrorCode> {
+    if expected != -1 && expected != version {
+        return Err(ErrorCode::BadVersion);
+    }
+    Ok(version.wrapping_add(1))
+}
+
+#[cfg(test)]
+mod tests;

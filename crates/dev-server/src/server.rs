@@ -1,0 +1,117 @@
+//! A running server.
+
+use crate::connection;
+use crate::knobs::Knobs;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
+use tracing::{debug, info, warn};
+
+/// For how long nothing is accepted after that has failed, as there may be too few file descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A server that runs until it is stopped or dropped, in the tokio runtime in which it was started.
+///
+/// Nothing that it knows outlives it.
+#[derive(Debug)]
+pub struct DevServer {
+    shared: Arc<Shared>,
+    tasks: JoinSet<()>,
+}
+
+impl DevServer {
+    /// Starts a server, which listens from then on.
+    ///
+    /// # Errors
+    ///
+    /// It cannot listen where it is told to.
+    pub async fn start(settings: Settings) -> io::Result<Self> {
+        let listener = TcpListener::bind(settings.listen).await?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared::new(settings, address));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, Arc::clone(&shared)));
+        tasks.spawn(expire_sessions(Arc::clone(&shared)));
+        tasks.spawn(delete_outlived(Arc::clone(&shared)));
+        info!(%address, "an in-memory ZooKeeper for development is listening; its data end with it");
+        Ok(Self { shared, tasks })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.shared.address
+    }
+
+    /// What tests may do to it.
+    pub fn knobs(&self) -> Knobs {
+        Knobs::new(Arc::clone(&self.shared))
+    }
+
+    /// Closes all connections and stops listening.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                warn!("cannot accept a connection: {error}");
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        if shared.is_refusing() {
+            debug!(%address, "refusing a connection, as it was told to");
+            continue;
+        }
+        let Some((id, outbox)) = shared.admit(address) else {
+            warn!(%address, "refusing a connection: its address has too many");
+            continue;
+        };
+        if let Err(error) = stream.set_nodelay(true) {
+            debug!(connection = id.0, "answers may come late: {error}");
+        }
+        connections.spawn(connection::serve(stream, Arc::clone(&shared), id, outbox));
+    }
+}
+
+async fn expire_sessions(shared: Arc<Shared>) {
+    loop {
+        let next_ms = shared.with_state(|state, now| state.sessions.next_check_ms(now.elapsed_ms));
+        sleep_until(shared.until(next_ms)).await;
+        for session in shared.with_state(|state, now| state.expire_due(now)) {
+            info!("session {session:#x} has expired");
+        }
+    }
+}
+
+async fn delete_outlived(shared: Arc<Shared>) {
+    let every = shared.settings.container_check_interval;
+    // Bounds within which a timer can be set.
+    let mut interval = interval(every.clamp(Duration::from_millis(1), A_YEAR));
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is now.
+    interval.tick().await;
+    loop {
+        interval.tick().await;
+        for path in shared.with_state(|state, now| state.delete_outlived(now)) {
+            info!("{path} was deleted: it has outlived its use");
+        }
+    }
+}

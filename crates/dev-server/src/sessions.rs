@@ -1,0 +1,169 @@
+//! Sessions: when they end, and over which connection they live.
+
+use crate::watches::ConnectionId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The sessions of a server, in buckets by the moment at which they expire.
+///
+/// A moment is rounded up to the next multiple of the tick, and once more if it is one, as in `ExpiryQueue`. Times are in
+/// milliseconds since the server started.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    by_id: BTreeMap<i64, Session>,
+    buckets: BTreeMap<u64, BTreeSet<i64>>,
+    tick_ms: u64,
+    next_id: i64,
+}
+
+#[derive(Debug)]
+struct Session {
+    expires_ms: u64,
+    connection: Option<ConnectionId>,
+}
+
+impl Sessions {
+    /// No sessions; `wall_ms` is the time of day, of which the first session's id is made as the real one's.
+    pub(crate) fn new(tick_ms: u64, wall_ms: i64) -> Self {
+        let server = 1_i64 << 56;
+        let milliseconds = (wall_ms.cast_unsigned() << 24 >> 8).cast_signed();
+        Self {
+            by_id: BTreeMap::new(),
+            buckets: BTreeMap::new(),
+            tick_ms: tick_ms.max(1),
+            next_id: server | milliseconds,
+        }
+    }
+
+    pub(crate) fn create(&mut self, timeout_ms: u64, now_ms: u64) -> i64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        let expires_ms = self.rounded_up(now_ms + timeout_ms);
+        self.by_id.insert(id, Session { expires_ms, connection: None });
+        self.buckets.entry(expires_ms).or_default().insert(id);
+        id
+    }
+
+    /// Lets a session live for another timeout, and says whether there is such a session.
+    pub(crate) fn touch(&mut self, id: i64, timeout_ms: u64, now_ms: u64) -> bool {
+        let expires_ms = self.rounded_up(now_ms + timeout_ms);
+        let Some(session) = self.by_id.get_mut(&id) else { return false };
+        let before_ms = std::mem::replace(&mut session.expires_ms, expires_ms);
+        if before_ms != expires_ms {
+            self.leave_bucket(before_ms, id);
+            self.buckets.entry(expires_ms).or_default().insert(id);
+        }
+        true
+    }
+
+    /// The sessions whose time is up. They are still there until each is removed.
+    pub(crate) fn expired(&self, now_ms: u64) -> Vec<i64> {
+        self.buckets.range(..=now_ms).flat_map(|(_, ids)| ids).copied().collect()
+    }
+
+    /// The next moment at which a bucket may be due.
+    pub(crate) fn next_check_ms(&self, now_ms: u64) -> u64 {
+        self.rounded_up(now_ms)
+    }
+
+    pub(crate) fn remove(&mut self, id: i64) {
+        if let Some(session) = self.by_id.remove(&id) {
+            self.leave_bucket(session.expires_ms, id);
+        }
+    }
+
+    pub(crate) fn attach(&mut self, id: i64, connection: ConnectionId) {
+        if let Some(session) = self.by_id.get_mut(&id) {
+            session.connection = Some(connection);
+        }
+    }
+
+    /// Leaves a session without a connection, if this one is still its own.
+    pub(crate) fn detach(&mut self, id: i64, connection: ConnectionId) {
+        if let Some(session) = self.by_id.get_mut(&id)
+            && session.connection == Some(connection)
+        {
+            session.connection = None;
+        }
+    }
+
+    pub(crate) fn connection(&self, id: i64) -> Option<ConnectionId> {
+        self.by_id.get(&id)?.connection
+    }
+
+    pub(crate) fn contains(&self, id: i64) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = i64> {
+        self.by_id.keys().copied()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) fn buckets(&self) -> &BTreeMap<u64, BTreeSet<i64>> {
+        &self.buckets
+    }
+
+    fn rounded_up(&self, time_ms: u64) -> u64 {
+        (time_ms / self.tick_ms + 1) * self.tick_ms
+    }
+
+    fn leave_bucket(&mut self, expires_ms: u64, id: i64) {
+        if let Some(bucket) = self.buckets.get_mut(&expires_ms) {
+            bucket.remove(&id);
+            if bucket.is_empty() {
+                self.buckets.remove(&expires_ms);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_expires_at_the_tick_after_its_timeout() {
+        let mut sessions = Sessions::new(2000, 1);
+        let id = sessions.create(4000, 0);
+        // Not at 4000, where it would be exactly: the real one rounds up once more.
+        assert_eq!(sessions.expired(5999), [0_i64; 0]);
+        assert_eq!(sessions.expired(6000), [id]);
+        assert_eq!(sessions.next_check_ms(4000), 6000);
+    }
+
+    #[test]
+    fn a_touch_gives_a_session_another_timeout() {
+        let mut sessions = Sessions::new(2000, 1);
+        let id = sessions.create(4000, 0);
+        assert!(sessions.touch(id, 4000, 2500));
+        assert_eq!(sessions.expired(7999), [0_i64; 0]);
+        assert_eq!(sessions.expired(8000), [id]);
+        // Also a shorter one than before.
+        assert!(sessions.touch(id, 1000, 2500));
+        assert_eq!(sessions.expired(4000), [id]);
+        sessions.remove(id);
+        assert!(!sessions.touch(id, 4000, 2500));
+        assert_eq!(sessions.expired(u64::MAX), [0_i64; 0]);
+    }
+
+    #[test]
+    fn ids_follow_each_other_below_the_server_id() {
+        let mut sessions = Sessions::new(2000, 0x1_2345_6789_abcd);
+        let id = sessions.create(4000, 0);
+        assert_eq!(id, 0x0145_6789_abcd_0000);
+        assert_eq!(sessions.create(4000, 0), id + 1);
+    }
+
+    #[test]
+    fn an_older_connection_does_not_detach_a_newer_one() {
+        let mut sessions = Sessions::new(2000, 1);
+        let id = sessions.create(4000, 0);
+        sessions.attach(id, ConnectionId(1));
+        sessions.attach(id, ConnectionId(2));
+        sessions.detach(id, ConnectionId(1));
+        assert_eq!(sessions.connection(id), Some(ConnectionId(2)));
+    }
+}

@@ -1,0 +1,74 @@
+//! What a server can be told when it is started.
+
+use crate::state::Limits;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// The settings of a server, by default those of ZooKeeper 3.8 on a free port of this machine.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// `tickTime`: sessions expire at its multiples. Taken as at least 1 ms and at most a day.
+    pub tick: Duration,
+    /// `minSessionTimeout`: two ticks unless said otherwise.
+    pub min_session_timeout: Option<Duration>,
+    /// `maxSessionTimeout`: twenty ticks unless said otherwise.
+    pub max_session_timeout: Option<Duration>,
+    /// `jute.maxbuffer`: the longest frame that is taken from a client, in bytes.
+    pub max_frame: usize,
+    /// `maxClientCnxns`: how many connections one address may have; 0 for any number.
+    pub max_connections_per_address: usize,
+    /// `zookeeper.extendedTypesEnabled`: whether there may be znodes with a TTL. Unlike the real one's it is on by default.
+    pub extended_types: bool,
+    /// `znode.container.checkIntervalMs`: how often containers and znodes with a TTL are looked at.
+    pub container_check_interval: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            tick: Duration::from_millis(2000),
+            min_session_timeout: None,
+            max_session_timeout: None,
+            max_frame: 0xf_ffff,
+            max_connections_per_address: 60,
+            extended_types: true,
+            container_check_interval: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn limits(&self) -> Limits {
+        let tick = self.tick.clamp(Duration::from_millis(1), Duration::from_secs(24 * 3600));
+        let min = self.min_session_timeout.unwrap_or(tick * 2);
+        let max = self.max_session_timeout.unwrap_or(tick * 20);
+        Limits {
+            tick_ms: u64::try_from(tick.as_millis()).unwrap_or(1),
+            min_timeout_ms: timeout_ms(min),
+            max_timeout_ms: timeout_ms(max),
+            extended_types: self.extended_types,
+        }
+    }
+}
+
+fn timeout_ms(timeout: Duration) -> i32 {
+    i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_two_to_twenty_ticks() {
+        let limits = Settings::default().limits();
+        assert_eq!((limits.min_timeout_ms, limits.max_timeout_ms), (4000, 40_000));
+        let tick = Duration::from_millis(500);
+        let min_session_timeout = Some(Duration::from_millis(300));
+        let limits = Settings { tick, min_session_timeout, ..Settings::default() }.limits();
+        assert_eq!((limits.min_timeout_ms, limits.max_timeout_ms), (300, 10_000));
+    }
+}

@@ -1,0 +1,172 @@
+//! What the tasks of a server share: its state, and a way out to each connection.
+
+use crate::outbox::Outbox;
+use crate::settings::Settings;
+use crate::state::{Now, Output, Refused, State};
+use crate::watches::ConnectionId;
+use crate::wire::Malformed;
+use crate::words::{self, Word};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
+use tracing::warn;
+
+/// One server, as its tasks and the knobs see it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) address: SocketAddr,
+    started: Instant,
+    delay_ms: AtomicU64,
+    refusing: AtomicBool,
+    hosted: Mutex<Hosted>,
+}
+
+#[derive(Debug)]
+struct Hosted {
+    state: State,
+    outboxes: HashMap<ConnectionId, Outlet>,
+    connections: u64,
+}
+
+/// The way out to one connection.
+#[derive(Debug)]
+struct Outlet {
+    address: IpAddr,
+    outbox: Arc<Outbox>,
+}
+
+impl Shared {
+    pub(crate) fn new(settings: Settings, address: SocketAddr) -> Self {
+        let state = State::new(settings.limits(), secret(), wall_ms());
+        Self {
+            settings,
+            address,
+            started: Instant::now(),
+            delay_ms: AtomicU64::new(0),
+            refusing: AtomicBool::new(false),
+            hosted: Mutex::new(Hosted { state, outboxes: HashMap::new(), connections: 0 }),
+        }
+    }
+
+    /// Takes in a connection, unless its address has too many.
+    pub(crate) fn admit(&self, address: SocketAddr) -> Option<(ConnectionId, Arc<Outbox>)> {
+        let now = self.now();
+        let max = self.settings.max_connections_per_address;
+        let mut hosted = self.hosted();
+        let of_address =
+            hosted.outboxes.values().filter(|outlet| outlet.address == address.ip()).count();
+        if max > 0 && of_address >= max {
+            return None;
+        }
+        hosted.connections += 1;
+        let id = ConnectionId(hosted.connections);
+        let outbox = Arc::new(Outbox::default());
+        let outlet = Outlet { address: address.ip(), outbox: Arc::clone(&outbox) };
+        hosted.outboxes.insert(id, outlet);
+        hosted.state.accept(id, address, now);
+        Some((id, outbox))
+    }
+
+    /// Forgets a connection that is closed.
+    pub(crate) fn leave(&self, id: ConnectionId) {
+        let mut hosted = self.hosted();
+        hosted.outboxes.remove(&id);
+        hosted.state.disconnect(id);
+    }
+
+    pub(crate) fn connect(&self, from: ConnectionId, frame: &[u8]) -> Result<(), Refused> {
+        self.with_state(|state, now| state.connect(now, from, frame))
+    }
+
+    pub(crate) fn request(&self, from: ConnectionId, frame: &[u8]) -> Result<(), Malformed> {
+        self.with_state(|state, now| state.request(now, from, frame))
+    }
+
+    /// Answers a four-letter word, after which the connection is to be closed.
+    pub(crate) fn word(&self, from: ConnectionId, word: Word) {
+        let mut hosted = self.hosted();
+        hosted.state.traffic.received += 1;
+        if let Some(connection) = hosted.state.connections.get_mut(&from) {
+            connection.traffic.received += 1;
+        }
+        let text = words::answer(word, &hosted.state, self.now(), self);
+        if let Some(outlet) = hosted.outboxes.get(&from) {
+            let _too_much = outlet.outbox.push(Instant::now() + self.delay(), text.into_bytes());
+            outlet.outbox.finish();
+        }
+    }
+
+    /// Does something with the state, and hands on what comes of it.
+    pub(crate) fn with_state<R>(&self, with: impl FnOnce(&mut State, Now) -> R) -> R {
+        let mut hosted = self.hosted();
+        // Read under the lock, so that no later transaction has an earlier time.
+        let result = with(&mut hosted.state, self.now());
+        let due = Instant::now() + self.delay();
+        for (id, output) in hosted.state.take_outputs() {
+            let Some(Outlet { outbox, .. }) = hosted.outboxes.get(&id) else { continue };
+            match output {
+                Output::Frame(frame) => {
+                    if !outbox.push(due, frame) {
+                        warn!(
+                            connection = id.0,
+                            "closing: the client does not read what it is sent"
+                        );
+                    }
+                }
+                Output::Close => outbox.finish(),
+                Output::Drop => outbox.drop_all(),
+            }
+        }
+        result
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        let elapsed = self.started.elapsed().as_millis();
+        Now { wall_ms: wall_ms(), elapsed_ms: u64::try_from(elapsed).unwrap_or(u64::MAX / 2) }
+    }
+
+    /// The moment that is `elapsed_ms` after the start.
+    pub(crate) fn until(&self, elapsed_ms: u64) -> Instant {
+        self.started + Duration::from_millis(elapsed_ms)
+    }
+
+    pub(crate) fn delay(&self) -> Duration {
+        Duration::from_millis(self.delay_ms.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_delay(&self, delay: Duration) {
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        // As far ahead as moments are sure to reach.
+        let a_year_ms = 365 * 24 * 3600 * 1000;
+        self.delay_ms.store(delay_ms.min(a_year_ms), Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.refusing.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_refusing(&self, refusing: bool) {
+        self.refusing.store(refusing, Ordering::Relaxed);
+    }
+
+    fn hosted(&self) -> MutexGuard<'_, Hosted> {
+        self.hosted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time of day, in milliseconds since 1970.
+fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Something that no client can guess, well enough for development: the seeds of two of std's hash tables.
+fn secret() -> [u8; 16] {
+    let half = || u128::from(RandomState::new().build_hasher().finish());
+    ((half() << 64) | half()).to_be_bytes()
+}

@@ -1,0 +1,141 @@
+//! What is known of a znode beside its data: what is kept, and what clients are shown.
+
+use crate::wire::Writer;
+
+/// To whom a znode belongs.
+///
+/// The real server keeps it in the one number `ephemeralOwner`, with the containers' and the TTL as special values
+/// (`EphemeralType`), and shows clients 0 for those.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A persistent znode belongs to the tree.
+    #[default]
+    Tree,
+    Session(i64),
+    Container,
+    /// For how long it may lie unchanged and without children, in milliseconds.
+    Ttl(i64),
+}
+
+impl Owner {
+    /// The longest TTL: 40 bits of milliseconds, as `EphemeralType.TTL.maxValue` has it.
+    const MAX_TTL_MS: i64 = 0xff_ffff_ffff;
+
+    /// The owner of a znode with a TTL, unless that is out of bounds.
+    pub(crate) fn with_ttl(ttl_ms: i64) -> Option<Self> {
+        (1..=Self::MAX_TTL_MS).contains(&ttl_ms).then_some(Self::Ttl(ttl_ms))
+    }
+}
+
+/// What the server keeps of a znode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) czxid: i64,
+    pub(crate) mzxid: i64,
+    pub(crate) pzxid: i64,
+    pub(crate) ctime_ms: i64,
+    pub(crate) mtime_ms: i64,
+    pub(crate) version: i32,
+    /// How many children were created under it: the next sequence number.
+    pub(crate) creations: i32,
+    pub(crate) aversion: i32,
+    pub(crate) owner: Owner,
+}
+
+impl Kept {
+    pub(crate) fn new(zxid: i64, time_ms: i64, owner: Owner) -> Self {
+        Self {
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            ctime_ms: time_ms,
+            mtime_ms: time_ms,
+            owner,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn shown(&self, data_length: usize, children: usize) -> Stat {
+        let children = i32::try_from(children).unwrap_or(i32::MAX);
+        Stat {
+            czxid: self.czxid,
+            mzxid: self.mzxid,
+            ctime_ms: self.ctime_ms,
+            mtime_ms: self.mtime_ms,
+            version: self.version,
+            // Clients are shown creations and deletions together: each child that is no more was deleted once.
+            cversion: self.creations.wrapping_mul(2).wrapping_sub(children),
+            aversion: self.aversion,
+            ephemeral_owner: match self.owner {
+                Owner::Session(session) => session,
+                Owner::Tree | Owner::Container | Owner::Ttl(_) => 0,
+            },
+            data_length: i32::try_from(data_length).unwrap_or(i32::MAX),
+            children,
+            pzxid: self.pzxid,
+        }
+    }
+}
+
+/// What clients are shown of a znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) czxid: i64,
+    pub(crate) mzxid: i64,
+    pub(crate) ctime_ms: i64,
+    pub(crate) mtime_ms: i64,
+    pub(crate) version: i32,
+    pub(crate) cversion: i32,
+    pub(crate) aversion: i32,
+    pub(crate) ephemeral_owner: i64,
+    pub(crate) data_length: i32,
+    pub(crate) children: i32,
+    pub(crate) pzxid: i64,
+}
+
+impl Stat {
+    pub(crate) fn encode(&self, into: &mut Writer) {
+        into.long(self.czxid);
+        into.long(self.mzxid);
+        into.long(self.ctime_ms);
+        into.long(self.mtime_ms);
+        into.int(self.version);
+        into.int(self.cversion);
+        into.int(self.aversion);
+        into.long(self.ephemeral_owner);
+        into.int(self.data_length);
+        into.int(self.children);
+        into.long(self.pzxid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cversion_counts_creations_and_deletions() {
+        let kept = Kept { creations: 5, ..Kept::default() };
+        assert_eq!(kept.shown(0, 5).cversion, 5);
+        assert_eq!(kept.shown(0, 2).cversion, 8);
+        let end = Kept { creations: i32::MAX, ..Kept::default() };
+        assert_eq!(end.shown(0, 1).cversion, -3);
+    }
+
+    #[test]
+    fn only_sessions_are_shown_as_owners() {
+        let owner = |owner| Kept { owner, ..Kept::default() }.shown(0, 0).ephemeral_owner;
+        assert_eq!(owner(Owner::Session(7)), 7);
+        assert_eq!(owner(Owner::Container), 0);
+        assert_eq!(owner(Owner::Ttl(7)), 0);
+    }
+
+    #[test]
+    fn a_ttl_has_forty_bits() {
+        assert_eq!(Owner::with_ttl(1), Some(Owner::Ttl(1)));
+        assert_eq!(Owner::with_ttl(0), None);
+        assert_eq!(Owner::with_ttl(-1), None);
+        assert_eq!(Owner::with_ttl(0xff_ffff_ffff), Some(Owner::Ttl(0xff_ffff_ffff)));
+        assert_eq!(Owner::with_ttl(0x100_0000_0000), None);
+    }
+}

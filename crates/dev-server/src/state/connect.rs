@@ -1,0 +1,145 @@
+//! Sessions come and go.
+
+use super::{Now, State};
+use crate::watches::ConnectionId;
+use crate::wire::reply;
+use crate::wire::request::Connect;
+use crate::wire::{Malformed, Reader};
+use sha1::{Digest, Sha1};
+use std::fmt;
+
+/// Why a connection is closed without an answer to its first frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Malformed(Malformed),
+    /// The client knows of transactions that this server does not.
+    Ahead {
+        seen: i64,
+        last: i64,
+    },
+}
+
+impl From<Malformed> for Refused {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(malformed) => malformed.fmt(formatter),
+            Self::Ahead { seen, last } => write!(
+                formatter,
+                "it has seen zxid {seen:#x}, and the last one here is {last:#x}: an in-memory server that was \
+                 started anew knows nothing of before"
+            ),
+        }
+    }
+}
+
+impl State {
+    /// Handles the first frame of a connection, which asks for a new session or to resume one.
+    pub(crate) fn connect(
+        &mut self,
+        now: Now,
+        from: ConnectionId,
+        frame: &[u8],
+    ) -> Result<(), Refused> {
+        self.traffic.received += 1;
+        let request = Connect::decode(&mut Reader::new(frame))?;
+        if request.last_zxid_seen > self.zxid {
+            return Err(Refused::Ahead { seen: request.last_zxid_seen, last: self.zxid });
+        }
+        let timeout_ms =
+            request.timeout_ms.max(self.limits.min_timeout_ms).min(self.limits.max_timeout_ms);
+        let Some(connection) = self.connections.get_mut(&from) else { return Ok(()) };
+        connection.traffic.received += 1;
+        connection.timeout_ms = timeout_ms;
+        let session = if request.session == 0 {
+            self.zxid = self.next_zxid();
+            Some(self.sessions.create(milliseconds(timeout_ms), now.elapsed_ms))
+        } else {
+            self.resume(now, from, &request, timeout_ms)
+        };
+        let Some(session) = session else {
+            self.send(from, reply::connected(0, 0, &[0; 16], request.knows_read_only));
+            self.close(from);
+            return Ok(());
+        };
+        self.sessions.attach(session, from);
+        if let Some(connection) = self.connections.get_mut(&from) {
+            connection.session = session;
+            connection.last.name = "SESS";
+            connection.last.zxid = self.zxid;
+            connection.last.elapsed_ms = now.elapsed_ms;
+        }
+        let password = self.password(session);
+        self.send(from, reply::connected(timeout_ms, session, &password, request.knows_read_only));
+        Ok(())
+    }
+
+    /// The session that a connection may take over.
+    fn resume(
+        &mut self,
+        now: Now,
+        from: ConnectionId,
+        request: &Connect,
+        timeout_ms: i32,
+    ) -> Option<i64> {
+        // As in the real server before the password is looked at.
+        if let Some(before) = self.sessions.connection(request.session)
+            && before != from
+        {
+            self.drop_connection(before);
+        }
+        let known = request.password == self.password(request.session)
+            && self.sessions.touch(request.session, milliseconds(timeout_ms), now.elapsed_ms);
+        known.then_some(request.session)
+    }
+
+    /// Ends a session as one transaction: its znodes are deleted, and their watchers are notified.
+    pub(super) fn end_session(&mut self, session: i64) {
+        let zxid = self.next_zxid();
+        for path in self.tree.ephemerals_of(session) {
+            self.delete(&path, zxid);
+        }
+        self.tree.forget_session(session);
+        self.sessions.remove(session);
+        self.zxid = zxid;
+    }
+
+    /// Ends a session that its client has not closed, and its connection with it; says whether there was such a session.
+    pub(crate) fn expire(&mut self, session: i64) -> bool {
+        if !self.sessions.contains(session) {
+            return false;
+        }
+        let connection = self.sessions.connection(session);
+        self.end_session(session);
+        if let Some(connection) = connection {
+            self.drop_connection(connection);
+        }
+        true
+    }
+
+    /// Ends the sessions whose time is up, and says which.
+    pub(crate) fn expire_due(&mut self, now: Now) -> Vec<i64> {
+        let due = self.sessions.expired(now.elapsed_ms);
+        for session in &due {
+            self.expire(*session);
+        }
+        due
+    }
+
+    /// The password with which a session may be resumed.
+    fn password(&self, session: i64) -> [u8; 16] {
+        let of = Sha1::new().chain_update(self.secret).chain_update(session.to_be_bytes());
+        let digest: [u8; 20] = of.finalize().into();
+        digest.first_chunk().copied().unwrap_or_default()
+    }
+}
+
+/// A negotiated timeout, which no setting makes negative.
+pub(super) fn milliseconds(timeout_ms: i32) -> u64 {
+    u64::try_from(timeout_ms).unwrap_or(0)
+}

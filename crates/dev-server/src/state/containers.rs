@@ -1,0 +1,16 @@
+//! The znodes that the server itself deletes.
+
+use super::{Now, State};
+
+impl State {
+    /// Deletes the containers and the znodes with a TTL that are outlived, each in a transaction of its own.
+    pub(crate) fn delete_outlived(&mut self, now: Now) -> Vec<String> {
+        let outlived = self.tree.outlived(now.wall_ms);
+        for path in &outlived {
+            let zxid = self.next_zxid();
+            self.delete(path, zxid);
+            self.zxid = zxid;
+        }
+        outlived
+    }
+}

@@ -1,0 +1,121 @@
+//! Requests that only look.
+
+use super::State;
+use crate::acl;
+use crate::error::ErrorCode;
+use crate::tree::Node;
+use crate::watches::{ConnectionId, WatchMode};
+use crate::wire::reply::{OperationResult, Reply};
+use crate::wire::request::{Part, Read};
+
+/// Beyond so many bytes a multiRead is refused: one short frame may ask for the same long data many thousand times.
+const MAX_MULTI_READ: usize = 16 << 20;
+
+impl State {
+    /// Answers a request that only looks; it may leave a watch. A null path is where Java throws a NullPointerException.
+    pub(super) fn read(&mut self, from: ConnectionId, read: Read) -> Result<Reply, ErrorCode> {
+        match read {
+            Read::Exists { path, watch } => {
+                let path = path.ok_or(ErrorCode::Marshalling)?;
+                if path.contains('\0') {
+                    return Err(ErrorCode::BadArguments);
+                }
+                // Also on what is not there: that is what it is for.
+                if watch {
+                    self.data_watches.add(&path, from, WatchMode::OneShot);
+                }
+                let node = self.tree.node(&path).ok_or(ErrorCode::NoNode)?;
+                Ok(Reply::Stat(node.stat()))
+            }
+            Read::Data { path, watch } => {
+                let path = path.ok_or(ErrorCode::Marshalling)?;
+                let node = self.readable(from, &path)?;
+                let reply = Reply::Data(node.data.clone(), node.stat());
+                if watch {
+                    self.data_watches.add(&path, from, WatchMode::OneShot);
+                }
+                Ok(reply)
+            }
+            Read::Children { path, watch } => {
+                let path = path.ok_or(ErrorCode::Marshalling)?;
+                let reply = Reply::Names(self.readable(from, &path)?.children());
+                if watch {
+                    self.child_watches.add(&path, from, WatchMode::OneShot);
+                }
+                Ok(reply)
+            }
+            Read::ChildrenAndStat { path, watch } => {
+                let path = path.ok_or(ErrorCode::Marshalling)?;
+                let node = self.readable(from, &path)?;
+                let reply = Reply::NamesAndStat(node.children(), node.stat());
+                if watch {
+                    self.child_watches.add(&path, from, WatchMode::OneShot);
+                }
+                Ok(reply)
+            }
+            Read::Acl { path } => {
+                let path = path.ok_or(ErrorCode::Marshalling)?;
+                let node = self.tree.node(&path).ok_or(ErrorCode::NoNode)?;
+                let caller = self.ids(from);
+                acl::check(&node.acl, acl::READ | acl::ADMIN, caller)?;
+                let list = match acl::check(&node.acl, acl::ADMIN, caller) {
+                    Ok(()) => node.acl.to_vec(),
+                    Err(_) => acl::masked(&node.acl),
+                };
+                Ok(Reply::Acl(list, node.stat()))
+            }
+            // One server has nothing to catch up with; not even the path is looked at.
+            Read::Sync { path } => Ok(Reply::Path(path)),
+            Read::Ephemerals { prefix } => {
+                let session = self.connections.get(&from).map_or(0, |it| it.session);
+                let mut paths = self.tree.ephemerals_of(session);
+                let prefix = prefix.unwrap_or_default();
+                if !matches!(prefix.trim(), "" | "/") {
+                    paths.retain(|path| path.starts_with(&prefix));
+                }
+                Ok(Reply::Names(paths))
+            }
+            Read::AllChildrenNumber { path } => {
+                let path = path.ok_or(ErrorCode::Marshalling)?;
+                self.readable(from, &path)?;
+                let count = self.tree.count_below(&path);
+                Ok(Reply::Number(i32::try_from(count).unwrap_or(i32::MAX)))
+            }
+            Read::WhoAmI => Ok(Reply::Identities(self.ids(from).to_vec())),
+            Read::Multi(parts) => self.multi_read(from, parts),
+        }
+    }
+
+    /// Answers several reads, each of which may be refused for itself.
+    fn multi_read(&mut self, from: ConnectionId, parts: Vec<Part>) -> Result<Reply, ErrorCode> {
+        let mut results = Vec::new();
+        let mut size = 0;
+        for part in parts {
+            let Part::Read(read) = part else { return Ok(Reply::ResultsSoFar(results)) };
+            if size > MAX_MULTI_READ {
+                return Err(ErrorCode::Marshalling);
+            }
+            results.push(match self.read(from, read) {
+                Ok(Reply::Data(data, stat)) => {
+                    size += data.as_ref().map_or(0, Vec::len);
+                    OperationResult::Data(data, stat)
+                }
+                Ok(Reply::Names(names)) => {
+                    size += names.iter().map(String::len).sum::<usize>();
+                    OperationResult::Children(names)
+                }
+                // No other read can be decoded as a part.
+                Ok(_) | Err(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(results)),
+                Err(code) => OperationResult::Error(code.number()),
+            });
+        }
+        Ok(Reply::Results(results))
+    }
+
+    /// A znode that the caller may read.
+    fn readable(&self, from: ConnectionId, path: &str) -> Result<&Node, ErrorCode> {
+        let node = self.tree.node(path).ok_or(ErrorCode::NoNode)?;
+        acl::check(&node.acl, acl::READ, self.ids(from))?;
+        Ok(node)
+    }
+}

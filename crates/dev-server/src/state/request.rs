@@ -1,0 +1,127 @@
+//! What is done with the frames of a session.
+
+use super::connect::milliseconds;
+use super::{Now, State};
+use crate::acl;
+use crate::error::ErrorCode;
+use crate::watches::ConnectionId;
+use crate::wire::opcode;
+use crate::wire::reply::{self, Reply};
+use crate::wire::request::{AuthPacket, Header, Request};
+use crate::wire::{Malformed, Reader};
+
+/// The xid of each ping's answer, whatever the ping's own was.
+const PING_XID: i32 = -2;
+
+impl State {
+    /// Handles one frame of a session. What is malformed is an error, for the log; if the header was readable, it was
+    /// answered. The connection is to be closed then.
+    pub(crate) fn request(
+        &mut self,
+        now: Now,
+        from: ConnectionId,
+        frame: &[u8],
+    ) -> Result<(), Malformed> {
+        self.traffic.received += 1;
+        let Some(connection) = self.connections.get_mut(&from) else { return Ok(()) };
+        connection.traffic.received += 1;
+        if connection.closing {
+            return Ok(());
+        }
+        let (session, timeout_ms) = (connection.session, connection.timeout_ms);
+        let mut reader = Reader::new(frame);
+        let header = Header::decode(&mut reader)?;
+        match header.kind {
+            opcode::AUTH => return self.authenticate(from, header, &mut reader),
+            opcode::SASL => {
+                // What a real server without SASL does: it says yes and believes nothing.
+                self.send(from, reply::answer(header.xid, 0, &Ok(Reply::NoToken)));
+                return Ok(());
+            }
+            _ => {}
+        }
+        if !self.sessions.touch(session, milliseconds(timeout_ms), now.elapsed_ms) {
+            // The session has ended meanwhile; its connection is about to.
+            return Ok(());
+        }
+        let request = match Request::decode(header.kind, &mut reader) {
+            Ok(request) => request,
+            Err(malformed) => {
+                if opcode::takes_zxid(header.kind) {
+                    self.zxid = self.next_zxid();
+                }
+                self.answer(from, header.xid, &Err(ErrorCode::Marshalling));
+                self.close(from);
+                return Err(malformed);
+            }
+        };
+        self.handle(now, from, session, header, request);
+        if let Some(connection) = self.connections.get_mut(&from) {
+            let last = &mut connection.last;
+            last.name = opcode::short_name(header.kind);
+            last.zxid = self.zxid;
+            last.elapsed_ms = now.elapsed_ms;
+            if header.xid >= 0 {
+                last.xid = header.xid;
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(
+        &mut self,
+        now: Now,
+        from: ConnectionId,
+        session: i64,
+        header: Header,
+        request: Request,
+    ) {
+        let result = match request {
+            Request::Ping => return self.answer(from, PING_XID, &Ok(Reply::Nothing)),
+            Request::CloseSession => {
+                self.end_session(session);
+                self.answer(from, header.xid, &Ok(Reply::Nothing));
+                return self.close(from);
+            }
+            Request::Unknown => {
+                // With the zxid of a request that was given none.
+                let refusal = Err(ErrorCode::Unimplemented);
+                self.send(from, reply::answer(header.xid, -1, &refusal));
+                return self.close(from);
+            }
+            Request::BareCheck => Err(ErrorCode::Unimplemented),
+            Request::Reconfig => {
+                self.zxid = self.next_zxid();
+                Err(ErrorCode::ReconfigDisabled)
+            }
+            Request::Write(write) => self.write(now, from, write),
+            Request::Multi(parts) => self.multi(now, from, parts),
+            Request::Read(read) => self.read(from, read),
+            Request::Watch(watch) => self.watch(from, watch),
+        };
+        self.answer(from, header.xid, &result);
+    }
+
+    fn authenticate(
+        &mut self,
+        from: ConnectionId,
+        header: Header,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), Malformed> {
+        let packet = AuthPacket::decode(reader)?;
+        let Some(connection) = self.connections.get_mut(&from) else { return Ok(()) };
+        let result = acl::authenticate(
+            packet.scheme.as_deref(),
+            packet.auth.as_deref(),
+            connection.address.ip(),
+            &mut connection.ids,
+        );
+        // With zxid 0, as it is answered before it is a request.
+        let result = result.map(|()| Reply::Nothing);
+        self.send(from, reply::answer(header.xid, 0, &result));
+        if result.is_err() {
+            self.close(from);
+        }
+        Ok(())
+    }
+}

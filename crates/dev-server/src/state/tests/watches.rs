@@ -1,0 +1,121 @@
+//! Who hears of what, and in which order.
+
+use super::{
+    CHANGED, CHILDREN, CREATED, DELETED, add_watch, delete, events, set_data, set_watches, watched,
+};
+use crate::state::testing::{Answer, Bench, Heard, acl, create};
+use crate::wire::Writer;
+use crate::wire::opcode::*;
+
+#[test]
+fn a_notification_comes_before_the_answer_to_what_caused_it() {
+    let mut bench = Bench::new();
+    let (a, _) = bench.client();
+    let (b, _) = bench.client();
+    assert_eq!(bench.ask(a, EXISTS, watched("/x")).error, -101);
+    bench.send(b, GET_CHILDREN, watched("/"));
+    let heard = bench.send(a, CREATE, |body| create(body, "/x", 0));
+    let answer = Answer { xid: 7, zxid: 3, error: 0, body: b"\0\0\0\x02/x".to_vec() };
+    let expected = [
+        (a, Heard::Event(CREATED, "/x".to_owned())),
+        (b, Heard::Event(CHILDREN, "/".to_owned())),
+        (a, Heard::Answer(answer)),
+    ];
+    assert_eq!(heard, expected);
+    // They were one-shots.
+    assert!(events(&bench.send(a, SET_DATA, set_data("/x", b""))).is_empty());
+}
+
+#[test]
+fn one_that_watches_both_hears_once_of_a_deletion() {
+    let mut bench = Bench::new();
+    let (a, _) = bench.client();
+    bench.create(a, "/x", 0);
+    bench.send(a, GET_DATA, watched("/x"));
+    bench.send(a, GET_CHILDREN, watched("/x"));
+    bench.send(a, GET_CHILDREN, watched("/"));
+    let heard = bench.send(a, DELETE, delete("/x"));
+    assert_eq!(events(&heard), [(a, DELETED, "/x"), (a, CHILDREN, "/")]);
+}
+
+#[test]
+fn a_session_hears_only_of_what_it_may_read() {
+    let mut bench = Bench::new();
+    let (a, _) = bench.client();
+    let (b, _) = bench.client();
+    bench.send(b, EXISTS, watched("/own"));
+    bench.send(b, GET_CHILDREN, watched("/"));
+    bench.send(a, AUTH, |body| {
+        body.int(0);
+        body.string("digest");
+        body.buffer(Some(b"u:p"));
+    });
+    let own = |body: &mut Writer| {
+        body.string("/own");
+        body.buffer(None);
+        acl(body, &[(31, "auth", "")]);
+        body.int(0);
+    };
+    // The list of the znode itself counts, or that of the parent whose children change.
+    assert_eq!(events(&bench.send(a, CREATE, own)), [(b, CHILDREN, "/")]);
+    // The one-shot that was not served is used up.
+    bench.send(b, AUTH, |body| {
+        body.int(0);
+        body.string("digest");
+        body.buffer(Some(b"u:p"));
+    });
+    assert!(events(&bench.send(a, SET_DATA, set_data("/own", b""))).is_empty());
+    bench.send(b, EXISTS, watched("/own"));
+    let heard = bench.send(a, SET_DATA, set_data("/own", b""));
+    assert_eq!(events(&heard), [(b, CHANGED, "/own")]);
+}
+
+#[test]
+fn persistent_watches_stay_and_recursive_ones_hear_of_no_children() {
+    let mut bench = Bench::new();
+    let (a, _) = bench.client();
+    let (b, _) = bench.client();
+    bench.create(a, "/x", 0);
+    assert_eq!(bench.ask(a, ADD_WATCH, add_watch("/x", 0)).body, [0; 4]);
+    bench.send(b, ADD_WATCH, add_watch("/x", 1));
+    let heard = bench.send(a, CREATE, |body| create(body, "/x/y", 0));
+    assert_eq!(events(&heard), [(b, CREATED, "/x/y"), (a, CHILDREN, "/x")]);
+    let heard = bench.send(a, DELETE, delete("/x/y"));
+    assert_eq!(events(&heard), [(b, DELETED, "/x/y"), (a, CHILDREN, "/x")]);
+    assert_eq!(bench.ask(a, ADD_WATCH, add_watch("/x", 2)).error, -5);
+    assert_eq!(bench.ask(a, REMOVE_WATCHES, add_watch("/x", 3)).error, 0);
+    assert_eq!(bench.ask(a, REMOVE_WATCHES, add_watch("/x", 3)).error, -121);
+    assert_eq!(bench.ask(a, REMOVE_WATCHES, add_watch("/x", 4)).error, -5);
+    // That of the other is still there: so the real one answers as well.
+    assert_eq!(bench.ask(a, CHECK_WATCHES, add_watch("/x", 2)).error, 0);
+    assert_eq!(bench.ask(a, CHECK_WATCHES, add_watch("/", 2)).error, -121);
+}
+
+#[test]
+fn watches_that_are_taken_over_hear_what_they_have_missed() {
+    let mut bench = Bench::new();
+    let (a, _) = bench.client();
+    bench.create(a, "/old", 0);
+    let zxid = bench.create(a, "/changed", 0).zxid;
+    bench.send(a, SET_DATA, set_data("/changed", b"new"));
+    bench.send(a, CREATE, |body| create(body, "/old/child", 0));
+    let data: &[&str] = &["/old", "/changed", "/gone"];
+    let exists: &[&str] = &["/changed", "/absent"];
+    let children: &[&str] = &["/old", "/changed", "/gone"];
+    let heard = bench.send(a, SET_WATCHES, set_watches(zxid, [data, exists, children]));
+    let expected = [
+        (a, CHANGED, "/changed"),
+        (a, DELETED, "/gone"),
+        (a, CREATED, "/changed"),
+        (a, CHILDREN, "/old"),
+        (a, DELETED, "/gone"),
+    ];
+    assert_eq!(events(&heard), expected);
+    // The others are set.
+    let heard = bench.send(a, SET_DATA, set_data("/old", b""));
+    assert_eq!(events(&heard), [(a, CHANGED, "/old")]);
+    let heard = bench.send(a, CREATE, |body| create(body, "/absent", 0));
+    assert_eq!(events(&heard), [(a, CREATED, "/absent")]);
+    let heard = bench.send(a, CREATE, |body| create(body, "/changed/child", 0));
+    assert_eq!(events(&heard), [(a, CHILDREN, "/changed")]);
+}

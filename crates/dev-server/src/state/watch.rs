@@ -1,0 +1,124 @@
+//! Requests about watches.
+
+use super::State;
+use crate::error::ErrorCode;
+use crate::watches::{ConnectionId, EventKind, WatchMode};
+use crate::wire::reply::{self, Reply};
+use crate::wire::request::{Paths, SetWatches, Watch};
+
+/// Which watches a request is about, by the numbers of `Watcher.WatcherType`.
+#[derive(Clone, Copy, Debug)]
+enum Which {
+    Children,
+    Data,
+    Any,
+}
+
+impl Which {
+    /// Anything else is where Java throws an IllegalArgumentException.
+    fn from_number(number: i32) -> Result<Self, ErrorCode> {
+        match number {
+            1 => Ok(Self::Children),
+            2 => Ok(Self::Data),
+            3 => Ok(Self::Any),
+            _ => Err(ErrorCode::Marshalling),
+        }
+    }
+
+    fn is_children(self) -> bool {
+        matches!(self, Self::Children | Self::Any)
+    }
+
+    fn is_data(self) -> bool {
+        matches!(self, Self::Data | Self::Any)
+    }
+}
+
+impl State {
+    pub(super) fn watch(&mut self, from: ConnectionId, watch: Watch) -> Result<Reply, ErrorCode> {
+        match watch {
+            Watch::Set(watches) => self.set_watches(from, watches),
+            Watch::Add { path, mode } => {
+                let mode = match mode {
+                    0 => WatchMode::Persistent,
+                    1 => WatchMode::Recursive,
+                    _ => return Err(ErrorCode::Marshalling),
+                };
+                // On null there is nothing to be heard.
+                if let Some(path) = path {
+                    self.data_watches.add(&path, from, mode);
+                    self.child_watches.add(&path, from, mode);
+                }
+                // An error code, of all things, even if all is well.
+                Ok(Reply::Number(0))
+            }
+            Watch::Check { path, kind } => {
+                let which = Which::from_number(kind)?;
+                let path = path.ok_or(ErrorCode::Marshalling)?;
+                let children = which.is_children() && self.child_watches.any_on(&path)?;
+                let data = which.is_data() && self.data_watches.any_on(&path)?;
+                let there = children || data;
+                if there { Ok(Reply::Nothing) } else { Err(ErrorCode::NoWatcher) }
+            }
+            Watch::Remove { path, kind } => {
+                let which = Which::from_number(kind)?;
+                let path = path.ok_or(ErrorCode::NoWatcher)?;
+                let children = which.is_children() && self.child_watches.remove(&path, from);
+                let data = which.is_data() && self.data_watches.remove(&path, from);
+                if children || data { Ok(Reply::Nothing) } else { Err(ErrorCode::NoWatcher) }
+            }
+        }
+    }
+
+    /// Takes over the watches that a client had elsewhere, and notifies of what they have missed since.
+    fn set_watches(&mut self, from: ConnectionId, set: SetWatches) -> Result<Reply, ErrorCode> {
+        let SetWatches { relative_zxid, data, exists, children, persistent, recursive } = set;
+        for path in paths(data) {
+            let path = path?;
+            let missed = match self.tree.node(&path) {
+                None => Some(EventKind::Deleted),
+                Some(node) if node.kept.mzxid > relative_zxid => Some(EventKind::DataChanged),
+                Some(_) => None,
+            };
+            match missed {
+                Some(kind) => self.send(from, reply::notification(kind, &path)),
+                None => self.data_watches.add(&path, from, WatchMode::OneShot),
+            }
+        }
+        for path in paths(exists) {
+            let path = path?;
+            if self.tree.node(&path).is_some() {
+                self.send(from, reply::notification(EventKind::Created, &path));
+            } else {
+                self.data_watches.add(&path, from, WatchMode::OneShot);
+            }
+        }
+        for path in paths(children) {
+            let path = path?;
+            let missed = match self.tree.node(&path) {
+                None => Some(EventKind::Deleted),
+                Some(node) if node.kept.pzxid > relative_zxid => Some(EventKind::ChildrenChanged),
+                Some(_) => None,
+            };
+            match missed {
+                Some(kind) => self.send(from, reply::notification(kind, &path)),
+                None => self.child_watches.add(&path, from, WatchMode::OneShot),
+            }
+        }
+        for (list, mode) in [(persistent, WatchMode::Persistent), (recursive, WatchMode::Recursive)]
+        {
+            for path in paths(list) {
+                let path = path?;
+                self.child_watches.add(&path, from, mode);
+                self.data_watches.add(&path, from, mode);
+            }
+        }
+        Ok(Reply::Nothing)
+    }
+}
+
+/// The paths of a list, up to where Java throws a NullPointerException.
+fn paths(list: Paths) -> impl Iterator<Item = Result<String, ErrorCode>> {
+    let list = list.unwrap_or_else(|| vec![None]);
+    list.into_iter().map(|path| path.ok_or(ErrorCode::Marshalling))
+}

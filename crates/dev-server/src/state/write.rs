@@ -1,0 +1,203 @@
+//! Requests that change the tree.
+
+use super::{Now, State};
+use crate::acl::{self, Acl};
+use crate::error::ErrorCode;
+use crate::mode::Mode;
+use crate::prepare::{Caller, Change, Preparation};
+use crate::stat::Stat;
+use crate::tree::NewNode;
+use crate::watches::{ConnectionId, EventKind};
+use crate::wire::reply::{OperationResult, Reply};
+use crate::wire::request::{Create, CreateKind, Part, Read, Write};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What one change has come to.
+enum Applied {
+    Created(CreateKind, String, Stat),
+    Deleted,
+    Changed(Stat),
+    Nothing,
+}
+
+impl State {
+    /// Does one write. Also a refused one takes a zxid, as in the real server.
+    pub(super) fn write(
+        &mut self,
+        now: Now,
+        from: ConnectionId,
+        write: Write,
+    ) -> Result<Reply, ErrorCode> {
+        let zxid = self.next_zxid();
+        let caller = self.caller(from);
+        let change = Preparation::new(&self.tree, &caller, zxid, now.wall_ms).prepare(write);
+        let applied = change.and_then(|change| self.apply(change, zxid, now.wall_ms));
+        self.zxid = zxid;
+        Ok(match applied? {
+            Applied::Created(CreateKind::Create, path, _) => Reply::Path(Some(path)),
+            Applied::Created(_, path, stat) => Reply::Created(path, stat),
+            Applied::Changed(stat) => Reply::Stat(stat),
+            Applied::Deleted | Applied::Nothing => Reply::Nothing,
+        })
+    }
+
+    /// Does all of several writes, or none. Of those that are not done the answer says: 0 before the first that is
+    /// refused, why that one is, and that the later ones were not tried.
+    pub(super) fn multi(
+        &mut self,
+        now: Now,
+        from: ConnectionId,
+        parts: Vec<Part>,
+    ) -> Result<Reply, ErrorCode> {
+        let zxid = self.next_zxid();
+        // The real server fails here before the transaction counts as one: its zxid is not yet the last.
+        let null = |part: &Part| match part {
+            Part::Write(write) => write.path().is_none(),
+            Part::Read(Read::Data { path, .. } | Read::Children { path, .. }) => path.is_none(),
+            Part::Read(_) => false,
+        };
+        if parts.iter().any(null) {
+            return Ok(Reply::ResultsSoFar(Vec::new()));
+        }
+        let count = parts.len();
+        let caller = self.caller(from);
+        let mut changes = Vec::new();
+        let mut refused = None;
+        {
+            let mut preparation = Preparation::new(&self.tree, &caller, zxid, now.wall_ms);
+            for part in parts {
+                match part_of_multi(part).and_then(|write| preparation.prepare(write)) {
+                    Ok(change) => changes.push(change),
+                    Err(code) => {
+                        refused = Some(code);
+                        break;
+                    }
+                }
+            }
+        }
+        self.zxid = zxid;
+        let results = match refused {
+            // No refusal of an operation, but of the whole.
+            Some(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(Vec::new())),
+            Some(code) => {
+                let failed = changes.len();
+                let result = |index: usize| match index.cmp(&failed) {
+                    std::cmp::Ordering::Less => 0,
+                    std::cmp::Ordering::Equal => code.number(),
+                    std::cmp::Ordering::Greater => ErrorCode::RuntimeInconsistency.number(),
+                };
+                (0..count).map(|index| OperationResult::Error(result(index))).collect()
+            }
+            None => {
+                let mut results = Vec::new();
+                for change in changes {
+                    results.push(match self.apply(change, zxid, now.wall_ms) {
+                        Ok(Applied::Created(CreateKind::Create, path, _)) => {
+                            OperationResult::Created(path)
+                        }
+                        Ok(Applied::Created(_, path, stat)) => {
+                            OperationResult::CreatedWithStat(path, stat)
+                        }
+                        Ok(Applied::Deleted) => OperationResult::Deleted,
+                        Ok(Applied::Changed(stat)) => OperationResult::DataSet(stat),
+                        Ok(Applied::Nothing) => OperationResult::Checked,
+                        Err(code) => OperationResult::Error(code.number()),
+                    });
+                }
+                results
+            }
+        };
+        Ok(Reply::Results(results))
+    }
+
+    /// Changes the tree as was decided, and notifies. What was decided can be done, so an error is a mistake in here.
+    fn apply(&mut self, change: Change, zxid: i64, time_ms: i64) -> Result<Applied, ErrorCode> {
+        match change {
+            Change::Create(kind, new) => self.create(kind, new, zxid, time_ms),
+            Change::Delete(path) => {
+                self.delete(&path, zxid);
+                Ok(Applied::Deleted)
+            }
+            Change::SetData { path, data, version } => {
+                let stat = self.tree.set_data(&path, data, version, zxid, time_ms);
+                let acl = self.acl(&path);
+                self.notify_data(&path, EventKind::DataChanged, &acl);
+                stat.map(Applied::Changed).ok_or(ErrorCode::NoNode)
+            }
+            Change::SetAcl { path, acl, version } => {
+                let stat = self.tree.set_acl(&path, acl, version);
+                stat.map(Applied::Changed).ok_or(ErrorCode::NoNode)
+            }
+            Change::Nothing => Ok(Applied::Nothing),
+        }
+    }
+
+    fn create(
+        &mut self,
+        kind: CreateKind,
+        new: NewNode,
+        zxid: i64,
+        time_ms: i64,
+    ) -> Result<Applied, ErrorCode> {
+        let (path, acl) = (new.path.clone(), Arc::clone(&new.acl));
+        let stat = self.tree.create(new, zxid, time_ms).ok_or(ErrorCode::NoNode)?;
+        self.notify_data(&path, EventKind::Created, &acl);
+        self.notify_parent(&path);
+        Ok(Applied::Created(kind, path, stat))
+    }
+
+    /// Deletes a znode and notifies; one that watches both its data and its children hears once that it is gone.
+    pub(super) fn delete(&mut self, path: &str, zxid: i64) {
+        let acl = self.acl(path);
+        if !self.tree.delete(path, zxid) {
+            return;
+        }
+        let knowing = self.notify_data(path, EventKind::Deleted, &acl);
+        self.notify_children(path, EventKind::Deleted, &acl, &knowing);
+        self.notify_parent(path);
+    }
+
+    fn notify_parent(&mut self, path: &str) {
+        let parent = parent(path);
+        let acl = self.acl(parent);
+        self.notify_children(parent, EventKind::ChildrenChanged, &acl, &BTreeSet::new());
+    }
+
+    fn acl(&self, path: &str) -> Arc<[Acl]> {
+        self.tree.node(path).map_or_else(acl::open, |node| Arc::clone(&node.acl))
+    }
+
+    fn caller(&self, from: ConnectionId) -> Caller {
+        let connection = self.connections.get(&from);
+        Caller {
+            session: connection.map_or(0, |connection| connection.session),
+            ids: connection.map_or_else(Vec::new, |connection| connection.ids.clone()),
+            extended_types: self.limits.extended_types,
+        }
+    }
+}
+
+/// What the real server makes of an operation of a multi: how a znode is created is for its flags to say there, whichever
+/// of the four operations it came as (`Op.Create`).
+fn part_of_multi(part: Part) -> Result<Write, ErrorCode> {
+    let Part::Write(write) = part else { return Err(ErrorCode::Marshalling) };
+    let Write::Create(create) = write else { return Ok(write) };
+    let mode = Mode::from_flags(create.flags).unwrap_or(Mode::Persistent);
+    let kind = match (create.kind, mode.has_ttl()) {
+        (CreateKind::Ttl, true) => return Ok(Write::Create(create)),
+        // A ClassCastException there.
+        (_, true) => return Err(ErrorCode::Marshalling),
+        (_, false) if mode == Mode::Container => CreateKind::Container,
+        (_, false) => CreateKind::Create,
+    };
+    Ok(Write::Create(Create { kind, ttl_ms: -1, ..create }))
+}
+
+/// The parent as watches know it.
+fn parent(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        None | Some(("", _)) => "/",
+        Some((parent, _)) => parent,
+    }
+}

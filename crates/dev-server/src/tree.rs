@@ -1,0 +1,350 @@
+//! The znodes.
+//!
+//! Nothing is refused here: what may be done is decided before, by [`Preparation`](crate::prepare::Preparation).
+
+use crate::acl::{self, Acl};
+use crate::java::JavaSet;
+use crate::stat::{Kept, Owner, Stat};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The buckets that the real server's set of children begins with (`DataNode.addChild`).
+const CHILDREN_BUCKETS: usize = 8;
+/// The buckets that Java's hash sets begin with.
+const DEFAULT_BUCKETS: usize = 16;
+
+/// One znode.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    /// Null is something else than empty, as in the real server.
+    pub(crate) data: Option<Vec<u8>>,
+    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) kept: Kept,
+    children: JavaSet,
+}
+
+impl Node {
+    fn new(data: Option<Vec<u8>>, acl: Arc<[Acl]>, kept: Kept) -> Self {
+        Self { data, acl, kept, children: JavaSet::with_buckets(CHILDREN_BUCKETS) }
+    }
+
+    pub(crate) fn stat(&self) -> Stat {
+        self.kept.shown(self.data.as_ref().map_or(0, Vec::len), self.children.len())
+    }
+
+    /// The names of the children, in the order of the real server.
+    pub(crate) fn children(&self) -> Vec<String> {
+        self.children.list()
+    }
+
+    pub(crate) fn children_count(&self) -> i32 {
+        i32::try_from(self.children.len()).unwrap_or(i32::MAX)
+    }
+}
+
+/// A znode that is to be.
+#[derive(Debug)]
+pub(crate) struct NewNode {
+    pub(crate) path: String,
+    pub(crate) data: Option<Vec<u8>>,
+    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) owner: Owner,
+    /// How many children its parent will have had with it.
+    pub(crate) parent_creations: i32,
+}
+
+/// All znodes of a server.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// By path; that of the root is "", so that each other one's parent is what lies before its last slash.
+    nodes: HashMap<String, Node>,
+    /// Those of each session, which stays listed until it ends.
+    ephemerals: BTreeMap<i64, JavaSet>,
+    containers: BTreeSet<String>,
+    with_ttl: BTreeSet<String>,
+}
+
+impl Tree {
+    /// The tree of a new server: the root and `/zookeeper` with its two children.
+    pub(crate) fn new() -> Self {
+        let node = |acl, names: &[&str]| {
+            let mut node = Node::new(Some(Vec::new()), acl, Kept::default());
+            for name in names {
+                node.children.insert(name);
+            }
+            node
+        };
+        let mut config = node(acl::read_only(), &[]);
+        // The real server sets this list with version -1.
+        config.kept.aversion = -1;
+        let nodes = HashMap::from([
+            (String::new(), node(acl::open(), &["zookeeper"])),
+            ("/zookeeper".to_owned(), node(acl::open(), &["quota", "config"])),
+            ("/zookeeper/quota".to_owned(), node(acl::open(), &[])),
+            ("/zookeeper/config".to_owned(), config),
+        ]);
+        Self {
+            nodes,
+            ephemerals: BTreeMap::new(),
+            containers: BTreeSet::new(),
+            with_ttl: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn node(&self, path: &str) -> Option<&Node> {
+        self.nodes.get(key(path))
+    }
+
+    /// Creates a znode, unless its parent is missing, and returns its stat.
+    pub(crate) fn create(&mut self, new: NewNode, zxid: i64, time_ms: i64) -> Option<Stat> {
+        let NewNode { path, data, acl, owner, parent_creations } = new;
+        let (parent, name) = path.rsplit_once('/')?;
+        let parent = self.nodes.get_mut(key(parent))?;
+        parent.children.insert(name);
+        // Never lowered: beyond its end the counter stays at 2147483647 (ZOOKEEPER-3249).
+        if parent_creations > parent.kept.creations {
+            parent.kept.creations = parent_creations;
+            parent.kept.pzxid = zxid;
+        }
+        match owner {
+            Owner::Tree => {}
+            Owner::Session(session) => self
+                .ephemerals
+                .entry(session)
+                .or_insert_with(|| JavaSet::with_buckets(DEFAULT_BUCKETS))
+                .insert(&path),
+            Owner::Container => {
+                self.containers.insert(path.clone());
+            }
+            Owner::Ttl(_) => {
+                self.with_ttl.insert(path.clone());
+            }
+        }
+        let node = Node::new(data, acl, Kept::new(zxid, time_ms, owner));
+        let stat = node.stat();
+        self.nodes.insert(path, node);
+        Some(stat)
+    }
+
+    /// Deletes a znode without children, and says whether there was one.
+    pub(crate) fn delete(&mut self, path: &str, zxid: i64) -> bool {
+        let Some((parent, name)) = path.rsplit_once('/') else { return false };
+        let Some(node) = self.nodes.remove(path) else { return false };
+        if let Some(parent) = self.nodes.get_mut(key(parent)) {
+            parent.children.remove(name);
+            parent.kept.pzxid = parent.kept.pzxid.max(zxid);
+        }
+        match node.kept.owner {
+            Owner::Tree => {}
+            Owner::Session(session) => {
+                if let Some(paths) = self.ephemerals.get_mut(&session) {
+                    paths.remove(path);
+                }
+            }
+            Owner::Container => {
+                self.containers.remove(path);
+            }
+            Owner::Ttl(_) => {
+                self.with_ttl.remove(path);
+            }
+        }
+        true
+    }
+
+    pub(crate) fn set_data(
+        &mut self,
+        path: &str,
+        data: Option<Vec<u8>>,
+        version: i32,
+        zxid: i64,
+        time_ms: i64,
+    ) -> Option<Stat> {
+        let node = self.nodes.get_mut(key(path))?;
+        node.data = data;
+        node.kept.version = version;
+        node.kept.mzxid = zxid;
+        node.kept.mtime_ms = time_ms;
+        Some(node.stat())
+    }
+
+    pub(crate) fn set_acl(&mut self, path: &str, acl: Arc<[Acl]>, version: i32) -> Option<Stat> {
+        let node = self.nodes.get_mut(key(path))?;
+        node.acl = acl;
+        node.kept.aversion = version;
+        Some(node.stat())
+    }
+
+    /// The paths of a session's znodes, in the order in which the real server deletes and lists them.
+    pub(crate) fn ephemerals_of(&self, session: i64) -> Vec<String> {
+        self.ephemerals.get(&session).map(JavaSet::list_of_clone).unwrap_or_default()
+    }
+
+    /// Forgets a session, whose znodes were deleted.
+    pub(crate) fn forget_session(&mut self, session: i64) {
+        self.ephemerals.remove(&session);
+    }
+
+    /// The znodes that the server itself deletes: containers that had children and have none, and those without children
+    /// that nothing has changed for longer than their TTL (`ContainerManager`).
+    pub(crate) fn outlived(&self, wall_ms: i64) -> Vec<String> {
+        let childless =
+            |path: &&String| self.node(path).is_some_and(|node| node.children.is_empty());
+        let used = |path: &&String| self.node(path).is_some_and(|node| node.kept.creations > 0);
+        let late = |path: &&String| {
+            self.node(path).is_some_and(|node| match node.kept.owner {
+                Owner::Ttl(ttl_ms) => wall_ms.saturating_sub(node.kept.mtime_ms) > ttl_ms,
+                Owner::Tree | Owner::Session(_) | Owner::Container => false,
+            })
+        };
+        let containers = self.containers.iter().filter(childless).filter(used);
+        let with_ttl = self.with_ttl.iter().filter(childless).filter(late);
+        containers.chain(with_ttl).cloned().collect()
+    }
+
+    /// The number of znodes as the real server counts them, which knows the root by two names.
+    pub(crate) fn count(&self) -> usize {
+        self.nodes.len() + 1
+    }
+
+    /// The number of znodes below a path, as the real server counts them for `getAllChildrenNumber`.
+    pub(crate) fn count_below(&self, path: &str) -> usize {
+        if path == "/" {
+            return self.nodes.len() - 1;
+        }
+        let prefix = format!("{path}/");
+        // The root's other name begins with a slash as well.
+        let root = usize::from(path.is_empty());
+        self.nodes.keys().filter(|path| path.starts_with(&prefix)).count() + root
+    }
+
+    /// The sessions that have, or had, ephemeral znodes, with these.
+    pub(crate) fn ephemerals(&self) -> impl Iterator<Item = (i64, Vec<String>)> {
+        self.ephemerals.iter().map(|(session, paths)| (*session, paths.list()))
+    }
+
+    /// The lengths of all paths and data, in bytes.
+    pub(crate) fn approximate_size(&self) -> usize {
+        let size =
+            |(path, node): (&String, &Node)| path.len() + node.data.as_ref().map_or(0, Vec::len);
+        // With the root's other name.
+        1 + self.nodes.iter().map(size).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+impl Tree {
+    /// Panics unless children, parents and lists agree.
+    pub(crate) fn assert_whole(&self) {
+        let listed = |path: &String, owner: Owner| match owner {
+            Owner::Tree => true,
+            Owner::Session(session) => self.ephemerals[&session].list().contains(path),
+            Owner::Container => self.containers.contains(path),
+            Owner::Ttl(_) => self.with_ttl.contains(path),
+        };
+        for (path, node) in &self.nodes {
+            if let Some((parent, name)) = path.rsplit_once('/') {
+                assert!(self.nodes[parent].children().iter().any(|child| child == name), "{path}");
+            }
+            for child in node.children() {
+                assert!(self.nodes.contains_key(&format!("{path}/{child}")), "{path}/{child}");
+            }
+            assert!(listed(path, node.kept.owner), "{path}");
+        }
+        let ephemerals: usize = self.ephemerals.values().map(JavaSet::len).sum();
+        let owned = |node: &&Node| matches!(node.kept.owner, Owner::Session(_));
+        assert_eq!(ephemerals, self.nodes.values().filter(owned).count());
+        let mut paths = self.containers.iter().chain(&self.with_ttl);
+        assert!(paths.all(|path| self.nodes.contains_key(path)));
+    }
+}
+
+fn key(path: &str) -> &str {
+    if path == "/" { "" } else { path }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new(path: &str, owner: Owner, parent_creations: i32) -> NewNode {
+        NewNode {
+            path: path.to_owned(),
+            data: Some(b"data".to_vec()),
+            acl: acl::open(),
+            owner,
+            parent_creations,
+        }
+    }
+
+    #[test]
+    fn a_new_tree_is_that_of_a_new_server() {
+        let tree = Tree::new();
+        let root = tree.node("/").unwrap();
+        assert_eq!(root.stat().cversion, -1);
+        assert_eq!(root.children(), ["zookeeper"]);
+        assert_eq!(tree.node("/zookeeper").unwrap().stat().cversion, -2);
+        assert_eq!(tree.node("/zookeeper/config").unwrap().stat().aversion, -1);
+        assert_eq!(tree.count(), 5);
+        assert_eq!(tree.count_below("/"), 3);
+        assert_eq!(tree.count_below("/zookeeper"), 2);
+    }
+
+    #[test]
+    fn creating_and_deleting_is_seen_at_the_parent() {
+        let mut tree = Tree::new();
+        let stat = tree.create(new("/a", Owner::Tree, 1), 7, 100).unwrap();
+        assert_eq!((stat.czxid, stat.mzxid, stat.pzxid), (7, 7, 7));
+        assert_eq!((stat.ctime_ms, stat.data_length, stat.version), (100, 4, 0));
+        let root = tree.node("/").unwrap().stat();
+        assert_eq!((root.pzxid, root.cversion, root.children), (7, 0, 2));
+        assert!(tree.delete("/a", 8));
+        let root = tree.node("/").unwrap().stat();
+        assert_eq!((root.pzxid, root.cversion, root.children), (8, 1, 1));
+        assert!(!tree.delete("/a", 9));
+    }
+
+    #[test]
+    fn the_counter_of_creations_never_goes_back() {
+        let mut tree = Tree::new();
+        tree.create(new("/a", Owner::Tree, i32::MAX), 1, 0);
+        tree.create(new("/b", Owner::Tree, i32::MIN), 2, 0);
+        let root = tree.node("/").unwrap().kept;
+        assert_eq!((root.creations, root.pzxid), (i32::MAX, 1));
+    }
+
+    #[test]
+    fn ephemerals_are_listed_until_they_are_deleted() {
+        let mut tree = Tree::new();
+        tree.create(new("/a", Owner::Session(5), 1), 1, 0);
+        tree.create(new("/b", Owner::Session(6), 2), 2, 0);
+        assert_eq!(tree.ephemerals_of(5), ["/a"]);
+        tree.delete("/a", 3);
+        assert!(tree.ephemerals_of(5).is_empty());
+        assert_eq!(tree.ephemerals().count(), 2);
+        tree.forget_session(5);
+        assert_eq!(tree.ephemerals().count(), 1);
+    }
+
+    #[test]
+    fn a_container_is_outlived_once_it_had_children() {
+        let mut tree = Tree::new();
+        tree.create(new("/c", Owner::Container, 1), 1, 0);
+        assert!(tree.outlived(0).is_empty());
+        tree.create(new("/c/x", Owner::Tree, 1), 2, 0);
+        assert!(tree.outlived(0).is_empty());
+        tree.delete("/c/x", 3);
+        assert_eq!(tree.outlived(0), ["/c"]);
+    }
+
+    #[test]
+    fn a_ttl_begins_anew_with_each_change() {
+        let mut tree = Tree::new();
+        tree.create(new("/t", Owner::Ttl(50), 1), 1, 100);
+        assert!(tree.outlived(150).is_empty());
+        assert_eq!(tree.outlived(151), ["/t"]);
+        tree.set_data("/t", None, 1, 2, 120);
+        assert!(tree.outlived(151).is_empty());
+        tree.create(new("/t/x", Owner::Tree, 1), 3, 130);
+        assert!(tree.outlived(1000).is_empty());
+    }
+}

@@ -1,0 +1,229 @@
+//! Watches: which connection wants to hear of which path.
+
+use crate::error::ErrorCode;
+use crate::path::with_ancestors;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// One connection of a client, by the order in which it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ConnectionId(pub(crate) u64);
+
+/// What has happened to a path, with the number of `Watcher.Event.EventType`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum EventKind {
+    Created = 1,
+    Deleted = 2,
+    DataChanged = 3,
+    ChildrenChanged = 4,
+}
+
+impl EventKind {
+    pub(crate) fn number(self) -> i32 {
+        self as i32
+    }
+}
+
+/// For how long a watch lasts, and of what it hears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WatchMode {
+    OneShot,
+    Persistent,
+    /// Hears of the path and all below it, and never that children changed.
+    Recursive,
+}
+
+/// The watches of one kind: on data and existence, or on children.
+///
+/// As in 3.8, a connection has one watch on a path: a later one takes the place of an earlier one, even a one-shot that
+/// of a persistent one.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    by_path: BTreeMap<String, BTreeSet<ConnectionId>>,
+    /// A connection that had a watch once stays listed, as in the real server's counts.
+    by_connection: BTreeMap<ConnectionId, BTreeSet<String>>,
+    /// Those that are no one-shots.
+    modes: HashMap<ConnectionId, HashMap<String, WatchMode>>,
+}
+
+impl Watches {
+    pub(crate) fn add(&mut self, path: &str, connection: ConnectionId, mode: WatchMode) {
+        self.by_path.entry(path.to_owned()).or_default().insert(connection);
+        self.by_connection.entry(connection).or_default().insert(path.to_owned());
+        match mode {
+            WatchMode::OneShot => self.forget_mode(path, connection),
+            WatchMode::Persistent | WatchMode::Recursive => {
+                self.modes.entry(connection).or_default().insert(path.to_owned(), mode);
+            }
+        }
+    }
+
+    /// The connections that hear of an event; their one-shots are used up by it.
+    pub(crate) fn trigger(&mut self, path: &str, kind: EventKind) -> BTreeSet<ConnectionId> {
+        let mut hearing = BTreeSet::new();
+        for watched in with_ancestors(path) {
+            let connections: Vec<ConnectionId> =
+                self.by_path.get(watched).into_iter().flatten().copied().collect();
+            for connection in connections {
+                match self.mode(watched, connection) {
+                    WatchMode::Recursive => {
+                        if kind != EventKind::ChildrenChanged {
+                            hearing.insert(connection);
+                        }
+                    }
+                    WatchMode::Persistent if watched == path => {
+                        hearing.insert(connection);
+                    }
+                    WatchMode::OneShot if watched == path => {
+                        hearing.insert(connection);
+                        self.forget(watched, connection);
+                    }
+                    WatchMode::Persistent | WatchMode::OneShot => {}
+                }
+            }
+        }
+        hearing
+    }
+
+    /// Removes the watch of a connection on a path, and says whether there was one.
+    pub(crate) fn remove(&mut self, path: &str, connection: ConnectionId) -> bool {
+        let there = self.by_path.get(path).is_some_and(|all| all.contains(&connection));
+        self.forget(path, connection);
+        self.forget_mode(path, connection);
+        there
+    }
+
+    pub(crate) fn remove_connection(&mut self, connection: ConnectionId) {
+        for path in self.by_connection.remove(&connection).unwrap_or_default() {
+            self.forget(&path, connection);
+        }
+        self.modes.remove(&connection);
+    }
+
+    /// Whether any connection has a watch on the path: that is what the real server answers to `checkWatches`.
+    ///
+    /// Where it looks for the parent of a name without one, Java throws an exception. It looks that far if there are
+    /// recursive watches anywhere, and for the path's own parent in any case. On an empty path it looks for nothing.
+    pub(crate) fn any_on(&self, path: &str) -> Result<bool, ErrorCode> {
+        if path.is_empty() {
+            return Ok(false);
+        }
+        let there = self.by_path.contains_key(path);
+        if !path.starts_with('/') && (!path.contains('/') || !there && self.any_recursive()) {
+            return Err(ErrorCode::Marshalling);
+        }
+        Ok(there)
+    }
+
+    pub(crate) fn by_path(&self) -> &BTreeMap<String, BTreeSet<ConnectionId>> {
+        &self.by_path
+    }
+
+    pub(crate) fn by_connection(&self) -> &BTreeMap<ConnectionId, BTreeSet<String>> {
+        &self.by_connection
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.by_connection.values().map(BTreeSet::len).sum()
+    }
+
+    fn mode(&self, path: &str, connection: ConnectionId) -> WatchMode {
+        let modes = self.modes.get(&connection);
+        modes.and_then(|modes| modes.get(path)).copied().unwrap_or(WatchMode::OneShot)
+    }
+
+    fn any_recursive(&self) -> bool {
+        self.modes.values().flat_map(HashMap::values).any(|mode| *mode == WatchMode::Recursive)
+    }
+
+    fn forget(&mut self, path: &str, connection: ConnectionId) {
+        if let Some(connections) = self.by_path.get_mut(path) {
+            connections.remove(&connection);
+            if connections.is_empty() {
+                self.by_path.remove(path);
+            }
+        }
+        if let Some(paths) = self.by_connection.get_mut(&connection) {
+            paths.remove(path);
+        }
+    }
+
+    fn forget_mode(&mut self, path: &str, connection: ConnectionId) {
+        if let Some(modes) = self.modes.get_mut(&connection) {
+            modes.remove(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ConnectionId = ConnectionId(1);
+    const B: ConnectionId = ConnectionId(2);
+
+    #[test]
+    fn a_one_shot_hears_once() {
+        let mut watches = Watches::default();
+        watches.add("/a", A, WatchMode::OneShot);
+        watches.add("/a", B, WatchMode::OneShot);
+        assert_eq!(watches.trigger("/a/b", EventKind::Created), BTreeSet::new());
+        assert_eq!(watches.trigger("/a", EventKind::DataChanged), BTreeSet::from([A, B]));
+        assert_eq!(watches.trigger("/a", EventKind::DataChanged), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_persistent_watch_hears_of_its_own_path_for_ever() {
+        let mut watches = Watches::default();
+        watches.add("/a", A, WatchMode::Persistent);
+        for _ in 0..2 {
+            assert_eq!(watches.trigger("/a", EventKind::ChildrenChanged), BTreeSet::from([A]));
+            assert_eq!(watches.trigger("/a/b", EventKind::Created), BTreeSet::new());
+        }
+    }
+
+    #[test]
+    fn a_recursive_watch_hears_of_all_below_but_of_no_children() {
+        let mut watches = Watches::default();
+        watches.add("/", A, WatchMode::Recursive);
+        assert_eq!(watches.trigger("/a/b", EventKind::Created), BTreeSet::from([A]));
+        assert_eq!(watches.trigger("/a/b", EventKind::Deleted), BTreeSet::from([A]));
+        assert_eq!(watches.trigger("/a", EventKind::ChildrenChanged), BTreeSet::new());
+    }
+
+    #[test]
+    fn the_last_watch_of_a_connection_on_a_path_counts() {
+        let mut watches = Watches::default();
+        watches.add("/a", A, WatchMode::Persistent);
+        watches.add("/a", A, WatchMode::OneShot);
+        assert_eq!(watches.trigger("/a", EventKind::DataChanged), BTreeSet::from([A]));
+        assert_eq!(watches.trigger("/a", EventKind::DataChanged), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_relative_path_is_looked_for_as_far_as_java_gets() {
+        let mut watches = Watches::default();
+        assert_eq!(watches.any_on("a"), Err(ErrorCode::Marshalling));
+        assert_eq!(watches.any_on("a/b"), Ok(false));
+        watches.add("/", A, WatchMode::Recursive);
+        assert_eq!(watches.any_on("a/b"), Err(ErrorCode::Marshalling));
+        watches.add("", A, WatchMode::OneShot);
+        assert_eq!(watches.any_on(""), Ok(false));
+        watches.add("a/b", A, WatchMode::OneShot);
+        assert_eq!(watches.any_on("a/b"), Ok(true));
+    }
+
+    #[test]
+    fn what_was_removed_hears_nothing() {
+        let mut watches = Watches::default();
+        watches.add("/a", A, WatchMode::Persistent);
+        watches.add("/b", A, WatchMode::OneShot);
+        watches.add("/b", B, WatchMode::OneShot);
+        assert!(watches.remove("/a", A));
+        assert!(!watches.remove("/a", A));
+        assert_eq!(watches.any_on("/a"), Ok(false));
+        watches.remove_connection(A);
+        assert_eq!(watches.trigger("/b", EventKind::Deleted), BTreeSet::from([B]));
+        assert_eq!(watches.count(), 0);
+    }
+}

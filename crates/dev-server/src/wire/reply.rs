@@ -1,0 +1,181 @@
+//! What the server sends.
+
+use super::{Writer, opcode};
+use crate::acl::{Acl, Id};
+use crate::error::ErrorCode;
+use crate::stat::Stat;
+use crate::watches::EventKind;
+
+/// The xid of a watch notification.
+const NOTIFICATION: i32 = -1;
+/// The state of the connection in a notification: `SyncConnected`.
+const CONNECTED: i32 = 3;
+
+/// The body of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Nothing,
+    Path(Option<String>),
+    Created(String, Stat),
+    Stat(Stat),
+    Data(Option<Vec<u8>>, Stat),
+    Names(Vec<String>),
+    NamesAndStat(Vec<String>, Stat),
+    Acl(Vec<Acl>, Stat),
+    Number(i32),
+    Identities(Vec<Id>),
+    Results(Vec<OperationResult>),
+    /// The results up to where a multi or multiRead has failed as a whole: what the real server has of its answer by then
+    /// it sends, behind a MarshallingError.
+    ResultsSoFar(Vec<OperationResult>),
+    /// What a server without SASL answers to a SASL token: null.
+    NoToken,
+}
+
+/// What became of one operation of a multi or multiRead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OperationResult {
+    Created(String),
+    CreatedWithStat(String, Stat),
+    Deleted,
+    DataSet(Stat),
+    Checked,
+    Children(Vec<String>),
+    Data(Option<Vec<u8>>, Stat),
+    /// The number of an error code, or 0 before the operation that was refused.
+    Error(i32),
+}
+
+/// The frame that answers a request.
+pub(crate) fn answer(xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>) -> Vec<u8> {
+    let mut writer = Writer::new();
+    writer.int(xid);
+    writer.long(zxid);
+    match result {
+        Ok(reply) => {
+            writer.int(match reply {
+                Reply::ResultsSoFar(_) => ErrorCode::Marshalling.number(),
+                _ => 0,
+            });
+            reply.encode(&mut writer);
+        }
+        Err(code) => writer.int(code.number()),
+    }
+    writer.finish()
+}
+
+/// The frame that notifies of a watch; its zxid is -1, as in 3.8.
+pub(crate) fn notification(kind: EventKind, path: &str) -> Vec<u8> {
+    let mut writer = Writer::new();
+    writer.int(NOTIFICATION);
+    writer.long(-1);
+    writer.int(0);
+    writer.int(kind.number());
+    writer.int(CONNECTED);
+    writer.string(path);
+    writer.finish()
+}
+
+/// The frame that answers the first one of a connection; all zeros say that there is no such session.
+pub(crate) fn connected(
+    timeout_ms: i32,
+    session: i64,
+    password: &[u8],
+    knows_read_only: bool,
+) -> Vec<u8> {
+    let mut writer = Writer::new();
+    let protocol_version = 0;
+    writer.int(protocol_version);
+    writer.int(timeout_ms);
+    writer.long(session);
+    writer.buffer(Some(password));
+    if knows_read_only {
+        let read_only = false;
+        writer.bool(read_only);
+    }
+    writer.finish()
+}
+
+impl Reply {
+    fn encode(&self, into: &mut Writer) {
+        match self {
+            Self::Nothing => {}
+            Self::Path(path) => into.buffer(path.as_ref().map(String::as_bytes)),
+            Self::Created(path, stat) => {
+                into.string(path);
+                stat.encode(into);
+            }
+            Self::Stat(stat) => stat.encode(into),
+            Self::Data(data, stat) => {
+                into.buffer(data.as_deref());
+                stat.encode(into);
+            }
+            Self::Names(names) => into.vector(names, |into, name| into.string(name)),
+            Self::NamesAndStat(names, stat) => {
+                into.vector(names, |into, name| into.string(name));
+                stat.encode(into);
+            }
+            Self::Acl(acl, stat) => {
+                into.vector(acl, |into, entry| {
+                    into.int(entry.perms);
+                    into.string(&entry.id.scheme);
+                    into.string(&entry.id.id);
+                });
+                stat.encode(into);
+            }
+            Self::Number(number) => into.int(*number),
+            Self::Identities(ids) => into.vector(ids, |into, id| {
+                into.string(&id.scheme);
+                into.string(id.user_name());
+            }),
+            Self::Results(results) | Self::ResultsSoFar(results) => {
+                for result in results {
+                    result.encode(into);
+                }
+                multi_header(into, -1, true, -1);
+            }
+            Self::NoToken => into.buffer(None),
+        }
+    }
+}
+
+impl OperationResult {
+    fn encode(&self, into: &mut Writer) {
+        match self {
+            Self::Created(path) => {
+                multi_header(into, opcode::CREATE, false, 0);
+                into.string(path);
+            }
+            Self::CreatedWithStat(path, stat) => {
+                multi_header(into, opcode::CREATE2, false, 0);
+                into.string(path);
+                stat.encode(into);
+            }
+            Self::Deleted => multi_header(into, opcode::DELETE, false, 0),
+            Self::DataSet(stat) => {
+                multi_header(into, opcode::SET_DATA, false, 0);
+                stat.encode(into);
+            }
+            Self::Checked => multi_header(into, opcode::CHECK, false, 0),
+            Self::Children(names) => {
+                multi_header(into, opcode::GET_CHILDREN, false, 0);
+                into.vector(names, |into, name| into.string(name));
+            }
+            Self::Data(data, stat) => {
+                multi_header(into, opcode::GET_DATA, false, 0);
+                into.buffer(data.as_deref());
+                stat.encode(into);
+            }
+            Self::Error(number) => {
+                multi_header(into, opcode::ERROR, false, *number);
+                into.int(*number);
+            }
+        }
+    }
+}
+
+fn multi_header(into: &mut Writer, kind: i32, done: bool, error: i32) {
+    into.int(kind);
+    into.bool(done);
+    into.int(error);
+}

@@ -1,0 +1,313 @@
+//! What clients send.
+
+use super::{Malformed, Reader, opcode};
+
+/// The first frame of a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Connect {
+    pub(crate) last_zxid_seen: i64,
+    pub(crate) timeout_ms: i32,
+    /// The session to resume, or 0 for a new one.
+    pub(crate) session: i64,
+    pub(crate) password: Vec<u8>,
+    /// Whether the client knows of read-only servers: then the answer says whether this is one.
+    pub(crate) knows_read_only: bool,
+}
+
+impl Connect {
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let _protocol_version = from.int()?;
+        Ok(Self {
+            last_zxid_seen: from.long()?,
+            timeout_ms: from.int()?,
+            session: from.long()?,
+            password: from.buffer()?.unwrap_or_default().to_owned(),
+            knows_read_only: !from.is_empty(),
+        })
+    }
+}
+
+/// What every later frame begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// The client's number of the request, or a negative one that says what it is for.
+    pub(crate) xid: i32,
+    /// The operation's number.
+    pub(crate) kind: i32,
+}
+
+impl Header {
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self { xid: from.int()?, kind: from.int()? })
+    }
+}
+
+/// Credentials to add to a connection.
+#[derive(Debug)]
+pub(crate) struct AuthPacket {
+    pub(crate) scheme: Option<String>,
+    pub(crate) auth: Option<Vec<u8>>,
+}
+
+impl AuthPacket {
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let _kind = from.int()?;
+        Ok(Self { scheme: from.string()?, auth: owned(from.buffer()?) })
+    }
+}
+
+/// An entry of an ACL as it was sent, where anything may be null.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RawAcl {
+    pub(crate) perms: i32,
+    pub(crate) scheme: Option<String>,
+    pub(crate) id: Option<String>,
+}
+
+/// A request within a session.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Ping,
+    CloseSession,
+    Write(Write),
+    Multi(Vec<Part>),
+    /// A check outside a multi.
+    BareCheck,
+    Reconfig,
+    Read(Read),
+    Watch(Watch),
+    Unknown,
+}
+
+/// A request that may change the tree.
+#[derive(Debug)]
+pub(crate) enum Write {
+    Create(Create),
+    Delete { path: Option<String>, version: i32 },
+    SetData { path: Option<String>, data: Option<Vec<u8>>, version: i32 },
+    SetAcl { path: Option<String>, acl: Option<Vec<RawAcl>>, version: i32 },
+    Check { path: Option<String>, version: i32 },
+}
+
+impl Write {
+    pub(crate) fn path(&self) -> Option<&str> {
+        match self {
+            Self::Create(create) => create.path.as_deref(),
+            Self::Delete { path, .. }
+            | Self::SetData { path, .. }
+            | Self::SetAcl { path, .. }
+            | Self::Check { path, .. } => path.as_deref(),
+        }
+    }
+}
+
+/// A request for a new znode.
+#[derive(Debug)]
+pub(crate) struct Create {
+    pub(crate) kind: CreateKind,
+    pub(crate) path: Option<String>,
+    pub(crate) data: Option<Vec<u8>>,
+    pub(crate) acl: Option<Vec<RawAcl>>,
+    pub(crate) flags: i32,
+    /// In milliseconds; -1 where the operation has none.
+    pub(crate) ttl_ms: i64,
+}
+
+/// Which of the four operations creates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CreateKind {
+    /// Answered with the path alone.
+    Create,
+    Create2,
+    Container,
+    Ttl,
+}
+
+/// One operation of a multi or multiRead.
+#[derive(Debug)]
+pub(crate) enum Part {
+    Write(Write),
+    Read(Read),
+}
+
+/// A request that only looks.
+#[derive(Debug)]
+pub(crate) enum Read {
+    Exists { path: Option<String>, watch: bool },
+    Data { path: Option<String>, watch: bool },
+    Children { path: Option<String>, watch: bool },
+    ChildrenAndStat { path: Option<String>, watch: bool },
+    Acl { path: Option<String> },
+    Sync { path: Option<String> },
+    Ephemerals { prefix: Option<String> },
+    AllChildrenNumber { path: Option<String> },
+    WhoAmI,
+    Multi(Vec<Part>),
+}
+
+/// A request about watches.
+#[derive(Debug)]
+pub(crate) enum Watch {
+    Set(SetWatches),
+    Add { path: Option<String>, mode: i32 },
+    Check { path: Option<String>, kind: i32 },
+    Remove { path: Option<String>, kind: i32 },
+}
+
+/// The watches that a client had before it resumed its session elsewhere.
+#[derive(Debug)]
+pub(crate) struct SetWatches {
+    /// The last zxid that the client has seen.
+    pub(crate) relative_zxid: i64,
+    pub(crate) data: Paths,
+    pub(crate) exists: Paths,
+    pub(crate) children: Paths,
+    pub(crate) persistent: Paths,
+    pub(crate) recursive: Paths,
+}
+
+pub(crate) type Paths = Option<Vec<Option<String>>>;
+
+impl Request {
+    pub(crate) fn decode(kind: i32, from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match kind {
+            opcode::PING => Self::Ping,
+            opcode::CLOSE_SESSION => Self::CloseSession,
+            opcode::CHECK => Self::BareCheck,
+            opcode::RECONFIG => Self::Reconfig,
+            opcode::MULTI => Self::Multi(parts(from)?),
+            opcode::SET_ACL => Self::Write(Write::SetAcl {
+                path: from.string()?,
+                acl: acl(from)?,
+                version: from.int()?,
+            }),
+            opcode::CREATE
+            | opcode::CREATE2
+            | opcode::CREATE_CONTAINER
+            | opcode::CREATE_TTL
+            | opcode::DELETE
+            | opcode::SET_DATA => match part(kind, from)? {
+                Part::Write(write) => Self::Write(write),
+                Part::Read(read) => Self::Read(read),
+            },
+            opcode::EXISTS => {
+                Self::Read(Read::Exists { path: from.string()?, watch: from.bool()? })
+            }
+            opcode::GET_DATA => {
+                Self::Read(Read::Data { path: from.string()?, watch: from.bool()? })
+            }
+            opcode::GET_CHILDREN => {
+                Self::Read(Read::Children { path: from.string()?, watch: from.bool()? })
+            }
+            opcode::GET_CHILDREN2 => {
+                Self::Read(Read::ChildrenAndStat { path: from.string()?, watch: from.bool()? })
+            }
+            opcode::GET_ACL => Self::Read(Read::Acl { path: from.string()? }),
+            opcode::SYNC => Self::Read(Read::Sync { path: from.string()? }),
+            opcode::GET_EPHEMERALS => Self::Read(Read::Ephemerals { prefix: from.string()? }),
+            opcode::GET_ALL_CHILDREN_NUMBER => {
+                Self::Read(Read::AllChildrenNumber { path: from.string()? })
+            }
+            opcode::WHO_AM_I => Self::Read(Read::WhoAmI),
+            opcode::MULTI_READ => Self::Read(Read::Multi(parts(from)?)),
+            opcode::SET_WATCHES => Self::Watch(Watch::Set(set_watches(from, false)?)),
+            opcode::SET_WATCHES2 => Self::Watch(Watch::Set(set_watches(from, true)?)),
+            opcode::ADD_WATCH => {
+                Self::Watch(Watch::Add { path: from.string()?, mode: from.int()? })
+            }
+            opcode::CHECK_WATCHES => {
+                Self::Watch(Watch::Check { path: from.string()?, kind: from.int()? })
+            }
+            opcode::REMOVE_WATCHES => {
+                Self::Watch(Watch::Remove { path: from.string()?, kind: from.int()? })
+            }
+            _ => Self::Unknown,
+        })
+    }
+}
+
+/// Decodes the operations of a multi, which all write or all read.
+fn parts(from: &mut Reader<'_>) -> Result<Vec<Part>, Malformed> {
+    let mut parts: Vec<Part> = Vec::new();
+    loop {
+        let kind = from.int()?;
+        let done = from.bool()?;
+        let _error = from.int()?;
+        if done {
+            return Ok(parts);
+        }
+        let part = part(kind, from)?;
+        let mixed = parts
+            .first()
+            .is_some_and(|first| matches!(first, Part::Read(_)) != matches!(part, Part::Read(_)));
+        if mixed {
+            return Err(Malformed("a multi has operations that write and others that read"));
+        }
+        parts.push(part);
+    }
+}
+
+fn part(kind: i32, from: &mut Reader<'_>) -> Result<Part, Malformed> {
+    Ok(match kind {
+        opcode::CREATE => Part::Write(create(CreateKind::Create, from)?),
+        opcode::CREATE2 => Part::Write(create(CreateKind::Create2, from)?),
+        opcode::CREATE_CONTAINER => Part::Write(create(CreateKind::Container, from)?),
+        opcode::CREATE_TTL => Part::Write(create(CreateKind::Ttl, from)?),
+        opcode::DELETE => Part::Write(Write::Delete { path: from.string()?, version: from.int()? }),
+        opcode::SET_DATA => Part::Write(Write::SetData {
+            path: from.string()?,
+            data: owned(from.buffer()?),
+            version: from.int()?,
+        }),
+        opcode::CHECK => Part::Write(Write::Check { path: from.string()?, version: from.int()? }),
+        // Within a multiRead the real server sets no watch, whatever is asked for.
+        opcode::GET_DATA => {
+            let path = from.string()?;
+            let _watch = from.bool()?;
+            Part::Read(Read::Data { path, watch: false })
+        }
+        opcode::GET_CHILDREN => {
+            let path = from.string()?;
+            let _watch = from.bool()?;
+            Part::Read(Read::Children { path, watch: false })
+        }
+        _ => return Err(Malformed("a multi has an operation that is none of its own")),
+    })
+}
+
+fn create(kind: CreateKind, from: &mut Reader<'_>) -> Result<Write, Malformed> {
+    Ok(Write::Create(Create {
+        kind,
+        path: from.string()?,
+        data: owned(from.buffer()?),
+        acl: acl(from)?,
+        flags: from.int()?,
+        ttl_ms: if kind == CreateKind::Ttl { from.long()? } else { -1 },
+    }))
+}
+
+fn acl(from: &mut Reader<'_>) -> Result<Option<Vec<RawAcl>>, Malformed> {
+    from.vector(|from| {
+        Ok(RawAcl { perms: from.int()?, scheme: from.string()?, id: from.string()? })
+    })
+}
+
+fn set_watches(from: &mut Reader<'_>, persistent: bool) -> Result<SetWatches, Malformed> {
+    let mut watches = SetWatches {
+        relative_zxid: from.long()?,
+        data: from.vector(Reader::string)?,
+        exists: from.vector(Reader::string)?,
+        children: from.vector(Reader::string)?,
+        persistent: Some(Vec::new()),
+        recursive: Some(Vec::new()),
+    };
+    if persistent {
+        watches.persistent = from.vector(Reader::string)?;
+        watches.recursive = from.vector(Reader::string)?;
+    }
+    Ok(watches)
+}
+
+fn owned(bytes: Option<&[u8]>) -> Option<Vec<u8>> {
+    bytes.map(<[u8]>::to_vec)
+}

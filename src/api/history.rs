@@ -1,0 +1,24 @@
+//! Who led when.
+
+use super::Get;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub const HISTORY: Get<History> = Get::at("/history");
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct History {
+    pub terms: Vec<Term>,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Term {
+    pub id: String,
+    pub token: u64,
+    pub is_self: bool,
+    /// When this member heard of it.
+    pub from: String,
+    pub to: Option<String>,
+    /// How it ended, in words.
+    pub ended: Option<String>,
+}

@@ -1,0 +1,130 @@
+//! Who leads, as `/leader`, the events and the yes-or-no answers say it.
+
+use super::Get;
+use recipes::election::{self, Announcement};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+pub const LEADER: Get<LeaderState> = Get::at("/leader");
+pub const IS_LEADER: Get<Leadership> = Get::at("/is-leader");
+/// A stream, of which each event's data is such a body.
+pub const EVENTS: Get<Event> = Get::at("/events");
+
+/// What `/leader` and the events tell.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(as = Told)]
+pub struct LeaderState {
+    /// Null while none is known.
+    pub leader: Option<Leader>,
+    /// Whether that is this member.
+    pub is_self: bool,
+    /// For how long its lease still holds, in milliseconds; only the leader knows.
+    pub valid_for_ms: Option<u64>,
+    /// When its lease ends, unless it is renewed, by `CLOCK_BOOTTIME` of this machine, in nanoseconds.
+    pub valid_until_boottime_ns: Option<u64>,
+    /// The same by `CLOCK_MONOTONIC`, which stands still while the machine is suspended.
+    pub valid_until_monotonic_ns: Option<u64>,
+    /// Grows at each change of what this member tells.
+    pub index: u64,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Leader {
+    pub id: String,
+    /// Where its application can be reached.
+    pub address: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    pub znode: String,
+    /// The fencing token: it grows from one leader to the next.
+    pub token: u64,
+    /// Whether its application has taken up its work, where it is asked to say so.
+    #[serde(default = "yes")]
+    #[schema(required = true)]
+    pub active: bool,
+}
+
+/// An event's data.
+#[derive(Serialize, Deserialize)]
+pub struct Event {
+    #[serde(flatten)]
+    pub state: LeaderState,
+    pub role: Role,
+    pub at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(as = Is)]
+pub struct Leadership {
+    pub is_leader: bool,
+    pub role: Role,
+    /// Whether the leader's application has taken up its work, where it is asked to say so.
+    #[serde(default = "yes")]
+    #[schema(required = true)]
+    pub active: bool,
+    pub leader: Option<String>,
+    pub token: Option<u64>,
+    /// When this member's lease ends, as `/leader` says it.
+    pub valid_until_boottime_ns: Option<u64>,
+    pub valid_until_monotonic_ns: Option<u64>,
+    /// For people.
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Leader,
+    /// First in the queue, but no quorum has lately confirmed it.
+    Candidate,
+    Follower,
+    /// Not in the queue.
+    Absent,
+    /// One that only a later version knows.
+    #[serde(other, skip_serializing)]
+    Unknown,
+}
+
+/// An older sidecar knows no leader that is not active.
+fn yes() -> bool {
+    true
+}
+
+impl Leader {
+    /// Returns the leader that an announcement names, where znodes begin with this prefix.
+    pub fn of(announcement: &Announcement, prefix: &str) -> Self {
+        let Announcement { leader, ticket, active } = announcement;
+        Self {
+            id: leader.id.to_string(),
+            address: leader.address.clone(),
+            labels: leader.labels.clone(),
+            znode: ticket.sequence.name(prefix),
+            token: ticket.token.0,
+            active: *active,
+        }
+    }
+}
+
+impl Role {
+    pub fn of(role: &election::Role) -> Self {
+        match role {
+            election::Role::Leader { .. } => Self::Leader,
+            election::Role::Candidate => Self::Candidate,
+            election::Role::Follower { .. } => Self::Follower,
+            election::Role::Absent => Self::Absent,
+        }
+    }
+
+    /// Returns its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Leader => "leader",
+            Self::Candidate => "candidate",
+            Self::Follower => "follower",
+            Self::Absent => "absent",
+            Self::Unknown => "unknown",
+        }
+    }
+}

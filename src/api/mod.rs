@@ -1,0 +1,155 @@
+//! The JSON bodies of the HTTP API and of hooks, and where they are asked for, each written once.
+//!
+//! `http` and `notify` write them, `terminal` reads them. A field is a promise: it keeps its name, its type and its
+//! place. One that came later has a default for reading, since an older sidecar does not write it.
+
+mod command;
+mod elector;
+mod history;
+mod hook;
+mod leader;
+mod problem;
+mod profile;
+mod queue;
+mod status;
+
+pub use command::{ACK, DRAIN, Done, PAUSE, RESIGN, RESUME};
+pub use elector::Elector;
+pub use history::{HISTORY, History, Term};
+pub use hook::{HookMessage, LeaderFile};
+pub use leader::{EVENTS, Event, IS_LEADER, LEADER, Leader, LeaderState, Leadership, Role};
+pub use problem::{PROBLEM_TYPES, Problem};
+pub use profile::{OwnProfile, Patch};
+pub use queue::{MEMBERS, Member, Members};
+pub use status::{Application, Clock, Hook, HookRun, STATUS, Session, Standby, Status};
+
+use serde::Serialize;
+use std::marker::PhantomData;
+use std::time::SystemTime;
+
+/// Whether the process is sound, in words.
+pub const LIVEZ: Get<String> = Get::at("/livez");
+/// Whether this member is in the queue and knows a leader, in words.
+pub const READYZ: Get<String> = Get::at("/readyz");
+
+/// A question: the path to `GET`, and the body of the answer.
+pub struct Get<T> {
+    pub path: &'static str,
+    body: PhantomData<fn() -> T>,
+}
+
+/// A command: the path to `POST` to, and the body of the answer.
+pub struct Post<T> {
+    pub path: &'static str,
+    body: PhantomData<fn() -> T>,
+}
+
+impl<T> Get<T> {
+    const fn at(path: &'static str) -> Self {
+        Self { path, body: PhantomData }
+    }
+}
+
+impl<T> Post<T> {
+    const fn at(path: &'static str) -> Self {
+        Self { path, body: PhantomData }
+    }
+}
+
+/// Writes a body.
+pub fn json(body: &impl Serialize) -> String {
+    serde_json::to_string(body).expect("a body has string keys only")
+}
+
+/// Writes a date as bodies have it: RFC 3339, in milliseconds and UTC.
+pub fn date(at: SystemTime) -> String {
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::de::DeserializeOwned;
+
+    #[test]
+    fn every_body_is_read_as_it_is_written_and_keeps_the_order_of_its_fields() {
+        let leader =
+            r#"{"id":"a","address":null,"labels":{"k":"v"},"znode":"n_1","token":4,"active":true}"#;
+        let until = r#""valid_until_boottime_ns":7,"valid_until_monotonic_ns":6"#;
+        let state = format!(
+            r#""leader":{leader},"is_self":true,"valid_for_ms":5,{until},"index":18446744073709551615"#
+        );
+        keeps::<LeaderState>(&format!("{{{state}}}"));
+        keeps::<Event>(&format!(r#"{{{state},"role":"leader","at":"T"}}"#));
+        keeps::<Event>(&format!(r#"{{{state},"role":"absent","at":"T","cause":"a reason"}}"#));
+        keeps::<Leadership>(&format!(
+            r#"{{"is_leader":true,"role":"leader","active":true,"leader":"a","token":4,{until},"reason":"r"}}"#
+        ));
+        let file = format!(r#""leader":{leader},"is_self":true,{until},"index":1,"at":"T""#);
+        keeps::<LeaderFile>(&format!("{{{file}}}"));
+        keeps::<HookMessage>(&format!(
+            r#"{{"change":"became-leader","election":"/e","id":"a",{file},"token":4}}"#
+        ));
+        let ends = r#""index":1,"clock":{"boot_id":"b","time_namespace":null},"version":"1","uptime_ms":1"#;
+        let begins = format!(
+            r#""id":"a","role":"follower","election":"/e","znode":"n_2","sequence":2,"token":5,"predecessor":"n_1","standby":{{"ready":true}},"leader":{leader},"valid_for_ms":null,"paused":false"#
+        );
+        keeps::<Status>(&format!(
+            r#"{{{begins},"session":{{"id":"0x1","timeout_ms":10,"connected":true}},{ends}}}"#
+        ));
+        let run = r#"{"change":"leader-lost","at":"T","took_ms":1,"failure":"f"}"#;
+        let hook = format!(
+            r#"{{"hook":"h","on":["leader-lost"],"runs":1,"failures":1,"cut_short":0,"running":null,"last":{run}}}"#
+        );
+        let session = r#""session":{"id":null,"timeout_ms":null,"connected":false,"problem":"p"}"#;
+        let application = r#""application":{"healthy":false,"failure":"f"}"#;
+        keeps::<Status>(&format!("{{{begins},{session},{application},\"hooks\":[{hook}],{ends}}}"));
+        keeps::<Members>(
+            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1"}]}"#,
+        );
+        keeps::<History>(
+            r#"{"terms":[{"id":"a","token":4,"is_self":true,"from":"T","to":null,"ended":null}]}"#,
+        );
+        keeps::<Done>(
+            r#"{"done":"resigned","role":"candidate","znode":"n_3","predecessor":"n_2"}"#,
+        );
+        keeps::<OwnProfile>(r#"{"id":"a","address":null,"labels":{"k":"v"},"revision":1}"#);
+        for patch in
+            ["{}", r#"{"address":null}"#, r#"{"address":"h:1","labels":{"k":null,"l":"v"}}"#]
+        {
+            keeps::<Patch>(patch);
+        }
+        keeps::<Elector>(
+            r#"{"name":"a","is_leader":true,"leader":"a","node":"a","timestamp":"T","last_update":"T"}"#,
+        );
+        keeps::<Problem>(
+            r#"{"type":"urn:bellwether:problem:no-leader","title":"t","status":503,"detail":"d"}"#,
+        );
+    }
+
+    #[test]
+    fn a_body_of_another_version_is_read() {
+        let leader = r#"{"id":"a","address":null,"labels":{},"znode":"n_1","token":4,"new":1}"#;
+        let leader: Leader = serde_json::from_str(leader).expect("an older one has no `active`");
+        assert!(leader.active);
+        let leads = r#"{"is_leader":true,"role":"leader","leader":"a","token":4,"reason":"r"}"#;
+        let leads: Leadership = serde_json::from_str(leads).expect("nor this");
+        assert!(leads.active);
+        let done: Done = serde_json::from_str(r#"{"done":"moved","role":"observer"}"#).unwrap();
+        assert!(done.role == Role::Unknown && done.znode.is_none());
+    }
+
+    #[test]
+    fn a_role_has_the_same_name_in_words_and_in_json() {
+        for role in [Role::Leader, Role::Candidate, Role::Follower, Role::Absent] {
+            assert_eq!(json(&role), format!("{:?}", role.name()));
+        }
+    }
+
+    #[track_caller]
+    fn keeps<T: Serialize + DeserializeOwned>(written: &str) {
+        let body: Result<T, _> = serde_json::from_str(written);
+        let body = body.unwrap_or_else(|error| panic!("{error}: {written}"));
+        assert_eq!(json(&body), written);
+    }
+}

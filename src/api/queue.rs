@@ -1,0 +1,30 @@
+//! The queue, in order.
+
+use super::{Get, Standby};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+pub const MEMBERS: Get<Members> = Get::at("/members");
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Members {
+    pub members: Vec<Member>,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Member {
+    /// Null if the znode does not say: a client of another make.
+    pub id: Option<String>,
+    pub znode: String,
+    pub sequence: i32,
+    pub address: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    pub is_leader: bool,
+    pub is_self: bool,
+    /// Null unless only the head is ahead of this member.
+    pub standby: Option<Standby>,
+    /// The id of the leader that this member's znode announces: so one sees an announcement go down the queue.
+    pub names: Option<String>,
+    pub version: Option<String>,
+}

@@ -1,0 +1,99 @@
+//! What a member knows of itself.
+
+use super::{Get, Leader, Role};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub const STATUS: Get<Status> = Get::at("/status");
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    pub id: String,
+    pub role: Role,
+    /// The election's path.
+    pub election: String,
+    pub znode: Option<String>,
+    pub sequence: Option<i32>,
+    pub token: Option<u64>,
+    pub predecessor: Option<String>,
+    /// Null unless only the head is ahead of this member.
+    pub standby: Option<Standby>,
+    pub leader: Option<Leader>,
+    pub valid_for_ms: Option<u64>,
+    /// Whether it was told to stay out of the queue.
+    pub paused: bool,
+    pub session: Session,
+    /// Left out if its health is not checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub application: Option<Application>,
+    /// In the order in which they run; left out if none is configured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<Hook>,
+    pub index: u64,
+    #[serde(default)]
+    #[schema(required = true)]
+    pub clock: Clock,
+    pub version: String,
+    pub uptime_ms: u64,
+}
+
+/// The member that leads when the head is gone.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Standby {
+    /// Whether it leads at the notification, by the lease that its session has; else it has to claim first.
+    pub ready: bool,
+}
+
+/// Which clocks `valid_until_boottime_ns` is of: a process that finds the same in its own `/proc` reads the
+/// same ones.
+#[derive(Default, Serialize, Deserialize, ToSchema)]
+pub struct Clock {
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub boot_id: Option<String>,
+    /// `readlink /proc/self/ns/time`.
+    pub time_namespace: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Session {
+    pub id: Option<String>,
+    pub timeout_ms: Option<u64>,
+    pub connected: bool,
+    /// Why this member is not where it wants to be; left out when it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Application {
+    /// Whether it may stand, and lead.
+    pub healthy: bool,
+    /// Why the last check failed, or why it is not healthy all the same, for people; else null.
+    pub failure: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Hook {
+    /// What it does.
+    pub hook: String,
+    /// On which changes.
+    pub on: Vec<String>,
+    pub runs: u64,
+    /// How many of the runs failed.
+    pub failures: u64,
+    /// How many of them were ended because this member led no more, or left.
+    pub cut_short: u64,
+    /// On which change it runs at this moment.
+    pub running: Option<String>,
+    pub last: Option<HookRun>,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct HookRun {
+    pub change: String,
+    /// When it began.
+    pub at: String,
+    pub took_ms: u64,
+    /// How it failed, for people; null if it did not.
+    pub failure: Option<String>,
+}

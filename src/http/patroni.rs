@@ -1,0 +1,54 @@
+//! For load balancers: yes or no, at the paths that Patroni has and HAProxy asks.
+//!
+//! HAProxy's `option httpchk` asks with OPTIONS, and reads the status.
+
+use super::problem::{BadRequest, Problem};
+use super::routes::ApiRouter;
+use super::yes_or_no::{Activity, YesOrNo, is_leader};
+use super::{Sight, Verdict};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use utoipa_axum::routes;
+
+/// What the application alone may ask.
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(read_only)).routes(routes!(health))
+}
+
+/// What may be asked from elsewhere as well.
+pub(super) fn probes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(primary)).routes(routes!(replica))
+}
+
+/// For a load balancer: is this the leader?
+#[utoipa::path(
+    method(get, head, options),
+    path = "/primary",
+    params(Activity),
+    responses(YesOrNo, BadRequest)
+)]
+async fn primary(
+    sight: State<Sight>,
+    activity: Result<Query<Activity>, QueryRejection>,
+) -> Result<Response, Problem> {
+    is_leader(sight, activity).await
+}
+
+/// For a load balancer: is this a follower?
+#[utoipa::path(method(get, head, options), path = "/replica", responses(YesOrNo))]
+async fn replica(State(sight): State<Sight>) -> Response {
+    sight.answer(Verdict::follows)
+}
+
+/// For a load balancer: is this leader or follower, so that it may serve reads?
+#[utoipa::path(method(get, head, options), path = "/read-only", responses(YesOrNo))]
+async fn read_only(State(sight): State<Sight>) -> Response {
+    sight.answer(|verdict| verdict.leads() || verdict.follows())
+}
+
+/// For a load balancer: is this in the queue, whoever leads?
+#[utoipa::path(method(get, head, options), path = "/health", responses(YesOrNo))]
+async fn health(State(sight): State<Sight>) -> Response {
+    sight.answer(|verdict| verdict.report.standing.ticket().is_some())
+}

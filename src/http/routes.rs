@@ -1,0 +1,173 @@
+//! Which paths each listener serves, and what it says of a path that it does not.
+//!
+//! A route is written once, above its handler: methods, path, parameters, answers, and whether it is a command, which
+//! has to show a [`Permit`](super::gate::Permit). All that is said of routes elsewhere is made of that, or held
+//! against it.
+
+use super::{
+    DESCRIPTION, Sight, events, health, history, leader, members, metrics, openapi, orders, page,
+    patroni, profile, status, yes_or_no,
+};
+use axum::Router;
+use axum::routing::get;
+use utoipa_axum::router::OpenApiRouter;
+
+/// Handlers with their descriptions.
+pub(super) type ApiRouter = OpenApiRouter<Sight>;
+
+/// What one listener serves.
+pub(super) struct Served {
+    pub(super) router: Router<Sight>,
+    pub(super) paths: Vec<String>,
+    /// What to ask instead of a path that is not there.
+    pub(super) hint: String,
+}
+
+/// All of it, for the application.
+pub(super) fn of_api() -> Served {
+    let routes = ApiRouter::with_openapi(openapi::head())
+        .merge(harmless())
+        .merge(leader::routes())
+        .merge(page::routes())
+        .merge(events::routes())
+        .merge(history::routes())
+        .merge(status::routes())
+        .merge(members::routes())
+        .merge(profile::routes())
+        .merge(patroni::routes())
+        .merge(orders::routes());
+    let (router, description) = routes.split_for_parts();
+    let mut paths: Vec<_> = description.paths.paths.keys().cloned().collect();
+    let hint = format!("there are {}; {DESCRIPTION} describes them", paths.join(", "));
+    let document = openapi::written(description);
+    let router = router.route(DESCRIPTION, get(async move || openapi::told(document.clone())));
+    paths.push(DESCRIPTION.to_owned());
+    Served { router, paths, hint }
+}
+
+/// What can do no harm, for callers from elsewhere.
+pub(super) fn of_probes() -> Served {
+    // Nobody may wait at this listener: the next ones would be kept out.
+    let (router, description) = harmless().merge(leader::probes()).split_for_parts();
+    let paths: Vec<_> = description.paths.paths.into_keys().collect();
+    let hint = format!("the probes are {}; the rest is at http.listen", paths.join(", "));
+    Served { router, paths, hint }
+}
+
+fn harmless() -> ApiRouter {
+    ApiRouter::new()
+        .merge(yes_or_no::routes())
+        .merge(patroni::probes())
+        .merge(health::routes())
+        .merge(metrics::routes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Clerk;
+    use super::super::tests::{api, ask};
+    use super::*;
+    use axum::body::Body;
+    use axum::extract::Request;
+    use axum::http::StatusCode;
+    use http_body_util::BodyExt;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn commands_ask_for_a_permit_and_questions_do_not() {
+        let (service, _back) = api(Duration::ZERO);
+        for (method, path, operation) in described().await {
+            let is_command = !["GET", "HEAD", "OPTIONS"].contains(&&*method);
+            assert_eq!(operation["security"].is_array(), is_command, "{method} {path}");
+            for refusal in ["401", "403"] {
+                let is_described = operation["responses"].get(refusal).is_some();
+                assert_eq!(is_described, is_command, "{method} {path}: {refusal}");
+            }
+            if is_command {
+                let request = Request::builder().method(&*method).uri(&*path);
+                let answer = service.answer(request.body(Body::empty()).unwrap()).await;
+                assert_eq!(answer.status(), StatusCode::FORBIDDEN, "{method} {path}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_documentation_has_each_route_and_no_other() {
+        let documented = documented();
+        let mut described: BTreeSet<_> =
+            described().await.into_iter().map(|(method, path, _)| (method, path)).collect();
+        // Patroni's clients ask with these as well, and GET stands for HEAD everywhere.
+        described.retain(|(method, _)| !["HEAD", "OPTIONS"].contains(&&**method));
+        described.insert(("GET".to_owned(), DESCRIPTION.to_owned()));
+        let missing: Vec<_> = described.difference(&documented).collect();
+        assert!(missing.is_empty(), "put it into the table: {missing:?}");
+        let stale: Vec<_> = documented.difference(&described).collect();
+        assert!(stale.is_empty(), "it is in the table, and is no route: {stale:?}");
+    }
+
+    #[test]
+    fn every_probe_is_documented_and_served_to_the_application_as_well() {
+        let (api, probes) = (of_api(), of_probes());
+        assert!(probes.paths.iter().all(|path| api.paths.contains(path)), "{:?}", probes.paths);
+        let document = document();
+        let (_, section) = document.split_once("\n## The probe listener\n").expect("its section");
+        let section = section.split("\n## ").next().unwrap_or_default();
+        let documented = section.split('`').skip(1).step_by(2).filter(|word| word.starts_with('/'));
+        let (documented, served): (BTreeSet<_>, BTreeSet<_>) =
+            (documented.collect(), probes.paths.iter().map(String::as_str).collect());
+        assert_eq!(documented, served);
+    }
+
+    #[tokio::test]
+    async fn who_asks_for_what_is_not_there_is_told_what_is() {
+        let (service, _back) = api(Duration::ZERO);
+        let answer = ask(&service, "/leaders").await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let told = String::from_utf8(body.to_vec()).unwrap();
+        for path in of_api().paths {
+            assert!(told.contains(&path), "{path}: {told}");
+        }
+    }
+
+    /// Method, path, and how it is described.
+    async fn described() -> Vec<(String, String, Value)> {
+        let (service, _back) = api(Duration::ZERO);
+        let document = ask(&service, DESCRIPTION).await.into_body().collect().await.unwrap();
+        let document: Value = serde_json::from_slice(&document.to_bytes()).unwrap();
+        let mut described = vec![];
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            for (method, operation) in operations.as_object().unwrap() {
+                described.push((method.to_uppercase(), path.clone(), operation.clone()));
+            }
+        }
+        assert!(!described.is_empty());
+        described
+    }
+
+    fn document() -> String {
+        fs::read_to_string("docs/http-api.md").expect("tests run in the root of the crate")
+    }
+
+    /// Method and path of each request in the first column of a table. One that is written without its method
+    /// has that of the one before it.
+    fn documented() -> BTreeSet<(String, String)> {
+        let mut documented = BTreeSet::new();
+        for row in document().lines().filter_map(|line| line.strip_prefix("| `")) {
+            let cell = row.split(" |").next().unwrap_or_default();
+            let mut method = "GET";
+            for written in cell.split('`').step_by(2) {
+                let (of, request) = written.split_once(' ').unwrap_or((method, written));
+                if request.starts_with('/') {
+                    method = of;
+                    let path = request.split('?').next().unwrap_or_default();
+                    documented.insert((method.to_owned(), path.to_owned()));
+                }
+            }
+        }
+        documented
+    }
+}

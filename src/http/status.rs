@@ -1,0 +1,78 @@
+//! Everything that this member knows of itself.
+
+use super::routes::ApiRouter;
+use super::verdict::millis;
+use super::{Sight, claim};
+use crate::api::{self, Clock, Hook, HookRun, Session, Standby, Status};
+use crate::desk::{Application, HookRecord, Report};
+use axum::Json;
+use axum::extract::State;
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(status))
+}
+
+/// Everything this member knows of itself.
+#[utoipa::path(get, path = api::STATUS.path, responses(
+    (status = 200, description = "At this moment", body = Status),
+))]
+async fn status(State(sight): State<Sight>) -> Json<Status> {
+    let verdict = sight.judge();
+    claim::follow(&verdict);
+    let Report { standing, link, .. } = &verdict.report;
+    let ticket = standing.ticket();
+    let prefix = &sight.names.prefix;
+    Json(Status {
+        id: standing.profile().id.to_string(),
+        role: verdict.role_name(),
+        election: sight.names.election.clone(),
+        znode: ticket.map(|ticket| ticket.sequence.name(prefix)),
+        sequence: ticket.map(|ticket| ticket.sequence.number()),
+        token: ticket.map(|ticket| ticket.token.0),
+        predecessor: standing.predecessor().map(|predecessor| predecessor.name(prefix)),
+        standby: standing.standby_is_ready(verdict.now).map(|ready| Standby { ready }),
+        leader: verdict.leader().map(|leader| sight.leader(leader)),
+        valid_for_ms: verdict.valid_for_ms(),
+        paused: standing.is_paused(),
+        session: Session {
+            id: link.session.map(|(id, _)| id.to_string()),
+            timeout_ms: link.session.map(|(_, timeout)| millis(timeout)),
+            connected: link.connected,
+            problem: link.problem.clone(),
+        },
+        application: sight
+            .desk
+            .application
+            .borrow()
+            .clone()
+            .map(|Application { healthy, failure }| api::Application { healthy, failure }),
+        hooks: sight.desk.hooks.borrow().records.iter().map(hook).collect(),
+        index: sight.index(&verdict),
+        clock: Clock {
+            boot_id: sight.clock_identity.boot_id.clone(),
+            time_namespace: sight.clock_identity.time_namespace.clone(),
+        },
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_ms: millis(verdict.now.since(sight.started.at)),
+    })
+}
+
+fn hook(record: &HookRecord) -> Hook {
+    let HookRecord { what, on, runs, failures, cut_short, running, last, spent: _ } = record;
+    let last = last.as_ref().map(|run| HookRun {
+        change: run.change.to_owned(),
+        at: api::date(run.at),
+        took_ms: millis(run.took),
+        failure: run.failure.clone(),
+    });
+    Hook {
+        hook: what.clone(),
+        on: on.iter().map(|change| (*change).to_owned()).collect(),
+        runs: *runs,
+        failures: *failures,
+        cut_short: *cut_short,
+        running: running.map(str::to_owned),
+        last,
+    }
+}

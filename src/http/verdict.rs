@@ -1,0 +1,151 @@
+//! What a member may say at one moment: its report, judged by the clock. Every answer is made of it.
+
+use super::Sight;
+use super::problem::Problem;
+use crate::api::{self, Leader, LeaderState};
+use crate::clock::KernelTime;
+use crate::desk::Report;
+use recipes::Moment;
+use recipes::election::{Announcement, Role, View};
+use std::time::Duration;
+
+/// A report, judged at one moment.
+pub(super) struct Verdict {
+    pub(super) report: Report,
+    pub(super) role: Role,
+    pub(super) view: View,
+    pub(super) now: Moment,
+}
+
+impl Sight {
+    /// Judged when asked, not when last heard: the driver may be asleep, the lease is not.
+    pub(super) fn judge(&self) -> Verdict {
+        let report = self.desk.report.borrow().clone();
+        let now = self.clock.now();
+        let role = report.standing.at(now);
+        Verdict { view: View::of(&role), role, report, now }
+    }
+
+    /// Whether this member leads under this token at this moment.
+    pub(super) fn leads_with(&self, token: u64) -> bool {
+        let now = self.clock.now();
+        let role = self.desk.report.borrow().standing.at(now);
+        View::of(&role).own_term().is_some_and(|own| own.0 == token)
+    }
+
+    /// That of an answer which is made at this moment.
+    pub(super) fn index_now(&self) -> u64 {
+        let now = self.clock.now();
+        self.started.index(self.desk.report.borrow().standing.index_at(now))
+    }
+
+    pub(super) fn index(&self, verdict: &Verdict) -> u64 {
+        self.started.index(verdict.report.standing.index_at(verdict.now))
+    }
+
+    pub(super) fn state(&self, verdict: &Verdict) -> LeaderState {
+        let index = self.index(verdict);
+        let until = self.valid_until(verdict);
+        let valid_until_boottime_ns = until.map(|until| until.boottime_ns);
+        let valid_until_monotonic_ns = until.map(|until| until.monotonic_ns);
+        let valid_for_ms = verdict.valid_for_ms();
+        let past = self.past_state(verdict.leader(), verdict.leads(), index);
+        LeaderState { valid_for_ms, valid_until_boottime_ns, valid_until_monotonic_ns, ..past }
+    }
+
+    /// Without the lease: that of a term which others have followed is over.
+    pub(super) fn past_state(
+        &self,
+        leader: Option<&Announcement>,
+        is_self: bool,
+        index: u64,
+    ) -> LeaderState {
+        LeaderState {
+            leader: leader.map(|leader| self.leader(leader)),
+            is_self,
+            valid_for_ms: None,
+            valid_until_boottime_ns: None,
+            valid_until_monotonic_ns: None,
+            index,
+        }
+    }
+
+    pub(super) fn leader(&self, announcement: &Announcement) -> Leader {
+        Leader::of(announcement, &self.names.prefix)
+    }
+
+    /// When the lease ends, for those who can read the same clocks.
+    pub(super) fn valid_until(&self, verdict: &Verdict) -> Option<KernelTime> {
+        let lease_end = verdict.lease_end().filter(|_| self.shares_clock)?;
+        Some(self.clock.kernel_time(lease_end))
+    }
+}
+
+impl Verdict {
+    pub(super) fn leader(&self) -> Option<&Announcement> {
+        self.view.leader()
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        self.view.own_term().is_some()
+    }
+
+    /// Whether the leader's application has taken up its work.
+    pub(super) fn is_active(&self) -> bool {
+        self.leader().is_some_and(|leader| leader.active)
+    }
+
+    pub(super) fn follows(&self) -> bool {
+        matches!(self.role, Role::Follower { .. })
+    }
+
+    pub(super) fn valid_for_ms(&self) -> Option<u64> {
+        self.lease_end().map(|end| millis(end.since(self.now)))
+    }
+
+    pub(super) fn lease_end(&self) -> Option<Moment> {
+        match &self.role {
+            Role::Leader { left, .. } => Some(self.now.after(*left)),
+            Role::Follower { .. } | Role::Candidate | Role::Absent => None,
+        }
+    }
+
+    pub(super) fn role_name(&self) -> api::Role {
+        api::Role::of(&self.role)
+    }
+
+    /// Why the answer is what it is, for whoever reads it at night.
+    pub(super) fn reason(&self) -> String {
+        match &self.role {
+            Role::Leader { left, announcement } => {
+                let leads = if announcement.active {
+                    "this member leads"
+                } else {
+                    "this member is elected, and waits for its application to acknowledge it"
+                };
+                format!("{leads}; its lease holds for {} ms yet", millis(*left))
+            }
+            Role::Candidate => "first in the line, but no quorum has lately confirmed it".into(),
+            Role::Follower { leader: Some(heard) } => format!("{} leads", heard.leader.id),
+            Role::Follower { leader: None } => "in the line, but no leader is known yet".into(),
+            Role::Absent if self.report.standing.is_paused() => {
+                "not in the line: paused, until POST /resume".into()
+            }
+            Role::Absent if self.report.standing.is_unhealthy() => {
+                "not in the line: its application is not healthy, see /status".into()
+            }
+            Role::Absent => match &self.report.link.problem {
+                Some(problem) => format!("not in the line: {problem}"),
+                None => "not in the line".into(),
+            },
+        }
+    }
+
+    pub(super) fn nobody_leads(&self) -> Problem {
+        Problem::unavailable("no-leader", "no leader is known", self.reason())
+    }
+}
+
+pub(super) fn millis(span: Duration) -> u64 {
+    span.as_millis().try_into().unwrap_or(u64::MAX)
+}

@@ -1,0 +1,34 @@
+//! Waits for news of who leads, within the places that there are for those who wait.
+
+use super::problem::Problem;
+use super::{Sight, Verdict};
+use tokio::sync::OwnedSemaphorePermit;
+
+impl Sight {
+    /// Waits until the index is another than this one: at once if it comes from another life of
+    /// this process. `None` if this one ends.
+    pub(super) async fn changed_since(&self, seen: u64) -> Option<Verdict> {
+        let mut reports = self.desk.report.clone();
+        loop {
+            reports.mark_unchanged();
+            let verdict = self.judge();
+            if self.index(&verdict) != seen {
+                return Some(verdict);
+            }
+            // The end of a lease is a change of which nobody else tells.
+            let lease_end = verdict.report.standing.changes_at(verdict.now);
+            tokio::select! {
+                changed = reports.changed() => changed.ok()?,
+                () = self.clock.sleep_until(lease_end) => {}
+            }
+        }
+    }
+
+    /// A place among those who wait for news.
+    pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let place = self.waiting.clone().try_acquire_owned();
+        let crowded = "more streams and blocking queries are open than this member serves: close \
+                       some, or poll";
+        place.map_err(|_| Problem::crowded(crowded))
+    }
+}

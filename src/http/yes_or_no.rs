@@ -1,0 +1,91 @@
+//! Whether this member leads or follows: the answer is the status.
+
+use super::problem::{BadRequest, Problem};
+use super::routes::ApiRouter;
+use super::{Sight, Verdict, claim};
+use crate::api::{self, Leadership};
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use utoipa::{IntoParams, IntoResponses};
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(is_leader)).routes(routes!(is_follower))
+}
+
+/// Whether this member leads at this very moment.
+#[utoipa::path(get, path = api::IS_LEADER.path, params(Activity), responses(YesOrNo, BadRequest))]
+pub(super) async fn is_leader(
+    State(sight): State<Sight>,
+    activity: Result<Query<Activity>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let wants = Activity::wanted(activity)?;
+    Ok(sight.answer(wants))
+}
+
+/// Whether this member is in the queue behind another.
+#[utoipa::path(get, path = "/is-follower", responses(YesOrNo))]
+async fn is_follower(State(sight): State<Sight>) -> Response {
+    sight.answer(Verdict::follows)
+}
+
+/// `?active=1` asks for a leader whose application has taken up its work.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Activity {
+    /// `1`: no is the answer also until the leader's application has acknowledged.
+    #[param(pattern = "^[01]$")]
+    active: Option<String>,
+}
+
+impl Activity {
+    /// # Errors
+    /// The query makes no sense.
+    fn wanted(asked: Result<Query<Self>, QueryRejection>) -> Result<fn(&Verdict) -> bool, Problem> {
+        match asked.as_ref().map(|Query(asked)| asked.active.as_deref()) {
+            Ok(None | Some("0")) => Ok(Verdict::leads),
+            Ok(Some("1")) => Ok(|verdict| verdict.leads() && verdict.is_active()),
+            Ok(Some(other)) => {
+                Err(Problem::bad_request(format!("active={other:?} must be 1 or 0")))
+            }
+            Err(error) => Err(Problem::bad_request(format!("{error}: write ?active=1"))),
+        }
+    }
+}
+
+/// The answer is the status; the body says why.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "they are schemas")]
+pub(super) enum YesOrNo {
+    /// It is so.
+    #[response(status = 200)]
+    Yes(Leadership),
+    /// It is not so.
+    #[response(status = 503)]
+    No(Leadership),
+}
+
+impl Sight {
+    pub(super) fn answer(&self, is_so: impl Fn(&Verdict) -> bool) -> Response {
+        let verdict = self.judge();
+        claim::follow(&verdict);
+        let status = if is_so(&verdict) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let (leader, until) = (verdict.leader(), self.valid_until(&verdict));
+        let leadership = Leadership {
+            is_leader: verdict.leads(),
+            role: verdict.role_name(),
+            active: verdict.is_active(),
+            leader: leader.map(|leader| leader.leader.id.to_string()),
+            token: leader.map(|leader| leader.ticket.token.0),
+            valid_until_boottime_ns: until.map(|until| until.boottime_ns),
+            valid_until_monotonic_ns: until.map(|until| until.monotonic_ns),
+            reason: verdict.reason(),
+        };
+        (status, Json(leadership)).into_response()
+    }
+}

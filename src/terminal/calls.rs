@@ -1,0 +1,77 @@
+//! The questions and commands that take one request. The program has a subcommand for each, named like its path.
+
+use super::sidecar::{Answer, Sidecar, TO_ANSWER, TO_OBEY};
+use super::views::View;
+use super::{Form, Trouble, print, print_json};
+use crate::api::{self, Get, Post};
+use hyper::Method;
+
+/// One of them.
+pub struct Call {
+    path: &'static str,
+    is_command: bool,
+    /// What it does, in one line.
+    pub help: &'static str,
+    /// What else there is to say of it.
+    pub more: Option<&'static str>,
+    tell: fn(&Answer, Form) -> Result<(), Trouble>,
+}
+
+pub const QUESTIONS: &[Call] = &[
+    Call::get(&api::LEADER, "Print who leads")
+        .with("For how long its lease holds is told only by the leader's own sidecar."),
+    Call::get(&api::STATUS, "Print where this member stands: role, place, lease, session"),
+    Call::get(&api::MEMBERS, "Print the line in order, and whom each member names as the leader"),
+    Call::get(&api::HISTORY, "Print who led when, as far as this member has heard"),
+];
+
+pub const COMMANDS: &[Call] = &[
+    Call::post(&api::ACK, "Say that the application has taken up its work as leader"),
+    Call::post(&api::RESIGN, "Have the leader go to the tail of the line"),
+    Call::post(&api::PAUSE, "Have this member leave the line until told to resume"),
+    Call::post(&api::RESUME, "Have this member stand in the line again"),
+    Call::post(
+        &api::DRAIN,
+        "Have this member hand over and leave the line, for a preStop hook; the same as pause",
+    ),
+];
+
+impl Call {
+    const fn get<T: View>(question: &Get<T>, help: &'static str) -> Self {
+        Self { path: question.path, is_command: false, help, more: None, tell: tell::<T> }
+    }
+
+    const fn post<T: View>(command: &Post<T>, help: &'static str) -> Self {
+        Self { path: command.path, is_command: true, help, more: None, tell: tell::<T> }
+    }
+
+    const fn with(self, more: &'static str) -> Self {
+        let Self { path, is_command, help, more: _, tell } = self;
+        Self { path, is_command, help, more: Some(more), tell }
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.path.trim_start_matches('/')
+    }
+
+    pub(super) async fn ask(&self, sidecar: &Sidecar, form: Form) -> Result<(), Trouble> {
+        let (method, patience) =
+            if self.is_command { (Method::POST, TO_OBEY) } else { (Method::GET, TO_ANSWER) };
+        let answer = sidecar.ask(method, self.path, patience).await?;
+        (self.tell)(&answer, form)
+    }
+}
+
+/// Prints the answer, also one that is no yes if it is for scripts.
+fn tell<T: View>(answer: &Answer, form: Form) -> Result<(), Trouble> {
+    let body: Result<T, Trouble> = answer.body();
+    match form {
+        Form::People => print(&body?.view()),
+        Form::Scripts => {
+            if !matches!(body, Err(Trouble::Unanswered(_))) {
+                print_json(answer.text())?;
+            }
+            body.map(drop)
+        }
+    }
+}
