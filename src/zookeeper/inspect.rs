@@ -1,8 +1,10 @@
 //! Reads an election from outside: joins nothing, and writes nothing.
 
-use super::client::{Connection, Credentials, Failure, Opened, connect, diagnose, is_verdict};
+use super::client::{
+    Connection, Credentials, Failure, LeftServers, Opened, connect, diagnose, is_verdict,
+};
 use super::election::{MemberData, decode};
-use super::queue::{owner, refusal, token};
+use super::queue::{claim_name, owner, refusal, token};
 use crate::config::security::{Login, Scheme};
 use crate::config::{Settings, Zookeeper};
 use ::zookeeper::{Error, Stat};
@@ -58,7 +60,7 @@ async fn connect_or_explain(settings: &Zookeeper) -> Result<Opened, String> {
     let credentials = Credentials::of(settings);
     let mut unexplained = String::new();
     for _ in 0..ATTEMPTS {
-        unexplained = match connect(settings, &credentials, None).await {
+        unexplained = match connect(settings, &credentials, None, &LeftServers::default()).await {
             Ok(opened) => return Ok(opened),
             Err(Failure::Unreachable(why)) => why,
             Err(failure) => return Err(failure.reason()),
@@ -90,8 +92,10 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Vec
         names => names?,
     };
     // All at once: each request leaves with the call.
+    let claim = claim_name(prefix);
     let asked: Vec<(String, Option<Sequence>, Asked)> = names
         .into_iter()
+        .filter(|name| *name != claim)
         .map(|name| {
             let path = format!("{root}/{name}");
             let sequence = Sequence::of_name(&name, prefix);

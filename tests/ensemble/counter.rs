@@ -8,6 +8,7 @@ use crate::{
     proxy::{Mode, Proxy},
     sampler::Sampler,
     servers::{Servers, Settings},
+    transaction_log::adler32,
     wait::{eventually, throughout},
 };
 use serde_json::Value;
@@ -117,13 +118,4 @@ fn past(parent: &str, counter: i32) -> Vec<u8> {
     }
     log.extend([0; 64]);
     log
-}
-
-fn adler32(bytes: &[u8]) -> u32 {
-    let step = |(a, b): (u32, u32), byte: &u8| {
-        let a = (a + u32::from(*byte)) % 65_521;
-        (a, (a + b) % 65_521)
-    };
-    let (a, b) = bytes.iter().fold((1, 0), step);
-    b << 16 | a
 }

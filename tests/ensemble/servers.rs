@@ -195,6 +195,11 @@ impl Server {
         SocketAddrV4::new(self.host.address, self.port)
     }
 
+    /// Where it keeps its logs of transactions and its snapshots.
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.file("data/version-2")
+    }
+
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.file("log")).unwrap_or_default()
     }

@@ -7,8 +7,11 @@
 
 use super::credentials::Credentials;
 use crate::config::Zookeeper;
-use ::zookeeper::{Client, Error, SessionInfo, SessionState};
+use ::zookeeper::{
+    Client, Error, MultiWriteError, MultiWriteResult, MultiWriter, SessionInfo, SessionState,
+};
 use spawns_core::{Spawn, Task};
+use std::collections::BTreeSet;
 use std::future::{IntoFuture, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -23,6 +26,23 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     broken: Arc<Notify>,
     answer_timeout: Duration,
+    server: Arc<str>,
+    left: LeftServers,
+}
+
+/// The servers that were found to be wrong in a session: the others are tried first.
+#[derive(Clone, Default)]
+pub(crate) struct LeftServers(Arc<Mutex<BTreeSet<Arc<str>>>>);
+
+/// What the servers said to a transaction.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    Done(Vec<MultiWriteResult>),
+    /// The operation with this index failed, so none was carried out.
+    Failed {
+        at: usize,
+        error: Error,
+    },
 }
 
 /// A connection that was just made.
@@ -82,6 +102,62 @@ impl Connection {
             self.request(async { checked.await.map(drop).map_err(unwrap_multi) }).await
         }
     }
+
+    /// Has a quorum carry out all of these operations or none.
+    ///
+    /// The request leaves with the call, not with the first poll: later requests come behind it.
+    pub(crate) fn transact(
+        &self,
+        operations: usize,
+        build: impl FnOnce(&mut MultiWriter<'_>) -> Result<(), Error>,
+    ) -> impl Future<Output = Result<Verdict, Error>> {
+        let mut writer = self.client.new_multi_writer();
+        let committed = build(&mut writer).map(|()| writer.commit());
+        async move {
+            let committed = committed?;
+            match self.request(async { Ok(committed.await) }).await? {
+                Ok(results) if results.len() == operations => Ok(Verdict::Done(results)),
+                // The library answers like this, and asks no server, where nothing was added.
+                Ok(_) => Err(Error::UnexpectedError("too few results of a transaction".into())),
+                Err(MultiWriteError::OperationFailed { index, source }) => {
+                    Ok(Verdict::Failed { at: index, error: source })
+                }
+                Err(MultiWriteError::RequestFailed { source }) => Err(source),
+            }
+        }
+    }
+
+    /// Gives this connection up: the next one may be to the same server.
+    pub(crate) fn give_up(&self) {
+        self.broken.notify_one();
+    }
+
+    /// Gives this connection up, as its server was found to be wrong, and has others tried first from then on.
+    ///
+    /// Returns false, and does nothing, if the server was left before: then there is no other.
+    pub(crate) fn leave_server(&self) -> bool {
+        let is_first = self.left.add(self.server.clone());
+        if is_first {
+            self.give_up();
+        }
+        is_first
+    }
+
+    /// Where the server listens.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+}
+
+impl LeftServers {
+    fn add(&self, server: Arc<str>) -> bool {
+        self.0.lock().expect("no panic while it is held").insert(server)
+    }
+
+    fn put_last(&self, servers: &mut [String]) {
+        let left = self.0.lock().expect("no panic while it is held");
+        servers.sort_by_key(|server| left.contains(server.as_str()));
+    }
 }
 
 /// Connects, trying each server once. Resumes the given session, or opens a new one.
@@ -89,11 +165,12 @@ pub(crate) async fn connect(
     settings: &Zookeeper,
     credentials: &Arc<Credentials>,
     session: Option<SessionInfo>,
+    left: &LeftServers,
 ) -> Result<Opened, Failure> {
     let (opened, open) = oneshot::channel();
-    let (settings, credentials) = (settings.clone(), credentials.clone());
+    let (settings, credentials, left) = (settings.clone(), credentials.clone(), left.clone());
     // Goes on when the caller stops waiting: a session that was opened has to be closed.
-    tokio::spawn(async move { serve(&settings, &credentials, session, opened).await });
+    tokio::spawn(async move { serve(&settings, &credentials, session, &left, opened).await });
     let died = || Err(Failure::Unreachable("the connection's task died, see the log".into()));
     open.await.unwrap_or_else(|_| died())
 }
@@ -102,11 +179,12 @@ async fn serve(
     settings: &Zookeeper,
     credentials: &Credentials,
     session: Option<SessionInfo>,
+    left: &LeftServers,
     opened: oneshot::Sender<Result<Opened, Failure>>,
 ) {
     // The library's tasks that still run end with this function.
     let tasks = LibraryTasks::default();
-    let opening = tasks.run(open(settings, credentials, session)).await;
+    let opening = tasks.run(open(settings, credentials, session, left)).await;
     let (connection, granted) = match opening {
         Ok(open) => open,
         Err(failure) => {
@@ -141,6 +219,7 @@ async fn open(
     settings: &Zookeeper,
     credentials: &Credentials,
     session: Option<SessionInfo>,
+    left: &LeftServers,
 ) -> Result<(Connection, Duration), Failure> {
     let answer_timeout = settings.session_timeout / 4;
     let presented = credentials.renewed().map_err(Failure::Refused)?;
@@ -151,6 +230,7 @@ async fn open(
         false => resolve(&settings.hosts, answer_timeout).await?,
     };
     fastrand::shuffle(&mut servers);
+    left.put_last(&mut servers);
     let resumed = session.is_some();
     let mut failure = Failure::Unreachable("there is no server".into());
     for server in servers {
@@ -183,7 +263,13 @@ async fn open(
             }
         };
         let granted = client.session_timeout();
-        let connection = Connection { client, broken: Arc::new(Notify::new()), answer_timeout };
+        let connection = Connection {
+            client,
+            broken: Arc::new(Notify::new()),
+            answer_timeout,
+            server: server.into(),
+            left: left.clone(),
+        };
         if resumed
             && let Err(error) = connection.check("/").await
             && !is_verdict(&error)

@@ -1,12 +1,12 @@
 //! What all requests of one queue share: its paths, the session, how to retry, and where to report.
 
-use super::znode::owner;
-use super::{QueueEvent, QueueSettings, Reports, acl};
+use super::znode::{owner, token};
+use super::{QueueEvent, QueueSettings, Reports, acl, claim_name};
 use crate::clock::Clock;
 use crate::zookeeper::client::{Connection, SessionHandle, Tell, is_verdict};
 use ::zookeeper::{Error, Stat};
-use recipes::Sequence;
-use std::collections::BTreeSet;
+use recipes::{FencingToken, Sequence, Ticket};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -27,6 +27,10 @@ pub(super) struct Context {
     pub(super) is_acl_checked: AtomicBool,
     /// Znodes that are named like a member's and are not ephemeral, so no member's.
     non_ephemeral: Mutex<BTreeSet<Sequence>>,
+    /// Znodes that a server shows and a quorum says are gone.
+    denied: Mutex<BTreeMap<Sequence, FencingToken>>,
+    /// Our own znode, while there is one.
+    own: Mutex<Option<Ticket>>,
 }
 
 /// The servers judged that there is no such znode, or that it is not ours.
@@ -41,7 +45,18 @@ impl Context {
         tell: Tell<QueueEvent>,
     ) -> Self {
         let (is_acl_checked, non_ephemeral) = (AtomicBool::new(false), Mutex::default());
-        Self { settings, session, reports, clock, tell, is_acl_checked, non_ephemeral }
+        let (denied, own) = (Mutex::default(), Mutex::default());
+        Self {
+            settings,
+            session,
+            reports,
+            clock,
+            tell,
+            is_acl_checked,
+            non_ephemeral,
+            denied,
+            own,
+        }
     }
 
     pub(super) fn tell(&self, event: QueueEvent) {
@@ -50,6 +65,60 @@ impl Context {
 
     pub(super) fn path(&self, sequence: Sequence) -> String {
         format!("{}/{}", self.settings.root, sequence.name(&self.settings.prefix))
+    }
+
+    /// Returns where the holder of the queue's claim has its znode.
+    pub(super) fn claim_path(&self) -> String {
+        format!("{}/{}", self.settings.root, claim_name(&self.settings.prefix))
+    }
+
+    pub(super) fn own(&self) -> Option<Ticket> {
+        *self.own.lock().expect("no panic while it is held")
+    }
+
+    pub(super) fn set_own(&self, own: Option<Ticket>) {
+        *self.own.lock().expect("no panic while it is held") = own;
+    }
+
+    /// A read says that our own znode is gone. Returns [`Error::NoNode`] if a quorum agrees.
+    ///
+    /// Else the server at hand has lost the transaction that created it. A second znode of this session would wait behind the
+    /// first for ever, so another server is asked; where there is no other, another session is needed.
+    pub(super) async fn own_is_not_shown(&self, connection: &Connection, path: &str) -> Error {
+        if let Err(error) = connection.check(path).await {
+            return error;
+        }
+        warn_of_lost_transaction(connection, path, "does not show", "it is there");
+        if connection.leave_server() {
+            return Error::Timeout;
+        }
+        self.tell(QueueEvent::Unusable);
+        // Ends with the session.
+        std::future::pending().await
+    }
+
+    /// The server at hand shows this znode, and a quorum says that it is gone: it is taken for gone from then on, whichever
+    /// server shows it, and another server is asked.
+    pub(super) fn deny(&self, connection: &Connection, sequence: Sequence, shown: &Stat) {
+        let mut denied = self.denied.lock().expect("no panic while it is held");
+        if denied.insert(sequence, token(shown)) == Some(token(shown)) {
+            return;
+        }
+        drop(denied);
+        warn_of_lost_transaction(connection, &self.path(sequence), "still shows", "it is gone");
+        if !connection.leave_server() {
+            // The watch of that znode would never fire.
+            connection.give_up();
+        }
+    }
+
+    pub(super) fn is_denied(&self, sequence: Sequence, shown: &Stat) -> bool {
+        let denied = self.denied.lock().expect("no panic while it is held");
+        denied.get(&sequence) == Some(&token(shown))
+    }
+
+    pub(super) fn denied(&self) -> BTreeSet<Sequence> {
+        self.denied.lock().expect("no panic while it is held").keys().copied().collect()
     }
 
     /// Asks until the servers answer, or judge that there is no such znode. Any other verdict proves
@@ -132,4 +201,19 @@ impl Context {
             ),
         }
     }
+}
+
+/// Says that a server and a quorum disagree.
+pub(super) fn warn_of_lost_transaction(
+    connection: &Connection,
+    path: &str,
+    shows: &str,
+    is_there: &str,
+) {
+    let server = connection.server();
+    warn!(
+        server,
+        "the ZooKeeper server {server} {shows} {path}, and a quorum of the servers says {is_there}: it has lost a \
+         transaction. Stop it, empty its dataDir and start it again; going to another server"
+    );
 }

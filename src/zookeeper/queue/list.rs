@@ -10,7 +10,20 @@ use std::collections::BTreeSet;
 
 /// Tells which members stand in the queue.
 pub(super) async fn list(context: &Context, number: u64) {
-    let read = context.until_judged(async |connection| members(context, &connection).await).await;
+    let read = context.until_judged(async |connection| {
+        let members = members(context, &connection).await?;
+        match context.own().filter(|own| !members.contains(&own.sequence)) {
+            None => Ok(members),
+            Some(own) => {
+                let path = context.path(own.sequence);
+                match context.own_is_not_shown(&connection, &path).await {
+                    Error::NoNode => Ok(members),
+                    error => Err(error),
+                }
+            }
+        }
+    });
+    let read = read.await;
     context.tell(QueueEvent::Listed { number, members: read.unwrap_or_default() });
 }
 
@@ -21,11 +34,11 @@ pub(super) async fn sequences(
 ) -> Result<BTreeSet<Sequence>, Error> {
     let settings = &context.settings;
     let children = connection.request(connection.client.list_children(&settings.root)).await?;
-    let non_ephemeral = context.non_ephemeral();
+    let (non_ephemeral, denied) = (context.non_ephemeral(), context.denied());
     Ok(children
         .iter()
         .filter_map(|name| Sequence::of_name(name, &settings.prefix))
-        .filter(|sequence| !non_ephemeral.contains(sequence))
+        .filter(|sequence| !non_ephemeral.contains(sequence) && !denied.contains(sequence))
         .collect())
 }
 

@@ -98,18 +98,19 @@ impl Member {
             AfterHead::Read(head) => {
                 session.heartbeat_sent(now);
                 let phase = Phase::InSession(session, Stage::InQueue(queue));
-                (phase, vec![Action::ReadHead { head, sent_at: now }])
+                (phase, vec![Action::ReadHead { head, prove: false, sent_at: now }])
             }
         }
     }
 
     /// Reads the head, or the queue where the head is not known.
-    pub(super) fn poll_head(mut session: Session, queue: InQueue, now: Moment) -> Next {
+    pub(super) fn poll_head(mut session: Session, mut queue: InQueue, now: Moment) -> Next {
         let head = queue.contender.predecessors().map(|ahead| ahead.head);
         let action = match head {
             Some(Head::Stands(head)) => {
                 session.heartbeat_sent(now);
-                Action::ReadHead { head, sent_at: now }
+                let prove = std::mem::take(&mut queue.prove_head);
+                Action::ReadHead { head, prove, sent_at: now }
             }
             Some(Head::Gone(_)) | None => {
                 session.skip_heartbeat(now);
@@ -136,6 +137,9 @@ impl Member {
         let known = queue.leader.announcement();
         let contradicts = known.is_some() && known != own.as_ref();
         if contradicts && is_newer {
+            // The server at hand may show a head that is gone. A quorum is asked once: a member that lies may stand there
+            // for long.
+            queue.prove_head |= queue.doubted_under != Some(head.sequence);
             queue.doubted_under = Some(head.sequence);
             queue.leader = KnownLeader::Unknown;
         } else if own.is_some() && matches!(queue.leader, KnownLeader::Gone(_)) {
@@ -144,7 +148,7 @@ impl Member {
         }
         let news = own.filter(|it| queue.is_news(it, head.sequence));
         if news.is_none() && queue.contender.is_standby() {
-            let proof = Self::prove_standby(&mut session, now);
+            let proof = queue.prove_standby(&mut session, now);
             let phase = Phase::InSession(session, Stage::InQueue(queue));
             return (phase, proof.into_iter().collect());
         }
@@ -176,7 +180,7 @@ impl Member {
             Some((Head::Stands(head), predecessor)) if leader == predecessor => {
                 session.heartbeat_sent(now);
                 let relay = Action::Relay { data, sent_at: None };
-                vec![relay, Action::ReadHead { head, sent_at: now }]
+                vec![relay, Action::ReadHead { head, prove: false, sent_at: now }]
             }
             Some((Head::Stands(_) | Head::Gone(_), _)) | None => {
                 vec![Action::Relay { data, sent_at: None }]
@@ -184,18 +188,23 @@ impl Member {
         };
         (Phase::InSession(session, Stage::InQueue(queue)), actions)
     }
+}
 
+impl InQueue {
     /// Begins to heartbeat by quorum writes, unless a heartbeat is under way or the lease will do.
-    pub(super) fn prove_standby(session: &mut Session, now: Moment) -> Option<Action> {
+    pub(super) fn prove_standby(&self, session: &mut Session, now: Moment) -> Option<Action> {
         if session.is_heartbeat_under_way() || session.has_enough_lease(now) {
             return None;
         }
         session.heartbeat_sent(now);
-        Some(Action::Renew { sent_at: now })
+        Some(self.renew(now))
     }
-}
 
-impl InQueue {
+    pub(super) fn renew(&self, now: Moment) -> Action {
+        let ahead = self.contender.predecessors().filter(|_| self.contender.is_standby());
+        Action::Renew { predecessor: ahead.map(|ahead| ahead.predecessor), sent_at: now }
+    }
+
     /// Whether the predecessor, or a member ahead of it, announced what the present head contradicted.
     fn is_doubtful(&self) -> bool {
         let head = self.contender.predecessors().map(|ahead| ahead.head);

@@ -43,6 +43,8 @@ pub(super) struct InQueue {
     pub(super) leader: KnownLeader,
     /// The head that contradicted what the predecessor announced: as long as it stands, only the head is believed.
     pub(super) doubted_under: Option<Sequence>,
+    /// Whether a quorum is to be asked, with the next heartbeat, if that head stands.
+    pub(super) prove_head: bool,
     pub(super) activity: Activity,
     /// Whether the own znode says that this member is a standby that could lead at once.
     pub(super) ready_shown: bool,
@@ -94,6 +96,7 @@ impl InQueue {
             contender: Contender::joined(ticket),
             leader: KnownLeader::Unknown,
             doubted_under: None,
+            prove_head: false,
             activity: Activity::NotElected,
             ready_shown: false,
         }
