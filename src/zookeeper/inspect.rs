@@ -5,6 +5,7 @@ use super::client::{
 };
 use super::election::{MemberData, decode};
 use super::queue::{claim_name, owner, refusal, token};
+use crate::clock::Clock;
 use crate::config::security::{Login, Scheme};
 use crate::config::{Settings, Zookeeper};
 use ::zookeeper::{Error, Stat};
@@ -58,9 +59,10 @@ pub async fn inspect(settings: &Settings) -> Result<Option<Vec<Znode>>, String> 
 /// may show only as a closed connection, so there are a few attempts.
 async fn connect_or_explain(settings: &Zookeeper) -> Result<Opened, String> {
     let credentials = Credentials::of(settings);
+    let none_left = LeftServers::none(Clock::system());
     let mut unexplained = String::new();
     for _ in 0..ATTEMPTS {
-        unexplained = match connect(settings, &credentials, None, &LeftServers::default()).await {
+        unexplained = match connect(settings, &credentials, None, &none_left).await {
             Ok(opened) => return Ok(opened),
             Err(Failure::Unreachable(why)) => why,
             Err(failure) => return Err(failure.reason()),

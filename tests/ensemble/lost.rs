@@ -1,7 +1,7 @@
 //! A ZooKeeper server that lost a transaction, and shows what the others do not agree with.
 
 use crate::{
-    flock::{agreed, has_role, in_line, ready, role_of},
+    flock::{agreed, has_role, in_line, leader_of, ready, role_of},
     member::{Member, Setup},
     observer::{Observer, Znode},
     proxy::{Mode, Proxy},
@@ -115,7 +115,8 @@ fn where_the_only_server_shows_a_dead_leader_the_next_leads_all_the_same() {
     let next = ensemble.setup_at_the_wrong_one().0.start("next");
 
     eventually("it leads", || has_role(&next, "leader"));
-    says(&next, &format!("still shows /election/{}", dead.name)).expect("it says what is wrong");
+    let words = format!("still shows /election/{}", dead.name);
+    eventually("it says what is wrong", || says(&next, &words));
 }
 
 #[test]
@@ -124,15 +125,15 @@ fn where_one_server_shows_a_dead_leader_another_is_asked_and_the_next_leads() {
     ensemble.with_a_dead_leader_shown();
     let (setup, others) = ensemble.setup_at_the_wrong_one_first();
     let next = setup.start("next");
-    eventually("it is in the line", || match ensemble.members().len() {
-        1 => Ok(()),
-        other => Err(other.to_string()),
-    });
+    let wrong = ensemble.servers.all()[ensemble.wrong].address();
+    eventually("it is connected to the server", || says(&next, "connected to ZooKeeper"));
     others.iter().for_each(|proxy| proxy.set(Mode::Open));
 
     eventually("it leads", || has_role(&next, "leader"));
     let [behind] = in_line(&ensemble.setup(), ["behind"]);
     assert_eq!(agreed([&next, &behind]).id, "next");
+    says(&next, &wrong).expect("it names the server");
+    says(&next, "starting over with another session").expect_err("its session is the same");
 }
 
 #[test]
@@ -143,9 +144,14 @@ fn members_far_behind_do_not_go_on_naming_a_dead_leader() {
 
     let third = ensemble.setup_at_the_wrong_one().0.start("third");
 
-    eventually("it knows a leader", || ready(&third));
-    let leader = agreed([&first, &second, &third]);
-    assert_ne!(leader.znode, dead.name);
+    eventually("it knows the leader", || {
+        ready(&third)?;
+        match leader_of(&third)["znode"].as_str() {
+            Some(named) if named != dead.name => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    assert_eq!(agreed([&first, &second, &third]).id, "first");
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use crate::servers::Server;
 use std::{fs, path::Path};
 
-/// `closeSession`, `create2` and `multi`, as logs number them.
+/// `closeSession` and `create2`, as logs number them.
 pub(crate) const CLOSE_SESSION: i32 = -11;
 pub(crate) const CREATE: i32 = 15;
 

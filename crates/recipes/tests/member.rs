@@ -712,7 +712,12 @@ fn a_refusal_is_worth_no_lease_and_one_of_a_claim_given_up_means_nothing() {
     third.step(at(0), queue(&[1, 3]));
     assert_eq!(third.standing().standby_is_ready(at(0)), Some(false));
     assert_eq!(third.step(at(1), refused(Holder::Contender(ticket(1)), at(0))), []);
-    assert_eq!(candidate().step(at(2), refused(Holder::Gone, at(1))), [], "of another claim");
+    let anew = [Action::CloseSession, Action::OpenSession];
+    assert_eq!(candidate().step(at(2), refused(Holder::Gone, at(1))), anew, "by a renewal");
+    let mut again = candidate();
+    again.step(at(0), refused(Holder::Stranger, at(0)));
+    again.step(at(5), queue(&[3]));
+    assert_eq!(again.step(at(6), refused(Holder::Stranger, at(0))), [], "of a claim before");
 }
 
 #[test]

@@ -6,13 +6,15 @@
 //! resumed over another.
 
 use super::credentials::Credentials;
+use crate::clock::Clock;
 use crate::config::Zookeeper;
 use ::zookeeper::{
     Client, Error, MultiWriteError, MultiWriteResult, MultiWriter, SessionInfo, SessionState,
 };
 use spawns_core::{Spawn, Task};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
+use recipes::Moment;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,9 +32,23 @@ pub(crate) struct Connection {
     left: LeftServers,
 }
 
-/// The servers that were found to be wrong in a session: the others are tried first.
-#[derive(Clone, Default)]
-pub(crate) struct LeftServers(Arc<Mutex<BTreeSet<Arc<str>>>>);
+/// The servers that were found to be wrong in a session, and when each was left last: the others are tried first.
+#[derive(Clone)]
+pub(crate) struct LeftServers {
+    clock: Clock,
+    left_at: Arc<Mutex<BTreeMap<Arc<str>, Moment>>>,
+}
+
+/// What became of the wish to leave a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// The connection is given up, for the first time at this server.
+    First,
+    /// The connection is given up. There was no other server the last time.
+    Again,
+    /// It was left less than a session timeout ago, and there was no other: the connection is kept.
+    NotYet,
+}
 
 /// What the servers said to a transaction.
 #[derive(Debug)]
@@ -132,15 +148,14 @@ impl Connection {
         self.broken.notify_one();
     }
 
-    /// Gives this connection up, as its server was found to be wrong, and has others tried first from then on.
-    ///
-    /// Returns false, and does nothing, if the server was left before: then there is no other.
-    pub(crate) fn leave_server(&self) -> bool {
-        let is_first = self.left.add(self.server.clone());
-        if is_first {
+    /// Gives this connection up, as its server was found to be wrong, and has others tried first from then on; at most once in
+    /// a session timeout, since there may be no other.
+    pub(crate) fn leave_server(&self) -> Leaving {
+        let leaving = self.left.leave(&self.server, 4 * self.answer_timeout);
+        if leaving != Leaving::NotYet {
             self.give_up();
         }
-        is_first
+        leaving
     }
 
     /// Where the server listens.
@@ -150,13 +165,25 @@ impl Connection {
 }
 
 impl LeftServers {
-    fn add(&self, server: Arc<str>) -> bool {
-        self.0.lock().expect("no panic while it is held").insert(server)
+    pub(crate) fn none(clock: Clock) -> Self {
+        Self { clock, left_at: Arc::default() }
+    }
+
+    fn leave(&self, server: &Arc<str>, pause: Duration) -> Leaving {
+        let now = self.clock.now();
+        let mut left_at = self.left_at.lock().expect("no panic while it is held");
+        let leaving = match left_at.get(server) {
+            None => Leaving::First,
+            Some(at) if now.since(*at) < pause => return Leaving::NotYet,
+            Some(_) => Leaving::Again,
+        };
+        left_at.insert(server.clone(), now);
+        leaving
     }
 
     fn put_last(&self, servers: &mut [String]) {
-        let left = self.0.lock().expect("no panic while it is held");
-        servers.sort_by_key(|server| left.contains(server.as_str()));
+        let left_at = self.left_at.lock().expect("no panic while it is held");
+        servers.sort_by_key(|server| left_at.get(server.as_str()).copied());
     }
 }
 

@@ -103,7 +103,7 @@ impl Session {
         let SessionSettings { settings, credentials, clock, link, before: why } = settings;
         let (connection, connections) = watch::channel(None);
         let (close, closing) = oneshot::channel();
-        let left = LeftServers::default();
+        let left = LeftServers::none(clock);
         let keeper =
             Keeper { settings, credentials, clock, tell, connection, link, before: why, left };
         let keeping = tokio::spawn(keeper.keep(before, closing));
@@ -350,7 +350,7 @@ async fn close_session(
     let since = clock.now();
     // Each handshake keeps it alive for another timeout.
     while clock.now().since(since) < settings.session_timeout / 2 {
-        match connect(&settings, &credentials, Some(old.clone()), &LeftServers::default()).await {
+        match connect(&settings, &credentials, Some(old.clone()), &LeftServers::none(clock)).await {
             Ok(Opened { connection, ended, .. }) => {
                 drop(connection);
                 let ended = timeout(settings.session_timeout / 4, ended).await;

@@ -5,11 +5,10 @@
 //! itself for the first; it cannot claim.
 
 use super::acl;
-use super::QueueEvent;
-use super::context::Context;
+use super::context::{Context, leave_wrong_server};
 use super::write::{Lost, still_ours, unless_denied};
 use super::znode::{is_of_session, is_ours, owner};
-use crate::zookeeper::client::{Connection, Verdict, is_verdict};
+use crate::zookeeper::client::{Connection, Leaving, Verdict, is_verdict};
 use ::zookeeper::{CreateMode, Error, MultiWriteResult, Stat};
 use recipes::Ticket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,14 +89,21 @@ async fn holder(
     let (data, stat) = match read {
         // It went meanwhile; or the server at hand has lost the transaction that made it.
         Err(Error::NoNode) => {
-            let again = unknown.holder.swap(true, Ordering::Relaxed);
-            if again && !connection.leave_server() {
-                return Ok(Claimed::Anothers(vec![]));
+            if !unknown.holder.swap(true, Ordering::Relaxed) {
+                return Err(Error::Timeout);
             }
-            return Err(Error::Timeout);
+            match connection.check(&claim_path).await {
+                Err(Error::NoNode) => return Err(Error::Timeout),
+                checked => checked?,
+            }
+            return match leave_wrong_server(connection, &claim_path, "does not show", "it is there") {
+                Leaving::First | Leaving::Again => Err(Error::Timeout),
+                Leaving::NotYet => Ok(Claimed::Anothers(vec![])),
+            };
         }
         read => read?,
     };
+    unknown.holder.store(false, Ordering::Relaxed);
     if is_of_session(&stat, connection) {
         // An attempt of which no answer came was carried out.
         return still_ours(context, connection, ticket).await.map(Claimed::Ours);
@@ -106,9 +112,7 @@ async fn holder(
         // It may be ours all the same, where this server shows one that is gone. It ends with our session, on that server
         // too.
         warn!("what became of our claim is unknown: starting over with another session");
-        context.tell(QueueEvent::Unusable);
-        // Ends with the session.
-        std::future::pending::<()>().await;
+        return context.give_session_up().await;
     }
     if owner(&stat).is_none() {
         warn!("{claim_path} is not ephemeral, so no member made it: deleting it");

@@ -3,7 +3,7 @@
 use super::znode::{owner, token};
 use super::{QueueEvent, QueueSettings, Reports, acl, claim_name};
 use crate::clock::Clock;
-use crate::zookeeper::client::{Connection, SessionHandle, Tell, is_verdict};
+use crate::zookeeper::client::{Connection, Leaving, SessionHandle, Tell, is_verdict};
 use ::zookeeper::{Error, Stat};
 use recipes::{FencingToken, Sequence, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,17 +83,21 @@ impl Context {
     /// A read says that our own znode is gone. Returns [`Error::NoNode`] if a quorum agrees.
     ///
     /// Else the server at hand has lost the transaction that created it. A second znode of this session would wait behind the
-    /// first for ever, so another server is asked; where there is no other, another session is needed.
+    /// first for ever, so another server is asked; where none is found for as long as a session lasts, another session is
+    /// needed.
     pub(super) async fn own_is_not_shown(&self, connection: &Connection, path: &str) -> Error {
         if let Err(error) = connection.check(path).await {
             return error;
         }
-        warn_of_lost_transaction(connection, path, "does not show", "it is there");
-        if connection.leave_server() {
-            return Error::Timeout;
+        if leave_wrong_server(connection, path, "does not show", "it is there") == Leaving::Again {
+            return self.give_session_up().await;
         }
+        Error::Timeout
+    }
+
+    /// Says that the queue cannot go on in this session, and waits for the end of the session.
+    pub(super) async fn give_session_up<T>(&self) -> T {
         self.tell(QueueEvent::Unusable);
-        // Ends with the session.
         std::future::pending().await
     }
 
@@ -105,11 +109,15 @@ impl Context {
             return;
         }
         drop(denied);
-        warn_of_lost_transaction(connection, &self.path(sequence), "still shows", "it is gone");
-        if !connection.leave_server() {
+        let path = self.path(sequence);
+        if leave_wrong_server(connection, &path, "still shows", "it is gone") == Leaving::NotYet {
             // The watch of that znode would never fire.
             connection.give_up();
         }
+    }
+
+    pub(super) fn forget_denied(&self) {
+        self.denied.lock().expect("no panic while it is held").clear();
     }
 
     pub(super) fn is_denied(&self, sequence: Sequence, shown: &Stat) -> bool {
@@ -203,17 +211,22 @@ impl Context {
     }
 }
 
-/// Says that a server and a quorum disagree.
-pub(super) fn warn_of_lost_transaction(
+/// Leaves a server with which a quorum disagrees, and says so.
+pub(super) fn leave_wrong_server(
     connection: &Connection,
     path: &str,
     shows: &str,
     is_there: &str,
-) {
+) -> Leaving {
+    let leaving = connection.leave_server();
+    if leaving == Leaving::NotYet {
+        return leaving;
+    }
     let server = connection.server();
     warn!(
         server,
         "the ZooKeeper server {server} {shows} {path}, and a quorum of the servers says {is_there}: it has lost a \
          transaction. Stop it, empty its dataDir and start it again; going to another server"
     );
+    leaving
 }

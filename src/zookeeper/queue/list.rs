@@ -2,29 +2,55 @@
 
 use super::QueueEvent;
 use super::context::Context;
+use super::read::read_proven;
 use super::znode::owner;
 use crate::zookeeper::client::Connection;
 use ::zookeeper::Error;
-use recipes::Sequence;
+use recipes::{Sequence, Ticket};
 use std::collections::BTreeSet;
 
 /// Tells which members stand in the queue.
 pub(super) async fn list(context: &Context, number: u64) {
     let read = context.until_judged(async |connection| {
-        let members = members(context, &connection).await?;
-        match context.own().filter(|own| !members.contains(&own.sequence)) {
-            None => Ok(members),
-            Some(own) => {
+        // Known before the listing: a znode that is made meanwhile need not be in it.
+        let own = context.own();
+        let listed = members(context, &connection).await;
+        let is_listed = |own: &Ticket| {
+            listed.as_ref().is_ok_and(|members| members.contains(&own.sequence))
+        };
+        match (own, &listed) {
+            (_, Err(error)) if !matches!(error, Error::NoNode) => listed,
+            (Some(own), _) if !is_listed(&own) => {
                 let path = context.path(own.sequence);
                 match context.own_is_not_shown(&connection, &path).await {
-                    Error::NoNode => Ok(members),
+                    Error::NoNode => listed,
                     error => Err(error),
                 }
             }
+            (None, Ok(members)) if !members.is_empty() => {
+                without_a_dead_head(context, &connection, members).await
+            }
+            _ => listed,
         }
     });
     let read = read.await;
     context.tell(QueueEvent::Listed { number, members: read.unwrap_or_default() });
+}
+
+/// For a member that waits for an empty queue, and watches none in it: the server at hand may show a head that is gone.
+async fn without_a_dead_head(
+    context: &Context,
+    connection: &Connection,
+    members: &BTreeSet<Sequence>,
+) -> Result<BTreeSet<Sequence>, Error> {
+    if let Some(head) = members.first() {
+        match read_proven(context, connection, *head).await {
+            Ok(_) | Err(Error::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let denied = context.denied();
+    Ok(members.iter().copied().filter(|member| !denied.contains(member)).collect())
 }
 
 /// Returns all that are named like members and are not known to be none.

@@ -1,10 +1,10 @@
 //! Reads other members' znodes once, without a watch.
 
 use super::QueueEvent;
-use super::context::{Context, warn_of_lost_transaction};
+use super::context::{Context, leave_wrong_server};
 use super::list::sequences;
 use super::znode::{owner, token};
-use crate::zookeeper::client::{Connection, is_verdict};
+use crate::zookeeper::client::{Connection, Leaving, is_verdict};
 use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 
@@ -32,7 +32,11 @@ pub(super) async fn read(context: &Context, member: Sequence, prove: bool, sent_
         {
             return Err(error);
         }
-        read
+        match read {
+            // What one server does not show may be there all the same.
+            Err(Error::NoNode) => read_proven(context, &connection, member).await,
+            read => read,
+        }
     });
     let event = match read.await {
         Ok((_, stat)) if context.is_not_ephemeral(member, &stat) => {
@@ -48,7 +52,7 @@ pub(super) async fn read(context: &Context, member: Sequence, prove: bool, sent_
 }
 
 /// Reads a znode, and has a quorum agree that it is there, or is not.
-async fn read_proven(
+pub(super) async fn read_proven(
     context: &Context,
     connection: &Connection,
     member: Sequence,
@@ -66,8 +70,12 @@ async fn read_proven(
         }
         (Err(error), _) if !is_verdict(&error) => Err(error),
         (Ok(()), Err(Error::NoNode)) => {
-            warn_of_lost_transaction(connection, &path, "does not show", "it is there");
-            Err(if connection.leave_server() { Error::Timeout } else { Error::NoNode })
+            // It may have gone between the two.
+            connection.check(&path).await?;
+            match leave_wrong_server(connection, &path, "does not show", "it is there") {
+                Leaving::First | Leaving::Again => Err(Error::Timeout),
+                Leaving::NotYet => Err(Error::NoNode),
+            }
         }
         (Ok(()) | Err(_), read) => read,
     }

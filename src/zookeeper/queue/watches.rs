@@ -12,13 +12,14 @@
 //!    the predecessor's is.
 
 use super::QueueEvent;
-use super::context::{Context, warn_of_lost_transaction};
-use super::znode::{is_ours, token};
-use crate::zookeeper::client::{Connection, SessionHandle};
+use super::context::{Context, leave_wrong_server};
+use super::znode::{is_of_session, is_ours, token};
+use crate::zookeeper::client::{Connection, Leaving, SessionHandle};
 use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
 use futures_util::future::{BoxFuture, FutureExt};
 use recipes::{FencingToken, Sequence, Ticket};
 use tokio::sync::watch;
+use tracing::warn;
 
 /// Watches until our own znode is lost. Which predecessor to watch may change at any time.
 pub(super) async fn watch(
@@ -158,7 +159,7 @@ impl Watched {
         }
         let path = context.path(self.sequence);
         let read =
-            context.until_judged(async |connection| read_and_watch(&connection, &path).await);
+            context.until_judged(async |connection| read_and_watch(context, &connection, &path).await);
         let Ok(read) = read.await else { return self.gone() };
         let Some((data, stat, watcher)) = read else {
             // Without a token: a lease must not be used for what is not proven.
@@ -186,14 +187,21 @@ impl Watched {
 /// Reads a predecessor's znode and watches it. That it is gone is believed only where a quorum agrees: only a notification
 /// says so by itself. Returns `None` where no server shows what a quorum says is there.
 async fn read_and_watch(
+    context: &Context,
     connection: &Connection,
     path: &str,
 ) -> Result<Option<(Vec<u8>, Stat, OneshotWatcher)>, Error> {
     match connection.request(connection.client.get_and_watch_data(path)).await {
         Err(Error::NoNode) => {}
+        Ok((_, stat, _)) if is_of_session(&stat, connection) => {
+            warn!("{path} is ahead of us and of our own session: starting over with another session");
+            return context.give_session_up().await;
+        }
         read => return read.map(Some),
     }
     connection.check(path).await?;
-    warn_of_lost_transaction(connection, path, "does not show", "it is there");
-    if connection.leave_server() { Err(Error::Timeout) } else { Ok(None) }
+    match leave_wrong_server(connection, path, "does not show", "it is there") {
+        Leaving::First | Leaving::Again => Err(Error::Timeout),
+        Leaving::NotYet => Ok(None),
+    }
 }

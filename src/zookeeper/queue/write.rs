@@ -149,7 +149,7 @@ async fn put(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, Los
         }
         let written = connection.request(connection.client.set_data(&path, data, None)).await;
         let stat = match written {
-            // Committed or not, the server at hand answers this where it does not have the znode.
+            // It may be the word of a server that lacks the znode.
             Err(Error::NoNode) => return Err(context.own_is_not_shown(&connection, &path).await),
             written => unless_denied(context, &path, written).await?,
         };
@@ -236,9 +236,7 @@ pub(super) async fn unless_denied<T>(
 ) -> Result<T, Error> {
     if let Err(Error::NoAuth) = answer {
         warn!("{path} is ours and we are kept from it: starting over with another session");
-        context.tell(QueueEvent::Unusable);
-        // Ends with the session.
-        std::future::pending().await
+        return context.give_session_up().await;
     }
     answer
 }

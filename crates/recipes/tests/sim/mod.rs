@@ -566,12 +566,13 @@ impl World {
         for leader in &leaders {
             let is_first = leader.session.is_some() && leader.session == first;
             // One whose server lacks the head may be the first to claim.
-            if !is_first && !rules.faults.lost_creates {
+            if !is_first && self.wrong.lacks.is_empty() {
                 return Some("a leader does not stand first");
             }
         }
         let holder = self.server.claim.map(|(holder, _)| holder);
-        if leaders.iter().filter(is_answered).any(|leader| leader.session != holder) {
+        let excludes = rules.flaw != Some(Flaw::PlainClaim);
+        if excludes && leaders.iter().filter(is_answered).any(|leader| leader.session != holder) {
             return Some("a leader whose claim was answered does not hold the claim znode");
         }
         let strict = rules.policy.unhealthy == Unhealthy::StandAside;
@@ -592,7 +593,7 @@ impl World {
                 watchers.iter().filter(|id| heeds(ticket, id)).count() > 1
             });
         // Two may stand right behind the head where one's server lacks the other.
-        if herd && !rules.faults.lost_creates {
+        if herd && self.wrong.lacks.is_empty() {
             return Some("one znode is watched twice: a herd");
         }
         let owners = self.server.tickets.values().map(|znode| znode.owner);
@@ -1014,8 +1015,9 @@ impl World {
                 unreachable!("served elsewhere")
             }
             Action::Join(data) => {
-                let blind = rules.flaw == Some(Flaw::BlindCreate) && request.again;
-                let own = server.ticket_of(session).filter(|_| !blind);
+                // Only after an attempt whose outcome is unknown does the room look for a znode of this session.
+                let looks = request.again && rules.flaw != Some(Flaw::BlindCreate);
+                let own = server.ticket_of(session).filter(|_| looks);
                 let sequence = own.unwrap_or_else(|| server.create(session, data));
                 let token = server.tickets[&sequence].token;
                 Event::Joined(Ticket { sequence, token })
@@ -1139,7 +1141,7 @@ impl World {
         }
         let asked = match request.ask {
             Ask::Do(Action::WatchPredecessor(asked)) => Some(asked),
-            Ask::Do(Action::ReadHead { head, prove: true, .. }) => Some(head),
+            Ask::Do(Action::ReadHead { head, .. }) => Some(head),
             _ => None,
         };
         if asked.is_some_and(lacks) && !rules.only_wrong {
