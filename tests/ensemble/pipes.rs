@@ -152,8 +152,9 @@ fn t04_a_session_given_up_but_still_alive_is_ended_before_the_next_one_draws_a_t
 
     let parent = observer.znode("/election").expect("the parent stands");
     assert_eq!(changes_of_the_line(&observer), 4, "created, ended, created, claimed");
-    assert!(own.stat.czxid < parent.stat.pzxid, "its claim came last");
-    assert_eq!(observer.line("/election", "leader_").len(), 1, "the old one went before the new one came");
+    let claim = observer.znode("/election/claim-leader_").expect("it leads");
+    assert_eq!(claim.stat.ephemeral_owner, own.stat.ephemeral_owner);
+    assert_eq!(parent.stat.pzxid, claim.stat.czxid, "the old one went before the new one claimed");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
 use crate::desk::{self, Back, Caller, Chronicle, Link, Recorded, Report, Request};
 use crate::tally::Tally;
-use recipes::Sequence;
+use recipes::{Moment, Sequence};
 use recipes::election::{Action, Event, Member, Standing, changes};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -57,6 +57,8 @@ struct Runner {
     /// Callers that wait until the last step's actions are done.
     commands: Vec<Caller>,
     alarm: Alarm,
+    /// When a claim was refused last.
+    claim_refused_at: Option<Moment>,
     /// The last event was the loss of our znode: a client has deleted it.
     ticket_was_lost: bool,
     /// The last event ended a term that began at the notification: its claim was refused.
@@ -83,6 +85,7 @@ impl Runner {
             log: EventLog::of(&settings),
             commands: vec![],
             alarm: Alarm::new().expect("one more file can be opened"),
+            claim_refused_at: None,
             ticket_was_lost: false,
             term_has_ended: false,
             stopping: false,
@@ -295,7 +298,8 @@ impl Runner {
             let recorded = Recorded { change, index, at, cause: cause() };
             Arc::make_mut(&mut self.chronicle).push(recorded);
         }
-        let severity = match (is_routine(&event, &self.actions), lapsed || late) {
+        let is_routine = is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
+        let severity = match (is_routine, lapsed || late) {
             (true, _) => Severity::Routine,
             (false, true) => Severity::Alarming,
             (false, false) => Severity::Notable,
@@ -311,7 +315,21 @@ impl Runner {
             warn!("{}", self.out_of_order(pair));
         }
     }
+
+    /// Whether the event belongs to a claim that is tried again soon after it was refused: at a server that lacks the
+    /// leader that is with each heartbeat.
+    fn repeats_refusal(&mut self, event: &Event, now: Moment) -> bool {
+        let is_refusal = matches!(event, Event::ClaimRefused { .. });
+        let was_lately = self.claim_refused_at.is_some_and(|at| now < at.after(REFUSED_QUIETLY));
+        if is_refusal && !was_lately {
+            self.claim_refused_at = Some(now);
+        }
+        was_lately && (is_refusal || matches!(event, Event::QueueRead(_)))
+    }
 }
+
+/// For how long a refused claim is tried again without a word.
+const REFUSED_QUIETLY: Duration = Duration::from_secs(60);
 
 const LAPSED: &str = "the lease ran out, as no answer of ZooKeeper's came in time";
 
