@@ -36,7 +36,7 @@ impl Ensemble {
         (0..3).for_each(|n| self.observer.make_path(&format!("/behind/{n}")));
         let server = &mut self.servers.all()[self.wrong];
         server.kill();
-        lose(server, wanted);
+        lose(server, wanted).expect("the server can lose it");
         server.start();
     }
 

@@ -33,11 +33,14 @@ impl Transaction<'_> {
 
 /// Takes the one transaction that is wanted out of the logs of a server that does not run.
 ///
-/// Panics unless there is just one, others come behind it (else the other servers would send it again), and no snapshot
-/// has it.
-#[track_caller]
-pub(crate) fn lose(server: &Server, wanted: impl Fn(&Transaction<'_>) -> bool) {
+/// Fails, and leaves the logs as they are, unless there is just one, others come behind it (else the other servers would
+/// send it again), and no snapshot has it.
+pub(crate) fn lose(
+    server: &Server,
+    wanted: impl Fn(&Transaction<'_>) -> bool,
+) -> Result<(), String> {
     assert!(!server.runs(), "the server runs");
+    let mut logs = vec![];
     let (directory, mut lost, mut last) = (server.logs(), vec![], 0);
     for file in files(&directory, "log.") {
         let log = fs::read(&file).expect("the log is read");
@@ -53,15 +56,23 @@ pub(crate) fn lose(server: &Server, wanted: impl Fn(&Transaction<'_>) -> bool) {
             }
             rest = behind;
         }
-        fs::write(&file, kept).expect("the log is written");
+        logs.push((file, kept));
     }
-    let [lost] = lost[..] else { panic!("{} transactions are wanted", lost.len()) };
-    assert!(lost < last, "none is behind it");
+    let [lost] = lost[..] else { return Err(format!("{} such transactions", lost.len())) };
+    if lost == last {
+        return Err("none is behind it".to_owned());
+    }
     for file in files(&directory, "snapshot.") {
         let name = file.file_name().expect("a name").to_string_lossy().into_owned();
         let zxid = i64::from_str_radix(name.trim_start_matches("snapshot."), 16).expect("a zxid");
-        assert!(zxid < lost, "{name} has the transaction {lost:x}");
+        if zxid >= lost {
+            return Err(format!("{name} has the transaction {lost:x}"));
+        }
     }
+    for (file, log) in logs {
+        fs::write(file, log).expect("the log is written");
+    }
+    Ok(())
 }
 
 fn files(directory: &Path, beginning: &str) -> Vec<std::path::PathBuf> {
