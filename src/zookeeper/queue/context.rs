@@ -7,7 +7,7 @@ use crate::zookeeper::client::{Connection, Leaving, SessionHandle, Tell, is_verd
 use ::zookeeper::{Error, Stat};
 use recipes::{FencingToken, Sequence, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use tracing::{debug, warn};
@@ -29,6 +29,8 @@ pub(super) struct Context {
     non_ephemeral: Mutex<BTreeSet<Sequence>>,
     /// Znodes that a server shows and a quorum says are gone.
     denied: Mutex<BTreeMap<Sequence, FencingToken>>,
+    /// Whether there are too many znodes below the path to list them.
+    is_crowded: AtomicBool,
     /// Our own znode, while there is one.
     own: Mutex<Option<Ticket>>,
 }
@@ -45,7 +47,7 @@ impl Context {
         tell: Tell<QueueEvent>,
     ) -> Self {
         let (is_acl_checked, non_ephemeral) = (AtomicBool::new(false), Mutex::default());
-        let (denied, own) = (Mutex::default(), Mutex::default());
+        let (denied, own, is_crowded) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
         Self {
             settings,
             session,
@@ -55,6 +57,7 @@ impl Context {
             is_acl_checked,
             non_ephemeral,
             denied,
+            is_crowded,
             own,
         }
     }
@@ -165,7 +168,19 @@ impl Context {
         link.send_modify(|link| link.problem = Some(problem));
     }
 
+    /// Publishes that there are too many znodes below the path, for as long as there are.
+    pub(super) fn set_crowded(&self, problem: Option<String>) {
+        self.is_crowded.store(problem.is_some(), Ordering::Relaxed);
+        match problem {
+            Some(problem) => self.set_problem(problem),
+            None => self.clear_problem(),
+        }
+    }
+
     pub(super) fn clear_problem(&self) {
+        if self.is_crowded.load(Ordering::Relaxed) {
+            return;
+        }
         self.reports.link.send_if_modified(|link| link.problem.take().is_some());
     }
 

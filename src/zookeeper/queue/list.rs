@@ -1,13 +1,17 @@
 //! Lists the members of the queue.
 
 use super::QueueEvent;
-use super::context::Context;
+use super::context::{Context, REFUSED_DELAY};
 use super::read::read_proven;
 use super::znode::owner;
 use crate::zookeeper::client::Connection;
 use ::zookeeper::Error;
 use recipes::{Sequence, Ticket};
 use std::collections::BTreeSet;
+use tokio::time::sleep;
+
+/// As many znodes below the path are listed at most: a listing takes some 100 bytes of memory for each.
+const CHILDREN_MAX: i32 = 100_000;
 
 /// Tells which members stand in the queue.
 pub(super) async fn list(context: &Context, number: u64) {
@@ -59,7 +63,20 @@ pub(super) async fn sequences(
     connection: &Connection,
 ) -> Result<BTreeSet<Sequence>, Error> {
     let settings = &context.settings;
-    let children = connection.request(connection.client.list_children(&settings.root)).await?;
+    let root = &settings.root;
+    let stat = connection.request(connection.client.check_stat(root)).await?.ok_or(Error::NoNode)?;
+    if stat.num_children > CHILDREN_MAX {
+        let problem = format!(
+            "{} znodes stand below {root}, more than the {CHILDREN_MAX} that are listed: delete those that are no \
+             members', and keep strangers out",
+            stat.num_children
+        );
+        context.set_crowded(Some(problem.clone()));
+        sleep(REFUSED_DELAY).await;
+        return Err(Error::UnexpectedError(problem));
+    }
+    context.set_crowded(None);
+    let children = connection.request(connection.client.list_children(root)).await?;
     let (non_ephemeral, denied) = (context.non_ephemeral(), context.denied());
     Ok(children
         .iter()
