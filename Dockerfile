@@ -24,7 +24,7 @@ RUN touch src/main.rs src/lib.rs crates/recipes/src/lib.rs && cp "$(scripts/stat
 
 FROM scratch
 LABEL org.opencontainers.image.title="bellwether" \
-      org.opencontainers.image.description="A leader-election sidecar: stands in line in ZooKeeper and tells your application who leads" \
+      org.opencontainers.image.description="A leader-election sidecar on ZooKeeper: tells your application who leads" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="MIT OR Apache-2.0"
 COPY --from=build /bellwether /bellwether

@@ -614,7 +614,7 @@ fn the_unit_has_the_directory_that_the_samples_name() {
     let says = |line: &str| unit.lines().any(|it| it == line);
     assert!(says("RuntimeDirectory=bellwether") && says("RuntimeDirectoryMode=0755"), "{unit}");
     for (file, named) in [
-        ("README.md", "file = \"/run/bellwether/leader.json\""),
+        ("docs/hooks.md", "file = \"/run/bellwether/leader.json\""),
         ("config/bellwether.toml", "file = \"/run/bellwether/leader.json\""),
         ("config/bellwether.toml", "unix:/run/bellwether/bellwether.sock"),
     ] {

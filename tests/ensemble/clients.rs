@@ -1,4 +1,4 @@
-//! Applications of all kinds follow the leader: those of other electors, and the README's examples.
+//! Applications of all kinds follow the leader: those of other electors, and those in `examples/`.
 
 use crate::{
     flock::{Named, agreed, agreed_after, in_line},
@@ -9,7 +9,6 @@ use crate::{
 };
 use serde_json::Value;
 use std::{
-    fs,
     io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
     path::Path,
@@ -33,8 +32,8 @@ fn a_node_program_that_polls_as_leader_electors_example_does() {
     let mut programs = members.each_ref().map(|member| {
         let url = format!("http://127.0.0.1:{}/", member.port());
         let environment = [("ELECTOR_GET_URL", &*url), ("HOSTNAME", &*member.id)];
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ensemble/clients/elector.js");
-        Program::start(&member.id, ["node", script], &environment)
+        let script = example("leader-elector.js");
+        Program::start(&member.id, ["node", &script], &environment)
     });
     programs[0].says(0, |line| line == "I am the master");
     programs[1].says(0, |line| line == "Master is a");
@@ -66,8 +65,8 @@ fn haproxy_sends_all_traffic_to_the_leaders_application() {
     }
     let environment: Vec<(&str, &str)> =
         environment.iter().map(|(name, value)| (&**name, &**value)).collect();
-    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ensemble/clients/haproxy.cfg");
-    let mut haproxy = Program::start("haproxy", ["haproxy", "-db", "-f", config], &environment);
+    let config = example("haproxy.cfg");
+    let mut haproxy = Program::start("haproxy", ["haproxy", "-db", "-f", &config], &environment);
 
     let all_to = |leader: usize| {
         eventually("traffic goes to the leader's application", || {
@@ -130,28 +129,25 @@ fn curl_reads_the_events() {
 }
 
 #[test]
-fn the_readmes_shell_loop() {
+fn the_shell_example_works_only_while_its_member_leads() {
+    follow(|_| vec!["bash".to_owned(), example("worker.sh")]);
+}
+
+#[test]
+fn the_python_example_works_only_while_its_member_leads() {
+    follow(|_| vec!["python3".to_owned(), example("worker.py")]);
+}
+
+#[test]
+fn the_node_example_works_only_while_its_member_leads() {
+    follow(|_| vec!["node".to_owned(), example("worker.mjs")]);
+}
+
+#[test]
+fn the_go_example_works_only_while_its_member_leads() {
     follow(|home| {
-        let script = write(home, "example.bash", &example("bash"));
-        vec!["bash".to_owned(), script]
-    });
-}
-
-#[test]
-fn the_readmes_python() {
-    follow(|home| vec!["python3".to_owned(), write(home, "example.py", &example("python"))]);
-}
-
-#[test]
-fn the_readmes_node() {
-    follow(|home| vec!["node".to_owned(), write(home, "example.mjs", &example("js"))]);
-}
-
-#[test]
-fn the_readmes_go() {
-    follow(|home| {
-        let source = write(home, "example.go", &example("go"));
-        let program = home.join("example").display().to_string();
+        let program = home.join("worker").display().to_string();
+        let source = example("worker.go");
         let compiled = Command::new("gccgo").args(["-Wall", "-o", &program, &source]).status();
         assert!(compiled.is_ok_and(|status| status.success()), "gccgo compiles the example");
         vec![program]
@@ -219,19 +215,9 @@ fn working(term: &Named) -> String {
     format!("working with token {}", term.token)
 }
 
-/// The README's example in this language, as it stands there.
-fn example(language: &str) -> String {
-    let readme = include_str!("../../README.md");
-    let (_, section) =
-        readme.split_once("## Using it from your application").expect("the README has examples");
-    let (_, code) = section.split_once(&format!("```{language}\n")).expect("one in the language");
-    code.split_once("```\n").expect("it ends").0.to_owned()
-}
-
-fn write(home: &Path, name: &str, text: &str) -> String {
-    let path = home.join(name);
-    fs::write(&path, text).expect("a file for the example");
-    path.display().to_string()
+/// The path of a file in `examples/`.
+fn example(name: &str) -> String {
+    format!("{}/examples/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// An application that tells every visitor beside which member it runs.

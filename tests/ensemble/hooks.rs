@@ -663,7 +663,7 @@ fn a_hook_that_acknowledges_makes_its_leader_active_if_it_succeeds() {
 
 /// With the paths and the port of this machine.
 #[test]
-fn the_readmes_hooks_do_what_it_says() {
+fn the_hooks_of_the_documentation_do_what_it_says() {
     let servers = Servers::standalone();
     let home = Home::new();
     let application = Application::answering(&["200 Yes"; 3]);
@@ -676,9 +676,9 @@ fn the_readmes_hooks_do_what_it_says() {
     fs::write(home.path("role"), role).unwrap();
     fs::set_permissions(home.path("role"), fs::Permissions::from_mode(0o755)).unwrap();
 
-    let readme = include_str!("../../README.md");
-    let (_, section) = readme.split_once("\n## Hooks\n").expect("the README has them");
-    let (_, hooks) = section.split_once("```toml\n").expect("as an example");
+    let guide = include_str!("../../docs/hooks.md");
+    let (_, section) = guide.split_once("\n## Configure them\n").expect("it has an example");
+    let (_, hooks) = section.split_once("```toml\n").expect("as a file");
     let mut hooks = hooks.split_once("```\n").expect("it ends").0.to_owned();
     for (there, here) in [
         ("/run/bellwether/leader.json", home.path("leader.json").display().to_string()),

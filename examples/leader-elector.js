@@ -1,5 +1,5 @@
-// A client of Kubernetes' retired leader-elector, in the way of the example that came with it: asks
-// its sidecar who leads, at a fixed pace, and compares the name with its own.
+// A client of Kubernetes' retired leader-elector, like the example that came with it: asks its sidecar
+// for the leader's name at a fixed pace, and compares it with its own.
 
 'use strict';
 
