@@ -208,7 +208,8 @@ impl Streets {
         let living = self.living();
         let took = bare::runtime().block_on(async {
             let client = bare::connect(servers).await;
-            while in_line(&client.list_children("/election").await.expect("it is there")) != living {
+            while in_line(&client.list_children("/election").await.expect("it is there")) != living
+            {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             begun.elapsed()

@@ -132,10 +132,8 @@ impl Fault {
     pub(crate) const BY_STRANGERS: &[Self] =
         &[Self::LeadersZnodeDeleted, Self::ElectionDeleted, Self::LeadersSessionExpired];
 
-    pub(crate) const OF_A_LOG: &[Self] = &[
-        Self::FollowerServerLosesTheLeadersZnode,
-        Self::FollowerServerLosesTheEndOfTheLeader,
-    ];
+    pub(crate) const OF_A_LOG: &[Self] =
+        &[Self::FollowerServerLosesTheLeadersZnode, Self::FollowerServerLosesTheEndOfTheLeader];
 
     pub(crate) const ALL: [Self; 25] = [
         Self::LeaderCutOff,

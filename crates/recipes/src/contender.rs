@@ -121,10 +121,9 @@ impl Contender {
     pub(crate) fn predecessors(&self) -> Option<&Predecessors> {
         match &self.place {
             Place::Behind(predecessors) => Some(predecessors),
-            Place::Locating(_)
-            | Place::Claiming { .. }
-            | Place::Refused
-            | Place::Holding(_) => None,
+            Place::Locating(_) | Place::Claiming { .. } | Place::Refused | Place::Holding(_) => {
+                None
+            }
         }
     }
 

@@ -564,7 +564,11 @@ fn a_standby_leads_at_the_notification_if_enough_of_its_lease_is_left() {
 #[test]
 fn a_standby_sends_a_write_for_its_heartbeat() {
     let sent_at = at(1_000);
-    assert_eq!(standby().step(sent_at, Event::Woke), [renew(Some(1), sent_at)], "and asks for the head");
+    assert_eq!(
+        standby().step(sent_at, Event::Woke),
+        [renew(Some(1), sent_at)],
+        "and asks for the head"
+    );
 }
 
 #[test]
@@ -663,7 +667,7 @@ fn readiness_is_written_once_however_little_is_left_between_heartbeats() {
 
 /// The third of a queue, first where its server lacks the others: it claims.
 fn candidate() -> Member {
-    let mut third = in_queue(Disconnect::Hold, &[3]);
+    let third = in_queue(Disconnect::Hold, &[3]);
     assert_eq!(third.standing().at(at(0)), Role::Candidate);
     assert_eq!(third.wake_at(), None, "its claim is under way");
     third
@@ -723,6 +727,7 @@ fn a_refusal_is_worth_no_lease_and_one_of_a_claim_given_up_means_nothing() {
 #[test]
 fn a_head_that_belies_what_was_heard_is_proven_once() {
     let mut third = follower(&[1, 2, 3]);
+    head_announces(&mut third, at(0), leads(1));
     head_announces(&mut third, at(1), None);
     assert_eq!(third.step(at(3_000), Event::Woke), [read_head(1, true, at(3_000))]);
     head_announces(&mut third, at(3_000), None);

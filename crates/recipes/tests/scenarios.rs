@@ -66,7 +66,7 @@ fn scenarios() {
     });
 }
 
-/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s lenient step_down prompt wrong=0/1 only_wrong`: another
+/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s lenient step_down prompt wrong=01 only_wrong`: another
 /// world than [`RULES`]'.
 fn rules_of(case: &mut TestCase) -> Rules {
     let mut span = |key| {
@@ -85,9 +85,8 @@ fn rules_of(case: &mut TestCase) -> Rules {
     let step_down = case.take_flag("step_down").expect("a flag");
     let disconnect = if step_down { Disconnect::StepDown } else { Disconnect::Hold };
     let wrong = case.try_take_arg::<String>("wrong").expect("numbers of members");
-    let wrong: Vec<usize> = wrong.map_or(vec![], |written| {
-        written.split('/').map(|number| number.parse().expect("a number")).collect()
-    });
+    let number = |digit: char| digit.to_digit(10).expect("digits") as usize;
+    let wrong: Vec<usize> = wrong.map_or(vec![], |digits| digits.chars().map(number).collect());
     let rules = Rules {
         at_wrong: wrong.leak(),
         only_wrong: case.take_flag("only_wrong").expect("a flag"),

@@ -11,10 +11,10 @@ use crate::config::Zookeeper;
 use ::zookeeper::{
     Client, Error, MultiWriteError, MultiWriteResult, MultiWriter, SessionInfo, SessionState,
 };
+use recipes::Moment;
 use spawns_core::{Spawn, Task};
 use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
-use recipes::Moment;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

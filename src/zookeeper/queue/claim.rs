@@ -29,11 +29,7 @@ pub(super) enum Claimed {
 }
 
 /// Writes to our own znode and makes the claim, both or neither. Asks until the servers have judged.
-pub(super) async fn claim(
-    context: &Context,
-    ticket: Ticket,
-    data: &[u8],
-) -> Result<Claimed, Lost> {
+pub(super) async fn claim(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Claimed, Lost> {
     let (path, claim_path) = (context.path(ticket.sequence), context.claim_path());
     let mode = CreateMode::Ephemeral.with_acls(acl::of_queue(context.settings.acl));
     let is_retry = AtomicBool::new(false);
@@ -56,9 +52,7 @@ pub(super) async fn claim(
                 // We wrote into another's znode and hold its claim: both go with this session.
                 _ => Err(Error::NoNode),
             },
-            Verdict::Failed { at: 0, error } => {
-                unless_denied(context, &path, Err(error)).await
-            }
+            Verdict::Failed { at: 0, error } => unless_denied(context, &path, Err(error)).await,
             Verdict::Failed { error: Error::NodeExists, .. } => {
                 holder(context, &connection, ticket, &unknown).await
             }
@@ -96,7 +90,8 @@ async fn holder(
                 Err(Error::NoNode) => return Err(Error::Timeout),
                 checked => checked?,
             }
-            return match leave_wrong_server(connection, &claim_path, "does not show", "it is there") {
+            return match leave_wrong_server(connection, &claim_path, "does not show", "it is there")
+            {
                 Leaving::First | Leaving::Again => Err(Error::Timeout),
                 Leaving::NotYet => Ok(Claimed::Anothers(vec![])),
             };

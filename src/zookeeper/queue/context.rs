@@ -47,7 +47,8 @@ impl Context {
         tell: Tell<QueueEvent>,
     ) -> Self {
         let (is_acl_checked, non_ephemeral) = (AtomicBool::new(false), Mutex::default());
-        let (denied, own, is_crowded) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        let (denied, own, is_crowded) =
+            (Mutex::default(), Mutex::default(), AtomicBool::new(false));
         Self {
             settings,
             session,

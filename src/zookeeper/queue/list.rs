@@ -19,9 +19,8 @@ pub(super) async fn list(context: &Context, number: u64) {
         // Known before the listing: a znode that is made meanwhile need not be in it.
         let own = context.own();
         let listed = members(context, &connection).await;
-        let is_listed = |own: &Ticket| {
-            listed.as_ref().is_ok_and(|members| members.contains(&own.sequence))
-        };
+        let is_listed =
+            |own: &Ticket| listed.as_ref().is_ok_and(|members| members.contains(&own.sequence));
         match (own, &listed) {
             (_, Err(error)) if !matches!(error, Error::NoNode) => listed,
             (Some(own), _) if !is_listed(&own) => {
@@ -64,7 +63,8 @@ pub(super) async fn sequences(
 ) -> Result<BTreeSet<Sequence>, Error> {
     let settings = &context.settings;
     let root = &settings.root;
-    let stat = connection.request(connection.client.check_stat(root)).await?.ok_or(Error::NoNode)?;
+    let stat =
+        connection.request(connection.client.check_stat(root)).await?.ok_or(Error::NoNode)?;
     if stat.num_children > CHILDREN_MAX {
         let problem = format!(
             "{} znodes stand below {root}, more than the {CHILDREN_MAX} that are listed: delete those that are no \

@@ -158,8 +158,8 @@ impl Watched {
             }
         }
         let path = context.path(self.sequence);
-        let read =
-            context.until_judged(async |connection| read_and_watch(context, &connection, &path).await);
+        let read = context
+            .until_judged(async |connection| read_and_watch(context, &connection, &path).await);
         let Ok(read) = read.await else { return self.gone() };
         let Some((data, stat, watcher)) = read else {
             // Without a token: a lease must not be used for what is not proven.
@@ -194,7 +194,9 @@ async fn read_and_watch(
     match connection.request(connection.client.get_and_watch_data(path)).await {
         Err(Error::NoNode) => {}
         Ok((_, stat, _)) if is_of_session(&stat, connection) => {
-            warn!("{path} is ahead of us and of our own session: starting over with another session");
+            warn!(
+                "{path} is ahead of us and of our own session: starting over with another session"
+            );
             return context.give_session_up().await;
         }
         read => return read.map(Some),

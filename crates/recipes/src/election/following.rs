@@ -26,7 +26,8 @@ impl Member {
             self.hear_head(session, queue, predecessor, announcement, true, now)
         } else if queue.is_doubtful() {
             // The head may have gone since it was proven, and another lead: a quorum is asked again.
-            queue.prove_head |= announcement.is_some_and(|it| queue.doubted_under != Some(it.ticket.sequence));
+            queue.prove_head |=
+                announcement.is_some_and(|it| queue.doubted_under != Some(it.ticket.sequence));
             stay(Phase::InSession(session, Stage::InQueue(queue)))
         } else {
             let news = announcement.filter(|it| queue.is_news(it, predecessor.sequence));
@@ -137,7 +138,8 @@ impl Member {
         let in_order = queue.out_of_order().is_none();
         let own = announcement.filter(|it| in_order && it.ticket == head);
         let known = queue.leader.announcement();
-        let contradicts = known.is_some_and(|known| own.as_ref().is_none_or(|own| known.is_contradicted_by(own)));
+        let contradicts =
+            known.is_some_and(|known| own.as_ref().is_none_or(|own| known.is_contradicted_by(own)));
         if contradicts && is_newer {
             // The server at hand may show a head that is gone. A quorum is asked once: a member that lies may stand there
             // for long.

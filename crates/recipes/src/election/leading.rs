@@ -4,8 +4,8 @@ use super::announcement::KnownLeader;
 use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
 use super::{Action, Member};
 use crate::contender::{AfterCommit, AfterRefusal};
-use crate::{Holder, Moment};
 use crate::session::Session;
+use crate::{Holder, Moment};
 
 impl Member {
     /// None is ahead, and the session has no lease to lead by: a quorum has to acknowledge the claim first.

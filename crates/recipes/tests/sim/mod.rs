@@ -758,7 +758,9 @@ impl World {
             Choice::Raze => "the path is deleted".into(),
             Choice::Forge(sequence) => format!("a stranger makes {sequence}"),
             Choice::LoseCreate(sequence) => format!("a server loses the making of {sequence}"),
-            Choice::LoseDelete(sequence) => format!("a server will lose the deletion of {sequence}"),
+            Choice::LoseDelete(sequence) => {
+                format!("a server will lose the deletion of {sequence}")
+            }
         }
     }
 
@@ -1108,7 +1110,13 @@ impl World {
 
     /// Whether the quorum belies what the server at hand shows. As the room `zookeeper` does, the member goes to another
     /// server then, asks again for what was not answered, and believes no more what was belied.
-    fn proves_wrong(&mut self, i: usize, session: SessionId, request: &Request, rules: &Rules) -> bool {
+    fn proves_wrong(
+        &mut self,
+        i: usize,
+        session: SessionId,
+        request: &Request,
+        rules: &Rules,
+    ) -> bool {
         if !self.members[i].at_wrong {
             return false;
         }
@@ -1177,7 +1185,13 @@ impl World {
     }
 
     /// Writes into the own znode and makes the claim znode, both or neither.
-    fn claim(&mut self, session: SessionId, data: &ZnodeData, sent_at: Moment, rules: &Rules) -> Event {
+    fn claim(
+        &mut self,
+        session: SessionId,
+        data: &ZnodeData,
+        sent_at: Moment,
+        rules: &Rules,
+    ) -> Event {
         let Some(sequence) = self.server.ticket_of(session) else {
             return self.ticket_lost(session);
         };
@@ -1320,8 +1334,8 @@ impl Rules {
         let wrong: Vec<_> = self.at_wrong.iter().map(usize::to_string).collect();
         let wrong = match (wrong.is_empty(), self.only_wrong) {
             (true, _) => String::new(),
-            (false, false) => format!(" wrong={}", wrong.join("/")),
-            (false, true) => format!(" wrong={} only_wrong", wrong.join("/")),
+            (false, false) => format!(" wrong={}", wrong.concat()),
+            (false, true) => format!(" wrong={} only_wrong", wrong.concat()),
         };
         format!(
             "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{lenient}{step_down}{prompt}{settled}{wrong}",
@@ -1448,7 +1462,8 @@ impl Process {
     /// Whether it has claimed and does not know yet what a quorum says to that.
     fn has_claim_under_way(&self) -> bool {
         let is_claim = |request: &Request| matches!(request.ask, Ask::Do(Action::Claim { .. }));
-        let is_answer = |reply: &Reply| matches!(reply, Reply::To(request, ..) if is_claim(request));
+        let is_answer =
+            |reply: &Reply| matches!(reply, Reply::To(request, ..) if is_claim(request));
         self.requests.iter().any(is_claim) || self.replies.iter().any(is_answer)
     }
 
