@@ -139,6 +139,13 @@ impl Session {
         self.history.is_unbroken(now, &self.policy.margins)
     }
 
+    /// Whether the heartbeat that is sent now is one that a quorum has to answer, of a member that waits.
+    pub(crate) fn is_proof_due(&self, ticket: Sequence, now: Moment) -> bool {
+        let (Heartbeat::Sent(last) | Heartbeat::Answered(last)) = self.heartbeat;
+        let turn = |moment| self.policy.margins.proof_turn(ticket, moment);
+        turn(now) != turn(last)
+    }
+
     /// When the next heartbeat is due, unless one is under way.
     pub(crate) fn heartbeat_due(&self, ticket: Sequence, duty: Duty) -> Option<Moment> {
         let Heartbeat::Answered(last) = self.heartbeat else { return None };

@@ -111,8 +111,11 @@ impl Member {
         let head = queue.contender.predecessors().map(|ahead| ahead.head);
         let action = match head {
             Some(Head::Stands(head)) => {
+                // A server that lost the ends of several members shows them for ever, and none of them contradicts another.
+                let is_due = session.is_proof_due(queue.contender.ticket().sequence, now);
+                let is_known = queue.leader.announcement().is_some();
+                let prove = std::mem::take(&mut queue.prove_head) || is_due || !is_known;
                 session.heartbeat_sent(now);
-                let prove = std::mem::take(&mut queue.prove_head);
                 Action::ReadHead { head, prove, sent_at: now }
             }
             Some(Head::Gone(_)) | None => {

@@ -586,7 +586,10 @@ impl World {
         let heeds = |ticket, id: &SessionId| {
             let member = &self.members[self.server.sessions[id].member];
             let stands = self.server.ticket_of(*id).is_some();
-            stands && member.session == Some(*id) && member.is_watching(ticket)
+            // One that its server shows, and that is gone, is no other member's.
+            let znode = self.server.tickets.get(&ticket).map(|znode| znode.token);
+            let is_it = member.watching.is_some_and(|it| it.token.is_none() || it.token == znode);
+            stands && member.session == Some(*id) && member.is_watching(ticket) && is_it
         };
         let herd =
             self.server.watches.iter().any(|(&ticket, watchers)| {
@@ -622,7 +625,10 @@ impl World {
             self.apply(Choice::Resume(i), rules);
             self.apply(Choice::Recover(i), rules);
         }
-        let healed_at = self.now.after(4 * rules.timeout);
+        // Of several that a server shows for ever, one is found out in about 32 heartbeats.
+        let ghosts = u32::try_from(self.wrong.keeps.len()).expect("few");
+        let found_out = ghosts * 40 * rules.policy.margins.heartbeat;
+        let healed_at = self.now.after(4 * rules.timeout + found_out);
         while self.now < healed_at {
             (0..self.members.len()).for_each(|i| self.apply(Choice::Acknowledge(i), rules));
             self.live(rules.policy.margins.heartbeat / 4, rules);
