@@ -625,9 +625,9 @@ impl World {
             self.apply(Choice::Resume(i), rules);
             self.apply(Choice::Recover(i), rules);
         }
-        // Of several that a server shows for ever, one is found out in about 32 heartbeats.
+        // Of several that a server shows for ever, one is found out in about 64 heartbeats.
         let ghosts = u32::try_from(self.wrong.keeps.len()).expect("few");
-        let found_out = ghosts * 40 * rules.policy.margins.heartbeat;
+        let found_out = ghosts * 80 * rules.policy.margins.heartbeat;
         let healed_at = self.now.after(4 * rules.timeout + found_out);
         while self.now < healed_at {
             (0..self.members.len()).for_each(|i| self.apply(Choice::Acknowledge(i), rules));
