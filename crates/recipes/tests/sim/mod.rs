@@ -651,7 +651,9 @@ impl World {
         if !self.all_are_described() {
             return Some("a znode does not say what its member is told to say");
         }
-        if self.wrong.lacks.is_empty() && !self.readiness_is_shown() {
+        // Behind one whose end its server lost, a member does not know that it is next.
+        let all_are_right = self.wrong.lacks.is_empty() && self.wrong.keeps.is_empty();
+        if all_are_right && !self.readiness_is_shown() {
             return Some("a znode does not say whether its member is a ready standby");
         }
         (!self.all_have_heard()).then_some("somebody does not know who leads, or where")
