@@ -146,7 +146,7 @@ fn members_far_behind_do_not_go_on_naming_a_dead_leader() {
 
     eventually("it knows the leader", || {
         ready(&third)?;
-        match leader_of(&third)["znode"].as_str() {
+        match leader_of(&third)["leader"]["znode"].as_str() {
             Some(named) if named != dead.name => Ok(()),
             other => Err(format!("{other:?}")),
         }
