@@ -234,9 +234,12 @@ impl Application {
         let counted = Arc::clone(&visits);
         thread::spawn(move || {
             for visitor in listener.incoming().map_while(Result::ok) {
-                // Who leaves before the answer is no visitor.
-                let answered = answer(&visitor, id).is_ok();
-                counted.fetch_add(usize::from(answered), Ordering::SeqCst);
+                // A connection that ends before its request does is no visit.
+                if read_request(&visitor) {
+                    // Before the answer: the visitor compares the counts as soon as it has that.
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    drop(answer(&visitor, id));
+                }
             }
         });
         Self { address, visits }
@@ -247,9 +250,12 @@ impl Application {
     }
 }
 
+/// Whether it came whole.
+fn read_request(visitor: &TcpStream) -> bool {
+    BufReader::new(visitor).lines().map_while(Result::ok).any(|line| line.is_empty())
+}
+
 fn answer(mut visitor: &TcpStream, id: &str) -> std::io::Result<()> {
-    let head = BufReader::new(visitor).lines().map_while(Result::ok);
-    head.take_while(|line| !line.is_empty()).for_each(drop);
     let length = id.len();
     write!(visitor, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{id}")
 }
