@@ -105,10 +105,10 @@ impl Margins {
         self.heartbeat * (from + jitter(ticket.number().unsigned_abs()) / 2) / 1024
     }
 
-    /// Returns which of its turns to ask a quorum a waiting member is in: one in about 64 heartbeats, at a time of each
-    /// ticket's own, so that members that wait do not ask all at once.
-    pub(crate) fn proof_turn(&self, ticket: Sequence, moment: Moment) -> u128 {
-        let period = 64 * self.heartbeat;
+    /// Returns which of its turns to ask a quorum a waiting member is in: one in about so many heartbeats, at a time of
+    /// each ticket's own, so that members that wait do not ask all at once.
+    pub(crate) fn proof_turn(&self, ticket: Sequence, every: u32, moment: Moment) -> u128 {
+        let period = every * self.heartbeat;
         let offset = period * jitter(ticket.number().unsigned_abs()) / 1024;
         (moment.0 + offset).as_nanos() / period.as_nanos().max(1)
     }

@@ -20,8 +20,10 @@ impl Member {
             return stay(phase);
         };
         if !queue.contender.on_predecessor_read(predecessor) {
-            stay(Phase::InSession(session, Stage::InQueue(queue)))
-        } else if queue.contender.is_standby() {
+            return stay(Phase::InSession(session, Stage::InQueue(queue)));
+        }
+        queue.note_unlisted(announcement.as_ref());
+        if queue.contender.is_standby() {
             // A session's reads never go back: this one is newer than all that was heard before.
             self.hear_head(session, queue, predecessor, announcement, true, now)
         } else if queue.is_doubtful() {
@@ -70,7 +72,13 @@ impl Member {
         let Stage::InQueue(mut queue) = stage else {
             return stay(Phase::InSession(session, stage));
         };
+        if queue.unlisted.take_if(|it| *it == head).is_some() {
+            queue.leader = KnownLeader::Unknown;
+            queue.contender.forget_queue();
+            return (Phase::InSession(session, Stage::InQueue(queue)), vec![Action::ReadQueue]);
+        }
         if queue.contender.on_head_read(head) {
+            queue.note_unlisted(announcement.as_ref());
             let is_newer = queue.leader.was_announced_before(sent_at);
             self.hear_head(session, queue, head, announcement, is_newer, now)
         } else {
@@ -90,6 +98,10 @@ impl Member {
         let Stage::InQueue(mut queue) = stage else {
             return stay(Phase::InSession(session, stage));
         };
+        if let Some(unlisted) = queue.unlisted.take_if(|it| it.sequence == gone) {
+            queue.last_denied = Some(unlisted);
+            return stay(Phase::InSession(session, Stage::InQueue(queue)));
+        }
         let after = queue.contender.on_head_gone(gone);
         if after != AfterHead::Ignored {
             queue.leader = queue.leader.retain_if(|leader| leader > gone);
@@ -112,9 +124,9 @@ impl Member {
         let action = match head {
             Some(Head::Stands(head)) => {
                 // A server that lost the ends of several members shows them for ever, and none of them contradicts another.
-                let is_due = session.is_proof_due(queue.contender.ticket().sequence, now);
-                let is_known = queue.leader.announcement().is_some();
-                let prove = std::mem::take(&mut queue.prove_head) || is_due || !is_known;
+                let every = if queue.leader.announcement().is_some() { 64 } else { 8 };
+                let is_due = session.is_proof_due(queue.contender.ticket().sequence, every, now);
+                let prove = std::mem::take(&mut queue.prove_head) || is_due;
                 session.heartbeat_sent(now);
                 Action::ReadHead { head, prove, sent_at: now }
             }
@@ -175,6 +187,7 @@ impl Member {
         };
         let leader = announcement.ticket.sequence;
         queue.leader = KnownLeader::Announced { announcement, since: now };
+        queue.unlisted = None;
         let data = queue.data(&self.profile);
         let ahead = queue.contender.predecessors().filter(|_| !session.is_heartbeat_under_way());
         let actions = match ahead.map(|ahead| (ahead.head, ahead.predecessor)) {
@@ -205,6 +218,22 @@ impl InQueue {
         }
         session.heartbeat_sent(now);
         Some(self.renew(now))
+    }
+
+    /// Notes a leader that the queue did not show, where no other is known.
+    fn note_unlisted(&mut self, announcement: Option<&Announcement>) {
+        let unlisted = announcement.filter(|it| {
+            self.leader.announcement().is_none()
+                && self.last_denied != Some(it.ticket)
+                && self.contender.is_ahead_of_queue(it.ticket)
+        });
+        self.unlisted = unlisted.map(|it| it.ticket).or(self.unlisted);
+    }
+
+    /// Asks a quorum for a leader that the queue did not show, as long as others are ahead.
+    pub(super) fn ask_for_unlisted(&self, now: Moment) -> Option<Action> {
+        let head = self.contender.predecessors().and(self.unlisted)?.sequence;
+        Some(Action::ReadHead { head, prove: true, sent_at: now })
     }
 
     pub(super) fn renew(&self, now: Moment) -> Action {

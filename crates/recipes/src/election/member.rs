@@ -173,6 +173,7 @@ impl Member {
             .filter(|duty| session.heartbeat_due(ticket, *duty).is_some_and(|due| due <= now));
         let actions = match due {
             None => vec![],
+            Some(_) if let Some(ask) = queue.ask_for_unlisted(now) => vec![ask],
             Some(Duty::Wait) => return Self::poll_head(session, queue, now),
             Some(Duty::Hold) if self.unhealthy || queue.contender.is_refused() => {
                 vec![queue.renew(now), Action::ReadQueue]

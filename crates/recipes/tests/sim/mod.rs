@@ -531,6 +531,8 @@ impl World {
                 all.into_iter().for_each(|ticket| self.evict(ticket, rules));
                 self.server.tickets_drawn = 0;
                 self.server.claim = None;
+                // A server that shows a child more fails at the deletion, and starts again from another's snapshot.
+                self.wrong = Wrong::default();
             }
             Choice::Forge(sequence) => self.server.forge(sequence),
             Choice::LoseCreate(sequence) => self.lose_create(sequence),
@@ -1100,7 +1102,7 @@ impl World {
         }
         let stands = stands.filter(|znode| !self.wrong.lacks.contains(&znode.token));
         let kept = self.wrong.keeps.get(&sequence);
-        stands.or(kept.filter(|znode| !member.denied.contains(&znode.token)))
+        stands.or_else(|| kept.filter(|znode| !member.denied.contains(&znode.token)))
     }
 
     fn shown_queue(&self, i: usize) -> impl Iterator<Item = Sequence> {
@@ -1206,6 +1208,10 @@ impl World {
         let own = Ticket { sequence, token: self.server.tickets[&sequence].token };
         match self.server.claim {
             Some((holder, ticket)) if holder != session && rules.flaw != Some(Flaw::PlainClaim) => {
+                // The room asks for the holder, and leaves a server that does not show it.
+                let member = self.server.sessions[&session].member;
+                let is_shown = self.shown_at(member, ticket.sequence).is_some();
+                self.members[member].at_wrong &= rules.only_wrong || is_shown;
                 Event::ClaimRefused { holder: Holder::Contender(ticket), sent_at }
             }
             _ => {
