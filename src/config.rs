@@ -10,14 +10,13 @@ pub use self::hook::{
     Deed, Hook, HookKeys, Post, Signal, Unknown, can_use_files, replaceable, secret,
 };
 pub use self::pod::{PodLabel, Written as WrittenPod, is_namespace};
+use crate::files::{self, Size};
 use recipes::election::{Activation, Disconnect, Policy, Profile, Unhealthy};
 use recipes::{LeaseDuration, Margins, MemberId};
 use security::{Security, TlsKeys};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
-use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -614,7 +613,7 @@ pub fn span(key: &str, written: &str) -> Result<Duration, String> {
 /// what is in the file.
 pub fn token(file: &Path) -> Result<Vec<u8>, String> {
     let wrong = |why: &str| format!("http.token_file: {} {why}", named(file));
-    let text = small_file(file).map_err(|why| wrong(&why))?;
+    let text = files::read(file, Size::Line).map_err(|why| wrong(&why))?;
     let no_token = || wrong("holds no token: write one line of visible ASCII characters");
     token_in(&text).map(<[u8]>::to_vec).ok_or_else(no_token)
 }
@@ -633,28 +632,12 @@ pub fn named(file: &Path) -> String {
         .into()
 }
 
-/// What such a file says.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn small_file(file: &Path) -> Result<Vec<u8>, String> {
-    let cannot = |error: io::Error| format!("cannot be read: {error}");
-    // Whoever reads anything else may wait for ever.
-    let metadata = fs::metadata(file).map_err(cannot)?;
-    if !metadata.is_file() || metadata.len() > LONGEST_TOKEN {
-        return Err("is no small file".into());
-    }
-    fs::read(file).map_err(cannot)
-}
-
 /// `None` if it is not one line of visible ASCII characters.
 pub fn token_in(text: &[u8]) -> Option<&[u8]> {
     let token = text.trim_ascii();
     let visible = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
     visible.then_some(token)
 }
-
-const LONGEST_TOKEN: u64 = 4096;
 
 /// Whether this can be told, and a znode holds all that a member may have to say: its own profile,
 /// and a leader's, which may be as large as its own.

@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::config;
 use crate::desk;
 use crate::http::{Clerk, Gate, Limits, Names, Service, services};
+use crate::runtime;
 use crate::{cli, zookeeper};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, Uri, header};
@@ -17,7 +18,7 @@ use recipes::{FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionI
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 const PREFIX: &str = "leader_";
 
@@ -166,8 +167,7 @@ thread_local! {
         let names = Names { election: "/election".into(), prefix: PREFIX.into() };
         let limits = Limits::for_application();
         let service = services(front, clock, names, Gate::Header, &limits).api;
-        let runtime = Builder::new_current_thread().enable_time().build();
-        let runtime = runtime.expect("a runtime can be built");
+        let runtime = runtime::build().expect("a runtime can be built");
         Served { runtime, service, _back: back }
     };
 }

@@ -9,39 +9,37 @@
 //! - [`exec`]: runs a command only while this member leads. Reads the same channel and the clock.
 //! - [`notify`]: runs the operator's hooks at each change. Reads the same channel and the clock.
 //! - [`checkup`]: asks the application whether it is healthy, and tells the election.
-//! - [`caller`]: asks the application one thing over HTTP, or Kubernetes over HTTPS.
-//! - [`children`]: the one place that waits for other processes.
-//! - [`processes`]: what the kernel says of other processes.
-//! - [`systemd`]: tells the service manager.
+//! - [`http_client`]: asks the application or a sidecar one thing over HTTP, or Kubernetes over HTTPS.
+//! - [`files`]: reads the small files that an operator names.
+//! - [`process`]: starts other processes, waits for them, kills them.
 //! - [`desk`]: what passes between those who do and those who tell.
 //! - [`tally`]: what is counted and measured, for `/metrics`.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
 //! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints.
-//! - [`reload`]: reads what the operator wrote again, while the member runs.
-//! - [`log`]: what a line of the log looks like.
+//! - [`runtime`]: the one place that builds tokio runtimes.
 //! - [`clock`]: the one place that knows what time it is.
+//! - [`daemon`]: builds all of this, runs it, and shuts it down in order.
 //!
-//! `main.rs` opens the doors between them. Who may import whom is written, and checked, in
+//! `main.rs` parses the command line and dispatches it. Who may import whom is written, and checked, in
 //! `tests/architecture.rs`.
 
-pub mod caller;
 pub mod checkup;
-pub mod children;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod daemon;
 pub mod desk;
 pub mod exec;
+pub mod files;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod http;
-pub mod log;
+pub mod http_client;
 pub mod notify;
-pub mod processes;
-pub mod reload;
-pub mod systemd;
+pub mod process;
+pub mod runtime;
 pub mod tally;
 pub mod terminal;
 pub mod zookeeper;

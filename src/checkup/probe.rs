@@ -1,9 +1,8 @@
 //! One check.
 
-use crate::caller;
-use crate::children;
 use crate::config::{Check, Health};
-use crate::exec::started_by_us;
+use crate::http_client;
+use crate::process::{self, started_by_us};
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Bytes;
@@ -24,14 +23,14 @@ pub(super) async fn probe(
         Check::Get { host, port, path } => {
             let request = Request::get(path).header(HOST, format!("{host}:{port}"));
             let request = request.body(Full::<Bytes>::default()).map_err(|e| e.to_string())?;
-            let asked = timeout(health.timeout, caller::ask(host, *port, request)).await;
+            let asked = timeout(health.timeout, http_client::ask(host, *port, request)).await;
             asked.unwrap_or_else(late)
         }
         Check::Run(command) => {
             let mut start = started_by_us(command, files);
             start.stdin(Stdio::null()).stdout(io::stderr()).stderr(io::stderr());
             let cannot = |error: io::Error| format!("cannot be started: {error}");
-            let mut child = children::spawn(&mut start).map_err(cannot)?;
+            let mut child = process::spawn(&mut start).map_err(cannot)?;
             let ended = timeout(health.timeout, child.success(deaths)).await;
             if ended.is_err() {
                 child.end_by_force(deaths).await;

@@ -1,7 +1,8 @@
 //! What the operator wants done at a change: one hook each, parsed and checked.
 
 use super::pod::{self, PodLabel};
-use super::{small_file, span, token_in};
+use super::{span, token_in};
+use crate::files::{self, Size};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use recipes::election::ChangeKind;
@@ -449,7 +450,7 @@ pub fn replaceable(file: &Path) -> Result<(), String> {
 /// # Errors
 /// What is wrong with it. It tells nothing of what is in the file.
 pub fn secret(file: &Path) -> Result<Vec<u8>, String> {
-    let text = small_file(file);
+    let text = files::read(file, Size::Line);
     text.and_then(|text| secret_in(&text)).map_err(|wrong| format!("{} {wrong}", file.display()))
 }
 

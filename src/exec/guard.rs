@@ -5,9 +5,10 @@
 
 use super::countdown::{Blow, Countdown};
 use super::link::{FromGuard, Greeting, Link, ToGuard, greeted};
-use super::offspring::{Offspring, Reaped, is_all_gone, kill_children};
-use super::{INNER_GUARD_KILLS, OUTER_GUARD_KILLS, ourselves};
+use super::{INNER_GUARD_KILLS, OUTER_GUARD_KILLS};
 use crate::clock::{Alarm, Clock};
+use crate::process::{Offspring, Reaped, is_all_gone, kill_children, ourselves};
+use crate::runtime;
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 use std::ffi::OsString;
 use std::io;
@@ -113,7 +114,7 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
 }
 
 fn in_a_runtime(life: impl Future<Output = io::Result<()>>) -> io::Result<()> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(life)
+    runtime::build()?.block_on(life)
 }
 
 /// What both guards have: the supervisor's word, and a countdown to the end of the lease.

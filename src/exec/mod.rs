@@ -10,33 +10,23 @@
 //! whatever sessions they made for themselves. So nothing that the command started outlives the lease as
 //! long as one of the three runs.
 
-mod command;
 mod countdown;
 mod guard;
 mod link;
-mod offspring;
 mod plan;
 mod supervisor;
 
-pub use command::{become_command, started_by_us};
 pub use guard::{guard_command, guard_guard};
 pub use supervisor::{Orders, Plan, supervise};
 
 use crate::config::TO_DIE;
-use std::ffi::OsStr;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::time::Duration;
+
+/// The exit code where `exec` itself fails, and not the command: as `env` and `timeout` have it.
+pub const FAILED: u8 = 125;
 
 /// How long before the end of the lease each of the three kills. Each waits for the one before it: to
 /// be killed costs a guard nothing but the time in which it would have killed gently.
 const INNER_GUARD_KILLS: Duration = TO_DIE;
 const OUTER_GUARD_KILLS: Duration = Duration::from_millis(150);
 const SUPERVISOR_KILLS: Duration = Duration::from_millis(75);
-
-/// This very program, also if its file was replaced since, as the part that these arguments name.
-fn ourselves<S: AsRef<OsStr>>(part: &[&str], command: &[S]) -> Command {
-    let mut start = Command::new("/proc/self/exe");
-    start.arg0("bellwether").args(part).arg("--").args(command);
-    start
-}

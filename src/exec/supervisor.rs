@@ -4,11 +4,11 @@
 use super::countdown::{AGAIN, Blow, Countdown};
 use super::link::{FromGuard, Greeting, Link, ToGuard};
 use super::plan::{After, Stage, Step, after, decide};
-use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS, ourselves};
-use crate::children::{self, reap};
+use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
 use crate::clock::{Alarm, Clock};
 use crate::config::{HOOKS_VARIABLE, OnExit, TO_DIE};
 use crate::desk::{self, Caller, Front, Request};
+use crate::process::{self, ourselves, reap};
 use recipes::election;
 use recipes::{FencingToken, Moment};
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
@@ -59,7 +59,7 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
     let mut signals = Ears::new()?;
     // What the guards leave behind when they are killed is left to us, and not to process 1.
     set_child_subreaper(Some(getpid()))?;
-    children::spare_those_left_to_us()?;
+    process::spare_those_left_to_us()?;
     let room = plan.kill_after + TO_DIE;
     let alarm = Alarm::new()?;
     let mut shop = Shop {
@@ -186,7 +186,7 @@ impl Shop {
     fn start(&mut self, token: FencingToken, until: Moment) -> io::Result<()> {
         let (outer_link, outer_socket) = Link::pair()?;
         let (inner_link, inner_socket) = Link::pair()?;
-        let guard = children::spawn(
+        let guard = process::spawn(
             ourselves(&["exec-outer-guard"], &self.plan.command)
                 .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
                 .env("BELLWETHER_TOKEN", token.0.to_string())
@@ -237,15 +237,15 @@ impl Shop {
         (run.countdown, blow) = run.countdown.at(now);
         // Of a guard that is dead, what it had to say is yet to be heard.
         let is_late = blow == Some(Blow::Kill)
-            && (run.outer_link.is_none() || children::is_alive(run.outer_guard));
+            && (run.outer_link.is_none() || process::is_alive(run.outer_guard));
         if is_late && !run.is_ours_to_kill {
             error!("the guards of the command have not ended it in time: killing what is left");
             run.is_ours_to_kill = true;
         }
         let looked = if run.is_ours_to_kill {
-            children::kill_with_all_left_to_us(run.outer_guard, HOOKS_VARIABLE)
+            process::kill_with_all_left_to_us(run.outer_guard, HOOKS_VARIABLE)
         } else if run.outer_link.is_none() {
-            children::left_to_us(run.outer_guard, HOOKS_VARIABLE)
+            process::left_to_us(run.outer_guard, HOOKS_VARIABLE)
         } else {
             return;
         };

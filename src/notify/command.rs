@@ -2,8 +2,7 @@
 
 use super::message::Message;
 use super::{Enough, Undone};
-use crate::children;
-use crate::exec::started_by_us;
+use crate::process::{self, started_by_us};
 use std::io::{self, Write};
 use std::process::Stdio;
 use tokio::signal::unix::Signal;
@@ -26,7 +25,7 @@ pub(super) async fn run(
     let cannot = |error: io::Error| Undone::Failed(format!("cannot be started: {error}"));
     let stdin = holding(&message.json()).map_err(cannot)?;
     start.stdin(stdin).stdout(io::stderr()).stderr(io::stderr());
-    let mut child = children::spawn(&mut start).map_err(cannot)?;
+    let mut child = process::spawn(&mut start).map_err(cannot)?;
     let why = tokio::select! {
         ended = child.success(deaths) => return ended.map_err(Undone::Failed),
         why = enough => why,

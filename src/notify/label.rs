@@ -1,7 +1,8 @@
 //! Keeps a label of this pod that tells whether it leads, by way of Kubernetes' API.
 
-use crate::caller;
-use crate::config::{PodLabel, is_namespace, small_file, token_in};
+use crate::config::{PodLabel, is_namespace, token_in};
+use crate::files::{self, Size};
+use crate::http_client;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
@@ -51,7 +52,7 @@ pub(super) async fn set(label: &PodLabel, leads: bool) -> Result<(), String> {
         .header(USER_AGENT, concat!("bellwether/", env!("CARGO_PKG_VERSION")))
         .body(Full::new(Bytes::from(body)))
         .map_err(|error| error.to_string())?;
-    let answer = caller::ask_securely(host, *port, &account.join("ca.crt"), request).await;
+    let answer = http_client::ask_securely(host, *port, &account.join("ca.crt"), request).await;
     let (status, said) = answer.map_err(|why| format!("the API server at {host}:{port}: {why}"))?;
     if status.is_success() {
         return Ok(());
@@ -91,7 +92,7 @@ fn in_account<T>(
     parse: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<T, String> {
     let path = account.join(name);
-    let text = small_file(&path).map_err(|why| {
+    let text = files::read(&path, Size::Line).map_err(|why| {
         format!(
             "{} {why}: is a service account mounted (automountServiceAccountToken: true, or a \
              projected volume)?",

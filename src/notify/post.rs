@@ -1,7 +1,7 @@
 //! Posts a message to the application, signed as Standard Webhooks has it if there is a secret.
 
-use crate::caller;
 use crate::config::{self, Post};
+use crate::http_client;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -35,7 +35,7 @@ pub(super) async fn attempt(
     }
     let body = Full::new(Bytes::from(body.to_owned()));
     let request = request.body(body).map_err(|error| error.to_string())?;
-    caller::ask(host, *port, request).await
+    http_client::ask(host, *port, request).await
 }
 
 /// How long to wait after this many tries: longer each time, and never quite the same.

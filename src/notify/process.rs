@@ -1,13 +1,14 @@
 //! Sends a signal to the process whose number is in a file.
 
-use crate::config::{self, Signal};
+use crate::config::Signal;
+use crate::files::{self, Size};
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid, kill_process};
 use std::path::Path;
 
 pub(super) fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
     let name = pid_file.display();
-    let text = config::small_file(pid_file).map_err(|why| format!("{name} {why}"))?;
+    let text = files::read(pid_file, Size::Line).map_err(|why| format!("{name} {why}"))?;
     let process = number_in(&text, getpid()).map_err(|why| format!("{name} {why}"))?;
     kill_process(process, of(signal)).map_err(|error| match error {
         Errno::SRCH => format!("there is no process {}, which {name} names", process.as_raw_pid()),

@@ -3,10 +3,10 @@
 use super::file::{self, Pen};
 use super::message::{self, Message, Names};
 use super::{Enough, Undone, command, label, post, process};
-use crate::children::reap;
 use crate::clock::{Alarm, Clock, KernelTime};
 use crate::config::{Deed, Hook, Post, Unknown};
 use crate::desk::{Caller, Front, HookRecord, HookRun, Hooks, Report, Request};
+use crate::process::reap;
 use recipes::election::Command;
 use recipes::election::{Change, ChangeKind, Role, View, changes};
 use recipes::{FencingToken, Moment};

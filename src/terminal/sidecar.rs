@@ -4,19 +4,16 @@ use super::Trouble;
 use super::text::visible;
 use super::told::Problem;
 use crate::config::{self, Listen};
-use http_body_util::{BodyExt, Empty, Limited};
+use crate::http_client::Connection;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::http::uri::Scheme;
 use hyper::{Method, Request, Response, StatusCode, Uri};
-use hyper_util::rt::TokioIo;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 const TO_CONNECT: Duration = Duration::from_secs(2);
@@ -156,15 +153,10 @@ impl Sidecar {
     ) -> Result<Response<Incoming>, Trouble> {
         let cannot = |why: &str| Trouble::unanswered(&self.name(), why);
         let connected = timeout(TO_CONNECT, self.connect()).await;
-        let stream = match connected {
-            Ok(stream) => stream.map_err(|error| cannot(&error.to_string()))?,
+        let connection = match connected {
+            Ok(connection) => connection.map_err(|error| cannot(&error.to_string()))?,
             Err(_) => return Err(cannot(&format!("no connection within {TO_CONNECT:?}"))),
         };
-        let cannot = |error: hyper::Error| cannot(&error.to_string());
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(cannot)?;
-        // It ends when the answer has been read or is dropped.
-        tokio::spawn(connection);
         let mut request = Request::builder().method(&method).uri(path).header(HOST, self.host());
         if method != Method::GET {
             request = request.header("x-bellwether", "terminal");
@@ -175,23 +167,17 @@ impl Sidecar {
         if let Some(id) = last_event {
             request = request.header("last-event-id", id);
         }
-        let request = request.body(Empty::<Bytes>::new()).expect("every part was checked before");
-        let lost = |error| format!("{error}{}", in_doubt(&method));
-        let answered = sender.send_request(request).await;
+        let request = request.body(Full::<Bytes>::default());
+        let request = request.expect("every part was checked before");
+        let lost = |error: hyper::Error| format!("{error}{}", in_doubt(&method));
+        let answered = connection.send(request).await;
         answered.map_err(|error| Trouble::unanswered(&self.name(), &lost(error)))
     }
 
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Connection> {
         match &self.place {
-            Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
-            Place::Tcp { host, port } => {
-                let bare = host.trim_start_matches('[').trim_end_matches(']');
-                let stream = match bare.parse::<IpAddr>() {
-                    Ok(ip) => TcpStream::connect(SocketAddr::new(ip, *port)).await?,
-                    Err(_) => TcpStream::connect((bare, *port)).await?,
-                };
-                Ok(Box::new(stream))
-            }
+            Place::Unix(path) => Connection::to_socket(path).await,
+            Place::Tcp { host, port } => Connection::to_port(host, *port).await,
         }
     }
 
@@ -219,9 +205,6 @@ fn in_doubt(method: &Method) -> &'static str {
         "; what it was told may still be done: see `bellwether status`"
     }
 }
-
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Token {
     /// `None` if it is not one line of visible ASCII characters.

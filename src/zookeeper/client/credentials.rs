@@ -4,10 +4,9 @@
 use super::tls_errors;
 use crate::config::security::{self, Login, OwnCertificate, Scheme, Tls};
 use crate::config::{Settings, Zookeeper, named};
+use crate::files::{self, Size};
 use ::zookeeper::{Connector, SaslOptions, TlsOptions};
 use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
@@ -296,20 +295,13 @@ fn place(credentials: &security::Credentials) -> String {
     }
 }
 
-/// Upper bound of a file's size. Devices such as /dev/zero are refused as well: no regular files.
-const LONGEST: u64 = 1 << 20;
-
 fn text(key: &str, file: &Path) -> Result<Zeroizing<String>, String> {
     let wrong = |why: &str| format!("{key}: {} {why}", named(file));
-    let cannot = |error: io::Error| wrong(&format!("cannot be read: {error}"));
-    let metadata = fs::metadata(file).map_err(cannot)?;
-    if !metadata.is_file() || metadata.len() > LONGEST {
-        return Err(wrong("is no file of at most 1 MiB"));
-    }
-    if metadata.len() == 0 {
+    let bytes = files::read(file, Size::Certificates).map_err(|why| wrong(&why))?;
+    let bytes = Zeroizing::new(bytes);
+    if bytes.is_empty() {
         return Err(wrong("is empty"));
     }
-    let bytes = Zeroizing::new(fs::read(file).map_err(cannot)?);
     let text = std::str::from_utf8(&bytes).map_err(|_| wrong("is no text"))?;
     Ok(Zeroizing::new(text.to_owned()))
 }

@@ -4,6 +4,7 @@ use super::credentials::Credentials;
 use super::diagnosis::diagnose;
 use crate::config::Zookeeper;
 use crate::desk::Link;
+use crate::runtime;
 use std::collections::BTreeSet;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -77,7 +78,7 @@ impl<'a> FailureReporter<'a> {
             let limit = settings.session_timeout / 4;
             // On a thread where it slows nothing: it computes, and reads files.
             self.diagnosis.spawn_blocking(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let runtime = runtime::build();
                 let found =
                     runtime.map(|runtime| runtime.block_on(diagnose(&settings, presented, limit)));
                 found.ok().flatten().ok_or(Unexplained(why))

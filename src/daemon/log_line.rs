@@ -8,7 +8,7 @@ use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultVisitor, Writer};
 
 /// Where a line is of an event of the protocol, its words say what its fields say; so they are left out.
-pub struct InWords;
+pub(super) struct InWords;
 
 struct Line<'a> {
     line: DefaultVisitor<'a>,

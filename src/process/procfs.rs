@@ -10,7 +10,7 @@ use std::{fs, io};
 ///
 /// # Errors
 /// The system does not let us look. What is alive is not known then.
-pub fn children() -> io::Result<Vec<Pid>> {
+pub(super) fn children() -> io::Result<Vec<Pid>> {
     // The kernel may be built without CONFIG_PROC_CHILDREN.
     if !Path::new("/proc/thread-self/children").exists() {
         return children_among_all();
@@ -60,7 +60,7 @@ fn parent_of(process: Pid) -> io::Result<Option<Pid>> {
 
 /// Returns whether the process was started with this variable in its environment, as far as that
 /// can be seen.
-pub fn has_variable(process: Pid, name: &str) -> bool {
+pub(super) fn has_variable(process: Pid, name: &str) -> bool {
     let environment = fs::read(format!("/proc/{}/environ", process.as_raw_pid()));
     environment.is_ok_and(|environment| {
         environment.split(|byte| *byte == 0).any(|variable| {

@@ -1,7 +1,7 @@
-//! The command's process, and all that it started.
+//! The one command of a guard, and all that it started: a guard waits for any child, and kills any.
 
-use super::started_by_us;
-use crate::processes;
+use super::command::started_by_us;
+use super::procfs;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process, kill_process_group,
@@ -13,12 +13,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-pub(super) struct Offspring {
+/// A command, which leads a process group of its own, and all that it started.
+pub struct Offspring {
     leader: Pid,
     leader_is_dead: bool,
 }
 
-pub(super) enum Reaped {
+/// What was found dead.
+pub enum Reaped {
     /// Nothing is left.
     All,
     Leader {
@@ -28,28 +30,28 @@ pub(super) enum Reaped {
 }
 
 impl Offspring {
-    pub(super) fn start(
-        command: &[OsString],
-        stdin: OwnedFd,
-        files: Option<u64>,
-    ) -> io::Result<Self> {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(command: &[OsString], stdin: OwnedFd, files: Option<u64>) -> io::Result<Self> {
         let child =
             started_by_us(command, files).stdin(Stdio::from(stdin)).process_group(0).spawn()?;
         Ok(Self { leader: Pid::from_child(&child), leader_is_dead: false })
     }
 
     /// The command's process, which leads a process group of its own.
-    pub(super) fn leader(&self) -> Pid {
+    pub fn leader(&self) -> Pid {
         self.leader
     }
 
     /// Tells it to end, also if it is stopped.
-    pub(super) fn end(&self, signal: Signal) {
+    pub fn end(&self, signal: Signal) {
         self.signal(signal);
         self.signal(Signal::CONT);
     }
 
-    pub(super) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         // Once the leader was waited for, its number may be another's.
         if !self.leader_is_dead {
             let _dead_already = kill_process_group(self.leader, signal);
@@ -58,14 +60,14 @@ impl Offspring {
 
     /// Kills the process group, and all children. What these leave behind is left to us, so it is done
     /// again until there are none.
-    pub(super) fn kill(&self) {
+    pub fn kill(&self) {
         self.signal(Signal::KILL);
         kill_children();
     }
 
     /// Waits for those that are dead. If the leader is, the rest of its group is told to end, and
     /// before that `leader_is_dead` is called.
-    pub(super) fn reap(&mut self, leader_is_dead: impl FnOnce()) -> Reaped {
+    pub fn reap(&mut self, leader_is_dead: impl FnOnce()) -> Reaped {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if !self.leader_is_dead && matches!(waitid(WaitId::Pid(self.leader), peek), Ok(Some(_))) {
             leader_is_dead();
@@ -93,7 +95,7 @@ impl Offspring {
 }
 
 /// Waits for those children that are dead, and names each. Returns whether there are no others.
-pub(super) fn is_all_gone(mut died: impl FnMut(Pid)) -> bool {
+pub fn is_all_gone(mut died: impl FnMut(Pid)) -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some((pid, _))) => died(pid),
@@ -105,9 +107,9 @@ pub(super) fn is_all_gone(mut died: impl FnMut(Pid)) -> bool {
 }
 
 /// A child's number is no other process's until we have waited for it: none but our own is killed.
-pub(super) fn kill_children() {
+pub fn kill_children() {
     // Where they cannot be seen now, they are looked for again, and the guard stays until they are gone.
-    for child in processes::children().unwrap_or_default() {
+    for child in procfs::children().unwrap_or_default() {
         let _dead_already = kill_process(child, Signal::KILL);
     }
 }

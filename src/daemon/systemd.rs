@@ -8,7 +8,7 @@ use sd_notify::NotifyState;
 use std::time::Duration;
 
 /// Says that the member serves, and then goes on telling for as long as it runs.
-pub async fn tell(desk: Front, clock: Clock) {
+pub(super) async fn tell(desk: Front, clock: Clock) {
     let mut reports = desk.report;
     // The watchdog's patience must not be tried to its end.
     let feeding = sd_notify::watchdog_enabled().map(|patience| patience / 3);
@@ -41,17 +41,17 @@ pub async fn tell(desk: Front, clock: Clock) {
 }
 
 /// Says that the member leaves.
-pub async fn leaving() {
+pub(super) async fn leaving() {
     // It must not keep us from leaving.
     drop(tokio::time::timeout(Duration::from_millis(100), say("STOPPING=1")).await);
 }
 
-/// On another thread: whoever started us may be slow to listen, and whom we serve must not wait.
+/// On another thread: the service manager may be slow to listen, and clients must not wait for it.
 async fn say(what: &str) {
     let what = what.to_owned();
     let saying =
         tokio::task::spawn_blocking(move || sd_notify::notify(&[NotifyState::Custom(&what)]));
-    let _nobody_hears = saying.await;
+    let _receiver_gone = saying.await;
 }
 
 fn status(report: &Report, now: Moment) -> String {

@@ -1,5 +1,7 @@
 //! Reads the configuration again while the member runs, and changes what can change in flight.
 
+use super::logging::Level;
+use super::secrets;
 use crate::cli::{self, Command, Effective};
 use crate::config::{self, Hook};
 use crate::desk::{Caller, Front, Request};
@@ -11,14 +13,14 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 /// What is in force, key by key, as it was written.
-pub struct InForce {
+pub(super) struct InForce {
     values: BTreeMap<&'static str, String>,
     prefix: String,
     hooks: Arc<[Hook]>,
 }
 
 impl InForce {
-    pub fn of(effective: &Effective) -> Self {
+    pub(super) fn of(effective: &Effective) -> Self {
         let values = effective.origins.iter().map(|(key, value, _)| (*key, value.clone()));
         let (prefix, hooks) = (&effective.config.settings.prefix, &effective.config.hooks);
         let (values, hooks) = (values.collect(), hooks.clone().into());
@@ -26,23 +28,21 @@ impl InForce {
     }
 
     /// Takes over what can be taken over, and says what cannot. What makes no sense changes
-    /// nothing. A level of the log is for `set_level` to set, hooks are for whoever runs them, and
-    /// `hide` has nobody look into a process that begins to hold secrets.
-    pub async fn reload(
+    /// nothing.
+    pub(super) async fn reload(
         &mut self,
         desk: &Front,
         hooks: &watch::Sender<Arc<[Hook]>>,
-        set_level: impl Fn(&str) -> Result<(), String>,
-        hide: impl Fn(),
+        level: &Level,
     ) {
         let new = match cli::read() {
             Ok(Command::Run(new) | Command::CheckConfig(new)) => new,
-            // Whoever hears SIGHUP was started with none of the others.
+            // No other command listens for SIGHUP.
             Ok(_) => return,
             Err(error) => return error!("SIGHUP: {error}; all stays as it was"),
         };
         if new.config.has_secrets() {
-            hide();
+            secrets::hide().iter().for_each(|warning| warn!("{warning}"));
         }
         let changed = self.changed(&new);
         let rehooked = *self.hooks != *new.config.hooks;
@@ -55,7 +55,7 @@ impl InForce {
             return info!("SIGHUP: nothing in the configuration has changed");
         }
         if changed.contains_key("log.level") {
-            match set_level(&new.log_level) {
+            match level.set(&new.log_level) {
                 Ok(()) => self.take("log.level", &changed),
                 Err(error) => error!("SIGHUP: {error}; the level stays as it was"),
             }

@@ -1,6 +1,5 @@
-//! The command's process, before it is the command.
+//! A process that becomes a command, and dies with the one that started it.
 
-use super::ourselves;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal,
     setrlimit,
@@ -10,13 +9,21 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// A process that turns itself into the command, and dies with the thread that starts it.
+/// This very program, also if its file was replaced since, as the part that these arguments name.
+pub fn ourselves<S: AsRef<OsStr>>(part: &[&str], command: &[S]) -> Command {
+    let mut start = Command::new("/proc/self/exe");
+    start.arg0("bellwether").args(part).arg("--").args(command);
+    start
+}
+
+/// A process that turns itself into the command, and dies with the thread that starts it. The command
+/// may open so many files, if there is a limit.
 pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], files: Option<u64>) -> Command {
     let files = files.map_or_else(|| "none".to_owned(), |files| files.to_string());
     ourselves(&["exec-command", &getpid().as_raw_pid().to_string(), &files], command)
 }
 
-/// Turns this process, which a guard has just made, into the command. Returns only if that fails:
+/// Turns this process, which its parent has just made, into the command. Returns only if that fails:
 /// the exit code and the reason.
 pub fn become_command(guard: i32, files: Option<u64>, command: &[OsString]) -> (u8, String) {
     let dies_with_the_guard = set_parent_process_death_signal(Some(Signal::KILL));
@@ -24,7 +31,7 @@ pub fn become_command(guard: i32, files: Option<u64>, command: &[OsString]) -> (
         return (125, "the guard is gone before the command was started".into());
     }
     let limit = getrlimit(Resource::Nofile);
-    // Fewer than we opened ourselves is what whoever started us had in mind.
+    // The limit that we were started with is the command's; only we need more.
     let _as_it_is = setrlimit(Resource::Nofile, Rlimit { current: files, ..limit });
     let [program, arguments @ ..] = command else { return (125, "there is no command".into()) };
     let error = Command::new(program).args(arguments).exec();

@@ -1,8 +1,8 @@
 //! Starts processes and waits for them, in one place: waiting for any child, as the first process of
 //! a container has to, takes from others the end of those they wait for.
 
+use super::procfs;
 use crate::config::security::CREDENTIALS_VARIABLE;
-use crate::processes;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait,
 };
@@ -22,12 +22,12 @@ struct Known {
     left_to_us: BTreeMap<i32, bool>,
 }
 
-/// A process has its children once, so this is there once. Nobody waits for a child, and nobody
-/// starts one, but with this in hand: a number that stands here is no other process's yet.
+/// A process has its children once, so this is there once. A child is started, and waited for, only
+/// with this in hand: a number that stands here is no other process's yet.
 static KNOWN: Mutex<Known> =
     Mutex::new(Known { awaited: BTreeMap::new(), left_to_us: BTreeMap::new() });
 
-/// Whoever was killed is waited for no longer: in the kernel's hands it may be for ever.
+/// A child that was killed is waited for no longer: in the kernel's hands it may be for ever.
 const TO_DIE: Duration = Duration::from_secs(1);
 
 /// A child that leads a process group of its own.
@@ -36,8 +36,8 @@ pub struct Child {
     end: oneshot::Receiver<WaitStatus>,
 }
 
-/// Starts it, without what is ours alone to log in with. Its end is told as long as somebody calls
-/// [`reap`] at each SIGCHLD.
+/// Starts it, without what is ours alone to log in with. Its end is told as long as [`reap`]
+/// is called at each SIGCHLD.
 ///
 /// # Errors
 /// It cannot be started.
@@ -51,7 +51,7 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     Ok(Child { pid, end })
 }
 
-/// Waits for whoever is dead, also for those we inherited from others.
+/// Waits for all children that are dead, also for those we inherited from others.
 pub fn reap() {
     known().collect();
 }
@@ -64,7 +64,7 @@ pub fn reap() {
 pub fn spare_those_left_to_us() -> io::Result<()> {
     let mut known = known();
     known.collect();
-    for process in processes::children()? {
+    for process in procfs::children()? {
         let number = process.as_raw_pid();
         if !known.awaited.contains_key(&number) {
             known.left_to_us.insert(number, true);
@@ -95,7 +95,7 @@ pub fn left_to_us(child: Pid, spared: &str) -> io::Result<Vec<Pid>> {
 /// # Errors
 /// The system does not let us look. They may be alive.
 pub fn kill_with_all_left_to_us(child: Pid, spared: &str) -> io::Result<Vec<Pid>> {
-    // For as long as nobody else waits for them, their numbers are no other processes'.
+    // For as long as no other code waits for them, their numbers are no other processes'.
     let mut known = known();
     let alive = known.alive(child, spared)?;
     for process in &alive {
@@ -109,7 +109,7 @@ impl Known {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             self.left_to_us.remove(&pid.as_raw_pid());
             if let Some(ended) = self.awaited.remove(&pid.as_raw_pid()) {
-                let _nobody_asks = ended.send(status);
+                let _receiver_gone = ended.send(status);
             }
         }
     }
@@ -117,14 +117,14 @@ impl Known {
     fn alive(&mut self, child: Pid, spared: &str) -> io::Result<Vec<Pid>> {
         self.collect();
         let mut alive = vec![];
-        for process in processes::children()? {
+        for process in procfs::children()? {
             let number = process.as_raw_pid();
             let is_of_it = match self.awaited.contains_key(&number) {
                 true => process == child,
                 false => !*self
                     .left_to_us
                     .entry(number)
-                    .or_insert_with(|| processes::has_variable(process, spared)),
+                    .or_insert_with(|| procfs::has_variable(process, spared)),
             };
             if is_of_it {
                 alive.push(process);
@@ -139,7 +139,7 @@ impl Child {
         self.pid
     }
 
-    /// Returns when it has ended. Whoever hears of `deaths` here reaps all that are dead.
+    /// Returns when it has ended. At each of `deaths`, all that are dead are reaped.
     ///
     /// # Errors
     /// It did not end with exit code 0.

@@ -1,0 +1,128 @@
+//! Where HTTP is served: a port or a socket for the application, and perhaps a port for probes.
+
+use crate::config::Listen;
+use crate::http::{self, Limits, Services};
+use anyhow::{Context, bail};
+use std::fs::{self, Permissions};
+use std::future::pending;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tracing::info;
+
+/// What is bound, and not served yet.
+pub(super) struct Listeners {
+    listen: Listen,
+    api: ApiListener,
+    socket: Option<SocketFile>,
+    probes: Option<TcpListener>,
+}
+
+enum ApiListener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// What serves the application. The probes are served until the process ends.
+pub(super) struct Server {
+    pub(super) close: oneshot::Sender<()>,
+    pub(super) done: JoinHandle<()>,
+    pub(super) socket: Option<SocketFile>,
+}
+
+impl Listeners {
+    pub(super) async fn open(listen: &Listen, probe: Option<SocketAddr>) -> anyhow::Result<Self> {
+        let (api, socket) = match listen {
+            Listen::Tcp(address) => (ApiListener::Tcp(bind("http.listen", *address).await?), None),
+            Listen::Unix(path) => {
+                let listener = bind_socket(listen, path).await?;
+                (ApiListener::Unix(listener), SocketFile::at(path))
+            }
+        };
+        let probes = match probe {
+            Some(address) => Some(bind("http.probe_listen", address).await?),
+            None => None,
+        };
+        Ok(Self { listen: listen.clone(), api, socket, probes })
+    }
+
+    /// Serves from now on.
+    pub(super) fn serve(self, services: Services, limits: Limits) -> io::Result<Server> {
+        let Self { listen, api, socket, probes } = self;
+        if let Some(listener) = probes {
+            info!("probes answered on {}", listener.local_addr()?);
+            // It ends with the process: who probes a member that leaves is told so to the end.
+            tokio::spawn(http::serve(listener, services.probes, Limits::for_probes(), pending()));
+        }
+        let (close, closed) = oneshot::channel::<()>();
+        let closing = async { drop(closed.await) };
+        let done = match api {
+            ApiListener::Tcp(listener) => {
+                info!("listening on {}", listener.local_addr()?);
+                tokio::spawn(http::serve(listener, services.api, limits, closing))
+            }
+            ApiListener::Unix(listener) => {
+                info!("listening on {listen}");
+                tokio::spawn(http::serve(listener, services.api, limits, closing))
+            }
+        };
+        Ok(Server { close, done, socket })
+    }
+}
+
+async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    listener
+        .with_context(|| format!("cannot serve at {address} ({key}): is it in use, or not ours?"))
+}
+
+async fn bind_socket(listen: &Listen, path: &Path) -> anyhow::Result<UnixListener> {
+    let cannot = || format!("cannot serve at {listen} (http.listen)");
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            bail!("{}: there is something else that is no socket", cannot());
+        }
+        // A process that was killed leaves its socket behind, in the way. A connection is refused only where
+        // no process listens.
+        Ok(_) => match UnixStream::connect(path).await {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                fs::remove_file(path).with_context(cannot)?;
+            }
+            Ok(_) | Err(_) => bail!("{}: another process serves there", cannot()),
+        },
+        Err(_) => {}
+    }
+    let cannot = || format!("{}: is its directory there, and ours to write in?", cannot());
+    let listener = UnixListener::bind(path).with_context(cannot)?;
+    // Like a port of the loopback, it is for all users of this machine. Its directory may say otherwise.
+    fs::set_permissions(path, Permissions::from_mode(0o666)).with_context(cannot)?;
+    Ok(listener)
+}
+
+/// The file of a socket that we have bound.
+pub(super) struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn at(path: &Path) -> Option<Self> {
+        Some(Self { path: path.to_owned(), identity: identity(path)? })
+    }
+
+    /// Removes it, unless another process has put its own there.
+    pub(super) fn remove(&self) {
+        if identity(&self.path) == Some(self.identity) {
+            let _already_gone = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Which file that is, whatever its name.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}

@@ -1,0 +1,42 @@
+//! Starts the log, and sets its level while it runs.
+
+use super::log_line::InWords;
+use crate::cli::LogFormat;
+use std::io::{self, IsTerminal};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, reload};
+
+/// The level of a log that runs.
+pub(super) struct Level(reload::Handle<Targets, Registry>);
+
+impl Level {
+    pub(super) fn set(&self, written: &str) -> Result<(), String> {
+        let targets = targets(written)?;
+        self.0.reload(targets).map_err(|error| error.to_string())
+    }
+}
+
+/// Starts the log, which goes to stderr.
+pub(super) fn start(format: LogFormat, level: &str) -> Result<Level, String> {
+    let (targets, handle) = reload::Layer::new(targets(level)?);
+    let registry = tracing_subscriber::registry().with(targets);
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    match format {
+        LogFormat::Text => {
+            let colours = io::stderr().is_terminal();
+            registry.with(lines.fmt_fields(InWords).with_ansi(colours)).init();
+        }
+        LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
+    }
+    Ok(Level(handle))
+}
+
+fn targets(level: &str) -> Result<Targets, String> {
+    let wanted: Targets =
+        level.parse().map_err(|error| format!("log.level {level:?} makes no sense: {error}"))?;
+    // The library says at its own pace what the keeper says once.
+    let quiet = wanted.default_level().unwrap_or(LevelFilter::OFF) <= LevelFilter::INFO;
+    Ok(if quiet { wanted.with_target("zookeeper_client", LevelFilter::ERROR) } else { wanted })
+}

@@ -1,0 +1,226 @@
+//! The daemon: built of a configuration, run until a signal or its command ends it, and shut down.
+//!
+//! Its first thread hears signals and serves HTTP (`listeners`); the election, the hooks with the health check,
+//! and the supervisor of a command have each one of their own (`threads`), so that none waits for another.
+
+mod listeners;
+mod log_line;
+mod logging;
+mod reload;
+mod resources;
+pub mod secrets;
+mod shutdown;
+mod signals;
+mod systemd;
+mod threads;
+
+use self::listeners::{Listeners, Server};
+use self::logging::Level;
+use self::reload::InForce;
+use self::signals::Signals;
+use self::threads::{ApplicationInputs, ApplicationThread, CommandThread, ElectionThread};
+use crate::cli::{self, Effective};
+use crate::clock::Clock;
+use crate::config::{Config, Exec};
+use crate::desk::{self, Front};
+use crate::exec::{self, Plan};
+use crate::http::{self, Gate, Limits};
+use crate::notify::{self, Switch};
+use crate::runtime;
+use anyhow::{anyhow, bail};
+use recipes::election::Member;
+use std::ffi::OsString;
+use std::io;
+use std::sync::Arc;
+use tokio::signal::unix::Signal;
+use tokio::sync::oneshot::error::RecvError;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+/// The exit code where the command line or the configuration is wrong.
+pub const MISCONFIGURED: u8 = 2;
+/// The exit code where the daemon could not begin, or a part of it died.
+const BROKEN: u8 = 1;
+
+/// A command that runs only while this member leads.
+pub struct Task {
+    pub command: Vec<OsString>,
+    /// Leave when it has ended well.
+    pub once: bool,
+}
+
+/// Runs the daemon to its end. Returns the exit code.
+///
+/// # Errors
+/// The exit code, and one sentence that says what is wrong.
+pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)> {
+    let config = &effective.config;
+    let wrong = |why: String| (MISCONFIGURED, why);
+    let warnings = secrets::check(&config.settings, config.has_secrets()).map_err(wrong)?;
+    let level = logging::start(effective.log_format, &effective.log_level).map_err(wrong)?;
+    cli::strays().iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
+    let files = resources::open_more_files();
+    let ended = runtime::run(async {
+        let mut daemon = Daemon::build(effective, level, task, files).await?;
+        let code = daemon.run().await?;
+        daemon.shutdown().await;
+        anyhow::Ok(code)
+    });
+    ended.map_err(|error| (BROKEN, format!("{error:#}")))
+}
+
+struct Daemon {
+    clock: Clock,
+    front: Front,
+    level: Level,
+    in_force: InForce,
+    signals: Signals,
+    hangup: Signal,
+    server: Server,
+    election: ElectionThread,
+    application: ApplicationThread,
+    command: Option<CommandThread>,
+}
+
+impl Daemon {
+    /// Binds what it serves, then starts its threads. Commands may open so many files, if there is a limit.
+    async fn build(
+        effective: Effective,
+        level: Level,
+        task: Option<Task>,
+        files: Option<u64>,
+    ) -> anyhow::Result<Self> {
+        let in_force = InForce::of(&effective);
+        let config = effective.config;
+        let plan = task.map(|task| task.plan(&config, files));
+        let id = config.profile.id.to_string();
+        let clock = Clock::system();
+        let member = Member::new(Arc::new(config.profile), config.policy);
+        let member = member.reserving(config.reserve);
+        let member = if config.health.is_some() { member.unhealthy_at_first() } else { member };
+        let (back, front) = desk::set_up(&member, clock.now());
+        // Where a command is run, orders come by its supervisor, who lets them through when it is dead.
+        let (front, supervised) = match plan {
+            Some(plan) => {
+                let (first, orders) = front.by_way_of(config.reserve);
+                (first, Some((plan, front, orders)))
+            }
+            None => (front, None),
+        };
+        let gate = match config.token_file {
+            Some(file) => Gate::TokenIn(file.into()),
+            None => Gate::Header,
+        };
+        let (signals, hangup) = (Signals::new()?, signals::hangup()?);
+        let listeners = Listeners::open(&config.listen, config.probe_listen).await?;
+        if !config.listen.is_local() && matches!(gate, Gate::Header) {
+            warn!(
+                "http.listen {} is no loopback: whoever reaches it can give orders; set \
+                 http.token_file, or let others in by http.probe_listen",
+                config.listen
+            );
+        }
+        let (stage, Switch { hooks, leave, records }) = notify::set_up(config.hooks);
+        let (examined, application) = watch::channel(None);
+        let front = Front { hooks: records, application, ..front };
+        let settings = config.settings;
+        let names = http::Names { election: config.election, prefix: settings.prefix.clone() };
+        let limits = Limits::for_application();
+        let services = http::services(front.clone(), clock, names.clone(), gate, &limits);
+        let http::Names { election, prefix } = names;
+        let names = notify::Names { id, election, prefix, first_index: services.first_index };
+        let server = listeners.serve(services, limits)?;
+        if cli::is_service() {
+            tokio::spawn(systemd::tell(front.clone(), clock));
+        }
+        let election = ElectionThread::start(member, settings, clock, back)?;
+        let (health, desk) = (config.health, front.clone());
+        let inputs = ApplicationInputs { stage, names, health, examined, files, clock, desk };
+        let application = ApplicationThread::start(inputs, hooks, leave)?;
+        let command = match supervised {
+            Some((plan, front, orders)) => Some(CommandThread::start(plan, clock, front, orders)?),
+            None => None,
+        };
+        resources::serve_last();
+        Ok(Self {
+            clock,
+            front,
+            level,
+            in_force,
+            signals,
+            hangup,
+            server,
+            election,
+            application,
+            command,
+        })
+    }
+
+    /// Runs until a signal or the command ends it. Returns the exit code.
+    async fn run(&mut self) -> anyhow::Result<u8> {
+        match self.command.take() {
+            Some(command) => self.run_until_command_ends(command).await,
+            None => self.run_until_signal().await,
+        }
+    }
+
+    async fn run_until_command_ends(&mut self, command: CommandThread) -> anyhow::Result<u8> {
+        tokio::select! {
+            code = command.ended => match code {
+                Ok(Ok(code)) => {
+                    // Those that the supervisor heard are not heard again.
+                    self.signals = Signals::new()?;
+                    Ok(code)
+                }
+                Ok(Err(error)) => {
+                    error!("cannot run the command: {error}");
+                    Ok(exec::FAILED)
+                }
+                Err(_) => bail!("the command's supervisor died, and the command with it"),
+            },
+            _ = &mut self.election.left => Err(self.without_election().await),
+            end = &mut self.application.ended => Err(without_hooks(end)),
+        }
+    }
+
+    async fn run_until_signal(&mut self) -> anyhow::Result<u8> {
+        loop {
+            tokio::select! {
+                name = self.signals.next() => {
+                    info!("{name}: leaving");
+                    return Ok(0);
+                }
+                _ = self.hangup.recv() => {
+                    self.in_force.reload(&self.front, &self.application.hooks, &self.level).await;
+                }
+                _ = &mut self.election.left => return Err(self.without_election().await),
+                end = &mut self.application.ended => return Err(without_hooks(end)),
+            }
+        }
+    }
+
+    /// Has the hooks tell that this member leads no more.
+    async fn without_election(&mut self) -> anyhow::Error {
+        let until = self.clock.now().after(shutdown::TO_TELL);
+        shutdown::finish_hooks(&mut self.application, self.clock, until).await;
+        anyhow!("the election died, see the log; no claim survives it")
+    }
+}
+
+fn without_hooks(end: Result<io::Result<()>, RecvError>) -> anyhow::Error {
+    match end {
+        Ok(Err(error)) => anyhow!("cannot run hooks: {error}"),
+        Ok(Ok(())) | Err(_) => anyhow!("whoever runs the hooks died, see the log"),
+    }
+}
+
+impl Task {
+    fn plan(self, config: &Config, files: Option<u64>) -> Plan {
+        let environment = vec![
+            ("BELLWETHER_ID", config.profile.id.to_string()),
+            ("BELLWETHER_ELECTION", config.election.clone()),
+        ];
+        let Exec { kill_after, on_exit } = config.exec;
+        Plan { command: self.command, kill_after, on_exit, once: self.once, files, environment }
+    }
+}

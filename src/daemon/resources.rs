@@ -1,0 +1,23 @@
+//! What this process takes of the machine: open files, and a share of a processor.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
+use tracing::warn;
+
+/// Of a core that is wanted by others too, the readers' thread gets a third of an equal share.
+const READERS_NICE: i32 = 5;
+
+/// Raises the limit to what the administrator allows: the usual one of 1024 is there for programs that use
+/// select(2), and would keep clients waiting that could be served. Returns what it was before.
+pub(super) fn open_more_files() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    if let Err(error) = raised {
+        warn!("serves fewer visitors, as it may open no more files: {error}");
+    }
+    limit.current
+}
+
+/// Lets the other threads run before this one, which from here on only answers clients.
+pub(super) fn serve_last() {
+    let _as_urgent_without = setpriority_process(None, READERS_NICE);
+}

@@ -1,0 +1,22 @@
+//! Checks the credentials before anything is begun, and hides them from other processes.
+
+use crate::config::Settings;
+use crate::zookeeper;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
+/// Checks what is needed to log in, before a port is bound. Returns warnings for the operator.
+///
+/// # Errors
+/// One sentence that names the key and the file, what is wrong, and how to mend it.
+pub fn check(settings: &Settings, has_secrets: bool) -> Result<Vec<String>, String> {
+    let mut warnings: Vec<_> = has_secrets.then(hide).flatten().into_iter().collect();
+    warnings.extend(zookeeper::check(settings)?);
+    Ok(warnings)
+}
+
+/// With secrets in our memory, and in the client library's, where nothing wipes them, there is no core
+/// dump, no debugger and no look at our environment but for root. Returns why there may be.
+pub fn hide() -> Option<String> {
+    let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    hidden.err().map(|error| format!("a core dump of this process may hold secrets: {error}"))
+}

@@ -1,0 +1,82 @@
+//! The end, in order: each step has a deadline, and the next one begins when it has passed.
+//!
+//! | step | deadline |
+//! |---|---|
+//! | tell systemd | 100 ms |
+//! | end leadership and leave the queue | 1.5 s; then the znode is left to expire |
+//! | have the hooks tell that | 1.65 s from the same moment; 100 ms later what still runs is left to itself |
+//! | answer the requests under way | 200 ms |
+//!
+//! A second signal ends all of it at once, but not before 250 ms have passed.
+
+use super::Daemon;
+use super::listeners::Server;
+use super::systemd;
+use super::threads::{ApplicationThread, ElectionThread};
+use crate::cli;
+use crate::clock::Clock;
+use recipes::Moment;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+/// Leaving the queue may take this long; the rest of the two seconds is for the HTTP server.
+const TO_LEAVE: Duration = Duration::from_millis(1500);
+/// No second signal cuts this short. With a server that answers, leaving needs less.
+const TO_HAND_OVER: Duration = Duration::from_millis(250);
+const TO_FINISH_ANSWERS: Duration = Duration::from_millis(200);
+/// From the moment at which leaving begins, the hooks may take this long, and then so long to be ended.
+pub(super) const TO_TELL: Duration = Duration::from_millis(1650);
+const TO_CUT_SHORT: Duration = Duration::from_millis(100);
+
+impl Daemon {
+    /// Ends leadership, leaves the queue, lets the hooks tell so, then stops serving.
+    pub(super) async fn shutdown(self) {
+        let Self { clock, mut signals, server, election, mut application, .. } = self;
+        let Server { close, done, socket } = server;
+        if cli::is_service() {
+            systemd::leaving().await;
+        }
+        let in_order = async {
+            let hooks_until = clock.now().after(TO_TELL);
+            leave_queue(election).await;
+            finish_hooks(&mut application, clock, hooks_until).await;
+            let _already_gone = close.send(());
+            drop(timeout(TO_FINISH_ANSWERS, done).await);
+        };
+        // The process that started us may pass on a signal that we got ourselves, so a second one is heeded
+        // only when there was a moment to hand over.
+        let second = async {
+            sleep(TO_HAND_OVER).await;
+            signals.next().await
+        };
+        tokio::select! {
+            () = in_order => {}
+            name = second => {
+                warn!("{name} again: gone at once, what is left in ZooKeeper expires by itself");
+            }
+        }
+        if let Some(socket) = socket {
+            socket.remove();
+        }
+    }
+}
+
+async fn leave_queue(election: ElectionThread) {
+    let ElectionThread { stop, left } = election;
+    let _already_gone = stop.send(());
+    match timeout(TO_LEAVE, left).await {
+        Ok(Ok(true)) => info!("left the line"),
+        Ok(_) | Err(_) => {
+            warn!("ZooKeeper did not confirm it: our znode, if there is one, is left to expire");
+        }
+    }
+}
+
+/// Lets the hooks run until this moment at the latest. That this member leads no more is told by now if
+/// the election could say so, else it is told from now on.
+pub(super) async fn finish_hooks(hooks: &mut ApplicationThread, clock: Clock, until: Moment) {
+    hooks.leave.send_replace(Some(until));
+    let patience = until.since(clock.now()) + TO_CUT_SHORT;
+    drop(timeout(patience, &mut hooks.ended).await);
+}

@@ -1,0 +1,123 @@
+//! The threads beside the server's: each runs its part of the daemon on a runtime of its own.
+
+use crate::checkup;
+use crate::clock::Clock;
+use crate::config::{Health, Hook, Settings};
+use crate::desk::{Application, Back, Front};
+use crate::exec::{self, Orders, Plan};
+use crate::notify::{self, Names, Stage};
+use crate::runtime;
+use crate::zookeeper;
+use recipes::Moment;
+use recipes::election::Member;
+use std::future::pending;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use tokio::sync::{oneshot, watch};
+
+/// The election's: no reader, however slow or many, can slow it.
+pub(super) struct ElectionThread {
+    pub(super) stop: oneshot::Sender<()>,
+    /// Tells, when it has ended, whether the member has surely left the queue.
+    pub(super) left: oneshot::Receiver<bool>,
+}
+
+impl ElectionThread {
+    pub(super) fn start(
+        member: Member,
+        settings: Settings,
+        clock: Clock,
+        back: Back,
+    ) -> io::Result<Self> {
+        let (stop, stopping) = oneshot::channel();
+        let life = move || zookeeper::run(member, settings, clock, back, stopping);
+        Ok(Self { stop, left: start("election", life)? })
+    }
+}
+
+/// That of the hooks and the health check: no hook, however slow, can slow another part, and none waits for
+/// readers.
+pub(super) struct ApplicationThread {
+    /// The hooks that are to run.
+    pub(super) hooks: watch::Sender<Arc<[Hook]>>,
+    /// To be set to a moment when all has to be over: from now on this member leads no more.
+    pub(super) leave: watch::Sender<Option<Moment>>,
+    pub(super) ended: oneshot::Receiver<io::Result<()>>,
+}
+
+impl ApplicationThread {
+    pub(super) fn start(
+        inputs: ApplicationInputs,
+        hooks: watch::Sender<Arc<[Hook]>>,
+        leave: watch::Sender<Option<Moment>>,
+    ) -> io::Result<Self> {
+        let ended = start("application", move || inputs.run())?;
+        Ok(Self { hooks, leave, ended })
+    }
+}
+
+/// What the hooks and the health check need.
+pub(super) struct ApplicationInputs {
+    pub(super) stage: Stage,
+    pub(super) names: Names,
+    pub(super) health: Option<Health>,
+    pub(super) examined: watch::Sender<Option<Application>>,
+    /// How many files a command may open.
+    pub(super) files: Option<u64>,
+    pub(super) clock: Clock,
+    pub(super) desk: Front,
+}
+
+impl ApplicationInputs {
+    /// Ends with the hooks: when they have told that this member leaves, or cannot run.
+    async fn run(self) -> io::Result<()> {
+        let Self { stage, names, health, examined, files, clock, desk } = self;
+        let requests = desk.requests.clone();
+        let telling = notify::run(stage, names, files, clock, desk);
+        let checking = async {
+            if let Some(health) = health {
+                checkup::run(health, files, clock, requests, examined).await?;
+            }
+            pending::<io::Result<()>>().await
+        };
+        tokio::select! {
+            ended = telling => ended,
+            failed = checking => failed,
+        }
+    }
+}
+
+/// The supervisor's: the command's life hangs on it.
+pub(super) struct CommandThread {
+    /// Tells the exit code.
+    pub(super) ended: oneshot::Receiver<io::Result<u8>>,
+}
+
+impl CommandThread {
+    pub(super) fn start(
+        plan: Plan,
+        clock: Clock,
+        front: Front,
+        orders: Orders,
+    ) -> io::Result<Self> {
+        let ended = start("command", move || exec::supervise(plan, clock, front, orders))?;
+        Ok(Self { ended })
+    }
+}
+
+/// Starts a thread that runs this. Returns where it tells how that ended, which is closed if it panicked.
+fn start<T, F>(
+    name: &str,
+    life: impl FnOnce() -> F + Send + 'static,
+) -> io::Result<oneshot::Receiver<T>>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + 'static,
+{
+    let (ended, end) = oneshot::channel();
+    thread::Builder::new().name(name.into()).spawn(move || {
+        let _receiver_gone = ended.send(runtime::run(life()));
+    })?;
+    Ok(end)
+}

@@ -1,0 +1,65 @@
+//! Reads the small files that an operator names, whatever turns out to be there.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
+/// How long a file may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// A token or a number: at most 4 KiB.
+    Line,
+    /// Certificates, keys or credentials: at most 1 MiB.
+    Certificates,
+}
+
+/// Reads a regular file that is no longer than this.
+///
+/// # Errors
+/// What is wrong with it, to stand behind its name. It tells nothing of what is in the file.
+pub fn read(file: &Path, size: Size) -> Result<Vec<u8>, String> {
+    let (longest, refusal) = match size {
+        Size::Line => (4 << 10, "is no small file"),
+        Size::Certificates => (1 << 20, "is no file of at most 1 MiB"),
+    };
+    let cannot = |error: io::Error| format!("cannot be read: {error}");
+    // Reading a pipe may wait for ever, and reading a device may never be done.
+    let metadata = fs::metadata(file).map_err(cannot)?;
+    if !metadata.is_file() || metadata.len() > longest {
+        return Err(refusal.into());
+    }
+    // With room for all of it at once, no part of a secret stays behind in a smaller buffer.
+    let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
+    // Files of the kernel say that they are empty, and others may grow meanwhile.
+    let opened = File::open(file).map_err(cannot)?;
+    opened.take(longest + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > longest { Err(refusal.into()) } else { Ok(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_regular_file_is_read_that_is_no_longer_than_it_may_be() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("file");
+        let read_with = |length: usize, size: Size| {
+            fs::write(&file, vec![b'x'; length]).unwrap();
+            read(&file, size).map(|bytes| bytes.len())
+        };
+        assert_eq!(read_with(4096, Size::Line), Ok(4096));
+        assert_eq!(read_with(4097, Size::Line), Err("is no small file".into()));
+        assert_eq!(read_with(1 << 20, Size::Certificates), Ok(1 << 20));
+        let refused = read_with((1 << 20) + 1, Size::Certificates);
+        assert_eq!(refused, Err("is no file of at most 1 MiB".into()));
+        for other in [home.path(), Path::new("/dev/zero")] {
+            assert_eq!(read(other, Size::Line), Err("is no small file".into()), "{other:?}");
+        }
+        // It says that it is empty.
+        let longer_than_told = read(Path::new("/proc/self/smaps"), Size::Line);
+        assert_eq!(longer_than_told, Err("is no small file".into()));
+        let missing = read(&home.path().join("missing"), Size::Line).unwrap_err();
+        assert!(missing.starts_with("cannot be read: "), "{missing}");
+    }
+}

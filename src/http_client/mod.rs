@@ -1,0 +1,120 @@
+//! The one HTTP client: asks an application, Kubernetes' API or a sidecar one thing over a connection of its own.
+
+mod tls;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::path::Path;
+use std::pin::pin;
+use tls::TlsClient;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+/// Returns when the answer begins, if it is 2xx. Nothing is sent any more when this is dropped. An
+/// IPv6 address is in brackets, as in an URL.
+///
+/// # Errors
+/// Why it is no such answer, or none.
+pub async fn ask(host: &str, port: u16, request: Request<Full<Bytes>>) -> Result<(), String> {
+    let connection = Connection::to_port(host, port).await.map_err(unconnected)?;
+    let (status, _) = connection.exchange(request, 0).await?;
+    if status.is_success() { Ok(()) } else { Err(format!("the answer is {status}")) }
+}
+
+/// The same by TLS, with a server whose certificate an authority in this file has signed. Returns
+/// also what the answer says if it is not 2xx, or nothing if it says too much.
+///
+/// # Errors
+/// Why there is no answer: for people, and without anything of the request.
+pub async fn ask_securely(
+    host: &str,
+    port: u16,
+    ca: &Path,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), String> {
+    let tls = TlsClient::trusting(ca, host)?;
+    let stream = connect(host, port).await.map_err(unconnected)?;
+    let connection = Connection(Box::new(tls.over(stream).await?));
+    connection.exchange(request, LONGEST_COMPLAINT).await
+}
+
+const LONGEST_COMPLAINT: usize = 64 * 1024;
+
+/// A connection for one request, by TLS or without: behind a pointer, so that HTTP is in the binary once.
+pub struct Connection(Box<dyn Stream>);
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl Connection {
+    /// Connects to a port. An IPv6 address may be in brackets, as in an URL.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub async fn to_port(host: &str, port: u16) -> io::Result<Self> {
+        Ok(Self(Box::new(connect(host, port).await?)))
+    }
+
+    /// Connects to a socket.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub async fn to_socket(path: &Path) -> io::Result<Self> {
+        Ok(Self(Box::new(UnixStream::connect(path).await?)))
+    }
+
+    /// Returns when the answer begins, and leaves its body to be read as it comes.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn send(self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(self.0)).await?;
+        // It ends when the answer has been read or is dropped.
+        tokio::spawn(connection);
+        sender.send_request(request).await
+    }
+
+    /// Reads at most so many bytes of what is said with a refusal. Nothing is sent any more when this
+    /// is dropped.
+    async fn exchange(
+        self,
+        request: Request<Full<Bytes>>,
+        most: usize,
+    ) -> Result<(StatusCode, Bytes), String> {
+        let unanswered = |error: hyper::Error| format!("no answer: {error}");
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(self.0)).await.map_err(unanswered)?;
+        let answer = async {
+            let answer = sender.send_request(request).await.map_err(unanswered)?;
+            let status = answer.status();
+            if status.is_success() || most == 0 {
+                return Ok((status, Bytes::new()));
+            }
+            let said = Limited::new(answer.into_body(), most).collect().await;
+            Ok((status, said.map(|said| said.to_bytes()).unwrap_or_default()))
+        };
+        let (mut answer, mut connection) = (pin!(answer), pin!(connection));
+        tokio::select! {
+            biased;
+            answer = &mut answer => answer,
+            _ = &mut connection => answer.await,
+        }
+    }
+}
+
+async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    TcpStream::connect((bare(host), port)).await
+}
+
+fn unconnected(error: io::Error) -> String {
+    format!("no connection: {error}")
+}
+
+fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}

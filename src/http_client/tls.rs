@@ -1,0 +1,65 @@
+//! TLS with a server that an authority in a file vouches for.
+
+use super::bare;
+use crate::files::{self, Size};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore};
+
+/// What is needed for TLS with one server.
+pub(super) struct TlsClient<'a> {
+    ca: &'a Path,
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl<'a> TlsClient<'a> {
+    /// Expects a certificate for this host that an authority in this file has signed.
+    pub(super) fn trusting(ca: &'a Path, host: &str) -> Result<Self, String> {
+        let config = trusting(ca).map_err(|wrong| format!("{} {wrong}", ca.display()))?;
+        let name = ServerName::try_from(bare(host).to_owned())
+            .map_err(|_| format!("no certificate can be for {host:?}"))?;
+        Ok(Self { ca, config: Arc::new(config), name })
+    }
+
+    pub(super) async fn over(self, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
+        let stream = TlsConnector::from(self.config).connect(self.name, stream).await;
+        stream.map_err(|error| untrusted(&error, self.ca))
+    }
+}
+
+/// Read anew each time, so that it can be replaced while we run.
+fn trusting(ca: &Path) -> Result<ClientConfig, String> {
+    let text = files::read(ca, Size::Certificates)?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&text) {
+        let certificate = certificate.map_err(|_| "is no PEM")?;
+        roots.add(certificate).map_err(|error| format!("holds no certificate: {error}"))?;
+    }
+    if roots.is_empty() {
+        return Err("holds no certificate in PEM (BEGIN CERTIFICATE)".into());
+    }
+    Ok(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Why there is no TLS with this server.
+fn untrusted(error: &io::Error, ca: &Path) -> String {
+    let ca = ca.display();
+    match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        Some(Error::InvalidCertificate(wrong)) => match wrong {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                format!("the server shows a certificate that no CA in {ca} has signed")
+            }
+            // It says for whom it is, and who it was expected to be for; or how long it was valid.
+            wrong => format!("the server shows a certificate that is not acceptable: {wrong}"),
+        },
+        Some(Error::InvalidMessage(_)) => "the server speaks no TLS on this port".into(),
+        Some(_) | None => format!("no TLS: {error}"),
+    }
+}

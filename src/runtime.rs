@@ -1,0 +1,24 @@
+//! The one place that builds tokio runtimes: each drives all its tasks on one thread.
+
+use std::io;
+use tokio::runtime::{Builder, Runtime};
+
+/// Builds a runtime that runs on the thread that drives it.
+///
+/// # Errors
+/// No more files may be opened.
+pub fn build() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+/// Runs this to its end on the calling thread. Blocking calls that it has begun are left to themselves: no
+/// file, name server or service manager that hangs keeps the caller.
+///
+/// # Panics
+/// No more files may be opened.
+pub fn run<T>(life: impl Future<Output = T>) -> T {
+    let runtime = build().expect("a runtime can be built");
+    let end = runtime.block_on(life);
+    runtime.shutdown_background();
+    end
+}
