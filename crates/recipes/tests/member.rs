@@ -733,3 +733,49 @@ fn a_head_that_belies_what_was_heard_is_proven_once() {
     head_announces(&mut third, at(3_000), None);
     assert_eq!(third.step(at(6_000), Event::Woke), [read_head(1, false, at(6_000))]);
 }
+
+/// The last of this queue, as its server shows it; its predecessor announces that the first member leads, which is not in it.
+fn behind_an_unlisted_leader() -> Member {
+    let mut last = in_queue(Disconnect::Hold, &[2, 3, 4]);
+    let predecessor = ticket(3);
+    last.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(1) });
+    last.step(at(0), Event::HeadRead { head: ticket(2), announcement: leads(1), sent_at: at(0) });
+    assert!(names_none(&last));
+    last
+}
+
+#[test]
+fn a_leader_that_the_queue_does_not_show_is_proven_and_the_queue_read_again() {
+    let mut last = behind_an_unlisted_leader();
+    assert_eq!(last.step(at(3_000), Event::Woke), [read_head(1, true, at(3_000))]);
+    let sent_at = at(3_000);
+    let read = Event::HeadRead { head: ticket(1), announcement: leads(1), sent_at };
+    assert_eq!(last.step(at(3_000), read), [Action::ReadQueue]);
+    let queue = [1, 2, 3, 4].map(|number| ticket(number).sequence);
+    last.step(at(3_000), Event::QueueRead(queue.into_iter().collect()));
+    let read = Event::HeadRead { head: ticket(1), announcement: leads(1), sent_at };
+    last.step(at(3_000), read);
+    assert!(names(&last, 1));
+}
+
+#[test]
+fn a_leader_that_is_gone_is_asked_for_once() {
+    for other in [None, Some(FencingToken(77))] {
+        let mut last = behind_an_unlisted_leader();
+        assert_eq!(last.step(at(3_000), Event::Woke), [read_head(1, true, at(3_000))]);
+        let sequence = ticket(1).sequence;
+        let answer = match other {
+            None => Event::HeadGone { head: sequence, sent_at: at(3_000) },
+            // Another's znode stands there.
+            Some(token) => {
+                let head = Ticket { sequence, token };
+                Event::HeadRead { head, announcement: None, sent_at: at(3_000) }
+            }
+        };
+        assert_eq!(last.step(at(3_000), answer), []);
+        assert!(names_none(&last));
+        let predecessor = ticket(3);
+        last.step(at(3_000), Event::PredecessorRead { predecessor, announcement: leads(1) });
+        assert_eq!(last.step(at(6_000), Event::Woke), [read_head(2, false, at(6_000))]);
+    }
+}

@@ -72,7 +72,11 @@ impl Member {
         let Stage::InQueue(mut queue) = stage else {
             return stay(Phase::InSession(session, stage));
         };
-        if queue.unlisted.take_if(|it| *it == head).is_some() {
+        if let Some(unlisted) = queue.unlisted.take_if(|it| it.sequence == head.sequence) {
+            if unlisted != head {
+                queue.last_denied = Some(unlisted);
+                return stay(Phase::InSession(session, Stage::InQueue(queue)));
+            }
             queue.leader = KnownLeader::Unknown;
             queue.contender.forget_queue();
             return (Phase::InSession(session, Stage::InQueue(queue)), vec![Action::ReadQueue]);
