@@ -627,11 +627,11 @@ impl World {
             self.apply(Choice::Resume(i), rules);
             self.apply(Choice::Recover(i), rules);
         }
+        let healed_at = self.now.after(4 * rules.timeout);
         // Of several that a server shows for ever, one is found out in about 64 heartbeats.
         let ghosts = u32::try_from(self.wrong.keeps.len()).expect("few");
-        let found_out = ghosts * 80 * rules.policy.margins.heartbeat;
-        let healed_at = self.now.after(4 * rules.timeout + found_out);
-        while self.now < healed_at {
+        let found_out_at = healed_at.after(ghosts * 80 * rules.policy.margins.heartbeat);
+        while self.now < healed_at || self.ill().is_some() && self.now < found_out_at {
             (0..self.members.len()).for_each(|i| self.apply(Choice::Acknowledge(i), rules));
             self.live(rules.policy.margins.heartbeat / 4, rules);
             let dead = self.server.sessions.iter();
@@ -650,6 +650,11 @@ impl World {
                 return Some(broken);
             }
         }
+        self.ill()
+    }
+
+    /// What is not yet as it will be.
+    fn ill(&self) -> Option<&'static str> {
         if !self.all_are_described() {
             return Some("a znode does not say what its member is told to say");
         }
@@ -909,6 +914,12 @@ impl World {
                     Event::SessionLost => self.members[i].forget_session(),
                     Event::PredecessorRead { predecessor, .. } => {
                         self.members[i].notice(predecessor);
+                    }
+                    // The room watches nothing more there.
+                    Event::PredecessorGone { predecessor, .. }
+                        if self.members[i].is_watching(predecessor) =>
+                    {
+                        self.members[i].watching = None;
                     }
                     _ => {}
                 }
