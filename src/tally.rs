@@ -13,6 +13,8 @@ pub struct Tally {
     /// How often this member became leader at the notification that the head was gone, and how often by a claim.
     pub handovers_by_notification: u64,
     pub handovers_by_claim: u64,
+    /// How often a claim of this member was refused, or was found to be gone.
+    pub claims_refused: u64,
     /// How many sessions were opened.
     pub sessions: u64,
     /// The timeout that the servers granted last, also if nobody can lead with it.
@@ -33,6 +35,7 @@ impl Tally {
             leader_changes: 0,
             handovers_by_notification: 0,
             handovers_by_claim: 0,
+            claims_refused: 0,
             sessions: 0,
             granted: None,
             last_leader: None,
@@ -46,6 +49,7 @@ impl Tally {
 
     /// Counts what a member is about to hear.
     pub fn hears(&mut self, event: &Event) {
+        self.claims_refused += u64::from(matches!(event, Event::ClaimRefused { .. }));
         if let Event::SessionOpened { session, sent_at, .. } = event {
             self.sessions += 1;
             self.opened = Some((*session, *sent_at));

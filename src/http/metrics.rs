@@ -101,6 +101,12 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
         ways.map(|(way, n)| counter(vec![label("way", way.name())], n as f64)),
     );
     page.counter(
+        "bellwether_claims_refused_total",
+        "How often a quorum refused a claim of this member, as another's stood, or this member found its own gone: a \
+         ZooKeeper server has lost a transaction, or a client has used force.",
+        tally.claims_refused as f64,
+    );
+    page.counter(
         "bellwether_leaderless_seconds_total",
         "For how long this member knew of no leader, since it started.",
         tally.leaderless(*now).as_secs_f64(),

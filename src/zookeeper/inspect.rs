@@ -1,8 +1,11 @@
 //! Reads an election from outside: joins nothing, and writes nothing.
 
-use super::client::{Connection, Credentials, Failure, Opened, connect, diagnose, is_verdict};
+use super::client::{
+    Connection, Credentials, Failure, LeftServers, Opened, connect, diagnose, is_verdict,
+};
 use super::election::{MemberData, decode};
-use super::queue::{owner, refusal, token};
+use super::queue::{claim_name, owner, refusal, token};
+use crate::clock::Clock;
 use crate::config::security::{Login, Scheme};
 use crate::config::{Settings, Zookeeper};
 use ::zookeeper::{Error, Stat};
@@ -56,9 +59,10 @@ pub async fn inspect(settings: &Settings) -> Result<Option<Vec<Znode>>, String> 
 /// may show only as a closed connection, so there are a few attempts.
 async fn connect_or_explain(settings: &Zookeeper) -> Result<Opened, String> {
     let credentials = Credentials::of(settings);
+    let none_left = LeftServers::none(Clock::system());
     let mut unexplained = String::new();
     for _ in 0..ATTEMPTS {
-        unexplained = match connect(settings, &credentials, None).await {
+        unexplained = match connect(settings, &credentials, None, &none_left).await {
             Ok(opened) => return Ok(opened),
             Err(Failure::Unreachable(why)) => why,
             Err(failure) => return Err(failure.reason()),
@@ -90,8 +94,10 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Vec
         names => names?,
     };
     // All at once: each request leaves with the call.
+    let claim = claim_name(prefix);
     let asked: Vec<(String, Option<Sequence>, Asked)> = names
         .into_iter()
+        .filter(|name| *name != claim)
         .map(|name| {
             let path = format!("{root}/{name}");
             let sequence = Sequence::of_name(&name, prefix);

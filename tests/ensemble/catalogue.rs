@@ -5,6 +5,8 @@ use crate::{
     member::{Handovers, SHORT_SESSION},
     sampler::{Overlap, longest_without_a_leader, overlaps},
     stage::{Cast, Seat, Stage},
+    transaction_log::{CLOSE_SESSION, CREATE},
+    wait::eventually,
 };
 use std::{
     fmt, thread,
@@ -37,6 +39,8 @@ pub(crate) enum Fault {
     LeadersZnodeDeleted,
     ElectionDeleted,
     LeadersSessionExpired,
+    FollowerServerLosesTheLeadersZnode,
+    FollowerServerLosesTheEndOfTheLeader,
 }
 
 /// Faults of different kinds can strike at once.
@@ -48,6 +52,8 @@ pub(crate) enum Kind {
     Process,
     /// None at all: an operator's order, and members that do what they can for a short hand-over.
     Order,
+    /// A server starts again and has lost a transaction.
+    Loss,
     /// Force by a stranger, which no lease covers: two may lead for a while, the token decides.
     Force,
 }
@@ -126,7 +132,10 @@ impl Fault {
     pub(crate) const BY_STRANGERS: &[Self] =
         &[Self::LeadersZnodeDeleted, Self::ElectionDeleted, Self::LeadersSessionExpired];
 
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const OF_A_LOG: &[Self] =
+        &[Self::FollowerServerLosesTheLeadersZnode, Self::FollowerServerLosesTheEndOfTheLeader];
+
+    pub(crate) const ALL: [Self; 25] = [
         Self::LeaderCutOff,
         Self::LeaderCutOffWithItsFollowerServer,
         Self::LeaderCutOffWithTheHeadServer,
@@ -150,6 +159,8 @@ impl Fault {
         Self::LeadersZnodeDeleted,
         Self::ElectionDeleted,
         Self::LeadersSessionExpired,
+        Self::FollowerServerLosesTheLeadersZnode,
+        Self::FollowerServerLosesTheEndOfTheLeader,
     ];
 
     pub(crate) fn kind(self) -> Kind {
@@ -177,6 +188,8 @@ impl Fault {
             Self::LeadersZnodeDeleted | Self::ElectionDeleted | Self::LeadersSessionExpired => {
                 Kind::Force
             }
+            Self::FollowerServerLosesTheLeadersZnode
+            | Self::FollowerServerLosesTheEndOfTheLeader => Kind::Loss,
         }
     }
 
@@ -211,7 +224,9 @@ impl Fault {
             | Self::LeaderDrainedAndTerminated
             | Self::AllMembersRestartedOneByOne => Lasts::NoLonger,
             Self::LeadersServerStopped => Lasts::For(SHORT_SESSION * 3 / 2),
-            Self::SlowAndLossy => Lasts::For(SHORT_SESSION * 2),
+            Self::SlowAndLossy
+            | Self::FollowerServerLosesTheLeadersZnode
+            | Self::FollowerServerLosesTheEndOfTheLeader => Lasts::For(SHORT_SESSION * 2),
             Self::LeaderStoppedForHalfASession => Lasts::For(SHORT_SESSION / 2),
             Self::LeaderStoppedForASession => Lasts::For(SHORT_SESSION),
             Self::LeaderStoppedForThreeSessions => Lasts::For(SHORT_SESSION * 3),
@@ -304,6 +319,27 @@ impl Fault {
                     let server = &stage.servers.all()[cast.head_server];
                     expire(server, head.stat.ephemeral_owner);
                 }
+            }
+            Self::FollowerServerLosesTheLeadersZnode => {
+                let line = stage.observer.line("/election", "leader_");
+                let path = line.first().map(|head| format!("/election/{}", head.name));
+                let path = path.expect("one leads");
+                stage.lose(cast, |one| one.kind == CREATE && one.names(&path));
+            }
+            // Who waits for the dead is who joins at that server afterwards.
+            Self::FollowerServerLosesTheEndOfTheLeader => {
+                let line = stage.observer.line("/election", "leader_");
+                let dead = line.first().expect("one leads").clone();
+                stage.members[cast.leader].kill();
+                eventually("its session ends", || {
+                    let line = stage.observer.line("/election", "leader_");
+                    let stands = line.iter().any(|znode| znode.name == dead.name);
+                    if stands { Err(format!("{line:?}")) } else { Ok(()) }
+                });
+                let session = dead.stat.ephemeral_owner;
+                stage.lose(cast, |one| one.kind == CLOSE_SESSION && one.session == session);
+                let killed = stage.members[cast.leader].id.clone();
+                stage.start_again(&killed);
             }
         }
     }

@@ -41,6 +41,11 @@ fn strangers_use_force() {
     all_goes_well_in_spite_of(Fault::BY_STRANGERS);
 }
 
+#[test]
+fn while_a_server_has_lost_a_transaction() {
+    all_goes_well_in_spite_of(Fault::OF_A_LOG);
+}
+
 #[track_caller]
 fn all_goes_well_in_spite_of(faults: &[Fault]) -> Vec<Outcome> {
     let mut stage = Stage::set(3, |setup| setup);

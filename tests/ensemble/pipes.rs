@@ -131,7 +131,7 @@ fn t04_a_znode_whose_session_expired_before_its_owner_heard_of_it_is_not_adopted
     let own = stands_alone(&member, &observer);
 
     assert_ne!(own.stat.ephemeral_owner, lost.stat.ephemeral_owner);
-    assert_eq!(changes_of_the_line(&observer), 3, "created, expired, created");
+    assert_eq!(changes_of_the_line(&observer), 4, "created, expired, created, claimed");
 }
 
 /// A server that comes back lets all sessions live for their whole timeout, however long it was away.
@@ -151,8 +151,10 @@ fn t04_a_session_given_up_but_still_alive_is_ended_before_the_next_one_draws_a_t
     let own = stands_alone(&member, &observer);
 
     let parent = observer.znode("/election").expect("the parent stands");
-    assert_eq!(changes_of_the_line(&observer), 3, "created, ended, created");
-    assert_eq!(parent.stat.pzxid, own.stat.czxid, "the old one went before the new one came");
+    assert_eq!(changes_of_the_line(&observer), 4, "created, ended, created, claimed");
+    let claim = observer.znode("/election/claim-leader_").expect("it leads");
+    assert_eq!(claim.stat.ephemeral_owner, own.stat.ephemeral_owner);
+    assert_eq!(parent.stat.pzxid, claim.stat.czxid, "the old one went before the new one claimed");
 }
 
 #[test]
@@ -167,7 +169,7 @@ fn t05_a_znode_whose_owner_did_not_hear_of_it_is_found_by_the_same_session() {
     let own = stands_alone(&member, &observer);
 
     assert_eq!((&own.name, own.stat.czxid), (&lost.name, lost.stat.czxid));
-    assert_eq!(changes_of_the_line(&observer), 1, "created once");
+    assert_eq!(changes_of_the_line(&observer), 2, "created once, and claimed");
 }
 
 #[test]
@@ -182,7 +184,7 @@ fn a_create_that_was_lost_with_its_connection_comes_in_no_later_session() {
     proxy.set(Mode::Open);
     let own = stands_alone(&member, &observer);
 
-    assert_eq!((&*own.name, changes_of_the_line(&observer)), ("leader_0000000000", 1));
+    assert_eq!((&*own.name, changes_of_the_line(&observer)), ("leader_0000000000", 2));
 }
 
 #[test]

@@ -195,6 +195,17 @@ impl Server {
         SocketAddrV4::new(self.host.address, self.port)
     }
 
+    /// Loses all that it knew, while it does not run: the other servers tell it anew.
+    pub(crate) fn forget_all(&self) {
+        assert!(!self.runs(), "the server runs");
+        fs::remove_dir_all(self.logs()).expect("its data is deleted");
+    }
+
+    /// Where it keeps its logs of transactions and its snapshots.
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.file("data/version-2")
+    }
+
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.file("log")).unwrap_or_default()
     }

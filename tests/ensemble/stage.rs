@@ -8,6 +8,7 @@ use crate::{
     observer::{Observer, Znode},
     sampler::Sampler,
     servers::{Servers, Settings, TICK},
+    transaction_log::{Transaction, lose},
     wait::{LIMIT, eventually, within},
 };
 use std::{fs, net::SocketAddrV4, sync::Arc, time::Duration};
@@ -30,6 +31,8 @@ pub(crate) struct Stage {
     counted: Vec<(u32, Handovers)>,
     /// Those that were told to pause.
     paused: Vec<usize>,
+    /// The server that lost a transaction.
+    wrong_server: Option<usize>,
     setup: Setup,
 }
 
@@ -73,6 +76,7 @@ impl Stage {
             counted: vec![Default::default(); members.len()],
             handovers: Handovers::default(),
             paused: vec![],
+            wrong_server: None,
             with_standby: true,
             network,
             servers,
@@ -188,12 +192,33 @@ impl Stage {
         self.network.cut(&[self.members_host(cast.leader)], &others);
     }
 
+    /// Has one of the servers that follow start again without this transaction, if it can: a snapshot may have it.
+    pub(crate) fn lose(&mut self, cast: Cast, wanted: impl Fn(&Transaction<'_>) -> bool) {
+        let wrong = (cast.head_server + 1) % self.network.servers.len();
+        let name = fastrand::u64(..);
+        (0..3).for_each(|n| self.observer.make_path(&format!("/behind/{name}-{n}")));
+        let server = &mut self.servers.all()[wrong];
+        server.kill();
+        match lose(server, wanted) {
+            Ok(()) => self.wrong_server = Some(wrong),
+            Err(why) => eprintln!("the server has only started again: {why}"),
+        }
+        server.start();
+    }
+
     /// All hosts but these.
     pub(crate) fn all_but(&self, some: &[Arc<Host>]) -> Vec<Arc<Host>> {
         let all = self.network.servers.iter().chain(&self.network.members);
         let others =
             all.filter(|host| !some.iter().any(|excepted| excepted.address == host.address));
         others.cloned().collect()
+    }
+
+    /// Starts a member that was killed, before all is healed.
+    pub(crate) fn start_again(&mut self, id: &str) {
+        let member = self.members.iter_mut().find(|member| member.id == id).expect("a member");
+        *member = self.setup.start_on(&Arc::clone(member.host()), id);
+        self.sampler.also(member);
     }
 
     /// Undoes all that was done: nothing is cut, stopped or dead any more.
@@ -207,6 +232,11 @@ impl Stage {
                 *member = self.setup.start_on(&Arc::clone(member.host()), &member.id);
                 self.sampler.also(member);
             }
+        }
+        if let Some(wrong) = self.wrong_server.take() {
+            let server = &mut self.servers.all()[wrong];
+            server.kill();
+            server.forget_all();
         }
         self.servers.revive();
         for member in self.paused.drain(..) {

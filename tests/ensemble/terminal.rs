@@ -58,7 +58,7 @@ fn each_question_is_answered_for_people_and_for_scripts() {
     let told = eventually("the word has come down the line", || {
         let told = yes(&ask(&second, &["members"]));
         let row = |n: usize| told.lines().nth(n).map(|line| columns(line, 4)).unwrap_or_default();
-        let expected = ["a leader leader_0000000000 a", "b self leader_0000000001 a"];
+        let expected = ["a leader leader_0000000000 a", "b self leader_0000000002 a"];
         if [row(1), row(2)] == expected { Ok(told) } else { Err(told) }
     });
     assert_eq!(columns(&told, 4), "ID IS ZNODE NAMES");
@@ -171,7 +171,8 @@ fn orders_are_told_in_a_sentence() {
     let said = no(&ask(&second, &["resign"]));
     assert!(said.contains("only a leader can resign"), "{said}");
     let said = yes(&ask(&first, &["resign"]));
-    let place = "it is a follower as leader_0000000002, behind leader_0000000001";
+    let znode = |member: &Member| member.status()["znode"].as_str().unwrap_or_default().to_owned();
+    let place = format!("it is a follower as {}, behind {}", znode(&first), znode(&second));
     assert_eq!(said, format!("this member has resigned: {place}\n"));
     let after = agreed_after(&before, [&first, &second]);
     let said = yes(&ask(&first, &["pause"]));

@@ -23,6 +23,8 @@ enum Place {
     Claiming {
         sent_at: Moment,
     },
+    /// First as far as was read, but a quorum refused the claim: another holds, and is not seen from here.
+    Refused,
     /// First, and the session's lease ran when it began.
     Holding(Way),
 }
@@ -34,6 +36,28 @@ pub enum Way {
     Notification,
     /// A quorum acknowledged its claim.
     Claim,
+}
+
+/// Who kept a claim from being committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Holder {
+    /// The contender with this ticket: its session lives, and it has not given its claim up.
+    Contender(Ticket),
+    /// A client that is no contender made a claim by hand.
+    Stranger,
+    /// None does any more: the own claim was acknowledged, and is gone.
+    Gone,
+}
+
+/// What follows from the refusal of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum AfterRefusal {
+    /// The claim had been given up.
+    Ignored,
+    /// The holder is ahead: this contender keeps its place.
+    Wait,
+    /// The holder is behind, or was: the own token may be smaller than one that has led, and must not lead any more.
+    Leave,
 }
 
 /// What a reading of the queue says.
@@ -97,7 +121,9 @@ impl Contender {
     pub(crate) fn predecessors(&self) -> Option<&Predecessors> {
         match &self.place {
             Place::Behind(predecessors) => Some(predecessors),
-            Place::Locating(_) | Place::Claiming { .. } | Place::Holding(_) => None,
+            Place::Locating(_) | Place::Claiming { .. } | Place::Refused | Place::Holding(_) => {
+                None
+            }
         }
     }
 
@@ -109,8 +135,13 @@ impl Contender {
     pub(crate) fn way(&self) -> Option<Way> {
         match self.place {
             Place::Holding(way) => Some(way),
-            Place::Locating(_) | Place::Behind(_) | Place::Claiming { .. } => None,
+            Place::Locating(_) | Place::Behind(_) | Place::Claiming { .. } | Place::Refused => None,
         }
+    }
+
+    /// Whether its claim was refused, and it does not know yet who is ahead.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.place == Place::Refused
     }
 
     /// Returns for how long it holds yet, if it does.
@@ -129,14 +160,32 @@ impl Contender {
             Place::Locating(_) => None,
             Place::Behind(_) if self.is_standby() => Some(Duty::StandBy),
             Place::Behind(_) => Some(Duty::Wait),
-            Place::Claiming { .. } | Place::Holding(_) => Some(Duty::Hold),
+            Place::Claiming { .. } | Place::Refused | Place::Holding(_) => Some(Duty::Hold),
         }
+    }
+
+    /// Whether a member with this ticket came before all that the queue showed: it has gone since it was announced, or
+    /// the server that showed the queue lacks it.
+    pub(crate) fn is_ahead_of_queue(&self, ticket: Ticket) -> bool {
+        let is_ahead = |it: &Predecessors| {
+            let head = it.head.sequence();
+            let head = it.head_token.map(|token| Ticket { sequence: head, token });
+            ticket.sequence < it.head.sequence()
+                && head.is_none_or(|it| it.is_in_order_with(ticket))
+        };
+        ticket.token < self.ticket.token && self.predecessors().is_some_and(is_ahead)
+    }
+
+    /// Forgets the queue: the server that showed it did not show all of it. It is to be read again.
+    pub(crate) fn forget_queue(&mut self) {
+        self.place = Place::Locating(None);
     }
 
     pub(crate) fn on_queue_read(&mut self, queue: Queue) -> Located {
         let (known, watched) = match &self.place {
             Place::Locating(known) => (known.as_ref(), None),
             Place::Behind(known) => (Some(known), Some(known.predecessor)),
+            Place::Refused => (None, None),
             Place::Claiming { .. } | Place::Holding(_) => return Located::Ignored,
         };
         // A number smaller than the head's was not given by ZooKeeper after the head's: it was made by hand.
@@ -265,10 +314,47 @@ impl Contender {
                 self.place = Place::Holding(Way::Claim);
                 AfterCommit::Began
             }
-            Place::Locating(_) | Place::Behind(_) | Place::Claiming { .. } | Place::Holding(_) => {
+            Place::Locating(_)
+            | Place::Behind(_)
+            | Place::Claiming { .. }
+            | Place::Refused
+            | Place::Holding(_) => {
                 session.committed(sent_at, now);
                 AfterCommit::Unchanged
             }
+        }
+    }
+
+    /// A quorum refused the claim that was sent at this moment, or a renewal of it: so the server that showed this
+    /// contender as the first is wrong, or a stranger used force.
+    ///
+    /// That the servers answered is worth no lease: nothing was committed.
+    pub(crate) fn on_claim_refused(
+        &mut self,
+        holder: Holder,
+        session: &mut Session,
+        sent_at: Moment,
+        now: Moment,
+    ) -> AfterRefusal {
+        session.answered(sent_at, now);
+        match self.place {
+            Place::Claiming { sent_at: claimed_at } if sent_at >= claimed_at => {}
+            Place::Holding(_) => {}
+            Place::Locating(_) | Place::Behind(_) | Place::Claiming { .. } | Place::Refused => {
+                return AfterRefusal::Ignored;
+            }
+        }
+        // Compared by token, since a re-created path has the same numbers again.
+        let is_ahead = match holder {
+            Holder::Contender(holder) => holder.token < self.ticket.token,
+            Holder::Stranger => true,
+            Holder::Gone => false,
+        };
+        if is_ahead {
+            self.place = Place::Refused;
+            AfterRefusal::Wait
+        } else {
+            AfterRefusal::Leave
         }
     }
 }

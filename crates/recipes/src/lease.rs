@@ -105,6 +105,14 @@ impl Margins {
         self.heartbeat * (from + jitter(ticket.number().unsigned_abs()) / 2) / 1024
     }
 
+    /// Returns which of its turns to ask a quorum a waiting member is in: one in about so many heartbeats, at a time of
+    /// each ticket's own, so that members that wait do not ask all at once.
+    pub(crate) fn proof_turn(&self, ticket: Sequence, every: u32, moment: Moment) -> u128 {
+        let period = every * self.heartbeat;
+        let offset = period * jitter(ticket.number().unsigned_abs()) / 1024;
+        (moment.0 + offset).as_nanos() / period.as_nanos().max(1)
+    }
+
     /// How long to wait before reading again whether the queue is empty: a time of each session's own, lest two that
     /// find it empty join at once.
     pub(crate) fn recheck_delay(&self, session: SessionId) -> Duration {

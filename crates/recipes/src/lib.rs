@@ -18,6 +18,9 @@
 //! - writes to the own znode are carried out in the order in which they were wanted;
 //! - no event of an earlier session is told in a later one;
 //! - of several readings of the queue under way, only the last is told;
+//! - a claim is committed together with the claim znode, of which there is one in a queue, or its refusal is told;
+//! - that the own znode is gone, or is not in the queue, is told only where a quorum agrees;
+//! - a znode that a quorum says is gone is told to be gone, also where the server at hand still shows it;
 //! - the loss of the own znode is told before the disappearance of the predecessor, if it was committed before it.
 //!
 //! # Invariants
@@ -34,6 +37,9 @@
 //! 7. At most one heartbeat is waited for at a time.
 //! 8. Each member watches its predecessor only: a death wakes one member.
 //! 9. Nothing stored says "this member leads".
+//! 10. **An acknowledged claim excludes every other**, whatever single servers show: the claim znode stands until the
+//!     session of its maker ends. So a member at a server that lost a transaction leads beside another for no longer than
+//!     it takes its claim to be refused, and only by the notification.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 #![allow(rustdoc::private_intra_doc_links, reason = "the map names the rooms")]
@@ -47,7 +53,7 @@ mod queue;
 mod session;
 mod time;
 
-pub use contender::Way;
+pub use contender::{Holder, Way};
 pub use ids::{FencingToken, MemberId, Sequence, SessionId, Ticket};
 pub use lease::{LeaseDuration, Margins};
 pub use queue::Queue;

@@ -139,6 +139,14 @@ impl Session {
         self.history.is_unbroken(now, &self.policy.margins)
     }
 
+    /// Whether the heartbeat that is sent now is one that a quorum has to answer, of a member that waits: one in about
+    /// so many.
+    pub(crate) fn is_proof_due(&self, ticket: Sequence, every: u32, now: Moment) -> bool {
+        let (Heartbeat::Sent(last) | Heartbeat::Answered(last)) = self.heartbeat;
+        let turn = |moment| self.policy.margins.proof_turn(ticket, every, moment);
+        turn(now) != turn(last)
+    }
+
     /// When the next heartbeat is due, unless one is under way.
     pub(crate) fn heartbeat_due(&self, ticket: Sequence, duty: Duty) -> Option<Moment> {
         let Heartbeat::Answered(last) = self.heartbeat else { return None };

@@ -40,6 +40,18 @@ fn queue(numbers: &[i32]) -> Event {
     Event::QueueRead(numbers.iter().map(|&n| ticket(n).sequence).collect())
 }
 
+fn renew(predecessor: Option<i32>, sent_at: Moment) -> Action {
+    Action::Renew { predecessor: predecessor.map(|number| ticket(number).sequence), sent_at }
+}
+
+fn read_head(number: i32, prove: bool, sent_at: Moment) -> Action {
+    Action::ReadHead { head: ticket(number).sequence, prove, sent_at }
+}
+
+fn refused(holder: Holder, sent_at: Moment) -> Event {
+    Event::ClaimRefused { holder, sent_at }
+}
+
 fn gone(number: i32) -> Event {
     let Ticket { sequence, token } = ticket(number);
     Event::PredecessorGone { predecessor: sequence, token: Some(token) }
@@ -237,7 +249,7 @@ fn a_claim_that_is_answered_too_late_to_lead_is_followed_by_a_renewal() {
     let mut first = in_queue(Disconnect::Hold, &[1]);
     assert_eq!(first.step(at(7_000), Event::Committed { sent_at: at(0) }), []);
     assert_eq!(first.standing().at(at(7_000)), Role::Candidate);
-    assert_eq!(first.step(at(7_000), Event::Woke), [Action::Renew { sent_at: at(7_000) }]);
+    assert_eq!(first.step(at(7_000), Event::Woke), [renew(None, at(7_000))]);
 }
 
 #[test]
@@ -262,10 +274,18 @@ fn a_lost_session_is_asked_for_anew() {
 
 #[test]
 fn only_the_ticket_that_is_held_can_be_lost() {
-    let lose = |lost| leader(Disconnect::Hold).step(at(0), Event::TicketLost(lost));
-    assert_eq!(lose(ticket(2)), []);
-    assert_eq!(lose(Ticket { token: FencingToken(2), ..ticket(1) }), []);
-    assert_eq!(lose(ticket(1)), [join()]);
+    let lose = |lost| follower(&[1, 2]).step(at(0), Event::TicketLost(lost));
+    assert_eq!(lose(ticket(1)), []);
+    assert_eq!(lose(Ticket { token: FencingToken(1), ..ticket(2) }), []);
+    assert_eq!(lose(ticket(2)), [join()]);
+}
+
+#[test]
+fn a_leader_whose_ticket_is_lost_ends_its_session_and_so_its_claim() {
+    let lost = leader(Disconnect::Hold).step(at(0), Event::TicketLost(ticket(1)));
+    assert_eq!(lost, [Action::CloseSession, Action::OpenSession]);
+    let lost = in_queue(Disconnect::Hold, &[1]).step(at(0), Event::TicketLost(ticket(1)));
+    assert_eq!(lost, [Action::CloseSession, Action::OpenSession], "its claim may be committed");
 }
 
 #[test]
@@ -411,7 +431,7 @@ fn behind_a_head_that_is_gone_the_next_is_asked_then_the_queue_is_read() {
     let head_gone = |n| Event::HeadGone { head: ticket(n).sequence, sent_at: at(0) };
     let mut fourth = follower(&[1, 2, 3, 4]);
     head_announces(&mut fourth, at(0), leads(1));
-    let ask = Action::ReadHead { head: ticket(2).sequence, sent_at: at(0) };
+    let ask = read_head(2, false, at(0));
     assert_eq!(fourth.step(at(0), head_gone(1)), [ask]);
     assert_eq!(fourth.step(at(0), head_gone(2)), []);
     assert_eq!(fourth.step(at(1_000), Event::Woke), [Action::ReadQueue]);
@@ -458,7 +478,7 @@ fn a_member_whose_predecessor_leads_asks_whether_the_head_is_gone() {
         let told = Event::PredecessorRead { predecessor, announcement: leads(leader) };
         head_announces(&mut last, at(0), None);
         let actions = last.step(at(10), told);
-        actions.contains(&Action::ReadHead { head: ticket(1).sequence, sent_at: at(10) })
+        actions.contains(&read_head(1, false, at(10)))
     };
     assert!(hear(&[1, 2, 3], 2, 2));
     assert!(!hear(&[1, 2, 3], 2, 1), "the head leads");
@@ -544,7 +564,11 @@ fn a_standby_leads_at_the_notification_if_enough_of_its_lease_is_left() {
 #[test]
 fn a_standby_sends_a_write_for_its_heartbeat() {
     let sent_at = at(1_000);
-    assert_eq!(standby().step(sent_at, Event::Woke), [Action::Renew { sent_at }]);
+    assert_eq!(
+        standby().step(sent_at, Event::Woke),
+        [renew(Some(1), sent_at)],
+        "and asks for the head"
+    );
 }
 
 #[test]
@@ -630,7 +654,7 @@ fn readiness_is_written_once_however_little_is_left_between_heartbeats() {
     for beat in 1..5 {
         let now = at(beat * 700);
         assert_eq!(standby.standing().standby_is_ready(now), Some(false));
-        assert_eq!(standby.step(now, Event::Woke), [Action::Renew { sent_at: now }]);
+        assert_eq!(standby.step(now, Event::Woke), [renew(Some(1), now)]);
         assert_eq!(committed(&mut standby, beat * 700), []);
         assert_eq!(standby.standing().standby_is_ready(now), Some(true));
     }
@@ -639,4 +663,119 @@ fn readiness_is_written_once_however_little_is_left_between_heartbeats() {
         matches!(&end[..], [Action::Renew { .. }, Action::Update(data)] if !data.ready),
         "{end:?}"
     );
+}
+
+/// The third of a queue, first where its server lacks the others: it claims.
+fn candidate() -> Member {
+    let third = in_queue(Disconnect::Hold, &[3]);
+    assert_eq!(third.standing().at(at(0)), Role::Candidate);
+    assert_eq!(third.wake_at(), None, "its claim is under way");
+    third
+}
+
+#[test]
+fn a_member_whose_claim_is_refused_by_one_ahead_keeps_its_place_and_looks_for_it() {
+    for holder in [Holder::Contender(ticket(1)), Holder::Stranger] {
+        let mut third = candidate();
+        let told = third.step(at(100), refused(holder, at(0)));
+        assert!(matches!(&told[..], [Action::Update(data)] if data.announcement.is_none()));
+        assert_eq!(third.standing().at(at(100)), Role::Follower { leader: None });
+        assert!(third.wake_at().is_some_and(|at_| at_ <= at(1_000)));
+        let asked = third.step(at(1_000), Event::Woke);
+        assert_eq!(asked, [renew(None, at(1_000)), Action::ReadQueue]);
+        let mut still_first = third.clone();
+        let claims = still_first.step(at(1_001), queue(&[3]));
+        assert!(matches!(claims[..], [Action::Claim { .. }]), "the other may have gone");
+        let follows = third.step(at(1_001), queue(&[1, 3]));
+        assert!(follows.contains(&Action::WatchPredecessor(ticket(1).sequence)));
+    }
+}
+
+#[test]
+fn a_member_whose_claim_is_refused_by_one_behind_or_is_gone_joins_anew() {
+    let anew = [Action::CloseSession, Action::OpenSession];
+    // Told apart by their tokens: a re-created path has the same numbers again.
+    let behind = Ticket { token: FencingToken(4), ..ticket(1) };
+    assert_eq!(candidate().step(at(0), refused(Holder::Contender(behind), at(0))), anew);
+    assert_eq!(leader(Disconnect::Hold).step(at(0), refused(Holder::Gone, at(0))), anew);
+}
+
+#[test]
+fn a_standby_that_leads_at_the_notification_stops_when_its_claim_is_refused() {
+    let mut second = standby();
+    assert!(matches!(second.step(at(500), gone(1))[..], [Action::Claim { .. }]));
+    assert!(matches!(second.standing().at(at(500)), Role::Leader { .. }));
+    second.step(at(510), refused(Holder::Contender(ticket(1)), at(500)));
+    assert_eq!(second.standing().at(at(510)), Role::Follower { leader: None });
+}
+
+#[test]
+fn a_refusal_is_worth_no_lease_and_one_of_a_claim_given_up_means_nothing() {
+    let mut third = candidate();
+    third.step(at(0), refused(Holder::Contender(ticket(1)), at(0)));
+    third.step(at(0), queue(&[1, 3]));
+    assert_eq!(third.standing().standby_is_ready(at(0)), Some(false));
+    assert_eq!(third.step(at(1), refused(Holder::Contender(ticket(1)), at(0))), []);
+    let anew = [Action::CloseSession, Action::OpenSession];
+    assert_eq!(candidate().step(at(2), refused(Holder::Gone, at(1))), anew, "by a renewal");
+    let mut again = candidate();
+    again.step(at(0), refused(Holder::Stranger, at(0)));
+    again.step(at(5), queue(&[3]));
+    assert_eq!(again.step(at(6), refused(Holder::Stranger, at(0))), [], "of a claim before");
+}
+
+#[test]
+fn a_head_that_belies_what_was_heard_is_proven_once() {
+    let mut third = follower(&[1, 2, 3]);
+    head_announces(&mut third, at(0), leads(1));
+    head_announces(&mut third, at(1), None);
+    assert_eq!(third.step(at(3_000), Event::Woke), [read_head(1, true, at(3_000))]);
+    head_announces(&mut third, at(3_000), None);
+    assert_eq!(third.step(at(6_000), Event::Woke), [read_head(1, false, at(6_000))]);
+}
+
+/// The last of this queue, as its server shows it; its predecessor announces that the first member leads, which is not in it.
+fn behind_an_unlisted_leader() -> Member {
+    let mut last = in_queue(Disconnect::Hold, &[2, 3, 4]);
+    let predecessor = ticket(3);
+    last.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(1) });
+    last.step(at(0), Event::HeadRead { head: ticket(2), announcement: leads(1), sent_at: at(0) });
+    assert!(names_none(&last));
+    last
+}
+
+#[test]
+fn a_leader_that_the_queue_does_not_show_is_proven_and_the_queue_read_again() {
+    let mut last = behind_an_unlisted_leader();
+    assert_eq!(last.step(at(3_000), Event::Woke), [read_head(1, true, at(3_000))]);
+    let sent_at = at(3_000);
+    let read = Event::HeadRead { head: ticket(1), announcement: leads(1), sent_at };
+    assert_eq!(last.step(at(3_000), read), [Action::ReadQueue]);
+    let queue = [1, 2, 3, 4].map(|number| ticket(number).sequence);
+    last.step(at(3_000), Event::QueueRead(queue.into_iter().collect()));
+    let read = Event::HeadRead { head: ticket(1), announcement: leads(1), sent_at };
+    last.step(at(3_000), read);
+    assert!(names(&last, 1));
+}
+
+#[test]
+fn a_leader_that_is_gone_is_asked_for_once() {
+    for other in [None, Some(FencingToken(77))] {
+        let mut last = behind_an_unlisted_leader();
+        assert_eq!(last.step(at(3_000), Event::Woke), [read_head(1, true, at(3_000))]);
+        let sequence = ticket(1).sequence;
+        let answer = match other {
+            None => Event::HeadGone { head: sequence, sent_at: at(3_000) },
+            // Another's znode stands there.
+            Some(token) => {
+                let head = Ticket { sequence, token };
+                Event::HeadRead { head, announcement: None, sent_at: at(3_000) }
+            }
+        };
+        assert_eq!(last.step(at(3_000), answer), []);
+        assert!(names_none(&last));
+        let predecessor = ticket(3);
+        last.step(at(3_000), Event::PredecessorRead { predecessor, announcement: leads(1) });
+        assert_eq!(last.step(at(6_000), Event::Woke), [read_head(2, false, at(6_000))]);
+    }
 }

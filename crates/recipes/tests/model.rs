@@ -65,6 +65,8 @@ const SMALL: Rules = Rules {
     faults: Faults::NONE,
     flaw: None,
     settled: false,
+    at_wrong: &[],
+    only_wrong: false,
 };
 
 /// Heartbeats come so close together that a lease lasts for three of a session's four seconds, and what is
@@ -301,6 +303,70 @@ fn a_standby_and_one_behind_it_and_two_misfortunes() {
     check(Rules { members: 3, faults, ..STANDBY }).assert_properties();
 }
 
+/// One server loses the transaction that ends the leader, and the standby is connected to it.
+#[test]
+fn a_standby_at_a_server_that_shows_the_dead() {
+    let faults = Faults { lost_deletes: true, resignations: true, cuts: true, ..Faults::NONE };
+    let horizon = Duration::from_secs(5);
+    check(Rules { faults, at_wrong: &[1], horizon, ..STANDBY }).assert_properties();
+}
+
+#[test]
+fn a_standby_that_finds_no_other_server_than_one_that_shows_the_dead() {
+    let faults = Faults { lost_deletes: true, resignations: true, ..Faults::NONE };
+    let horizon = Duration::from_secs(5);
+    let rules = Rules { faults, at_wrong: &[1], only_wrong: true, horizon, ..STANDBY };
+    check(rules).assert_properties();
+}
+
+/// One server loses the transaction that made the leader's znode, and starts again.
+#[test]
+fn a_member_at_a_server_that_lacks_the_leader() {
+    let faults = Faults { lost_creates: true, cuts: true, delays: true, ..Faults::NONE };
+    let horizon = Duration::from_secs(5);
+    check(Rules { faults, at_wrong: &[1], horizon, ..STANDBY }).assert_properties();
+}
+
+#[test]
+fn a_member_that_finds_no_other_server_than_one_that_lacks_the_leader() {
+    let faults = Faults { lost_creates: true, cuts: true, ..Faults::NONE };
+    let horizon = Duration::from_secs(5);
+    let rules = Rules { faults, at_wrong: &[1], only_wrong: true, horizon, ..STANDBY };
+    check(rules).assert_properties();
+}
+
+/// Two members stand right behind the leader, each where its own server is right.
+#[test]
+fn the_last_of_three_at_a_server_that_lacks_the_second() {
+    let faults = Faults { lost_creates: true, resignations: true, ..Faults::NONE };
+    let horizon = Duration::from_secs(4);
+    let rules = Rules { members: 3, faults, at_wrong: &[2], only_wrong: true, horizon, ..STANDBY };
+    check(rules).assert_properties();
+}
+
+/// Its own znode is missing at the server that it is connected to.
+#[test]
+fn a_member_that_its_own_server_lacks() {
+    let faults = Faults { lost_creates: true, cuts: true, ..Faults::NONE };
+    let horizon = Duration::from_secs(5);
+    check(Rules { faults, at_wrong: &[0, 1], horizon, ..STANDBY }).assert_properties();
+}
+
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn the_last_of_three_at_a_server_that_loses_anything() {
+    let faults = Faults {
+        lost_creates: true,
+        lost_deletes: true,
+        resignations: true,
+        cuts: true,
+        ..Faults::NONE
+    };
+    let horizon = Duration::from_secs(4);
+    let rules = Rules { members: 3, faults, at_wrong: &[2], horizon, ..STANDBY };
+    check(rules).assert_properties();
+}
+
 /// What the core cannot see to, the room `zookeeper` must: here it does not, and the checker finds it.
 #[test]
 fn a_second_create_while_the_first_may_have_succeeded() {
@@ -315,6 +381,23 @@ fn a_renewal_that_does_not_ask_whose_znode_it_is() {
     let flaw = Some(Flaw::CarelessRenewal);
     let rules = Rules { faults, flaw, settled: true, misfortunes_max: 1, ..SMALL };
     finds(&rules, "two members lead at once");
+}
+
+/// Without the claim znode a member at a server that lacks the leader leads beside it.
+#[test]
+fn a_claim_that_excludes_no_other() {
+    let faults = Faults { lost_creates: true, cuts: true, delays: true, ..Faults::NONE };
+    let flaw = Some(Flaw::PlainClaim);
+    let rules = Rules { faults, flaw, at_wrong: &[1], only_wrong: true, ..STANDBY };
+    finds(&rules, "two members lead at once");
+}
+
+/// A member whose own server lacks its znode makes another, and waits behind itself.
+#[test]
+fn an_own_znode_that_is_given_up_for_lost_by_a_read() {
+    let faults = Faults { lost_creates: true, cuts: true, ..Faults::NONE };
+    let flaw = Some(Flaw::TrustedReads);
+    finds(&Rules { faults, flaw, at_wrong: &[0, 1], ..STANDBY }, "one session owns two znodes");
 }
 
 /// With several threads it is a matter of chance which of the shortest stories of a flaw is found:

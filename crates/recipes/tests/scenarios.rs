@@ -32,10 +32,14 @@ const RULES: Rules = Rules {
         evictions: true,
         razing: true,
         forgeries: true,
+        lost_creates: true,
+        lost_deletes: true,
         ..Faults::NONE
     },
     flaw: None,
     settled: false,
+    at_wrong: &[],
+    only_wrong: false,
 };
 
 #[test]
@@ -62,7 +66,8 @@ fn scenarios() {
     });
 }
 
-/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s lenient step_down prompt`: another world than [`RULES`]'.
+/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s lenient step_down prompt wrong=01 only_wrong`: another
+/// world than [`RULES`]'.
 fn rules_of(case: &mut TestCase) -> Rules {
     let mut span = |key| {
         let written: String = case.take_arg(key).expect("a span");
@@ -79,7 +84,12 @@ fn rules_of(case: &mut TestCase) -> Rules {
     let unhealthy = if lenient { Unhealthy::LeadAlone } else { Unhealthy::StandAside };
     let step_down = case.take_flag("step_down").expect("a flag");
     let disconnect = if step_down { Disconnect::StepDown } else { Disconnect::Hold };
+    let wrong = case.try_take_arg::<String>("wrong").expect("numbers of members");
+    let number = |digit: char| digit.to_digit(10).expect("digits") as usize;
+    let wrong: Vec<usize> = wrong.map_or(vec![], |digits| digits.chars().map(number).collect());
     let rules = Rules {
+        at_wrong: wrong.leak(),
+        only_wrong: case.take_flag("only_wrong").expect("a flag"),
         members: case.take_arg("members").expect("how many members"),
         timeout,
         policy: Policy { margins, disconnect, activation, unhealthy },
@@ -157,6 +167,12 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         }
         ["the", "path", "is", "deleted"] => Choice::Raze,
         ["a", "stranger", "makes", znode] => Choice::Forge(sequence(znode)),
+        ["a", "server", "loses", "the", "making", "of", znode] => {
+            Choice::LoseCreate(sequence(znode))
+        }
+        ["a", "server", "will", "lose", "the", "deletion", "of", znode] => {
+            Choice::LoseDelete(sequence(znode))
+        }
         [znode, "is", "deleted"] => Choice::Evict(sequence(znode)),
         _ => panic!("nobody knows how to play «{line}»"),
     };

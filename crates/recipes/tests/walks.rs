@@ -16,8 +16,9 @@ prop_compose! {
     fn faults()(
         [crashes, cuts, delays, lost_reports, stale_reads] in any::<[bool; 5]>(),
         [orders, moves, sickness, evictions, lies, razing, forgeries] in any::<[bool; 7]>(),
+        [lost_creates, lost_deletes] in any::<[bool; 2]>(),
     ) -> Faults {
-        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing, forgeries, ..Faults::default() }
+        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing, forgeries, lost_creates, lost_deletes, ..Faults::default() }
     }
 }
 
@@ -30,6 +31,7 @@ prop_compose! {
         tick in 50..900u64,
         [step_down, acks, lenient] in any::<[bool; 3]>(),
         patience in 50..5_000u64,
+        has_wrong_server in any::<bool>(),
         faults in faults(),
     ) -> Rules {
         let margins = Margins { heartbeat: ms(heartbeat), half_tick: ms(half_tick) };
@@ -55,6 +57,8 @@ prop_compose! {
             faults,
             flaw: None,
             settled: false,
+            at_wrong: if has_wrong_server { &[1, 2, 5] } else { &[] },
+            only_wrong: false,
         }
     }
 }
@@ -84,6 +88,7 @@ proptest! {
                 Choice::Acknowledge(_) => 1,
                 Choice::Ail(_) | Choice::Recover(_) => 2,
                 Choice::Evict(_) | Choice::Lie(..) | Choice::Raze | Choice::Forge(_) => 2,
+                Choice::LoseCreate(_) | Choice::LoseDelete(_) => 2,
             };
             let wanted = match die % 64 { 0..40 => 0, 40..63 => 1, _ => 2 };
             if choices.iter().any(|choice| rank(choice) <= wanted) {
@@ -118,6 +123,8 @@ fn applications_fail_and_recover_in_every_order() {
             faults: Faults::default(),
             flaw: None,
             settled: true,
+            at_wrong: &[],
+            only_wrong: false,
         };
         for (fail, recover) in orders.iter().flat_map(|f| orders.iter().map(move |r| (f, r))) {
             let mut world = World::new(&rules);

@@ -6,9 +6,14 @@
 //! resumed over another.
 
 use super::credentials::Credentials;
+use crate::clock::Clock;
 use crate::config::Zookeeper;
-use ::zookeeper::{Client, Error, SessionInfo, SessionState};
+use ::zookeeper::{
+    Client, Error, MultiWriteError, MultiWriteResult, MultiWriter, SessionInfo, SessionState,
+};
+use recipes::Moment;
 use spawns_core::{Spawn, Task};
+use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -23,6 +28,37 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     broken: Arc<Notify>,
     answer_timeout: Duration,
+    server: Arc<str>,
+    left: LeftServers,
+}
+
+/// The servers that were found to be wrong in a session, and when each was left last: the others are tried first.
+#[derive(Clone)]
+pub(crate) struct LeftServers {
+    clock: Clock,
+    left_at: Arc<Mutex<BTreeMap<Arc<str>, Moment>>>,
+}
+
+/// What became of the wish to leave a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// The connection is given up, for the first time at this server.
+    First,
+    /// The connection is given up. There was no other server the last time.
+    Again,
+    /// It was left less than a session timeout ago, and there was no other: the connection is kept.
+    NotYet,
+}
+
+/// What the servers said to a transaction.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    Done(Vec<MultiWriteResult>),
+    /// The operation with this index failed, so none was carried out.
+    Failed {
+        at: usize,
+        error: Error,
+    },
 }
 
 /// A connection that was just made.
@@ -82,6 +118,73 @@ impl Connection {
             self.request(async { checked.await.map(drop).map_err(unwrap_multi) }).await
         }
     }
+
+    /// Has a quorum carry out all of these operations or none.
+    ///
+    /// The request leaves with the call, not with the first poll: later requests come behind it.
+    pub(crate) fn transact(
+        &self,
+        operations: usize,
+        build: impl FnOnce(&mut MultiWriter<'_>) -> Result<(), Error>,
+    ) -> impl Future<Output = Result<Verdict, Error>> {
+        let mut writer = self.client.new_multi_writer();
+        let committed = build(&mut writer).map(|()| writer.commit());
+        async move {
+            let committed = committed?;
+            match self.request(async { Ok(committed.await) }).await? {
+                Ok(results) if results.len() == operations => Ok(Verdict::Done(results)),
+                // The library answers like this, and asks no server, where nothing was added.
+                Ok(_) => Err(Error::UnexpectedError("too few results of a transaction".into())),
+                Err(MultiWriteError::OperationFailed { index, source }) => {
+                    Ok(Verdict::Failed { at: index, error: source })
+                }
+                Err(MultiWriteError::RequestFailed { source }) => Err(source),
+            }
+        }
+    }
+
+    /// Gives this connection up: the next one may be to the same server.
+    pub(crate) fn give_up(&self) {
+        self.broken.notify_one();
+    }
+
+    /// Gives this connection up, as its server was found to be wrong, and has others tried first from then on; at most once in
+    /// a session timeout, since there may be no other.
+    pub(crate) fn leave_server(&self) -> Leaving {
+        let leaving = self.left.leave(&self.server, 4 * self.answer_timeout);
+        if leaving != Leaving::NotYet {
+            self.give_up();
+        }
+        leaving
+    }
+
+    /// Where the server listens.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+}
+
+impl LeftServers {
+    pub(crate) fn none(clock: Clock) -> Self {
+        Self { clock, left_at: Arc::default() }
+    }
+
+    fn leave(&self, server: &Arc<str>, pause: Duration) -> Leaving {
+        let now = self.clock.now();
+        let mut left_at = self.left_at.lock().expect("no panic while it is held");
+        let leaving = match left_at.get(server) {
+            None => Leaving::First,
+            Some(at) if now.since(*at) < pause => return Leaving::NotYet,
+            Some(_) => Leaving::Again,
+        };
+        left_at.insert(server.clone(), now);
+        leaving
+    }
+
+    fn put_last(&self, servers: &mut [String]) {
+        let left_at = self.left_at.lock().expect("no panic while it is held");
+        servers.sort_by_key(|server| left_at.get(server.as_str()).copied());
+    }
 }
 
 /// Connects, trying each server once. Resumes the given session, or opens a new one.
@@ -89,11 +192,12 @@ pub(crate) async fn connect(
     settings: &Zookeeper,
     credentials: &Arc<Credentials>,
     session: Option<SessionInfo>,
+    left: &LeftServers,
 ) -> Result<Opened, Failure> {
     let (opened, open) = oneshot::channel();
-    let (settings, credentials) = (settings.clone(), credentials.clone());
+    let (settings, credentials, left) = (settings.clone(), credentials.clone(), left.clone());
     // Goes on when the caller stops waiting: a session that was opened has to be closed.
-    tokio::spawn(async move { serve(&settings, &credentials, session, opened).await });
+    tokio::spawn(async move { serve(&settings, &credentials, session, &left, opened).await });
     let died = || Err(Failure::Unreachable("the connection's task died, see the log".into()));
     open.await.unwrap_or_else(|_| died())
 }
@@ -102,11 +206,12 @@ async fn serve(
     settings: &Zookeeper,
     credentials: &Credentials,
     session: Option<SessionInfo>,
+    left: &LeftServers,
     opened: oneshot::Sender<Result<Opened, Failure>>,
 ) {
     // The library's tasks that still run end with this function.
     let tasks = LibraryTasks::default();
-    let opening = tasks.run(open(settings, credentials, session)).await;
+    let opening = tasks.run(open(settings, credentials, session, left)).await;
     let (connection, granted) = match opening {
         Ok(open) => open,
         Err(failure) => {
@@ -141,6 +246,7 @@ async fn open(
     settings: &Zookeeper,
     credentials: &Credentials,
     session: Option<SessionInfo>,
+    left: &LeftServers,
 ) -> Result<(Connection, Duration), Failure> {
     let answer_timeout = settings.session_timeout / 4;
     let presented = credentials.renewed().map_err(Failure::Refused)?;
@@ -151,6 +257,7 @@ async fn open(
         false => resolve(&settings.hosts, answer_timeout).await?,
     };
     fastrand::shuffle(&mut servers);
+    left.put_last(&mut servers);
     let resumed = session.is_some();
     let mut failure = Failure::Unreachable("there is no server".into());
     for server in servers {
@@ -183,7 +290,13 @@ async fn open(
             }
         };
         let granted = client.session_timeout();
-        let connection = Connection { client, broken: Arc::new(Notify::new()), answer_timeout };
+        let connection = Connection {
+            client,
+            broken: Arc::new(Notify::new()),
+            answer_timeout,
+            server: server.into(),
+            left: left.clone(),
+        };
         if resumed
             && let Err(error) = connection.check("/").await
             && !is_verdict(&error)

@@ -11,11 +11,15 @@ mod failure_reporter;
 mod session;
 mod tls_errors;
 
-pub(crate) use connection::{Connection, Failure, Opened, connect, is_verdict, unwrap_multi};
+pub(crate) use connection::{
+    Connection, Failure, Leaving, LeftServers, Opened, Verdict, connect, is_verdict, unwrap_multi,
+};
 pub(crate) use credentials::Credentials;
 pub use credentials::check;
 pub(crate) use diagnosis::diagnose;
-pub(crate) use session::{Session, SessionEvent, SessionHandle, SessionSettings, UnclosedSession};
+pub(crate) use session::{
+    Before, Session, SessionEvent, SessionHandle, SessionSettings, UnclosedSession,
+};
 
 /// Tells an owner what happened, in one order with all else that it is told.
 pub(crate) type Tell<E> = Box<dyn Fn(E) + Send + Sync>;

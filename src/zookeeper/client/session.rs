@@ -1,7 +1,7 @@
 //! Keeps one session alive over as many connections as it takes.
 
 use super::Tell;
-use super::connection::{Connection, End, Failure, Opened, connect, is_verdict};
+use super::connection::{Connection, End, Failure, LeftServers, Opened, connect, is_verdict};
 use super::credentials::Credentials;
 use super::failure_reporter::{FailureReporter, Source};
 use crate::clock::Clock;
@@ -20,6 +20,10 @@ use tracing::{debug, info, warn};
 /// Delay before the next session after one that was ended on purpose. In these few milliseconds the
 /// member that is first now sends its claim, and a new session would be another load on the servers.
 const DELAY_AFTER_CLOSE: Duration = Duration::from_millis(50);
+
+/// Delay before the next session after our znode was deleted: perhaps the whole path is being deleted, which a member
+/// that is back at once would prevent. Up to twice as long, so that members do not come back in step.
+const DELAY_AFTER_FORCE: Duration = Duration::from_millis(500);
 
 /// A session that may still own a znode: it is closed before another is used.
 pub(crate) type UnclosedSession = Option<SessionInfo>;
@@ -45,8 +49,18 @@ pub(crate) struct SessionSettings {
     pub(crate) clock: Clock,
     /// Where `/status` reads how the session stands.
     pub(crate) link: watch::Sender<Link>,
-    /// The session before was ended on purpose.
-    pub(crate) delayed: bool,
+    pub(crate) before: Before,
+}
+
+/// Why a session is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// There was none before, or it has ended.
+    Ended,
+    /// The one before was closed on purpose.
+    Closed,
+    /// The one before was closed as its znode was deleted by force.
+    ClosedAfterForce,
 }
 
 /// A session that a task of its own keeps alive.
@@ -75,7 +89,8 @@ struct Keeper {
     tell: Tell<SessionEvent>,
     connection: watch::Sender<Option<Connection>>,
     link: watch::Sender<Link>,
-    delayed: bool,
+    before: Before,
+    left: LeftServers,
 }
 
 impl Session {
@@ -85,10 +100,12 @@ impl Session {
         before: UnclosedSession,
         tell: Tell<SessionEvent>,
     ) -> Self {
-        let SessionSettings { settings, credentials, clock, link, delayed } = settings;
+        let SessionSettings { settings, credentials, clock, link, before: why } = settings;
         let (connection, connections) = watch::channel(None);
         let (close, closing) = oneshot::channel();
-        let keeper = Keeper { settings, credentials, clock, tell, connection, link, delayed };
+        let left = LeftServers::none(clock);
+        let keeper =
+            Keeper { settings, credentials, clock, tell, connection, link, before: why, left };
         let keeping = tokio::spawn(keeper.keep(before, closing));
         Self { handle: SessionHandle(connections), close, keeping }
     }
@@ -107,6 +124,16 @@ impl Session {
         let _already_gone = close.send(());
         let _already_gone = connections.wait_for(Option::is_none).await.is_ok();
         async { keeping.await.expect("the task neither panics nor is cancelled") }
+    }
+}
+
+impl Before {
+    fn delay(self) -> Duration {
+        match self {
+            Self::Ended => Duration::ZERO,
+            Self::Closed => DELAY_AFTER_CLOSE,
+            Self::ClosedAfterForce => DELAY_AFTER_FORCE.mul_f64(1.0 + fastrand::f64()),
+        }
     }
 }
 
@@ -141,9 +168,7 @@ impl Keeper {
         mut close: oneshot::Receiver<()>,
     ) -> UnclosedSession {
         let opening = async {
-            if self.delayed {
-                tokio::time::sleep(DELAY_AFTER_CLOSE).await;
-            }
+            tokio::time::sleep(self.before.delay()).await;
             self.open(before.clone()).await
         };
         let (mut session, mut opened, closing) = tokio::select! {
@@ -222,7 +247,7 @@ impl Keeper {
         &self,
         before: &mut UnclosedSession,
     ) -> Result<(Opened, Option<Closing>), Failure> {
-        let opened = connect(&self.settings, &self.credentials, None).await?;
+        let opened = connect(&self.settings, &self.credentials, None, &self.left).await?;
         if before.is_some() {
             // Each handshake keeps the old session alive. So it is resumed, to be closed, only where
             // servers answer requests as well; else it is left to expire.
@@ -249,7 +274,8 @@ impl Keeper {
         let mut reporter = self.reporter(LOST.to_owned());
         loop {
             let sent_at = self.clock.now();
-            let resuming = connect(&self.settings, &self.credentials, Some(session.clone()));
+            let before = Some(session.clone());
+            let resuming = connect(&self.settings, &self.credentials, before, &self.left);
             match reporter.with_reports(resuming).await {
                 Ok(opened) => return Ok((opened, sent_at)),
                 Err(Failure::Expired) => {
@@ -324,7 +350,7 @@ async fn close_session(
     let since = clock.now();
     // Each handshake keeps it alive for another timeout.
     while clock.now().since(since) < settings.session_timeout / 2 {
-        match connect(&settings, &credentials, Some(old.clone())).await {
+        match connect(&settings, &credentials, Some(old.clone()), &LeftServers::none(clock)).await {
             Ok(Opened { connection, ended, .. }) => {
                 drop(connection);
                 let ended = timeout(settings.session_timeout / 4, ended).await;

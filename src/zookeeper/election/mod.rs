@@ -9,11 +9,12 @@ pub(crate) use znode_data::{decode, encode};
 
 use self::news_age::NewsAge;
 use super::client::{Session, SessionEvent, SessionSettings, UnclosedSession};
-use super::queue::{Member, Queue, QueueEvent, QueueSettings, Reports};
+use super::queue::{ClaimHolder, Member, Queue, QueueEvent, QueueSettings, Reports};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::desk::Entry;
 use ::zookeeper::Error;
+use recipes::Holder;
 use recipes::election::{Action, Announcement, Event, ZnodeData};
 use tokio::sync::{mpsc, oneshot};
 
@@ -80,11 +81,11 @@ impl ElectionSession {
             Action::Join(data) => self.queue.join(self.encode(&data)),
             Action::ReadQueue => self.queue.list(),
             Action::WatchPredecessor(predecessor) => self.queue.watch_predecessor(predecessor),
-            Action::ReadHead { head, sent_at } => self.queue.read(head, sent_at),
+            Action::ReadHead { head, prove, sent_at } => self.queue.read(head, prove, sent_at),
             Action::Relay { data, sent_at } => self.queue.write(self.encode(&data), sent_at),
-            Action::Claim { data, sent_at } => self.queue.write(self.encode(&data), Some(sent_at)),
+            Action::Claim { data, sent_at } => self.queue.claim(self.encode(&data), sent_at),
             Action::Update(data) => self.queue.write(self.encode(&data), None),
-            Action::Renew { sent_at } => self.queue.renew(sent_at),
+            Action::Renew { predecessor, sent_at } => self.queue.renew(predecessor, sent_at),
         }
     }
 
@@ -141,8 +142,25 @@ impl ElectionSession {
                 Event::Committed { sent_at: sent_at? }
             }
             QueueEvent::Renewed { sent_at } => Event::Committed { sent_at },
+            QueueEvent::ClaimRefused { holder, sent_at } => {
+                Event::ClaimRefused { holder: self.of_holder(holder), sent_at }
+            }
             QueueEvent::Unusable => Event::SessionLost,
         })
+    }
+
+    fn of_holder(&mut self, holder: ClaimHolder) -> Holder {
+        let data = match holder {
+            ClaimHolder::Gone => return Holder::Gone,
+            ClaimHolder::Another(data) => data,
+        };
+        match self.announcement(&data) {
+            Some(Announcement { ticket, .. }) => {
+                self.queue.verify(ticket.sequence);
+                Holder::Contender(ticket)
+            }
+            None => Holder::Stranger,
+        }
     }
 
     fn announcement(&self, data: &[u8]) -> Option<Announcement> {

@@ -1,13 +1,13 @@
 //! What all requests of one queue share: its paths, the session, how to retry, and where to report.
 
-use super::znode::owner;
-use super::{QueueEvent, QueueSettings, Reports, acl};
+use super::znode::{owner, token};
+use super::{QueueEvent, QueueSettings, Reports, acl, claim_name};
 use crate::clock::Clock;
-use crate::zookeeper::client::{Connection, SessionHandle, Tell, is_verdict};
+use crate::zookeeper::client::{Connection, Leaving, SessionHandle, Tell, is_verdict};
 use ::zookeeper::{Error, Stat};
-use recipes::Sequence;
-use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
+use recipes::{FencingToken, Sequence, Ticket};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use tracing::{debug, warn};
@@ -27,6 +27,12 @@ pub(super) struct Context {
     pub(super) is_acl_checked: AtomicBool,
     /// Znodes that are named like a member's and are not ephemeral, so no member's.
     non_ephemeral: Mutex<BTreeSet<Sequence>>,
+    /// Znodes that a server shows and a quorum says are gone.
+    denied: Mutex<BTreeMap<Sequence, FencingToken>>,
+    /// Whether there are too many znodes below the path to list them.
+    is_crowded: AtomicBool,
+    /// Our own znode, while there is one.
+    own: Mutex<Option<Ticket>>,
 }
 
 /// The servers judged that there is no such znode, or that it is not ours.
@@ -41,7 +47,20 @@ impl Context {
         tell: Tell<QueueEvent>,
     ) -> Self {
         let (is_acl_checked, non_ephemeral) = (AtomicBool::new(false), Mutex::default());
-        Self { settings, session, reports, clock, tell, is_acl_checked, non_ephemeral }
+        let (denied, own, is_crowded) =
+            (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        Self {
+            settings,
+            session,
+            reports,
+            clock,
+            tell,
+            is_acl_checked,
+            non_ephemeral,
+            denied,
+            is_crowded,
+            own,
+        }
     }
 
     pub(super) fn tell(&self, event: QueueEvent) {
@@ -50,6 +69,68 @@ impl Context {
 
     pub(super) fn path(&self, sequence: Sequence) -> String {
         format!("{}/{}", self.settings.root, sequence.name(&self.settings.prefix))
+    }
+
+    /// Returns where the holder of the queue's claim has its znode.
+    pub(super) fn claim_path(&self) -> String {
+        format!("{}/{}", self.settings.root, claim_name(&self.settings.prefix))
+    }
+
+    pub(super) fn own(&self) -> Option<Ticket> {
+        *self.own.lock().expect("no panic while it is held")
+    }
+
+    pub(super) fn set_own(&self, own: Option<Ticket>) {
+        *self.own.lock().expect("no panic while it is held") = own;
+    }
+
+    /// A read says that our own znode is gone. Returns [`Error::NoNode`] if a quorum agrees.
+    ///
+    /// Else the server at hand has lost the transaction that created it. A second znode of this session would wait behind the
+    /// first for ever, so another server is asked; where none is found for as long as a session lasts, another session is
+    /// needed.
+    pub(super) async fn own_is_not_shown(&self, connection: &Connection, path: &str) -> Error {
+        if let Err(error) = connection.check(path).await {
+            return error;
+        }
+        if leave_wrong_server(connection, path, "does not show", "it is there") == Leaving::Again {
+            return self.give_session_up().await;
+        }
+        Error::Timeout
+    }
+
+    /// Says that the queue cannot go on in this session, and waits for the end of the session.
+    pub(super) async fn give_session_up<T>(&self) -> T {
+        self.tell(QueueEvent::Unusable);
+        std::future::pending().await
+    }
+
+    /// The server at hand shows this znode, and a quorum says that it is gone: it is taken for gone from then on, whichever
+    /// server shows it, and another server is asked.
+    pub(super) fn deny(&self, connection: &Connection, sequence: Sequence, shown: &Stat) {
+        let mut denied = self.denied.lock().expect("no panic while it is held");
+        if denied.insert(sequence, token(shown)) == Some(token(shown)) {
+            return;
+        }
+        drop(denied);
+        let path = self.path(sequence);
+        if leave_wrong_server(connection, &path, "still shows", "it is gone") == Leaving::NotYet {
+            // The watch of that znode would never fire.
+            connection.give_up();
+        }
+    }
+
+    pub(super) fn forget_denied(&self) {
+        self.denied.lock().expect("no panic while it is held").clear();
+    }
+
+    pub(super) fn is_denied(&self, sequence: Sequence, shown: &Stat) -> bool {
+        let denied = self.denied.lock().expect("no panic while it is held");
+        denied.get(&sequence) == Some(&token(shown))
+    }
+
+    pub(super) fn denied(&self) -> BTreeSet<Sequence> {
+        self.denied.lock().expect("no panic while it is held").keys().copied().collect()
     }
 
     /// Asks until the servers answer, or judge that there is no such znode. Any other verdict proves
@@ -88,7 +169,19 @@ impl Context {
         link.send_modify(|link| link.problem = Some(problem));
     }
 
+    /// Publishes that there are too many znodes below the path, for as long as there are.
+    pub(super) fn set_crowded(&self, problem: Option<String>) {
+        self.is_crowded.store(problem.is_some(), Ordering::Relaxed);
+        match problem {
+            Some(problem) => self.set_problem(problem),
+            None => self.clear_problem(),
+        }
+    }
+
     pub(super) fn clear_problem(&self) {
+        if self.is_crowded.load(Ordering::Relaxed) {
+            return;
+        }
         self.reports.link.send_if_modified(|link| link.problem.take().is_some());
     }
 
@@ -132,4 +225,24 @@ impl Context {
             ),
         }
     }
+}
+
+/// Leaves a server with which a quorum disagrees, and says so.
+pub(super) fn leave_wrong_server(
+    connection: &Connection,
+    path: &str,
+    shows: &str,
+    is_there: &str,
+) -> Leaving {
+    let leaving = connection.leave_server();
+    if leaving == Leaving::NotYet {
+        return leaving;
+    }
+    let server = connection.server();
+    warn!(
+        server,
+        "the ZooKeeper server {server} {shows} {path}, and a quorum of the servers says {is_there}: it has lost a \
+         transaction. Stop it, empty its dataDir and start it again; going to another server"
+    );
+    leaving
 }

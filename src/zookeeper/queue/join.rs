@@ -1,7 +1,7 @@
 //! Joins the queue: creates our znode, and never sends a second create without knowing what became of
 //! the first.
 
-use super::context::{Context, REFUSED_DELAY, RETRY_DELAY};
+use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_wrong_server};
 use super::list::sequences;
 use super::name_taken::NameTaken;
 use super::znode::{is_of_session, token};
@@ -21,6 +21,7 @@ const COUNTER_END_DELAY: Duration = Duration::from_secs(5);
 /// It is an ephemeral sequential znode, so a create with unknown outcome is looked for by its owner.
 pub(super) async fn join(context: &Context, data: &[u8]) -> Ticket {
     context.non_ephemeral().clear();
+    context.forget_denied();
     let acls = acl::of_queue(context.settings.acl);
     let mode = CreateMode::EphemeralSequential.with_acls(acls);
     let prefix = format!("{}/{}", context.settings.root, context.settings.prefix);
@@ -72,8 +73,18 @@ async fn find_own(context: &Context, connection: &Connection) -> Result<Option<T
         Err(Error::NoNode) => return Ok(None),
         checked => checked?,
     }
+    let root = &context.settings.root;
+    let listed = match sequences(context, connection).await {
+        // It has just been checked, unless it has gone since.
+        Err(Error::NoNode) => {
+            connection.check(root).await?;
+            leave_wrong_server(connection, root, "does not show", "it is there");
+            return Err(Error::Timeout);
+        }
+        listed => listed?,
+    };
     let mut own = None;
-    for sequence in sequences(context, connection).await? {
+    for sequence in listed {
         let path = context.path(sequence);
         let stat = connection.request(connection.client.check_stat(&path)).await?;
         let Some(stat) = stat.filter(|stat| is_of_session(stat, connection)) else { continue };

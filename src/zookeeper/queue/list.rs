@@ -1,17 +1,59 @@
 //! Lists the members of the queue.
 
 use super::QueueEvent;
-use super::context::Context;
+use super::context::{Context, REFUSED_DELAY};
+use super::read::read_proven;
 use super::znode::owner;
 use crate::zookeeper::client::Connection;
 use ::zookeeper::Error;
-use recipes::Sequence;
+use recipes::{Sequence, Ticket};
 use std::collections::BTreeSet;
+use tokio::time::sleep;
+
+/// As many znodes below the path are listed at most: a listing takes some 100 bytes of memory for each.
+const CHILDREN_MAX: i32 = 100_000;
 
 /// Tells which members stand in the queue.
 pub(super) async fn list(context: &Context, number: u64) {
-    let read = context.until_judged(async |connection| members(context, &connection).await).await;
+    let read = context.until_judged(async |connection| {
+        // Known before the listing: a znode that is made meanwhile need not be in it.
+        let own = context.own();
+        let listed = members(context, &connection).await;
+        let is_listed =
+            |own: &Ticket| listed.as_ref().is_ok_and(|members| members.contains(&own.sequence));
+        match (own, &listed) {
+            (_, Err(error)) if !matches!(error, Error::NoNode) => listed,
+            (Some(own), _) if !is_listed(&own) => {
+                let path = context.path(own.sequence);
+                match context.own_is_not_shown(&connection, &path).await {
+                    Error::NoNode => listed,
+                    error => Err(error),
+                }
+            }
+            (None, Ok(members)) if !members.is_empty() => {
+                without_a_dead_head(context, &connection, members).await
+            }
+            _ => listed,
+        }
+    });
+    let read = read.await;
     context.tell(QueueEvent::Listed { number, members: read.unwrap_or_default() });
+}
+
+/// For a member that waits for an empty queue, and watches none in it: the server at hand may show a head that is gone.
+async fn without_a_dead_head(
+    context: &Context,
+    connection: &Connection,
+    members: &BTreeSet<Sequence>,
+) -> Result<BTreeSet<Sequence>, Error> {
+    if let Some(head) = members.first() {
+        match read_proven(context, connection, *head).await {
+            Ok(_) | Err(Error::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let denied = context.denied();
+    Ok(members.iter().copied().filter(|member| !denied.contains(member)).collect())
 }
 
 /// Returns all that are named like members and are not known to be none.
@@ -20,12 +62,26 @@ pub(super) async fn sequences(
     connection: &Connection,
 ) -> Result<BTreeSet<Sequence>, Error> {
     let settings = &context.settings;
-    let children = connection.request(connection.client.list_children(&settings.root)).await?;
-    let non_ephemeral = context.non_ephemeral();
+    let root = &settings.root;
+    let stat =
+        connection.request(connection.client.check_stat(root)).await?.ok_or(Error::NoNode)?;
+    if stat.num_children > CHILDREN_MAX {
+        let problem = format!(
+            "{} znodes stand below {root}, more than the {CHILDREN_MAX} that are listed: delete those that are no \
+             members', and keep strangers out",
+            stat.num_children
+        );
+        context.set_crowded(Some(problem.clone()));
+        sleep(REFUSED_DELAY).await;
+        return Err(Error::UnexpectedError(problem));
+    }
+    context.set_crowded(None);
+    let children = connection.request(connection.client.list_children(root)).await?;
+    let (non_ephemeral, denied) = (context.non_ephemeral(), context.denied());
     Ok(children
         .iter()
         .filter_map(|name| Sequence::of_name(name, &settings.prefix))
-        .filter(|sequence| !non_ephemeral.contains(sequence))
+        .filter(|sequence| !non_ephemeral.contains(sequence) && !denied.contains(sequence))
         .collect())
 }
 

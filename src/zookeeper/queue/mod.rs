@@ -5,6 +5,7 @@
 //! owner to judge. Several queues can share one session.
 
 mod acl;
+mod claim;
 mod context;
 mod join;
 mod list;
@@ -16,6 +17,7 @@ mod write;
 mod znode;
 
 pub(crate) use acl::refusal;
+pub(crate) use claim::claim_name;
 pub(crate) use read::Member;
 pub(crate) use znode::{owner, token};
 
@@ -35,7 +37,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::error;
 
-/// Delay before joining again after our znode was deleted: perhaps the whole path is being deleted,
+/// Delay before joining again in the same session after our znode was deleted: perhaps the whole path is being deleted,
 /// which a member that is back at once would prevent. Up to twice as long, so that members do not come
 /// back in step.
 const REJOIN_DELAY: Duration = Duration::from_millis(500);
@@ -83,6 +85,8 @@ pub(crate) enum QueueEvent {
     MemberRead { member: Ticket, data: Vec<u8>, modified_ms: i64, sent_at: Moment },
     /// No member's znode stands there.
     MemberGone { member: Sequence, sent_at: Moment },
+    /// Our claim was not committed, or is there no more.
+    ClaimRefused { holder: ClaimHolder, sent_at: Moment },
     /// This data was committed to our znode.
     Written {
         data: Arc<[u8]>,
@@ -96,6 +100,15 @@ pub(crate) enum QueueEvent {
     Renewed { sent_at: Moment },
     /// The queue cannot go on in this session: the servers keep us from our own znode, or a task died.
     Unusable,
+}
+
+/// Whose claim the queue's is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ClaimHolder {
+    /// It is another session's, which wrote this into it.
+    Another(Vec<u8>),
+    /// Ours was committed, and has been deleted.
+    Gone,
 }
 
 /// Our place in one queue, for the length of a session. Requests end when it is dropped.
@@ -147,7 +160,9 @@ impl Queue {
             if was_lost {
                 tokio::time::sleep(REJOIN_DELAY.mul_f64(1.0 + fastrand::f64())).await;
             }
+            context.set_own(None);
             let ticket = join::join(&context, &data).await;
+            context.set_own(Some(ticket));
             let _receiver_gone = writes.send(Write::Joined(ticket));
             context.tell(QueueEvent::Joined(ticket));
             tokio::join!(
@@ -176,10 +191,17 @@ impl Queue {
         let _receiver_gone = self.predecessor.send(Some(predecessor));
     }
 
-    /// Reads a member's znode once, by way of the servers' leader.
-    pub(crate) fn read(&mut self, member: Sequence, sent_at: Moment) {
+    /// Reads a member's znode once, by way of the servers' leader. With `prove`, a quorum has to agree that it is there.
+    pub(crate) fn read(&mut self, member: Sequence, prove: bool, sent_at: Moment) {
         let context = self.context.clone();
-        self.requests.spawn(async move { read::read(&context, member, sent_at).await });
+        self.requests.spawn(async move { read::read(&context, member, prove, sent_at).await });
+    }
+
+    /// Finds out whether the server at hand shows this member, and goes to another if it does not and a quorum says that it
+    /// is there.
+    pub(crate) fn verify(&mut self, member: Sequence) {
+        let context = self.context.clone();
+        self.requests.spawn(async move { read::verify(&context, member).await });
     }
 
     /// Reads the znodes of all members.
@@ -195,9 +217,16 @@ impl Queue {
         let _receiver_gone = self.writes.send(Write::Put(data.into(), sent_at));
     }
 
-    /// Has a quorum commit that our znode is there, in order with the writes.
-    pub(crate) fn renew(&self, sent_at: Moment) {
-        let _receiver_gone = self.writes.send(Write::Renew(sent_at));
+    /// Writes to our own znode and makes the queue's one claim, both or neither, in order with the writes. The claim ends with
+    /// the session.
+    pub(crate) fn claim(&self, data: Vec<u8>, sent_at: Moment) {
+        let _receiver_gone = self.writes.send(Write::Claim(data.into(), sent_at));
+    }
+
+    /// Has a quorum commit that our znode is there, and our claim if we made it, in order with the writes. Finds out whether
+    /// the predecessor is gone.
+    pub(crate) fn renew(&self, predecessor: Option<Sequence>, sent_at: Moment) {
+        let _receiver_gone = self.writes.send(Write::Renew(predecessor, sent_at));
     }
 
     /// Removes what has ended. A dead task may have been a watch, without which a member must not

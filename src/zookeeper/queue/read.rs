@@ -1,11 +1,11 @@
 //! Reads other members' znodes once, without a watch.
 
 use super::QueueEvent;
-use super::context::Context;
+use super::context::{Context, leave_wrong_server};
 use super::list::sequences;
 use super::znode::{owner, token};
-use crate::zookeeper::client::is_verdict;
-use ::zookeeper::Error;
+use crate::zookeeper::client::{Connection, Leaving, is_verdict};
+use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 
 /// A member's znode, as it was read.
@@ -17,9 +17,12 @@ pub(crate) struct Member {
 
 /// Tells what stands in a member's znode. It is read by way of the servers' leader: so the answer is
 /// also a sign that this one runs and heard from us.
-pub(super) async fn read(context: &Context, member: Sequence, sent_at: Moment) {
+pub(super) async fn read(context: &Context, member: Sequence, prove: bool, sent_at: Moment) {
     let path = context.path(member);
     let read = context.until_judged(async |connection| {
+        if prove {
+            return read_proven(context, &connection, member).await;
+        }
         let synced = connection.client.sync(&context.settings.root);
         let read = connection.client.get_data(&path);
         let both = async { tokio::join!(synced, read) };
@@ -29,7 +32,11 @@ pub(super) async fn read(context: &Context, member: Sequence, sent_at: Moment) {
         {
             return Err(error);
         }
-        read
+        match read {
+            // What one server does not show may be there all the same.
+            Err(Error::NoNode) => read_proven(context, &connection, member).await,
+            read => read,
+        }
     });
     let event = match read.await {
         Ok((_, stat)) if context.is_not_ephemeral(member, &stat) => {
@@ -42,6 +49,44 @@ pub(super) async fn read(context: &Context, member: Sequence, sent_at: Moment) {
         Err(_) => QueueEvent::MemberGone { member, sent_at },
     };
     context.tell(event);
+}
+
+/// Reads a znode, and has a quorum agree that it is there, or is not.
+pub(super) async fn read_proven(
+    context: &Context,
+    connection: &Connection,
+    member: Sequence,
+) -> Result<(Vec<u8>, Stat), Error> {
+    let path = context.path(member);
+    let checked = connection.check(&path);
+    let read = connection.client.get_data(&path);
+    let (checked, read) = tokio::join!(checked, connection.request(read));
+    match (checked, read) {
+        (Err(Error::NoNode), read) => {
+            if let Ok((_, stat)) = read {
+                context.deny(connection, member, &stat);
+            }
+            Err(Error::NoNode)
+        }
+        (Err(error), _) if !is_verdict(&error) => Err(error),
+        (Ok(()), Err(Error::NoNode)) => {
+            // It may have gone between the two.
+            connection.check(&path).await?;
+            match leave_wrong_server(connection, &path, "does not show", "it is there") {
+                Leaving::First | Leaving::Again => Err(Error::Timeout),
+                Leaving::NotYet => Err(Error::NoNode),
+            }
+        }
+        (Ok(()) | Err(_), read) => read,
+    }
+}
+
+/// Leaves the server at hand if it does not show this member, and a quorum says that it is there.
+pub(super) async fn verify(context: &Context, member: Sequence) {
+    // What comes of it is heard over the next connection.
+    let _read = context
+        .until_judged(async |connection| read_proven(context, &connection, member).await)
+        .await;
 }
 
 /// Returns the znodes of all members, all read in one go.

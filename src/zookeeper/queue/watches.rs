@@ -12,13 +12,14 @@
 //!    the predecessor's is.
 
 use super::QueueEvent;
-use super::context::Context;
-use super::znode::{is_ours, token};
-use crate::zookeeper::client::SessionHandle;
-use ::zookeeper::{EventType, WatchedEvent};
+use super::context::{Context, leave_wrong_server};
+use super::znode::{is_of_session, is_ours, token};
+use crate::zookeeper::client::{Connection, Leaving, SessionHandle};
+use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
 use futures_util::future::{BoxFuture, FutureExt};
 use recipes::{FencingToken, Sequence, Ticket};
 use tokio::sync::watch;
+use tracing::warn;
 
 /// Watches until our own znode is lost. Which predecessor to watch may change at any time.
 pub(super) async fn watch(
@@ -87,8 +88,11 @@ async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'stati
     let path = context.path(ticket.sequence);
     let read = context.until_judged(async |connection| {
         let asked = connection.client.get_and_watch_children(&path);
-        let (_, stat, watcher) = connection.request(asked).await?;
-        Ok(is_ours(&stat, ticket, &connection).then_some(watcher))
+        match connection.request(asked).await {
+            Ok((_, stat, watcher)) => Ok(is_ours(&stat, ticket, &connection).then_some(watcher)),
+            Err(Error::NoNode) => Err(context.own_is_not_shown(&connection, &path).await),
+            Err(error) => Err(error),
+        }
     });
     let watcher = read.await.ok().flatten()?;
     Some(watcher.changed().boxed())
@@ -154,14 +158,19 @@ impl Watched {
             }
         }
         let path = context.path(self.sequence);
-        let read = context.until_judged(async |connection| {
-            connection.request(connection.client.get_and_watch_data(&path)).await
-        });
-        let Ok((data, stat, watcher)) = read.await else { return self.gone() };
+        let read = context
+            .until_judged(async |connection| read_and_watch(context, &connection, &path).await);
+        let Ok(read) = read.await else { return self.gone() };
+        let Some((data, stat, watcher)) = read else {
+            // Without a token: a lease must not be used for what is not proven.
+            self.token = None;
+            return self.gone();
+        };
         let token = token(&stat);
         // While there was no watch, the path may have become another's.
         let is_another = self.token.is_some_and(|known| known != token);
-        if context.is_not_ephemeral(self.sequence, &stat) || is_another {
+        let is_denied = context.is_denied(self.sequence, &stat);
+        if context.is_not_ephemeral(self.sequence, &stat) || is_another || is_denied {
             return self.gone();
         }
         self.token = Some(token);
@@ -172,5 +181,29 @@ impl Watched {
 
     fn gone(&self) -> QueueEvent {
         QueueEvent::PredecessorGone { predecessor: self.sequence, token: self.token }
+    }
+}
+
+/// Reads a predecessor's znode and watches it. That it is gone is believed only where a quorum agrees: only a notification
+/// says so by itself. Returns `None` where no server shows what a quorum says is there.
+async fn read_and_watch(
+    context: &Context,
+    connection: &Connection,
+    path: &str,
+) -> Result<Option<(Vec<u8>, Stat, OneshotWatcher)>, Error> {
+    match connection.request(connection.client.get_and_watch_data(path)).await {
+        Err(Error::NoNode) => {}
+        Ok((_, stat, _)) if is_of_session(&stat, connection) => {
+            warn!(
+                "{path} is ahead of us and of our own session: starting over with another session"
+            );
+            return context.give_session_up().await;
+        }
+        read => return read.map(Some),
+    }
+    connection.check(path).await?;
+    match leave_wrong_server(connection, path, "does not show", "it is there") {
+        Leaving::First | Leaving::Again => Err(Error::Timeout),
+        Leaving::NotYet => Ok(None),
     }
 }

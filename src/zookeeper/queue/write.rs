@@ -1,11 +1,11 @@
-//! Writes to our own znode, in the order in which that was wanted, and renews.
+//! Writes to our own znode, in the order in which that was wanted, claims, and renews.
 
-use super::QueueEvent;
 use super::context::Context;
 use super::znode::is_ours;
-use crate::zookeeper::client::is_verdict;
+use super::{ClaimHolder, QueueEvent, claim};
+use crate::zookeeper::client::{Connection, Verdict, is_verdict};
 use ::zookeeper::{Error, Stat};
-use recipes::{Moment, Ticket};
+use recipes::{Moment, Sequence, Ticket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
@@ -16,7 +16,10 @@ pub(super) enum Write {
     Joined(Ticket),
     /// Its commit is told with the moment, if there is one.
     Put(Arc<[u8]>, Option<Moment>),
-    Renew(Moment),
+    /// The same, together with the claim.
+    Claim(Arc<[u8]>, Moment),
+    /// Finds out whether this predecessor is gone.
+    Renew(Option<Sequence>, Moment),
 }
 
 /// What we last wrote to our znode, and which version of its data that was.
@@ -26,49 +29,114 @@ struct LastWrite {
 }
 
 /// The znode is gone, or it is not ours.
-struct Lost;
+pub(super) struct Lost;
+
+/// Our place, as writes know it.
+struct Place {
+    ticket: Ticket,
+    last: Option<LastWrite>,
+    /// Whether a quorum has acknowledged our claim.
+    is_claimed: bool,
+}
+
+/// What a renewal looks at beside our own znode.
+enum Beside {
+    Nothing,
+    Claim,
+    Predecessor(Sequence),
+}
+
+enum Renewed {
+    /// The version of our znode's data.
+    Ours(i32),
+    /// What is beside it is not there.
+    Alone,
+}
 
 /// Carries out one write after the other: none is sent before the outcome of the one before is known.
 pub(super) async fn write_in_order(
     context: Arc<Context>,
     mut wanted: mpsc::UnboundedReceiver<Write>,
 ) {
-    let mut ours = None;
-    let mut last: Option<LastWrite> = None;
+    let mut place: Option<Place> = None;
     while let Some(write) = wanted.recv().await {
-        let (ticket, done) = match (write, ours) {
-            (Write::Joined(ticket), _) => {
-                ours = Some(ticket);
-                last = None;
-                continue;
-            }
-            (_, None) => continue,
-            (Write::Put(data, sent_at), Some(ticket)) => {
-                let written = put(&context, ticket, &data).await;
-                last = written
-                    .as_ref()
-                    .ok()
-                    .map(|stat| LastWrite { data: data.clone(), version: stat.version });
-                let event = |stat: Stat| QueueEvent::Written {
-                    data,
-                    created_ms: stat.ctime,
-                    modified_ms: stat.mtime,
-                    sent_at,
-                };
-                (ticket, written.map(event))
-            }
-            (Write::Renew(sent_at), Some(ticket)) => {
-                let renewed = renew(&context, ticket, last.as_mut()).await;
-                (ticket, renewed.map(|()| QueueEvent::Renewed { sent_at }))
-            }
-        };
-        context.tell(match done {
+        if let Write::Joined(ticket) = write {
+            place = Some(Place { ticket, last: None, is_claimed: false });
+            continue;
+        }
+        let Some(ours) = &mut place else { continue };
+        context.tell(match ours.carry_out(&context, write).await {
             Ok(event) => event,
             Err(Lost) => {
-                ours = None;
-                QueueEvent::TicketLost(ticket)
+                let lost = QueueEvent::TicketLost(ours.ticket);
+                place = None;
+                lost
             }
         });
+    }
+}
+
+impl Place {
+    async fn carry_out(&mut self, context: &Context, write: Write) -> Result<QueueEvent, Lost> {
+        let (data, stat, sent_at) = match write {
+            Write::Joined(_) => unreachable!("it begins a place"),
+            Write::Renew(predecessor, sent_at) => {
+                return self.renew(context, predecessor, sent_at).await;
+            }
+            Write::Put(data, sent_at) => {
+                let stat = put(context, self.ticket, &data).await;
+                (data, stat, sent_at)
+            }
+            Write::Claim(data, sent_at) => match claim::claim(context, self.ticket, &data).await {
+                Ok(claim::Claimed::Ours(stat)) => {
+                    self.is_claimed = true;
+                    (data, Ok(stat), Some(sent_at))
+                }
+                Ok(claim::Claimed::Anothers(data)) => {
+                    let holder = ClaimHolder::Another(data);
+                    return Ok(QueueEvent::ClaimRefused { holder, sent_at });
+                }
+                Err(lost) => (data, Err(lost), None),
+            },
+        };
+        self.last =
+            stat.as_ref().ok().map(|stat| LastWrite { data: data.clone(), version: stat.version });
+        let stat = stat?;
+        let (created_ms, modified_ms) = (stat.ctime, stat.mtime);
+        Ok(QueueEvent::Written { data, created_ms, modified_ms, sent_at })
+    }
+
+    /// Renews, and writes our data again where it was overwritten.
+    async fn renew(
+        &mut self,
+        context: &Context,
+        predecessor: Option<Sequence>,
+        sent_at: Moment,
+    ) -> Result<QueueEvent, Lost> {
+        let beside = match predecessor {
+            _ if self.is_claimed => Beside::Claim,
+            Some(predecessor) => Beside::Predecessor(predecessor),
+            None => Beside::Nothing,
+        };
+        let version = match check(context, self.ticket, &beside).await? {
+            Renewed::Ours(version) => version,
+            Renewed::Alone if self.is_claimed => {
+                self.is_claimed = false;
+                warn!("{} is gone: a client has deleted it", context.claim_path());
+                let holder = ClaimHolder::Gone;
+                return Ok(QueueEvent::ClaimRefused { holder, sent_at });
+            }
+            // That the predecessor is gone is told by its watch. Our own lease needs a write that is committed.
+            Renewed::Alone => match check(context, self.ticket, &Beside::Nothing).await? {
+                Renewed::Ours(version) => version,
+                Renewed::Alone => unreachable!("nothing else was looked at"),
+            },
+        };
+        if let Some(last) = self.last.as_mut().filter(|last| last.version != version) {
+            warn!("somebody wrote into our znode: writing anew who leads");
+            last.version = put(context, self.ticket, &last.data).await?.version;
+        }
+        Ok(QueueEvent::Renewed { sent_at })
     }
 }
 
@@ -76,66 +144,99 @@ async fn put(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, Los
     let path = context.path(ticket.sequence);
     let is_retry = AtomicBool::new(false);
     let written = context.until_judged(async |connection| {
-        // While there was no connection, the path may have become another member's.
         if is_retry.swap(true, Ordering::Relaxed) {
-            let stat = connection.request(connection.client.check_stat(&path)).await?;
-            if !stat.is_some_and(|stat| is_ours(&stat, ticket, &connection)) {
-                return Err(Error::NoNode);
-            }
+            still_ours(context, &connection, ticket).await?;
         }
         let written = connection.request(connection.client.set_data(&path, data, None)).await;
-        let stat = unless_denied(context, &path, written).await?;
+        let stat = match written {
+            // It may be the word of a server that lacks the znode.
+            Err(Error::NoNode) => return Err(context.own_is_not_shown(&connection, &path).await),
+            written => unless_denied(context, &path, written).await?,
+        };
         if is_ours(&stat, ticket, &connection) { Ok(stat) } else { Err(Error::NoNode) }
     });
     written.await.map_err(|_| Lost)
 }
 
-/// Renews, and writes our data again where it was overwritten.
-async fn renew(
+/// While there was no connection, our path may have become another member's.
+pub(super) async fn still_ours(
     context: &Context,
+    connection: &Connection,
     ticket: Ticket,
-    last: Option<&mut LastWrite>,
-) -> Result<(), Lost> {
-    let version = check(context, ticket).await?;
-    if let Some(last) = last.filter(|last| last.version != version) {
-        warn!("somebody wrote into our znode: writing anew who leads");
-        last.version = put(context, ticket, &last.data).await?.version;
+) -> Result<Stat, Error> {
+    let path = context.path(ticket.sequence);
+    match connection.request(connection.client.check_stat(&path)).await? {
+        Some(stat) if is_ours(&stat, ticket, connection) => Ok(stat),
+        Some(_) => Err(Error::NoNode),
+        None => Err(context.own_is_not_shown(connection, &path).await),
     }
-    Ok(())
 }
 
-/// Has a quorum commit a check of our path. Pipelined behind it, a stat proves that the znode there is
-/// still ours: a path can be used again.
-///
-/// Returns the version of the znode's data.
-async fn check(context: &Context, ticket: Ticket) -> Result<i32, Lost> {
+/// Has a quorum commit a check of our path, and of what is beside it. Pipelined behind it, a stat proves that the znode
+/// there is still ours: a path can be used again.
+async fn check(context: &Context, ticket: Ticket, beside: &Beside) -> Result<Renewed, Lost> {
     let path = context.path(ticket.sequence);
+    let beside_path = match beside {
+        Beside::Nothing => None,
+        Beside::Claim => Some(context.claim_path()),
+        Beside::Predecessor(predecessor) => Some(context.path(*predecessor)),
+    };
     let checked = context.until_judged(async |connection| {
         let asked = async {
-            let checked = connection.check(&path);
+            let operations = 1 + usize::from(beside_path.is_some());
+            let checked = connection.transact(operations, |writer| {
+                writer.add_check_version(&path, -1)?;
+                beside_path.as_ref().map_or(Ok(()), |path| writer.add_check_version(path, -1))
+            });
             let stat = connection.client.check_stat(&path);
             let (checked, stat) = tokio::join!(checked, connection.request(stat));
-            checked?;
-            let ours = stat?.filter(|stat| is_ours(stat, ticket, &connection));
-            ours.map(|stat| stat.version).ok_or(Error::NoNode)
+            match checked? {
+                Verdict::Done(_) => {}
+                Verdict::Failed { at: 0, error } => return Err(error),
+                Verdict::Failed { error, .. } => {
+                    deny_ghost(context, &connection, beside, &error).await?;
+                    return Ok(Renewed::Alone);
+                }
+            }
+            match stat? {
+                Some(stat) if is_ours(&stat, ticket, &connection) => {
+                    Ok(Renewed::Ours(stat.version))
+                }
+                Some(_) => Err(Error::NoNode),
+                None => Err(context.own_is_not_shown(&connection, &path).await),
+            }
         };
         unless_denied(context, &path, counted(context, asked).await).await
     });
     checked.await.map_err(|_| Lost)
 }
 
+/// A quorum says that the predecessor is gone. The server at hand has carried out, by then, all that was committed before
+/// that answer: if it shows the znode all the same, it shows it for ever.
+async fn deny_ghost(
+    context: &Context,
+    connection: &Connection,
+    beside: &Beside,
+    error: &Error,
+) -> Result<(), Error> {
+    let (Beside::Predecessor(predecessor), Error::NoNode) = (beside, error) else { return Ok(()) };
+    let path = context.path(*predecessor);
+    if let Some(shown) = connection.request(connection.client.check_stat(&path)).await? {
+        context.deny(connection, *predecessor, &shown);
+    }
+    Ok(())
+}
+
 /// Handles that the servers keep us from our own znode: our identity has changed since we created it,
 /// or its ACL was changed. Only the end of the session removes it then.
-async fn unless_denied<T>(
+pub(super) async fn unless_denied<T>(
     context: &Context,
     path: &str,
     answer: Result<T, Error>,
 ) -> Result<T, Error> {
     if let Err(Error::NoAuth) = answer {
         warn!("{path} is ours and we are kept from it: starting over with another session");
-        context.tell(QueueEvent::Unusable);
-        // Ends with the session.
-        std::future::pending().await
+        return context.give_session_up().await;
     }
     answer
 }

@@ -5,15 +5,15 @@ mod members_cache;
 
 use self::event_log::{EventLog, Severity};
 use self::members_cache::MembersCache;
-use super::client::{Credentials, SessionSettings, UnclosedSession};
+use super::client::{Before, Credentials, SessionSettings, UnclosedSession};
 use super::election::ElectionSession;
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
 use crate::desk::{self, Back, Caller, Chronicle, Link, Recorded, Report, Request};
 use crate::tally::Tally;
-use recipes::Sequence;
 use recipes::election::{Action, Event, Member, Standing, changes};
+use recipes::{Moment, Sequence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -57,6 +57,12 @@ struct Runner {
     /// Callers that wait until the last step's actions are done.
     commands: Vec<Caller>,
     alarm: Alarm,
+    /// When a claim was refused last.
+    claim_refused_at: Option<Moment>,
+    /// The last event was the loss of our znode: a client has deleted it.
+    ticket_was_lost: bool,
+    /// The last event ended a term that began at the notification: its claim was refused.
+    term_has_ended: bool,
     stopping: bool,
 }
 
@@ -79,6 +85,9 @@ impl Runner {
             log: EventLog::of(&settings),
             commands: vec![],
             alarm: Alarm::new().expect("one more file can be opened"),
+            claim_refused_at: None,
+            ticket_was_lost: false,
+            term_has_ended: false,
             stopping: false,
             member,
             settings,
@@ -92,7 +101,7 @@ impl Runner {
     /// publish. What is sent, the end of a session too, leaves before anything is logged.
     async fn run(mut self, mut stop: oneshot::Receiver<()>) -> bool {
         loop {
-            if self.leads_before_claim() {
+            if self.leads_before_claim() || self.term_has_ended {
                 self.publish();
             }
             self.send().await;
@@ -195,15 +204,20 @@ impl Runner {
         if !actions.contains(&Action::OpenSession) {
             return;
         }
+        let before = match (actions.contains(&Action::CloseSession), self.ticket_was_lost) {
+            (false, _) => Before::Ended,
+            (true, false) => Before::Closed,
+            (true, true) => Before::ClosedAfterForce,
+        };
         let session = SessionSettings {
             settings: self.settings.zookeeper.clone(),
             credentials: self.credentials.clone(),
             clock: self.clock,
             link: self.reports.link.clone(),
-            delayed: actions.contains(&Action::CloseSession),
+            before,
         };
-        let (before, reports) = (self.unclosed.take(), self.reports.clone());
-        self.session = Some(ElectionSession::open(&self.settings, session, before, reports));
+        let (unclosed, reports) = (self.unclosed.take(), self.reports.clone());
+        self.session = Some(ElectionSession::open(&self.settings, session, unclosed, reports));
     }
 
     fn answer_commands(&mut self) {
@@ -263,6 +277,7 @@ impl Runner {
     /// Has the member hear the event; keeps what it wants done, how it stands, and a line for the log.
     fn step(&mut self, event: Event) {
         self.stopping = event == Event::Stop;
+        self.ticket_was_lost = matches!(event, Event::TicketLost(_));
         self.log.hear(&event);
         let now = self.clock.now();
         let lapsed = self.standing.has_lapsed(now);
@@ -270,6 +285,7 @@ impl Runner {
         self.tally.hears(&event);
         self.actions = self.member.step(now, event.clone());
         let before = std::mem::replace(&mut self.standing, self.member.standing());
+        self.term_has_ended = before.way().is_some() && self.standing.way().is_none();
         self.tally.stands(&self.standing, now);
         let cause = || match (lapsed, late) {
             (true, _) => format!("{LAPSED}; {event}"),
@@ -282,7 +298,8 @@ impl Runner {
             let recorded = Recorded { change, index, at, cause: cause() };
             Arc::make_mut(&mut self.chronicle).push(recorded);
         }
-        let severity = match (is_routine(&event, &self.actions), lapsed || late) {
+        let is_routine = is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
+        let severity = match (is_routine, lapsed || late) {
             (true, _) => Severity::Routine,
             (false, true) => Severity::Alarming,
             (false, false) => Severity::Notable,
@@ -298,7 +315,21 @@ impl Runner {
             warn!("{}", self.out_of_order(pair));
         }
     }
+
+    /// Whether the event belongs to a claim that is tried again soon after it was refused: at a server that lacks the
+    /// leader that is with each heartbeat.
+    fn repeats_refusal(&mut self, event: &Event, now: Moment) -> bool {
+        let is_refusal = matches!(event, Event::ClaimRefused { .. });
+        let was_lately = self.claim_refused_at.is_some_and(|at| now < at.after(REFUSED_QUIETLY));
+        if is_refusal && !was_lately {
+            self.claim_refused_at = Some(now);
+        }
+        was_lately && (is_refusal || matches!(event, Event::QueueRead(_)))
+    }
 }
+
+/// For how long a refused claim is tried again without a word.
+const REFUSED_QUIETLY: Duration = Duration::from_secs(60);
 
 const LAPSED: &str = "the lease ran out, as no answer of ZooKeeper's came in time";
 

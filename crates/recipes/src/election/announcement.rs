@@ -51,6 +51,12 @@ impl Announcement {
     fn version(&self) -> (FencingToken, u64, bool) {
         (self.ticket.token, self.leader.revision, self.active)
     }
+
+    /// Whether it cannot be true if the leader itself says the other: a newer word of the same leader only adds to it.
+    pub(super) fn is_contradicted_by(&self, own: &Self) -> bool {
+        let is_older = self.ticket == own.ticket && self.version() < own.version();
+        self != own && !is_older
+    }
 }
 
 impl KnownLeader {

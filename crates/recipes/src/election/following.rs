@@ -20,11 +20,16 @@ impl Member {
             return stay(phase);
         };
         if !queue.contender.on_predecessor_read(predecessor) {
-            stay(Phase::InSession(session, Stage::InQueue(queue)))
-        } else if queue.contender.is_standby() {
+            return stay(Phase::InSession(session, Stage::InQueue(queue)));
+        }
+        queue.note_unlisted(announcement.as_ref());
+        if queue.contender.is_standby() {
             // A session's reads never go back: this one is newer than all that was heard before.
             self.hear_head(session, queue, predecessor, announcement, true, now)
         } else if queue.is_doubtful() {
+            // The head may have gone since it was proven, and another lead: a quorum is asked again.
+            queue.prove_head |=
+                announcement.is_some_and(|it| queue.doubted_under != Some(it.ticket.sequence));
             stay(Phase::InSession(session, Stage::InQueue(queue)))
         } else {
             let news = announcement.filter(|it| queue.is_news(it, predecessor.sequence));
@@ -67,7 +72,17 @@ impl Member {
         let Stage::InQueue(mut queue) = stage else {
             return stay(Phase::InSession(session, stage));
         };
+        if let Some(unlisted) = queue.unlisted.take_if(|it| it.sequence == head.sequence) {
+            if unlisted != head {
+                queue.last_denied = Some(unlisted);
+                return stay(Phase::InSession(session, Stage::InQueue(queue)));
+            }
+            queue.leader = KnownLeader::Unknown;
+            queue.contender.forget_queue();
+            return (Phase::InSession(session, Stage::InQueue(queue)), vec![Action::ReadQueue]);
+        }
         if queue.contender.on_head_read(head) {
+            queue.note_unlisted(announcement.as_ref());
             let is_newer = queue.leader.was_announced_before(sent_at);
             self.hear_head(session, queue, head, announcement, is_newer, now)
         } else {
@@ -87,6 +102,10 @@ impl Member {
         let Stage::InQueue(mut queue) = stage else {
             return stay(Phase::InSession(session, stage));
         };
+        if let Some(unlisted) = queue.unlisted.take_if(|it| it.sequence == gone) {
+            queue.last_denied = Some(unlisted);
+            return stay(Phase::InSession(session, Stage::InQueue(queue)));
+        }
         let after = queue.contender.on_head_gone(gone);
         if after != AfterHead::Ignored {
             queue.leader = queue.leader.retain_if(|leader| leader > gone);
@@ -98,18 +117,22 @@ impl Member {
             AfterHead::Read(head) => {
                 session.heartbeat_sent(now);
                 let phase = Phase::InSession(session, Stage::InQueue(queue));
-                (phase, vec![Action::ReadHead { head, sent_at: now }])
+                (phase, vec![Action::ReadHead { head, prove: false, sent_at: now }])
             }
         }
     }
 
     /// Reads the head, or the queue where the head is not known.
-    pub(super) fn poll_head(mut session: Session, queue: InQueue, now: Moment) -> Next {
+    pub(super) fn poll_head(mut session: Session, mut queue: InQueue, now: Moment) -> Next {
         let head = queue.contender.predecessors().map(|ahead| ahead.head);
         let action = match head {
             Some(Head::Stands(head)) => {
+                // A server that lost the ends of several members shows them for ever, and none of them contradicts another.
+                let every = if queue.leader.announcement().is_some() { 64 } else { 8 };
+                let is_due = session.is_proof_due(queue.contender.ticket().sequence, every, now);
+                let prove = std::mem::take(&mut queue.prove_head) || is_due;
                 session.heartbeat_sent(now);
-                Action::ReadHead { head, sent_at: now }
+                Action::ReadHead { head, prove, sent_at: now }
             }
             Some(Head::Gone(_)) | None => {
                 session.skip_heartbeat(now);
@@ -134,8 +157,12 @@ impl Member {
         let in_order = queue.out_of_order().is_none();
         let own = announcement.filter(|it| in_order && it.ticket == head);
         let known = queue.leader.announcement();
-        let contradicts = known.is_some() && known != own.as_ref();
+        let contradicts =
+            known.is_some_and(|known| own.as_ref().is_none_or(|own| known.is_contradicted_by(own)));
         if contradicts && is_newer {
+            // The server at hand may show a head that is gone. A quorum is asked once: a member that lies may stand there
+            // for long.
+            queue.prove_head |= queue.doubted_under != Some(head.sequence);
             queue.doubted_under = Some(head.sequence);
             queue.leader = KnownLeader::Unknown;
         } else if own.is_some() && matches!(queue.leader, KnownLeader::Gone(_)) {
@@ -144,7 +171,7 @@ impl Member {
         }
         let news = own.filter(|it| queue.is_news(it, head.sequence));
         if news.is_none() && queue.contender.is_standby() {
-            let proof = Self::prove_standby(&mut session, now);
+            let proof = queue.prove_standby(&mut session, now);
             let phase = Phase::InSession(session, Stage::InQueue(queue));
             return (phase, proof.into_iter().collect());
         }
@@ -164,6 +191,7 @@ impl Member {
         };
         let leader = announcement.ticket.sequence;
         queue.leader = KnownLeader::Announced { announcement, since: now };
+        queue.unlisted = None;
         let data = queue.data(&self.profile);
         let ahead = queue.contender.predecessors().filter(|_| !session.is_heartbeat_under_way());
         let actions = match ahead.map(|ahead| (ahead.head, ahead.predecessor)) {
@@ -176,7 +204,7 @@ impl Member {
             Some((Head::Stands(head), predecessor)) if leader == predecessor => {
                 session.heartbeat_sent(now);
                 let relay = Action::Relay { data, sent_at: None };
-                vec![relay, Action::ReadHead { head, sent_at: now }]
+                vec![relay, Action::ReadHead { head, prove: false, sent_at: now }]
             }
             Some((Head::Stands(_) | Head::Gone(_), _)) | None => {
                 vec![Action::Relay { data, sent_at: None }]
@@ -184,18 +212,39 @@ impl Member {
         };
         (Phase::InSession(session, Stage::InQueue(queue)), actions)
     }
+}
 
+impl InQueue {
     /// Begins to heartbeat by quorum writes, unless a heartbeat is under way or the lease will do.
-    pub(super) fn prove_standby(session: &mut Session, now: Moment) -> Option<Action> {
+    pub(super) fn prove_standby(&self, session: &mut Session, now: Moment) -> Option<Action> {
         if session.is_heartbeat_under_way() || session.has_enough_lease(now) {
             return None;
         }
         session.heartbeat_sent(now);
-        Some(Action::Renew { sent_at: now })
+        Some(self.renew(now))
     }
-}
 
-impl InQueue {
+    /// Notes a leader that the queue did not show, where no other is known.
+    fn note_unlisted(&mut self, announcement: Option<&Announcement>) {
+        let unlisted = announcement.filter(|it| {
+            self.leader.announcement().is_none()
+                && self.last_denied != Some(it.ticket)
+                && self.contender.is_ahead_of_queue(it.ticket)
+        });
+        self.unlisted = unlisted.map(|it| it.ticket).or(self.unlisted);
+    }
+
+    /// Asks a quorum for a leader that the queue did not show, as long as others are ahead.
+    pub(super) fn ask_for_unlisted(&self, now: Moment) -> Option<Action> {
+        let head = self.contender.predecessors().and(self.unlisted)?.sequence;
+        Some(Action::ReadHead { head, prove: true, sent_at: now })
+    }
+
+    pub(super) fn renew(&self, now: Moment) -> Action {
+        let ahead = self.contender.predecessors().filter(|_| self.contender.is_standby());
+        Action::Renew { predecessor: ahead.map(|ahead| ahead.predecessor), sent_at: now }
+    }
+
     /// Whether the predecessor, or a member ahead of it, announced what the present head contradicted.
     fn is_doubtful(&self) -> bool {
         let head = self.contender.predecessors().map(|ahead| ahead.head);

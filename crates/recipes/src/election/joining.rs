@@ -78,6 +78,12 @@ impl Member {
 
     pub(super) fn on_ticket_lost(&self, phase: Phase, lost: Ticket) -> Next {
         match phase {
+            // The claim znode goes only with the session.
+            Phase::InSession(_, Stage::InQueue(queue))
+                if queue.contender.ticket() == lost && queue.contender.is_first() =>
+            {
+                rejoin()
+            }
             Phase::InSession(mut session, Stage::InQueue(queue))
                 if queue.contender.ticket() == lost =>
             {
@@ -136,9 +142,9 @@ impl Member {
                 let will_hear = watch == Some(head) || will_ask;
                 if !will_hear {
                     session.heartbeat_sent(now);
-                    actions.push(Action::ReadHead { head, sent_at: now });
+                    actions.push(Action::ReadHead { head, prove: false, sent_at: now });
                 } else if queue.contender.is_standby() {
-                    actions.extend(Self::prove_standby(&mut session, now));
+                    actions.extend(queue.prove_standby(&mut session, now));
                 }
                 (Phase::InSession(session, Stage::InQueue(queue)), actions)
             }

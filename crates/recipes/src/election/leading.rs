@@ -3,9 +3,9 @@
 use super::announcement::KnownLeader;
 use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
 use super::{Action, Member};
-use crate::Moment;
-use crate::contender::AfterCommit;
+use crate::contender::{AfterCommit, AfterRefusal};
 use crate::session::Session;
+use crate::{Holder, Moment};
 
 impl Member {
     /// None is ahead, and the session has no lease to lead by: a quorum has to acknowledge the claim first.
@@ -50,5 +50,28 @@ impl Member {
             AfterCommit::Unchanged => {}
         }
         stay(Phase::InSession(session, Stage::InQueue(queue)))
+    }
+
+    pub(super) fn on_claim_refused(
+        &self,
+        phase: Phase,
+        holder: Holder,
+        sent_at: Moment,
+        now: Moment,
+    ) -> Next {
+        let Phase::InSession(mut session, stage) = phase else { return stay(phase) };
+        let Stage::InQueue(mut queue) = stage else {
+            return stay(Phase::InSession(session, stage));
+        };
+        match queue.contender.on_claim_refused(holder, &mut session, sent_at, now) {
+            AfterRefusal::Ignored => stay(Phase::InSession(session, Stage::InQueue(queue))),
+            AfterRefusal::Leave => rejoin(),
+            AfterRefusal::Wait => {
+                queue.activity = Activity::NotElected;
+                // An acknowledgement may have been written meanwhile, which says that this member leads.
+                let update = Action::Update(queue.data(&self.profile));
+                (Phase::InSession(session, Stage::InQueue(queue)), vec![update])
+            }
+        }
     }
 }

@@ -128,6 +128,9 @@ impl Member {
             }
             Event::HeadGone { head, sent_at } => self.on_head_gone(phase, head, sent_at, now),
             Event::Committed { sent_at } => self.on_committed(phase, sent_at, now),
+            Event::ClaimRefused { holder, sent_at } => {
+                self.on_claim_refused(phase, holder, sent_at, now)
+            }
             Event::Woke => self.on_woke(phase, now),
             Event::Command(command) => self.on_command(phase, command, now),
             Event::Stop => (Phase::Stopped, vec![Action::CloseSession]),
@@ -168,12 +171,14 @@ impl Member {
             .contender
             .duty()
             .filter(|duty| session.heartbeat_due(ticket, *duty).is_some_and(|due| due <= now));
-        let renew = Action::Renew { sent_at: now };
         let actions = match due {
             None => vec![],
+            Some(_) if let Some(ask) = queue.ask_for_unlisted(now) => vec![ask],
             Some(Duty::Wait) => return Self::poll_head(session, queue, now),
-            Some(Duty::Hold) if self.unhealthy => vec![renew, Action::ReadQueue],
-            Some(Duty::StandBy | Duty::Hold) => vec![renew],
+            Some(Duty::Hold) if self.unhealthy || queue.contender.is_refused() => {
+                vec![queue.renew(now), Action::ReadQueue]
+            }
+            Some(Duty::StandBy | Duty::Hold) => vec![queue.renew(now)],
         };
         if due.is_some() {
             session.heartbeat_sent(now);

@@ -21,7 +21,7 @@ pub use member::Member;
 pub use policy::{Activation, Disconnect, Policy, Unhealthy};
 pub use standing::{Role, Standing};
 
-use crate::{FencingToken, Moment, Queue, Sequence, SessionId, Ticket};
+use crate::{FencingToken, Holder, Moment, Queue, Sequence, SessionId, Ticket};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -53,6 +53,9 @@ pub enum Event {
     HeadGone { head: Sequence, sent_at: Moment },
     /// A quorum committed a write to the member's own znode that was sent at this moment.
     Committed { sent_at: Moment },
+    /// A quorum refused the claim that was sent at this moment, or, with [`Holder::Gone`], a renewal: the claim znode of
+    /// an acknowledged claim is there no more.
+    ClaimRefused { holder: Holder, sent_at: Moment },
     /// The moment asked for by [`Member::wake_at`] has come.
     Woke,
     /// The application, or who operates it, commands this.
@@ -89,9 +92,11 @@ pub enum Action {
     ReadQueue,
     /// Read the predecessor's data and leave a watch on it.
     WatchPredecessor(Sequence),
-    /// Read the head's data, without a watch, by way of the servers' leader: a heartbeat.
+    /// Read the head's data, without a watch, by way of the servers' leader: a heartbeat. With `prove`, a quorum has to
+    /// agree that the head stands: the server at hand may be wrong.
     ReadHead {
         head: Sequence,
+        prove: bool,
         sent_at: Moment,
     },
     /// Write a received announcement into the own znode. Its commit is told where it is a heartbeat as well.
@@ -99,15 +104,18 @@ pub enum Action {
         data: ZnodeData,
         sent_at: Option<Moment>,
     },
-    /// Write into the own znode that this member leads: a heartbeat.
+    /// Write into the own znode that this member leads, and create the claim znode, both or neither: a heartbeat.
     Claim {
         data: ZnodeData,
         sent_at: Moment,
     },
     /// Write into the own znode what it says now. The member does not wait for it.
     Update(ZnodeData),
-    /// Have a quorum commit a write that changes nothing but fails without the own znode: a heartbeat.
+    /// Have a quorum commit a write that changes nothing but fails without the own znode: a heartbeat. After an
+    /// acknowledged claim it fails without the claim znode too. It finds out whether the predecessor of the standby is
+    /// gone.
     Renew {
+        predecessor: Option<Sequence>,
         sent_at: Moment,
     },
 }

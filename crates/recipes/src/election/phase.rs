@@ -43,6 +43,13 @@ pub(super) struct InQueue {
     pub(super) leader: KnownLeader,
     /// The head that contradicted what the predecessor announced: as long as it stands, only the head is believed.
     pub(super) doubted_under: Option<Sequence>,
+    /// Whether a quorum is to be asked, with the next heartbeat, if that head stands.
+    pub(super) prove_head: bool,
+    /// A leader that was announced and is not in the queue as it was read. A quorum is asked, with the next heartbeat,
+    /// whether it stands.
+    pub(super) unlisted: Option<Ticket>,
+    /// The last one that does not: its announcement was old.
+    pub(super) last_denied: Option<Ticket>,
     pub(super) activity: Activity,
     /// Whether the own znode says that this member is a standby that could lead at once.
     pub(super) ready_shown: bool,
@@ -94,6 +101,9 @@ impl InQueue {
             contender: Contender::joined(ticket),
             leader: KnownLeader::Unknown,
             doubted_under: None,
+            prove_head: false,
+            unlisted: None,
+            last_denied: None,
             activity: Activity::NotElected,
             ready_shown: false,
         }

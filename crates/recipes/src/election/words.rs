@@ -2,7 +2,7 @@
 //! into a scenario.
 
 use super::{Action, Announcement, Command, Event, Role, ZnodeData};
-use crate::{Queue, Ticket, Way};
+use crate::{Holder, Queue, Ticket, Way};
 use std::fmt;
 
 impl Event {
@@ -21,6 +21,7 @@ impl Event {
             Self::HeadRead { .. } => "head-read",
             Self::HeadGone { .. } => "head-gone",
             Self::Committed { .. } => "committed",
+            Self::ClaimRefused { .. } => "claim-refused",
             Self::Woke => "woke",
             Self::Command(command) => command.name(),
             Self::Stop => "stop",
@@ -89,6 +90,13 @@ impl fmt::Display for Event {
             Self::PredecessorGone { predecessor, .. } => write!(f, "{predecessor} is gone"),
             Self::HeadGone { head, .. } => write!(f, "the head, {head}, is gone"),
             Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),
+            Self::ClaimRefused { holder, .. } => match holder {
+                Holder::Contender(ticket) => {
+                    write!(f, "claim refused: {} holds it, token {}", ticket.sequence, ticket.token)
+                }
+                Holder::Stranger => f.write_str("claim refused: a stranger holds it"),
+                Holder::Gone => f.write_str("the claim is gone"),
+            },
             Self::Woke => f.write_str("woke"),
             Self::Command(command) => command.fmt(f),
             Self::Stop => f.write_str("told to stop"),
@@ -118,13 +126,15 @@ impl fmt::Display for Action {
             Self::Join(_) => f.write_str("join"),
             Self::ReadQueue => f.write_str("read the queue"),
             Self::WatchPredecessor(predecessor) => write!(f, "watch {predecessor}"),
-            Self::ReadHead { head, .. } => write!(f, "read the head, {head}"),
+            Self::ReadHead { head, prove: false, .. } => write!(f, "read the head, {head}"),
+            Self::ReadHead { head, prove: true, .. } => write!(f, "prove the head, {head}"),
             Self::Relay { data, .. } => write!(f, "relay {data}"),
             Self::Claim { data, .. } => write!(f, "claim {data}"),
             Self::Update(data) => {
                 write!(f, "update its znode: revision {}, {data}", data.profile.revision)
             }
-            Self::Renew { .. } => f.write_str("renew"),
+            Self::Renew { predecessor: None, .. } => f.write_str("renew"),
+            Self::Renew { predecessor: Some(it), .. } => write!(f, "renew, and ask for {it}"),
         }
     }
 }

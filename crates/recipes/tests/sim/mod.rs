@@ -40,6 +40,10 @@ pub struct Rules {
     pub flaw: Option<Flaw>,
     /// Whether the story begins when all stand in line and know who leads.
     pub settled: bool,
+    /// Which members are connected to the server that can lose a transaction.
+    pub at_wrong: &'static [usize],
+    /// Whether there is no other server that they could go to.
+    pub only_wrong: bool,
 }
 
 /// What may go wrong.
@@ -77,6 +81,10 @@ pub struct Faults {
     pub razing: bool,
     /// A stranger may make ephemeral znodes by hand, under numbers of its own choice, and delete them.
     pub forgeries: bool,
+    /// One server may lose the transaction that made a znode: it lacks the znode from then on.
+    pub lost_creates: bool,
+    /// One server may lose the transaction that deletes a znode: it shows the znode for ever.
+    pub lost_deletes: bool,
 }
 
 impl Faults {
@@ -98,6 +106,8 @@ impl Faults {
         lies: false,
         razing: false,
         forgeries: false,
+        lost_creates: false,
+        lost_deletes: false,
     };
 }
 
@@ -107,12 +117,19 @@ pub enum Flaw {
     BlindCreate,
     /// A renewal asks whether there is a znode, not whose it is, and nobody watches his own.
     CarelessRenewal,
+    /// A claim is a write into the own znode, and nothing else.
+    PlainClaim,
+    /// The own znode is given up for lost where the server at hand does not show it.
+    TrustedReads,
+    /// The standby does not ask whether its predecessor stands.
+    UnprovenPredecessor,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     pub now: Moment,
     pub server: Server,
+    wrong: Wrong,
     pub members: Vec<Process>,
     /// The highest token that ever led.
     pub led: Option<FencingToken>,
@@ -134,6 +151,8 @@ pub struct Server {
     reported_at: Moment,
     sessions: BTreeMap<SessionId, Session>,
     tickets: BTreeMap<Sequence, Znode>,
+    /// The claim znode: which session made it, and for which member.
+    claim: Option<(SessionId, Ticket)>,
     /// The last znode that went, and how many had gone then.
     ghost: Option<(u64, Sequence)>,
     watches: BTreeMap<Sequence, BTreeSet<SessionId>>,
@@ -165,6 +184,15 @@ struct Znode {
     wrote: ZnodeData,
 }
 
+/// What one server shows that the quorum does not agree with. What is written by way of it is judged by the quorum.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Wrong {
+    lacks: BTreeSet<FencingToken>,
+    keeps: BTreeMap<Sequence, Znode>,
+    /// What it will go on to show when it is deleted.
+    will_keep: BTreeSet<FencingToken>,
+}
+
 /// The session of strangers, which does not end.
 const STRANGER: SessionId = SessionId(-1);
 
@@ -181,6 +209,10 @@ pub struct Process {
     replies: VecDeque<Reply>,
     /// How many deletions it has seen for sure.
     seen: u64,
+    /// Whether it is connected to the server that lost a transaction.
+    at_wrong: bool,
+    /// What a quorum told it is gone, although that server shows it.
+    denied: BTreeSet<FencingToken>,
 }
 
 /// The predecessor's znode, and its token once it was read.
@@ -252,6 +284,10 @@ pub enum Choice {
     Raze,
     /// A stranger makes a znode by hand, which announces itself.
     Forge(Sequence),
+    /// A server that starts again has lost the transaction that made this znode.
+    LoseCreate(Sequence),
+    /// A server will lose the transaction that deletes this znode.
+    LoseDelete(Sequence),
 }
 
 /// Who leads, in a stranger's words.
@@ -275,6 +311,7 @@ impl World {
             reported_at: Moment(Duration::ZERO),
             sessions: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            claim: None,
             ghost: None,
             watches: BTreeMap::new(),
             evicted: BTreeMap::new(),
@@ -282,6 +319,7 @@ impl World {
         let mut world = Self {
             now: Moment(Duration::ZERO),
             server,
+            wrong: Wrong::default(),
             members: vec![],
             led: None,
             misfortunes: 0,
@@ -313,6 +351,8 @@ impl World {
             requests: VecDeque::new(),
             replies: VecDeque::new(),
             seen: 0,
+            at_wrong: rules.at_wrong.contains(&self.members.len()),
+            denied: BTreeSet::new(),
         };
         process.send(actions, self.now);
         self.members.push(process);
@@ -390,6 +430,16 @@ impl World {
         }
         if faults.razing && !self.server.tickets.is_empty() {
             choices.push(Choice::Raze);
+        }
+        if self.members.iter().any(|m| m.at_wrong && !m.crashed) {
+            for (&sequence, Znode { token, .. }) in &self.server.tickets {
+                if faults.lost_creates && !self.wrong.lacks.contains(token) {
+                    choices.push(Choice::LoseCreate(sequence));
+                }
+                if faults.lost_deletes && !self.wrong.will_keep.contains(token) {
+                    choices.push(Choice::LoseDelete(sequence));
+                }
+            }
         }
         let left = rules.misfortunes_max - self.misfortunes;
         choices.retain(|choice| choice.misfortunes() <= left);
@@ -480,14 +530,26 @@ impl World {
                 let all: Vec<_> = self.server.tickets.keys().copied().collect();
                 all.into_iter().for_each(|ticket| self.evict(ticket, rules));
                 self.server.tickets_drawn = 0;
+                self.server.claim = None;
+                // A server that shows a child more fails at the deletion, and starts again from another's snapshot.
+                self.wrong = Wrong::default();
             }
             Choice::Forge(sequence) => self.server.forge(sequence),
+            Choice::LoseCreate(sequence) => self.lose_create(sequence),
+            Choice::LoseDelete(sequence) => {
+                let token = self.server.tickets.get(&sequence).map(|znode| znode.token);
+                self.wrong.will_keep.extend(token);
+            }
         }
         let term = rules.policy.margins.lease_duration(rules.timeout);
-        let counts = |world: &Self, token: &FencingToken| !world.is_excused(*token, term);
-        let leading = self.leaders().map(|(_, token)| token).filter(|t| counts(self, t)).min();
+        // At a wrong server one may lead until its claim is refused.
+        let all = rules.at_wrong.is_empty();
+        let leading = self.leaders().filter(|(leader, _)| all || !leader.has_claim_under_way());
+        let leading: Vec<_> = leading.map(|(_, token)| token).collect();
+        let highest = leading.iter().copied().max();
+        let leading = leading.into_iter().filter(|token| !self.is_excused(*token, term)).min();
         self.led_backwards |= leading.is_some_and(|token| self.led.is_some_and(|led| token < led));
-        self.led = self.led.max(self.leaders().map(|(_, token)| token).max());
+        self.led = self.led.max(highest);
     }
 
     /// The first thing found that must never be.
@@ -495,14 +557,25 @@ impl World {
         let term = rules.policy.margins.lease_duration(rules.timeout);
         let mut owners = self.server.tickets.values().map(|znode| znode.owner);
         let first = owners.find(|owner| *owner != STRANGER);
-        let mut leaders = self.leaders().filter(|(_, token)| !self.is_excused(*token, term));
-        if let Some((leader, _)) = leaders.next() {
-            if leaders.next().is_some() {
-                return Some("two members lead at once");
-            }
-            if leader.session.is_none() || leader.session != first {
+        let leaders = self.leaders().filter(|(_, token)| !self.is_excused(*token, term));
+        let leaders: Vec<_> = leaders.map(|(leader, _)| leader).collect();
+        let is_answered = |leader: &&&Process| !leader.has_claim_under_way();
+        let all_are_right = rules.at_wrong.is_empty();
+        let answered = leaders.iter().filter(is_answered).count();
+        if answered > 1 || all_are_right && leaders.len() > 1 {
+            return Some("two members lead at once");
+        }
+        for leader in &leaders {
+            let is_first = leader.session.is_some() && leader.session == first;
+            // One whose server lacks the head may be the first to claim.
+            if !is_first && self.wrong.lacks.is_empty() {
                 return Some("a leader does not stand first");
             }
+        }
+        let holder = self.server.claim.map(|(holder, _)| holder);
+        let excludes = rules.flaw != Some(Flaw::PlainClaim);
+        if excludes && leaders.iter().filter(is_answered).any(|leader| leader.session != holder) {
+            return Some("a leader whose claim was answered does not hold the claim znode");
         }
         let strict = rules.policy.unhealthy == Unhealthy::StandAside;
         if strict && self.leaders().any(|(leader, _)| leader.core.standing().is_unhealthy()) {
@@ -515,13 +588,17 @@ impl World {
         let heeds = |ticket, id: &SessionId| {
             let member = &self.members[self.server.sessions[id].member];
             let stands = self.server.ticket_of(*id).is_some();
-            stands && member.session == Some(*id) && member.is_watching(ticket)
+            // One that its server shows, and that is gone, is no other member's.
+            let znode = self.server.tickets.get(&ticket).map(|znode| znode.token);
+            let is_it = member.watching.is_some_and(|it| it.token.is_none() || it.token == znode);
+            stands && member.session == Some(*id) && member.is_watching(ticket) && is_it
         };
         let herd =
             self.server.watches.iter().any(|(&ticket, watchers)| {
                 watchers.iter().filter(|id| heeds(ticket, id)).count() > 1
             });
-        if herd {
+        // Two may stand right behind the head where one's server lacks the other.
+        if herd && self.wrong.lacks.is_empty() {
             return Some("one znode is watched twice: a herd");
         }
         let owners = self.server.tickets.values().map(|znode| znode.owner);
@@ -551,7 +628,10 @@ impl World {
             self.apply(Choice::Recover(i), rules);
         }
         let healed_at = self.now.after(4 * rules.timeout);
-        while self.now < healed_at {
+        // Of several that a server shows for ever, one is found out in about 64 heartbeats.
+        let ghosts = u32::try_from(self.wrong.keeps.len()).expect("few");
+        let found_out_at = healed_at.after(ghosts * 80 * rules.policy.margins.heartbeat);
+        while self.now < healed_at || self.ill().is_some() && self.now < found_out_at {
             (0..self.members.len()).for_each(|i| self.apply(Choice::Acknowledge(i), rules));
             self.live(rules.policy.margins.heartbeat / 4, rules);
             let dead = self.server.sessions.iter();
@@ -570,10 +650,17 @@ impl World {
                 return Some(broken);
             }
         }
+        self.ill()
+    }
+
+    /// What is not yet as it will be.
+    fn ill(&self) -> Option<&'static str> {
         if !self.all_are_described() {
             return Some("a znode does not say what its member is told to say");
         }
-        if !self.readiness_is_shown() {
+        // Behind one whose end its server lost, a member does not know that it is next.
+        let all_are_right = self.wrong.lacks.is_empty() && self.wrong.keeps.is_empty();
+        if all_are_right && !self.readiness_is_shown() {
             return Some("a znode does not say whether its member is a ready standby");
         }
         (!self.all_have_heard()).then_some("somebody does not know who leads, or where")
@@ -685,6 +772,10 @@ impl World {
             Choice::Lie(sequence, lie) => format!("a stranger lets {sequence} say {}", lie.name()),
             Choice::Raze => "the path is deleted".into(),
             Choice::Forge(sequence) => format!("a stranger makes {sequence}"),
+            Choice::LoseCreate(sequence) => format!("a server loses the making of {sequence}"),
+            Choice::LoseDelete(sequence) => {
+                format!("a server will lose the deletion of {sequence}")
+            }
         }
     }
 
@@ -824,6 +915,12 @@ impl World {
                     Event::PredecessorRead { predecessor, .. } => {
                         self.members[i].notice(predecessor);
                     }
+                    // The room watches nothing more there.
+                    Event::PredecessorGone { predecessor, .. }
+                        if self.members[i].is_watching(predecessor) =>
+                    {
+                        self.members[i].watching = None;
+                    }
                     _ => {}
                 }
                 self.step(i, event);
@@ -891,6 +988,10 @@ impl World {
             return;
         };
         alive.heard |= !(stale && request.asks_the_head());
+        if self.proves_wrong(i, session, &request, rules) {
+            return;
+        }
+        let Some(alive) = self.server.sessions.get_mut(&session) else { return };
         let event = match &request.ask {
             Ask::Resume => {
                 alive.touched_at = self.now;
@@ -911,7 +1012,7 @@ impl World {
         };
         if request.ask == Ask::Resume
             && let Some(ticket) = self.members[i].core.standing().ticket()
-            && self.server.tickets.get(&ticket.sequence).is_none_or(|z| z.token != ticket.token)
+            && self.own_is_lost(i, ticket, rules)
         {
             self.members[i].replies.push_back(Reply::Notice(Event::TicketLost(ticket)));
         }
@@ -937,46 +1038,58 @@ impl World {
                 unreachable!("served elsewhere")
             }
             Action::Join(data) => {
-                let blind = rules.flaw == Some(Flaw::BlindCreate) && request.again;
-                let own = server.ticket_of(session).filter(|_| !blind);
+                // Only after an attempt whose outcome is unknown does the room look for a znode of this session.
+                let looks = request.again && rules.flaw != Some(Flaw::BlindCreate);
+                let own = server.ticket_of(session).filter(|_| looks);
                 let sequence = own.unwrap_or_else(|| server.create(session, data));
                 let token = server.tickets[&sequence].token;
                 Event::Joined(Ticket { sequence, token })
             }
             Action::ReadQueue => {
                 let ghost = server.ghost.map(|(_, ghost)| ghost).filter(|_| stale);
-                Event::QueueRead(server.tickets.keys().copied().chain(ghost).collect())
+                let member = server.sessions[&session].member;
+                Event::QueueRead(self.shown_queue(member).chain(ghost).collect())
             }
             &Action::WatchPredecessor(predecessor) => {
                 // The room `zookeeper` knows whose znode it has watched here, over whichever connection.
                 let member = server.sessions[&session].member;
                 let watched = self.members[member].watching.filter(|it| it.sequence == predecessor);
                 let watched = watched.and_then(|it| it.token);
-                match server.tickets.get(&predecessor) {
+                match self.shown_at(member, predecessor).cloned() {
                     Some(znode) if watched.is_none_or(|token| token == znode.token) => {
-                        server.watches.entry(predecessor).or_default().insert(session);
-                        let announcement = znode.data.announcement.clone();
+                        let watches = &mut self.server.watches;
+                        watches.entry(predecessor).or_default().insert(session);
+                        let announcement = znode.data.announcement;
                         let predecessor = Ticket { sequence: predecessor, token: znode.token };
                         Event::PredecessorRead { predecessor, announcement }
+                    }
+                    // There is no other server, and this one lacks it: a lease must not be used for that.
+                    None if self.server.tickets.contains_key(&predecessor) => {
+                        Event::PredecessorGone { predecessor, token: None }
                     }
                     Some(_) | None => Event::PredecessorGone { predecessor, token: watched },
                 }
             }
-            &Action::ReadHead { head, sent_at } => match server.tickets.get(&head) {
-                Some(znode) => {
-                    let head = Ticket { sequence: head, token: znode.token };
-                    Event::HeadRead { head, announcement: znode.data.announcement.clone(), sent_at }
+            &Action::ReadHead { head, sent_at, .. } => {
+                let member = server.sessions[&session].member;
+                match self.shown_at(member, head) {
+                    Some(znode) => {
+                        let head = Ticket { sequence: head, token: znode.token };
+                        let announcement = znode.data.announcement.clone();
+                        Event::HeadRead { head, announcement, sent_at }
+                    }
+                    None => Event::HeadGone { head, sent_at },
                 }
-                None => Event::HeadGone { head, sent_at },
-            },
-            Action::Relay { data, sent_at: Some(sent_at) } | Action::Claim { data, sent_at } => {
+            }
+            Action::Claim { data, sent_at } => self.claim(session, data, *sent_at, rules),
+            Action::Relay { data, sent_at: Some(sent_at) } => {
                 if self.put(session, data) {
                     Event::Committed { sent_at: *sent_at }
                 } else {
                     self.ticket_lost(session)
                 }
             }
-            &Action::Renew { sent_at } => {
+            &Action::Renew { sent_at, .. } => {
                 self.correct(session);
                 let server = &self.server;
                 let member = &self.members[server.sessions[&session].member];
@@ -988,6 +1101,134 @@ impl World {
                 } else {
                     self.ticket_lost(session)
                 }
+            }
+        }
+    }
+
+    /// Returns what the server of this member shows there.
+    fn shown_at(&self, i: usize, sequence: Sequence) -> Option<&Znode> {
+        let (member, stands) = (&self.members[i], self.server.tickets.get(&sequence));
+        if !member.at_wrong {
+            return stands;
+        }
+        let stands = stands.filter(|znode| !self.wrong.lacks.contains(&znode.token));
+        let kept = self.wrong.keeps.get(&sequence);
+        stands.or_else(|| kept.filter(|znode| !member.denied.contains(&znode.token)))
+    }
+
+    fn shown_queue(&self, i: usize) -> impl Iterator<Item = Sequence> {
+        let all = self.server.tickets.keys().chain(self.wrong.keeps.keys()).copied();
+        all.filter(move |sequence| self.shown_at(i, *sequence).is_some())
+    }
+
+    fn own_is_lost(&self, i: usize, own: Ticket, rules: &Rules) -> bool {
+        let stands = match rules.flaw {
+            Some(Flaw::TrustedReads) => self.shown_at(i, own.sequence),
+            _ => self.server.tickets.get(&own.sequence),
+        };
+        stands.is_none_or(|znode| znode.token != own.token)
+    }
+
+    /// Whether the quorum belies what the server at hand shows. As the room `zookeeper` does, the member goes to another
+    /// server then, asks again for what was not answered, and believes no more what was belied.
+    fn proves_wrong(
+        &mut self,
+        i: usize,
+        session: SessionId,
+        request: &Request,
+        rules: &Rules,
+    ) -> bool {
+        if !self.members[i].at_wrong {
+            return false;
+        }
+        let is_belied = match request.ask {
+            Ask::Do(Action::Renew { predecessor: Some(asked), .. })
+                if rules.flaw != Some(Flaw::UnprovenPredecessor) =>
+            {
+                self.is_ghost(i, asked)
+            }
+            Ask::Do(Action::ReadHead { head, prove: true, .. }) => self.is_ghost(i, head),
+            _ => None,
+        };
+        if let Some(token) = is_belied {
+            self.members[i].denied.insert(token);
+            self.leave_server(i, request, rules);
+            return true;
+        }
+        let lacks = |sequence: Sequence| {
+            self.server.tickets.contains_key(&sequence) && self.shown_at(i, sequence).is_none()
+        };
+        let lacks_own = self.server.ticket_of(session).is_some_and(lacks);
+        let asks_for_own = matches!(request.ask, Ask::Resume | Ask::Do(Action::ReadQueue));
+        if lacks_own && asks_for_own && rules.flaw != Some(Flaw::TrustedReads) {
+            if rules.only_wrong {
+                self.give_session_up(i);
+            } else {
+                self.leave_server(i, request, rules);
+            }
+            return true;
+        }
+        let asked = match request.ask {
+            Ask::Do(Action::WatchPredecessor(asked)) => Some(asked),
+            Ask::Do(Action::ReadHead { head, .. }) => Some(head),
+            _ => None,
+        };
+        if asked.is_some_and(lacks) && !rules.only_wrong {
+            self.leave_server(i, request, rules);
+            return true;
+        }
+        false
+    }
+
+    /// Returns the token of what the server at hand shows there, if the quorum has no such znode.
+    fn is_ghost(&self, i: usize, sequence: Sequence) -> Option<FencingToken> {
+        let token = self.shown_at(i, sequence)?.token;
+        let stands = self.server.tickets.get(&sequence).is_some_and(|znode| znode.token == token);
+        (!stands).then_some(token)
+    }
+
+    fn leave_server(&mut self, i: usize, request: &Request, rules: &Rules) {
+        self.members[i].at_wrong = rules.only_wrong;
+        self.members[i].requests.push_front(Request { again: true, ..request.clone() });
+        self.cut(i);
+    }
+
+    /// All who are connected to the server lose their connection, as it starts again.
+    fn lose_create(&mut self, sequence: Sequence) {
+        let token = self.server.tickets.get(&sequence).map(|znode| znode.token);
+        self.wrong.lacks.extend(token);
+        for i in 0..self.members.len() {
+            let member = &self.members[i];
+            if member.at_wrong && !member.crashed && member.session.is_some() {
+                self.cut(i);
+            }
+        }
+    }
+
+    /// Writes into the own znode and makes the claim znode, both or neither.
+    fn claim(
+        &mut self,
+        session: SessionId,
+        data: &ZnodeData,
+        sent_at: Moment,
+        rules: &Rules,
+    ) -> Event {
+        let Some(sequence) = self.server.ticket_of(session) else {
+            return self.ticket_lost(session);
+        };
+        let own = Ticket { sequence, token: self.server.tickets[&sequence].token };
+        match self.server.claim {
+            Some((holder, ticket)) if holder != session && rules.flaw != Some(Flaw::PlainClaim) => {
+                // The room asks for the holder, and leaves a server that does not show it.
+                let member = self.server.sessions[&session].member;
+                let is_shown = self.shown_at(member, ticket.sequence).is_some();
+                self.members[member].at_wrong &= rules.only_wrong || is_shown;
+                Event::ClaimRefused { holder: Holder::Contender(ticket), sent_at }
+            }
+            _ => {
+                self.server.claim = Some((session, own));
+                self.put(session, data);
+                Event::Committed { sent_at }
             }
         }
     }
@@ -1045,6 +1286,9 @@ impl World {
             watchers.remove(&session);
         }
         self.server.watches.retain(|_, watchers| !watchers.is_empty());
+        if self.server.claim.is_some_and(|(holder, _)| holder == session) {
+            self.server.claim = None;
+        }
         while let Some(ticket) = self.server.ticket_of(session) {
             self.delete(ticket);
         }
@@ -1071,17 +1315,26 @@ impl World {
     }
 
     fn delete(&mut self, ticket: Sequence) {
-        let token = self.server.tickets.remove(&ticket).map(|znode| znode.token);
+        let znode = self.server.tickets.remove(&ticket);
         self.server.deletions += 1;
         self.server.ghost = Some((self.server.deletions, ticket));
+        let token = znode.as_ref().map(|znode| znode.token);
         let gone = Event::PredecessorGone { predecessor: ticket, token };
-        self.fire(ticket, &Reply::Notice(gone));
+        let kept = znode.filter(|znode| self.wrong.will_keep.contains(&znode.token));
+        // The server that loses the deletion tells none who are connected to it.
+        self.fire_except(ticket, &Reply::Notice(gone), kept.is_some());
+        self.wrong.keeps.extend(kept.map(|znode| (ticket, znode)));
     }
 
     /// Tells the watchers of a znode, once, as ZooKeeper does.
     fn fire(&mut self, ticket: Sequence, reply: &Reply) {
+        self.fire_except(ticket, reply, false);
+    }
+
+    fn fire_except(&mut self, ticket: Sequence, reply: &Reply, not_at_wrong: bool) {
         let watchers = self.server.watches.remove(&ticket).unwrap_or_default();
-        for member in self.members.iter_mut().filter(|m| !m.crashed) {
+        let hears = |m: &&mut Process| !(m.crashed || not_at_wrong && m.at_wrong);
+        for member in self.members.iter_mut().filter(hears) {
             if member.session.is_some_and(|session| watchers.contains(&session)) {
                 member.replies.push_back(reply.clone());
                 member.seen = self.server.deletions;
@@ -1103,8 +1356,14 @@ impl Rules {
         let step_down = if disconnect == Disconnect::StepDown { " step_down" } else { "" };
         let prompt = if self.prompt { " prompt" } else { "" };
         let settled = if self.settled { " settled" } else { "" };
+        let wrong: Vec<_> = self.at_wrong.iter().map(usize::to_string).collect();
+        let wrong = match (wrong.is_empty(), self.only_wrong) {
+            (true, _) => String::new(),
+            (false, false) => format!(" wrong={}", wrong.concat()),
+            (false, true) => format!(" wrong={} only_wrong", wrong.concat()),
+        };
         format!(
-            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{lenient}{step_down}{prompt}{settled}",
+            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{lenient}{step_down}{prompt}{settled}{wrong}",
             self.members,
             self.timeout.as_nanos(),
             heartbeat.as_nanos(),
@@ -1133,6 +1392,8 @@ impl Choice {
             | Self::Evict(_)
             | Self::Lie(..)
             | Self::Forge(_)
+            | Self::LoseCreate(_)
+            | Self::LoseDelete(_)
             | Self::Raze => 1,
             Self::Miss(_) | Self::Doom(_) => 1,
             Self::Serve(_) | Self::ServeSlowly(_) | Self::ServeStale(_) | Self::Deliver(_) => 0,
@@ -1216,11 +1477,19 @@ impl Process {
             Reply::Notice(_) | Reply::Changed(_) => None,
         });
         let moment = |request: &Request| match request.ask {
-            Ask::Do(Action::Renew { sent_at }) => Some(sent_at),
+            Ask::Do(Action::Renew { sent_at, .. }) => Some(sent_at),
             Ask::Resume | Ask::Do(_) => None,
         };
         let renewals = self.requests.iter().chain(answered).filter_map(moment);
         renewals.collect::<BTreeSet<_>>().len()
+    }
+
+    /// Whether it has claimed and does not know yet what a quorum says to that.
+    fn has_claim_under_way(&self) -> bool {
+        let is_claim = |request: &Request| matches!(request.ask, Ask::Do(Action::Claim { .. }));
+        let is_answer =
+            |reply: &Reply| matches!(reply, Reply::To(request, ..) if is_claim(request));
+        self.requests.iter().any(is_claim) || self.replies.iter().any(is_answer)
     }
 
     fn is_watching(&self, sequence: Sequence) -> bool {

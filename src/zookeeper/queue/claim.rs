@@ -1,0 +1,126 @@
+//! The claim: the one znode of a queue that excludes a second holder, whatever single servers show.
+//!
+//! It is made together with the write into our own znode that says that we hold, and it ends with our session. So a quorum
+//! commits no second claim while the session of the first lives. A member whose server has lost a transaction may take
+//! itself for the first; it cannot claim.
+
+use super::acl;
+use super::context::{Context, leave_wrong_server};
+use super::write::{Lost, still_ours, unless_denied};
+use super::znode::{is_of_session, is_ours, owner};
+use crate::zookeeper::client::{Connection, Leaving, Verdict, is_verdict};
+use ::zookeeper::{CreateMode, Error, MultiWriteResult, Stat};
+use recipes::Ticket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tracing::warn;
+
+/// Returns the name of the claim of a queue whose members' znodes have this prefix. It is no member's: that would end in ten
+/// digits.
+pub(crate) fn claim_name(prefix: &str) -> String {
+    format!("claim-{prefix}")
+}
+
+/// What became of a claim.
+pub(super) enum Claimed {
+    /// A quorum committed it. This is the stat of our own znode.
+    Ours(Stat),
+    /// Another session's stands there, with this data.
+    Anothers(Vec<u8>),
+}
+
+/// Writes to our own znode and makes the claim, both or neither. Asks until the servers have judged.
+pub(super) async fn claim(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Claimed, Lost> {
+    let (path, claim_path) = (context.path(ticket.sequence), context.claim_path());
+    let mode = CreateMode::Ephemeral.with_acls(acl::of_queue(context.settings.acl));
+    let is_retry = AtomicBool::new(false);
+    let unknown = Unknown::default();
+    let claimed = context.until_judged(async |connection| {
+        if is_retry.swap(true, Ordering::Relaxed) {
+            still_ours(context, &connection, ticket).await?;
+        }
+        let answer = connection.transact(2, |writer| {
+            writer.add_set_data(&path, data, None)?;
+            writer.add_create(&claim_path, data, &mode)
+        });
+        let answer = answer.await;
+        unknown.outcome.fetch_or(answer.is_err(), Ordering::Relaxed);
+        match answer? {
+            Verdict::Done(results) => match results.into_iter().next() {
+                Some(MultiWriteResult::SetData { stat }) if is_ours(&stat, ticket, &connection) => {
+                    Ok(Claimed::Ours(stat))
+                }
+                // We wrote into another's znode and hold its claim: both go with this session.
+                _ => Err(Error::NoNode),
+            },
+            Verdict::Failed { at: 0, error } => unless_denied(context, &path, Err(error)).await,
+            Verdict::Failed { error: Error::NodeExists, .. } => {
+                holder(context, &connection, ticket, &unknown).await
+            }
+            Verdict::Failed { error, .. } => Err(error),
+        }
+    });
+    claimed.await.map_err(|_| Lost)
+}
+
+/// What one claim does not know yet.
+#[derive(Default)]
+struct Unknown {
+    /// An attempt had no answer.
+    outcome: AtomicBool,
+    /// A claim that stands was not shown.
+    holder: AtomicBool,
+}
+
+/// Says whose claim it is that stands in the way of ours.
+async fn holder(
+    context: &Context,
+    connection: &Connection,
+    ticket: Ticket,
+    unknown: &Unknown,
+) -> Result<Claimed, Error> {
+    let claim_path = context.claim_path();
+    let read = connection.request(connection.client.get_data(&claim_path)).await;
+    let (data, stat) = match read {
+        // It went meanwhile; or the server at hand has lost the transaction that made it.
+        Err(Error::NoNode) => {
+            if !unknown.holder.swap(true, Ordering::Relaxed) {
+                return Err(Error::Timeout);
+            }
+            match connection.check(&claim_path).await {
+                Err(Error::NoNode) => return Err(Error::Timeout),
+                checked => checked?,
+            }
+            return match leave_wrong_server(connection, &claim_path, "does not show", "it is there")
+            {
+                Leaving::First | Leaving::Again => Err(Error::Timeout),
+                Leaving::NotYet => Ok(Claimed::Anothers(vec![])),
+            };
+        }
+        read => read?,
+    };
+    unknown.holder.store(false, Ordering::Relaxed);
+    if is_of_session(&stat, connection) {
+        // An attempt of which no answer came was carried out.
+        return still_ours(context, connection, ticket).await.map(Claimed::Ours);
+    }
+    if unknown.outcome.load(Ordering::Relaxed) {
+        // It may be ours all the same, where this server shows one that is gone. It ends with our session, on that server
+        // too.
+        warn!("what became of our claim is unknown: starting over with another session");
+        return context.give_session_up().await;
+    }
+    if owner(&stat).is_none() {
+        warn!("{claim_path} is not ephemeral, so no member made it: deleting it");
+        match connection.request(connection.client.delete(&claim_path, Some(stat.version))).await {
+            Ok(()) | Err(Error::NoNode | Error::BadVersion) => return Err(Error::Timeout),
+            Err(error) if is_verdict(&error) => {
+                context.set_problem(format!(
+                    "{claim_path} is not ephemeral, so no member made it, and none can lead while it stands; it cannot \
+                     be deleted ({error}). Delete it"
+                ));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Claimed::Anothers(data))
+}
