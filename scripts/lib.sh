@@ -80,7 +80,7 @@ install_python_tool() {
     touch "$place/installed"
 }
 
-# Who is not root may still make networks in a namespace of users of its own.
+# A user other than root may still make networks in a user namespace of its own.
 in_a_namespace_if_not_root() {
     if ((EUID == 0)); then
         "$@"

@@ -132,7 +132,7 @@ pub enum Command {
         command: Vec<OsString>,
     },
     CheckConfig(Effective),
-    /// Ask somebody, and print the answer.
+    /// Ask a sidecar or ZooKeeper, and print the answer.
     Terminal(Errand),
     /// Print this.
     Say(Vec<u8>),
@@ -225,7 +225,7 @@ fn command() -> clap::Command {
 fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigError> {
     let effective = Effective::new(sources::values(file.config, given)?)?;
     let config = &effective.config;
-    // Otherwise a wrong token would show late, when an order comes.
+    // Otherwise a wrong token would show late, when a command comes.
     config.token_file.as_deref().map_or(Ok(()), |file| config::token(file).map(drop))?;
     config::can_use_files(&config.hooks)?;
     Ok(effective)

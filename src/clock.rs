@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use std::{fs, io};
 use tokio::io::unix::AsyncFd;
 
-/// Which kernel's clocks this process reads, and in which time namespace: for another process to see
+/// Identifies the kernel and the time namespace whose clocks this process reads: another process can see
 /// whether it reads the same. `None` where the kernel does not tell.
 #[derive(Clone, Debug)]
 pub struct ClockIdentity {
@@ -51,14 +51,14 @@ impl Clock {
         Self(())
     }
 
-    /// Time since boot, suspended time included: a lease must not outlive a nap of its machine,
-    /// and `std::time::Instant` sleeps when the machine does.
+    /// Returns the time since boot, suspended time included: a lease must run out while its machine is suspended,
+    /// and `std::time::Instant` stands still then.
     pub fn now(&self) -> Moment {
         Moment(since_zero(ClockId::Boottime))
     }
 
     pub fn kernel_time(&self, moment: Moment) -> KernelTime {
-        // In this order, what passes between the two makes the answer earlier, and not later.
+        // In this order, time that passes between the two readings makes the answer earlier, and not later.
         let monotonic = since_zero(ClockId::Monotonic);
         let suspended = self.now().0.saturating_sub(monotonic);
         let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
@@ -94,7 +94,7 @@ fn since_zero(clock: ClockId) -> Duration {
 /// It also wakes once, and no sooner: tokio's own timers, which stand in coarse slots at first, wake twice.
 pub struct Alarm {
     timer: AsyncFd<OwnedFd>,
-    /// When it rings, if that is still to come.
+    /// When the alarm rings, if that is still to come.
     set_to: Cell<Option<Moment>>,
 }
 

@@ -53,7 +53,7 @@ pub struct Config {
     pub policy: Policy,
     pub listen: Listen,
     pub probe_listen: Option<SocketAddr>,
-    /// Where the token is that an order has to show.
+    /// The file with the token that a command has to show.
     pub token_file: Option<PathBuf>,
     pub exec: Exec,
     /// How to tell whether the application is healthy, if it is to be.

@@ -1,5 +1,5 @@
-//! The desk between the driver and everything that tells: what lies on it for all to read, and
-//! what may be asked over it.
+//! The channels between the driver and the rest of the daemon: the snapshot that the driver publishes, and the
+//! requests that it takes.
 
 use crate::tally::{Meter, Tally};
 use recipes::election::{Announcement, Change, Command, Member, Profile, Standing, View};
@@ -11,22 +11,22 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-/// What the driver lays out. Judge it at a moment; never keep the verdict.
+/// The snapshot that the driver publishes. Judge it at a moment; never keep the verdict.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub standing: Standing,
     pub link: Link,
-    /// When the driver last turned.
+    /// When the driver's loop last ran.
     pub turned_at: Moment,
     pub chronicle: Arc<Chronicle>,
     pub tally: Tally,
 }
 
-/// The driver turns every five seconds; after this long it is stuck.
+/// The driver's loop runs at least every five seconds; after this long it is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 impl Report {
-    /// Whether the driver's loop turns.
+    /// Tells whether the driver's loop runs.
     pub fn turns(&self, now: Moment) -> bool {
         now.since(self.turned_at) <= STUCK_AFTER
     }
@@ -47,7 +47,7 @@ pub struct Recorded {
     pub cause: String,
 }
 
-/// How we stand with ZooKeeper. For people to read: nothing is decided by it.
+/// The state of the connection with ZooKeeper. For people to read: nothing is decided by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     pub session: Option<(SessionId, Duration)>,
@@ -71,10 +71,10 @@ pub enum Request {
     Carry(Command, Caller),
 }
 
-/// Who gave a command.
+/// The caller of a command.
 pub struct Caller {
     done: oneshot::Sender<bool>,
-    /// It has given up waiting at this moment, whether or not it still runs to show that.
+    /// From this moment on the caller has stopped waiting, even if it was frozen and could not show that.
     waits_until: Option<Moment>,
 }
 
@@ -85,20 +85,20 @@ impl Caller {
         (Self { done, waits_until: Some(moment) }, when_done)
     }
 
-    /// One who waits for as long as it takes, or not at all.
+    /// Returns a caller that waits for as long as it takes, or not at all.
     pub fn patient() -> (Self, oneshot::Receiver<bool>) {
         let (done, when_done) = oneshot::channel();
         (Self { done, waits_until: None }, when_done)
     }
 
-    /// The same caller, asked for by another: the answer comes there first.
+    /// Returns a caller with the same deadline, for a task that asks in its place: the answer goes to that task first.
     pub fn on_behalf(&self) -> (Self, oneshot::Receiver<bool>) {
         let (done, when_done) = oneshot::channel();
         (Self { done, waits_until: self.waits_until }, when_done)
     }
 
     pub fn tell(self, confirmed: bool) {
-        let _nobody_waits = self.done.send(confirmed);
+        let _receiver_gone = self.done.send(confirmed);
     }
 
     fn has_given_up(&self, now: Moment) -> bool {
@@ -106,8 +106,8 @@ impl Caller {
     }
 }
 
-/// Whether the command would move the member although its caller has stopped waiting, and may believe that it has failed.
-/// The callers of other commands need not wait.
+/// Tells whether the command would move the member although its caller has stopped waiting, and may believe that it
+/// has failed. The callers of other commands need not wait.
 ///
 /// After a freeze the caller may not have had the time yet to show that it has stopped: the clock tells.
 pub fn comes_too_late(command: &Command, caller: &Caller, now: Moment) -> bool {
@@ -132,12 +132,12 @@ pub struct Entry {
     pub version: Option<String>,
 }
 
-/// How the hooks fare.
+/// How the hooks do.
 #[derive(Clone, Debug, Default)]
 pub struct Hooks {
     /// In the order in which they run.
     pub records: Vec<HookRecord>,
-    /// What was told up to this index of the standing, they have been told.
+    /// They have been told all changes up to this index of the standing.
     pub told: u64,
 }
 
@@ -180,7 +180,7 @@ pub struct HookRun {
 }
 
 impl Chronicle {
-    /// Enough for a hundred terms with a time between them when nobody led.
+    /// Enough for a hundred terms with a time without a leader between them.
     const LONGEST: usize = 200;
 
     pub fn push(&mut self, recorded: Recorded) {
@@ -202,35 +202,35 @@ impl Chronicle {
 
 /// The driver's side.
 pub struct Back {
-    /// Who waits for it is woken by news alone; when the driver turned is there for who looks.
+    /// Waiting readers are woken by changes alone; a new `turned` is stored without waking them.
     pub report: watch::Sender<Report>,
     pub requests: mpsc::Receiver<Request>,
     pub meter: Arc<Meter>,
 }
 
-/// Everybody else's side.
+/// The side of the rest of the daemon.
 #[derive(Clone)]
 pub struct Front {
     pub report: watch::Receiver<Report>,
     pub requests: mpsc::Sender<Request>,
-    /// What whoever runs them lays out.
+    /// The record that the runner of the hooks publishes.
     pub hooks: watch::Receiver<Hooks>,
-    /// What whoever checks it lays out; `None` if nobody does, or has not yet.
+    /// The result that the health check publishes; `None` if there is no check, or no result yet.
     pub application: watch::Receiver<Option<Application>>,
     pub meter: Arc<Meter>,
-    /// For how long to wait for an order to be carried out.
+    /// For how long to wait for a command to be carried out.
     pub patience: Duration,
 }
 
 impl Front {
-    /// For ZooKeeper to answer.
+    /// How long ZooKeeper may take to answer.
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Waits for a report of which that is so. Nothing of it is kept: whoever holds on to what lies on
-    /// the desk and looks again waits for a writer who waits for him.
+    /// Waits for a snapshot of which `so` is true. Returns nothing of it: a caller that keeps a borrow of the watch
+    /// channel and borrows again would deadlock with a writer that waits in between.
     ///
     /// # Errors
-    /// It has not become so within that time.
+    /// No such snapshot came within that time.
     pub async fn until(
         &self,
         patience: Duration,
@@ -240,24 +240,24 @@ impl Front {
         timeout(patience, reports.wait_for(so)).await.map(drop)
     }
 
-    /// Waits until the hooks have been told what is so.
+    /// Waits until the hooks have been told the newest change.
     ///
     /// # Errors
-    /// They have not been within that time.
+    /// They were not told within that time.
     pub async fn until_hooks_are_told(&self, patience: Duration) -> Result<(), Elapsed> {
         let now = self.report.borrow().standing.index();
         let mut hooks = self.hooks.clone();
         timeout(patience, hooks.wait_for(|hooks| hooks.told >= now)).await.map(drop)
     }
 
-    /// The same desk, by way of somebody who passes requests on and may take so long about it.
+    /// Returns the same channels, but requests go through a task that forwards them and may take so long.
     pub fn by_way_of(&self, takes: Duration) -> (Self, mpsc::Receiver<Request>) {
         let (requests, asked) = mpsc::channel(64);
         (Self { requests, patience: self.patience + takes, ..self.clone() }, asked)
     }
 }
 
-/// Sets up a desk with what is known before anything has happened.
+/// Sets up the channels, with a snapshot of a member that has heard no event yet.
 pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
     let report = Report {
         standing: member.standing(),
@@ -270,9 +270,9 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
     let (ask, asked) = mpsc::channel(64);
     let meter = Arc::<Meter>::default();
     let back = Back { report: report_in, requests: asked, meter: meter.clone() };
-    // Until somebody runs some, there are none.
+    // There are no hooks until a runner publishes them.
     let (_, hooks) = watch::channel(Hooks::default());
-    // Nor does anybody check the application.
+    // Nor a result of a health check.
     let (_, application) = watch::channel(None);
     let patience = Front::PATIENCE;
     (back, Front { report: report_out, requests: ask, hooks, application, meter, patience })
@@ -285,7 +285,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn an_order_to_move_comes_too_late_when_nobody_waits_for_it() {
+    fn a_command_to_move_comes_too_late_when_its_caller_waits_no_more() {
         for order in [Command::Resign, Command::Pause, Command::Resume] {
             let (caller, waits) = Caller::waiting_until(at(5));
             assert!(!comes_too_late(&order, &caller, at(5)));

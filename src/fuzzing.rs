@@ -1,8 +1,7 @@
-//! Whatever bytes come from outside, whoever reads them stays sound.
+//! Checks that each parser of bytes from outside stays sound whatever they are.
 //!
-//! One function for each door by which strangers' bytes come in. `fuzz/` calls them with what a fuzzer
-//! finds, the tests below with what it has found, and with new noise each time. They panic where
-//! something is not as promised.
+//! There is one function for each input that others write. `fuzz/` calls them with what a fuzzer finds, the tests
+//! below with what it has found, and with new noise each time. They panic where a promise is broken.
 
 use crate::clock::Clock;
 use crate::config;
@@ -22,8 +21,8 @@ use tokio::runtime::Runtime;
 
 const PREFIX: &str = "leader_";
 
-/// The data of any znode in the line. What is understood can be said again; and neither those behind
-/// it nor the leader itself take any harm.
+/// Reads the data of any znode in the queue. What is decoded can be encoded again; and neither the members
+/// behind it nor the leader itself take any harm.
 pub fn znode(data: &[u8]) {
     let read = zookeeper::decode(data, PREFIX);
     if let Some(read) = &read {
@@ -57,11 +56,11 @@ pub fn znode(data: &[u8]) {
         third.step(now, Event::HeadRead { head, announcement: announcement.clone(), sent_at: now });
         first.step(now, Event::HeadRead { head, announcement: announcement.clone(), sent_at: now });
         first.step(now, Event::PredecessorRead { predecessor, announcement: announcement.clone() });
-        assert!(matches!(first.standing().at(now), Role::Leader { .. }), "nobody is talked out");
-        assert!(matches!(third.standing().at(now), Role::Follower { .. }), "nor talked into it");
+        assert!(matches!(first.standing().at(now), Role::Leader { .. }), "leadership is kept");
+        assert!(matches!(third.standing().at(now), Role::Follower { .. }), "and none is made");
         first.step(now, Event::Committed { sent_at: now });
     }
-    // And whoever reads the truth at last believes it.
+    // A member that reads the true announcement afterwards believes it.
     let leader = Arc::new(profile("a"));
     let truth = recipes::election::Announcement { leader, ticket: head, active: true };
     for _ in 0..2 {
@@ -123,8 +122,8 @@ pub fn connect_string(data: &[u8]) {
     }
 }
 
-/// A request: where to, and after the end of the line for whom (`Host`). An acknowledgement is the only
-/// order that is tried.
+/// Sends a request: the path, and after the first line end its `Host`. An acknowledgement is the only command that
+/// is tried.
 pub fn query(data: &[u8]) {
     let mut lines = data.splitn(2, |byte| *byte == b'\n');
     let target = lines.next().unwrap_or_default();
@@ -139,7 +138,7 @@ pub fn query(data: &[u8]) {
         let _timers = runtime.enter();
         crate::http::refusal(&request).or_else(|| service.answer(request).now_or_never())
     });
-    // Whoever waits for news is not answered yet.
+    // A request that waits for a change is not answered yet.
     let Some(answer) = answer else { return };
     let is_known = matches!(
         answer.status(),
@@ -172,7 +171,7 @@ thread_local! {
     };
 }
 
-/// Whatever was written, it plays no tricks on a terminal or a log.
+/// Checks that the text is one line without control characters, harmless to a terminal or a log.
 fn one_line(told: &str) {
     assert!(!told.trim().is_empty() && !told.contains(char::is_control), "{told:?}");
 }
@@ -204,7 +203,7 @@ mod tests {
     use std::fs;
     use std::time::Instant;
 
-    /// Of noise, for each door.
+    /// How long each input is tested with noise.
     const LONG_ENOUGH: Duration = Duration::from_secs(2);
 
     #[test]
@@ -233,8 +232,8 @@ mod tests {
     }
 
     /// What the fuzzer has found worth keeping, and then noise: of its own, and made of what was kept.
-    fn withstands(door: &str, bytes: fn(&[u8])) {
-        let kept: Vec<Vec<u8>> = fs::read_dir(format!("fuzz/corpus/{door}"))
+    fn withstands(corpus: &str, bytes: fn(&[u8])) {
+        let kept: Vec<Vec<u8>> = fs::read_dir(format!("fuzz/corpus/{corpus}"))
             .expect("it is kept")
             .map(|file| fs::read(file.unwrap().path()).unwrap())
             .collect();
@@ -258,7 +257,7 @@ mod tests {
                 bytes(&data);
                 Ok(())
             });
-            run.unwrap_or_else(|found| panic!("{door}: {found}"));
+            run.unwrap_or_else(|found| panic!("{corpus}: {found}"));
         }
     }
 }

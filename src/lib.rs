@@ -1,6 +1,6 @@
-//! A sidecar that stands in line for leadership and tells its application where it stands.
+//! A sidecar that takes part in a leader election on ZooKeeper and tells its application who leads.
 //!
-//! # The rooms
+//! # The modules
 //!
 //! - [`recipes`]: the protocol, a crate of its own. Pure: events in, actions out.
 //! - [`mod@zookeeper`]: runs the member: a session kept over connections (`client`), a place in the queue
@@ -13,7 +13,7 @@
 //! - [`http_client`]: asks the application or a sidecar one thing over HTTP, or Kubernetes over HTTPS.
 //! - [`files`]: reads the small files that an operator names.
 //! - [`process`]: starts other processes, waits for them, kills them.
-//! - [`desk`]: what passes between those who do and those who tell.
+//! - [`desk`]: the snapshot that the driver publishes, and the requests that it takes.
 //! - [`tally`]: what is counted and measured, for `/metrics`.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
@@ -22,8 +22,8 @@
 //! - [`clock`]: the one place that knows what time it is.
 //! - [`daemon`]: builds all of this, runs it, and shuts it down in order.
 //!
-//! `main.rs` parses the command line and dispatches it. Who may import whom is written, and checked, in
-//! `tests/architecture.rs`.
+//! `main.rs` parses the command line and dispatches it. `tests/architecture.rs` has, and checks, which module may
+//! import which.
 
 pub mod api;
 pub mod checkup;

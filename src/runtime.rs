@@ -11,7 +11,7 @@ pub fn build() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// Runs this to its end on the calling thread. Blocking calls that it has begun are left to themselves: no
+/// Runs this to its end on the calling thread. It does not wait for blocking calls that are still under way: no
 /// file, name server or service manager that hangs keeps the caller.
 ///
 /// # Panics

@@ -1,11 +1,11 @@
-//! What is counted and measured for those who watch from afar. Nothing is decided by it.
+//! The counters and measurements behind `/metrics`. Nothing is decided by them.
 
 use recipes::election::{Event, Standing, View};
 use recipes::{FencingToken, Moment, SessionId, Ticket, Way};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What the driver has counted. It lies on the desk beside the standing, and agrees with it.
+/// The driver's counters. They are published beside the standing, and agree with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
     /// How often another leader than the one before was heard of.
@@ -17,12 +17,12 @@ pub struct Tally {
     pub claims_refused: u64,
     /// How many sessions were opened.
     pub sessions: u64,
-    /// The timeout that the servers granted last, also if nobody can lead with it.
+    /// The timeout that the servers granted last, also if it is too short for a lease.
     pub granted: Option<Duration>,
     last_leader: Option<FencingToken>,
     own_term: Option<FencingToken>,
     opened: Option<(SessionId, Moment)>,
-    /// Where we last knew that we stood, the first being 1.
+    /// The place in the queue as last read, the first being 1.
     place: Option<(Ticket, usize)>,
     leaderless: Duration,
     /// From when on no leader is known: in a leader's case the end of its lease.
@@ -60,7 +60,7 @@ impl Tally {
         }
     }
 
-    /// Counts what became of it.
+    /// Counts what the event changed.
     pub fn stands(&mut self, standing: &Standing, now: Moment) {
         if let (Some(ticket), Some(place)) = (standing.ticket(), standing.place()) {
             self.place = Some((ticket, place));
@@ -104,7 +104,7 @@ impl Tally {
         self.opened.filter(|(opened, _)| *opened == session).map(|(_, at)| now.since(at))
     }
 
-    /// Where this member stands in the line at most: those ahead only become fewer. `None` while it
+    /// The largest place that this member can have in the queue: those ahead only become fewer. `None` while it
     /// has not seen itself there.
     pub fn place(&self, standing: &Standing) -> Option<usize> {
         let ticket = standing.ticket()?;
@@ -112,23 +112,23 @@ impl Tally {
     }
 }
 
-/// What the requests under way have measured: each adds for itself, and waits for nobody.
+/// Measurements of requests: each request adds its own, without a lock.
 #[derive(Debug, Default)]
 pub struct Meter {
     pub renewals: Spread,
-    /// How old the news of a leader was when this member had passed it on.
+    /// How old a leader's announcement was when this member had relayed it.
     pub news: Spread,
     refused: AtomicU64,
     unanswered: AtomicU64,
 }
 
 impl Meter {
-    /// ZooKeeper would not have it: the znode is gone, or is not ours.
+    /// Counts a renewal that ZooKeeper refused: the znode is gone, or is not ours.
     pub fn renewal_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Nothing is known of what became of it.
+    /// Counts a renewal of which no answer came.
     pub fn renewal_unanswered(&self) {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
     }
@@ -164,8 +164,8 @@ pub struct Spread {
     sum_us: AtomicU64,
 }
 
-/// A number of its own: to count the bounds, the compiler would have to compute them first, and to
-/// compute them, to know all types (E0391 in a release build).
+/// A constant of its own: an array length taken from the bounds makes the compiler evaluate them before it knows
+/// all types, which it refuses (E0391 in a release build).
 const BOUNDED: usize = 13;
 
 /// From what a quorum takes nearby to what no lease waits for.
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn time_without_a_leader_begins_when_the_lease_ends_whoever_notices_that_when() {
+    fn time_without_a_leader_begins_when_the_lease_ends_however_late_that_is_noticed() {
         let mut watched = Watched::new(at(0));
         assert_eq!(watched.leaderless(400), 400);
         watched.hears(at(1_000), opened(1, at(1_000)));
@@ -325,11 +325,11 @@ mod tests {
             Self { member: Member::new(profile("me"), policy), tally: Tally::begun(now) }
         }
 
-        /// The last in the line.
+        /// A member that is the last in the queue.
         fn following(numbers: &[i32]) -> Self {
             let mut watched = Self::new(at(0));
             watched.hears(at(0), opened(1, at(0)));
-            let last = numbers.last().expect("somebody is in it");
+            let last = numbers.last().expect("the queue is not empty");
             watched.hears(at(0), Event::Joined(ticket(*last)));
             watched.hears(at(0), line(numbers));
             watched

@@ -1,22 +1,23 @@
-//! Who may know whom. The table is the architecture; the test keeps it true.
+//! Which module may name which. The table is the architecture; the test keeps it true.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A room, and the rooms it may name. `main.rs` may name all. A part of a room, behind a slash, may name fewer.
+/// A module, and the modules that it may name. `main.rs` may name all. A part of a module, behind a slash, may name
+/// fewer.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &["recipes"]),
     ("files", &[]),
     ("runtime", &[]),
     ("http_client", &["files"]),
-    // Bodies are made of what the recipes judge; who asks, and how, is none of their business.
+    // Bodies are made of what the recipes judge, and do not depend on how they are asked for.
     ("api", &["recipes"]),
     // What children are not to see in their environment is the configuration's to know.
     ("process", &["config"]),
     ("checkup", &["recipes", "clock", "config", "desk", "http_client", "process"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["recipes", "files"]),
-    // It makes an errand of a command.
+    // It turns a command line into one of the terminal's errands.
     ("cli", &["config", "terminal"]),
     ("tally", &["recipes"]),
     ("desk", &["recipes", "tally"]),
@@ -47,7 +48,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("daemon/shutdown", &["recipes", "cli", "clock"]),
     ("daemon/signals", &[]),
     ("daemon/systemd", &["recipes", "clock", "desk"]),
-    // How much a member may say of itself is the configuration's rule, whoever makes it say more.
+    // How much a member may say of itself is the configuration's rule, also where a request changes it.
     ("http", &["recipes", "api", "clock", "config", "desk", "tally"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     ("terminal", &["recipes", "api", "clock", "config", "http_client", "zookeeper"]),
@@ -57,7 +58,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("notify", &["recipes", "api", "clock", "config", "desk", "files", "http_client", "process"]),
 ];
 
-/// The layers of a room, each with the words that it may not name: a layer knows only those below it.
+/// The layers of a module, each with the words that it may not name: a layer knows only those below it.
 /// Times and sessions are any layer's to know, wherever the recipes keep them.
 const LAYERS: &[(&str, &[&str])] = &[
     ("zookeeper/client", &["queue", "election", "super::super", "crate::zookeeper"]),
@@ -65,7 +66,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("zookeeper/election", &["super::runner", "zookeeper::runner", "Standing"]),
 ];
 
-/// Crates and calls with one room to live in, or two.
+/// Crates and calls that only one module may use, or two.
 const LIVES_IN: &[(&str, &[&str])] = &[
     ("axum", &["http", "fuzzing"]),
     ("clock_gettime", &["clock"]),
@@ -92,23 +93,23 @@ const LIVES_IN: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn rooms_know_only_whom_they_may() {
+fn modules_know_only_those_they_may() {
     let mut wrong = vec![];
-    for (room, known) in MAY_KNOW {
-        for (file, line, code) in code_of(room) {
-            for (other, _) in MAY_KNOW.iter().filter(|(other, _)| other != room) {
+    for (module, known) in MAY_KNOW {
+        for (file, line, code) in code_of(module) {
+            for (other, _) in MAY_KNOW.iter().filter(|(other, _)| other != module) {
                 if says(&code, &format!("crate::{other}")) && !known.contains(other) {
-                    wrong.push(format!("{file}:{line}: {room} may not know {other}"));
+                    wrong.push(format!("{file}:{line}: {module} may not know {other}"));
                 }
             }
             if says(&code, "recipes") && !known.contains(&"recipes") {
-                wrong.push(format!("{file}:{line}: {room} may not know the recipes"));
+                wrong.push(format!("{file}:{line}: {module} may not know the recipes"));
             }
             let names_library = code.contains("use zookeeper::") || code.contains(" ::zookeeper::");
-            if *room != "zookeeper" && names_library {
+            if *module != "zookeeper" && names_library {
                 wrong.push(format!("{file}:{line}: the client library lives in zookeeper"));
             }
-            for (word, homes) in LIVES_IN.iter().filter(|(_, homes)| !homes.contains(room)) {
+            for (word, homes) in LIVES_IN.iter().filter(|(_, homes)| !homes.contains(module)) {
                 if says(&code, word) {
                     wrong.push(format!("{file}:{line}: `{word}` lives in {homes:?}"));
                 }
@@ -135,19 +136,19 @@ fn layers_know_only_those_below() {
 }
 
 #[test]
-fn every_room_is_in_the_table() {
-    let mut rooms: Vec<_> = fs::read_dir("src")
+fn every_module_is_in_the_table() {
+    let mut modules: Vec<_> = fs::read_dir("src")
         .expect("tests run in the root of the crate")
         .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
-        .filter(|room| room != "lib" && room != "main")
+        .filter(|module| module != "lib" && module != "main")
         .collect();
-    rooms.sort();
-    // A room of a file and a directory is one room.
-    rooms.dedup();
-    let table = MAY_KNOW.iter().map(|(room, _)| (*room).to_owned());
-    let (parts, mut table): (Vec<_>, Vec<_>) = table.partition(|room| room.contains('/'));
+    modules.sort();
+    // A module of a file and a directory is one module.
+    modules.dedup();
+    let table = MAY_KNOW.iter().map(|(module, _)| (*module).to_owned());
+    let (parts, mut table): (Vec<_>, Vec<_>) = table.partition(|module| module.contains('/'));
     table.sort();
-    assert_eq!(rooms, table);
+    assert_eq!(modules, table);
     for part in parts {
         assert!(!code_of(&part).is_empty(), "{part} has moved");
     }
@@ -160,10 +161,10 @@ fn says(code: &str, word: &str) -> bool {
     })
 }
 
-/// Lines of code in a room, comments and unit tests left out.
-fn code_of(room: &str) -> Vec<(String, usize, String)> {
+/// Lines of code in a module, comments and unit tests left out.
+fn code_of(module: &str) -> Vec<(String, usize, String)> {
     let mut files = vec![];
-    for start in [format!("src/{room}"), format!("src/{room}.rs")] {
+    for start in [format!("src/{module}"), format!("src/{module}.rs")] {
         collect(Path::new(&start), &mut files);
     }
     let lines = |file: &PathBuf| {

@@ -46,7 +46,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn who_misspells_a_variable_is_told_and_not_kept_from_anything() {
+fn a_misspelled_variable_is_reported_and_prevents_nothing() {
     let mut command = bellwether(&["check-config"]);
     command.env("BELLWETHER_SESION_TIMEOUT", "hunter2").env("BELLWETHER_PORT", "tcp://10.0.0.1:80");
     let Output { status, stdout, stderr } = command.output().unwrap();
@@ -63,7 +63,7 @@ fn who_misspells_a_variable_is_told_and_not_kept_from_anything() {
 }
 
 #[test]
-fn who_asks_for_help_is_not_shown_what_is_for_the_program_alone() {
+fn help_does_not_show_what_is_for_the_program_alone() {
     let pages = tempfile::tempdir().unwrap();
     let to = pages.path().to_str().unwrap();
     let (code, said) = ran(&mut bellwether(&["man", "--to", to]));
@@ -113,7 +113,7 @@ fn the_operators_table_of_timeouts_is_what_the_formula_says() {
         let heartbeat = session / 10;
         let margins = Margins { heartbeat, half_tick: tick / 2 };
         let lease = margins.lease_duration(session).unwrap().0;
-        // Signs of life have to be regular again, and the renewal itself to be answered.
+        // Heartbeats have to be regular again, and the renewal itself to be answered.
         let resumed = 3 * heartbeat + tick / 2;
         let survived = lease.saturating_sub(resumed).max(heartbeat / 2);
         let rounded = |span: Duration| format!("{:.1} s", span.as_secs_f64());
@@ -301,7 +301,7 @@ GA8yMTI2MTAyODE3NTE0MVowCgYIKoZIzj0EAwIDSAAwRQIgHtw9DVCsZPPZ3v5V
 ";
 
 #[test]
-fn what_lets_nobody_in_is_refused_with_its_file() {
+fn credentials_that_cannot_work_are_refused_with_their_file() {
     let (authority, now) = (Authority::new("ours"), Authority::new("ours").issue("app", &[]));
     let ca = file(&authority.pem());
     let (cert, key) = (file(&now.certificate), file(&now.key));
@@ -365,7 +365,7 @@ fn what_lets_nobody_in_is_refused_with_its_file() {
     }
 }
 
-/// Sooner or later somebody writes the secret where its file's name belongs.
+/// Sooner or later an operator writes the secret where its file's name belongs.
 #[test]
 fn a_secret_that_stands_where_a_files_name_belongs_is_not_repeated() {
     let hook = "[[hook]]\non = [\"became-leader\"]\nurl = \"http://h/\"\nsecret_file";

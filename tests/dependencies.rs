@@ -1,6 +1,6 @@
 //! The dependencies are what `deny.toml` lets them be: which licences, from where, and each once.
 //!
-//! The part of cargo-deny that matters here, for those who do not have it.
+//! The part of cargo-deny that matters here, for machines that do not have it.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ fn all_come_from_where_they_may() {
     let packages = lock["package"].as_array().expect("a list");
     let wrong = |package: &&Value| match package["source"].as_str() {
         Some(source) => !allowed.iter().any(|url| source == format!("registry+{url}")),
-        // What comes from nowhere is this one, and what it has patched.
+        // The packages without a source are those of this repository, and those that it has patched.
         None => {
             !["bellwether", "bellwether-dev-server", "bellwether-recipes", "async-io", "async-net"]
                 .contains(&package["name"].as_str().expect("a name"))

@@ -1,5 +1,5 @@
-//! What lies in `deploy/`, held against those who will read it: Kubernetes' own schemas, Helm, HAProxy, systemd,
-//! the schema of compose files, and this very binary. Nothing here starts a container.
+//! What lies in `deploy/`, checked by what will read it: Kubernetes' own schemas, Helm, HAProxy, systemd, the schema
+//! of compose files, and this very binary. Nothing here starts a container.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -91,7 +91,7 @@ fn members_understand_what_the_manifests_tell_them() {
 }
 
 /// A name that only an init container gives to its port, as a native sidecar does, means nothing to Services before
-/// Kubernetes 1.33 and to some networks' policies: who goes by it would find the members' doors shut.
+/// Kubernetes 1.33 and to some networks' policies: what goes by it could not reach the members.
 #[test]
 fn ports_are_reached_by_number() {
     let documents = documents();
@@ -208,7 +208,7 @@ fn no_pod_may_do_more_than_it_needs() {
 const LABELLED: &str = "pod-label.yaml";
 
 #[test]
-fn whoever_labels_its_pod_has_that_right_alone_and_keeps_its_token_from_the_application() {
+fn a_member_that_labels_its_pod_has_that_right_alone_and_its_application_has_no_token() {
     let documents: Vec<_> =
         documents().into_iter().filter(|(path, _)| path.ends_with(LABELLED)).collect();
     let of_kind = |kind: &str| {
@@ -296,7 +296,7 @@ fn the_chart_says_what_is_wrong_with_a_value() {
     runs(Command::new("helm").args(old).args(["--set", "sidecar=classic"]));
 }
 
-/// Nobody is called for a hand-over that takes as long as it may: docs/operations.md says how long that is.
+/// No alert is sent for a hand-over that takes as long as it may: docs/operations.md says how long that is.
 #[test]
 fn the_alarm_waits_for_the_longest_hand_over() {
     let waits = |options: &[&str]| {
@@ -607,7 +607,7 @@ fn the_units_environment_is_understood_once_it_is_uncommented() {
     understands(Path::new("bellwether.default"), &variables);
 }
 
-/// What the application is to read and to ask lies where the unit makes room, and where it may enter.
+/// What the application is to read and to ask is in the directory that the unit makes, which others may enter.
 #[test]
 fn the_unit_has_the_directory_that_the_samples_name() {
     let unit = fs::read_to_string("deploy/systemd/bellwether.service").unwrap();

@@ -62,7 +62,7 @@ fn panels_show_what_was_whichever_members_come_and_go() {
     promtool(&["test", "rules", file.path().to_str().unwrap()]);
 }
 
-/// Pods that are replaced have other addresses, and a name is what one looks for.
+/// Pods that are replaced have other addresses, and an operator looks for names.
 #[test]
 fn what_each_member_says_is_shown_by_its_pods_name() {
     let dashboard: Value = serde_json::from_str(&text(DASHBOARD)).unwrap();
@@ -83,7 +83,7 @@ fn what_each_member_says_is_shown_by_its_pods_name() {
 
 /// A real scrape has what the table has: the ensemble's tests compare them.
 #[test]
-fn nobody_asks_for_a_metric_that_is_not_there() {
+fn only_metrics_that_are_there_are_asked_for() {
     let told = documented();
     let asked = [questions(), vec![text(ALERTS)]].concat();
     let asked: BTreeSet<String> = asked.iter().flat_map(|text| metrics_in(text)).collect();

@@ -44,7 +44,7 @@ public class Latch {
         try {
             out.write((word + "\n").getBytes(StandardCharsets.US_ASCII));
             out.flush();
-        } catch (java.io.IOException nobodyListens) {
+        } catch (java.io.IOException receiverGone) {
             System.exit(1);
         }
     }

@@ -1,7 +1,7 @@
 //! The floor: bare sessions that do nothing but what no protocol can do without.
 //!
 //! They use the same client library, on threads of their own, and know beforehand all that a member has
-//! to find out. Also here is the herd, the design that a line is there to avoid.
+//! to find out. Also here is the herd, the design that a queue is there to avoid.
 
 use std::{
     sync::{
@@ -65,7 +65,7 @@ pub(crate) fn watch(servers: &str, path: String) -> JoinHandle<(EventType, Insta
         runtime().block_on(async {
             let client = connect(&servers).await;
             let (_, _, watch) = client.get_and_watch_data(&path).await.expect("it stands");
-            say.send(()).expect("somebody waits");
+            say.send(()).expect("the caller waits");
             (watch.changed().await.event_type, Instant::now())
         })
     });
@@ -136,7 +136,7 @@ async fn look_at(client: &Client, path: &str) -> Option<OneshotWatcher> {
 }
 
 async fn say(observer: &mut OwnedWriteHalf, word: &str) {
-    observer.write_all(format!("{word}\n").as_bytes()).await.expect("somebody reads");
+    observer.write_all(format!("{word}\n").as_bytes()).await.expect("the observer reads");
 }
 
 /// Sessions in a row of threads, each of which does this with its number.
@@ -172,7 +172,7 @@ impl Row {
     }
 
     /// Each watches the data of the one before it, reads it when that changes, and writes the same into
-    /// its own: a line that does nothing else. The first watches `/chain`, in which `tell` writes.
+    /// its own: a chain that does nothing else. The first watches `/chain`, in which `tell` writes.
     pub(crate) fn chain(servers: &str, count: usize) -> Self {
         let servers = servers.to_owned();
         Self::of(count, move |nth, say| {
@@ -198,8 +198,8 @@ impl Row {
         })
     }
 
-    /// Everybody looks at the whole line and watches its head; when it goes, all look again, and whoever
-    /// is first now says so in its znode.
+    /// Each session lists the whole queue and watches its head. When the head goes, all list it again, and the session
+    /// that is first now says so in its znode.
     pub(crate) fn herd(servers: &str, path: &str, count: usize) -> Self {
         let place = (servers.to_owned(), path.to_owned());
         Self::of(count, move |_, say| {
@@ -214,7 +214,7 @@ impl Row {
                 let own = format!("n_{sequence}");
                 loop {
                     let names = client.list_children(&parent).await.expect("the path exists");
-                    let head = names.iter().min().expect("at least we stand there");
+                    let head = names.iter().min().expect("at least the own znode is there");
                     let path = format!("{parent}/{head}");
                     if *head == own {
                         client.set_data(&path, b"leads", None).await.expect("it is ours");
@@ -235,7 +235,7 @@ impl Row {
     /// Waits until as many have heard, and returns when each did, in that order.
     pub(crate) fn heard(&self, count: usize) -> Vec<(usize, Instant)> {
         (0..count)
-            .map(|_| self.heard.recv_timeout(SESSION).expect("the word comes through"))
+            .map(|_| self.heard.recv_timeout(SESSION).expect("the change comes through"))
             .collect()
     }
 }
@@ -247,6 +247,6 @@ pub(crate) struct Say {
 
 impl Say {
     fn so(&self) {
-        let _nobody_listens = self.to.send((self.nth, Instant::now()));
+        let _receiver_gone = self.to.send((self.nth, Instant::now()));
     }
 }

@@ -1,4 +1,4 @@
-//! How the word of a new leader comes down the line: ours, a line of bare sessions, and a herd.
+//! How the announcement of a new leader comes down the queue: our members, a chain of bare sessions, and a herd.
 
 use crate::{
     bare::{self, Row, Running},
@@ -15,9 +15,9 @@ use std::{
 };
 use zookeeper::{Acls, CreateMode};
 
-/// Long, so that signs of life are few.
+/// Long, so that heartbeats are few.
 const SESSION: Duration = Duration::from_secs(30);
-/// Two heartbeats of such a session: within them everybody has looked whether what it heard is so.
+/// Two heartbeats of such a session: within them each member has asked the head whether what it heard is so.
 const AFTERWARDS: Duration = Duration::from_secs(7);
 
 /// What a change of leader cost the servers beyond what as much time without one costs them.
@@ -60,7 +60,7 @@ pub(crate) fn chain(scene: &Scene) -> (Section, Vec<(&'static str, String)>) {
                 (0..repetitions).map(|_| herd(&connect_string, all, count, scene)).collect();
             let hop = |runs: &[Vec<Duration>]| {
                 let last: Times =
-                    runs.iter().map(|heard| *heard.last().expect("somebody heard")).collect();
+                    runs.iter().map(|heard| *heard.last().expect("some member heard")).collect();
                 last.median_ms() / (count - 1) as f64
             };
             let heard = |runs: &[Run]| runs.iter().map(|run| run.heard.clone()).collect::<Vec<_>>();
@@ -161,8 +161,8 @@ fn ours(servers: &str, all: &[Server], count: usize, repetitions: usize) -> Vec<
                 let mut first = None;
                 let next = leader + 1;
                 let mut told_by = BTreeMap::new();
-                // The one that resigned hears of it as well, at the end of the line. Whoever stands behind the next one
-                // may tell of it before that one does, whose claim is in its znode before it is answered.
+                // The old leader hears of it as well, at the tail of the queue. The member behind the new leader may
+                // report it before the new leader does, whose claim is in its znode before it is acknowledged.
                 crowd.wait(SESSION, |told| {
                     let Some((token, is_self)) = told.leader else { return false };
                     told_by.insert(told.who, (token, told.at));
@@ -213,7 +213,7 @@ fn herd(servers: &str, all: &[Server], count: usize, scene: &Scene) -> Run {
     let path = scene.path();
     let running = Running::new();
     let runtime = &running.runtime;
-    // It stands first, and leads until it goes.
+    // The head, which leads until its znode is deleted.
     let head = runtime.block_on(async {
         let client = bare::connect(servers).await;
         bare::make(&client, &path, CreateMode::Persistent).await;

@@ -8,7 +8,7 @@ import time
 from kazoo.client import KazooClient
 
 port, servers, path = sys.argv[1:4]
-count, before, everybody, session_ms = (int(word) for word in sys.argv[4:])
+count, before, total, session_ms = (int(word) for word in sys.argv[4:])
 observer = socket.create_connection(("127.0.0.1", int(port)))
 observer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 leader = None
@@ -55,5 +55,5 @@ for order in observer.makefile():
     if order == "release\n":
         leader.release.set()
     else:
-        wait_for(everybody)
+        wait_for(total)
         say("back")

@@ -1,4 +1,4 @@
-//! Who hands leadership over, side by side: our members as processes, their peers, and the floor.
+//! Hand-overs side by side: our members as processes, their peers, and the floor.
 
 use crate::{
     member::{Handovers, Member, Setup},
@@ -18,7 +18,7 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) trait Contestant {
-    /// Waits until all is as it is long after a hand-over.
+    /// Waits until nothing of an earlier hand-over is still under way.
     fn prepare(&mut self);
 
     /// Has the leader give up. Returns how long it took until its successor had said so outside its
@@ -31,11 +31,11 @@ pub(crate) trait Contestant {
     }
 }
 
-/// As many processes of ours, each told and asked over HTTP.
+/// Processes of ours, each commanded and asked over HTTP.
 pub(crate) struct Members {
     /// In the order of the queue.
     line: VecDeque<Member>,
-    /// Where the leader takes the order, and where the next one tells of events.
+    /// The leader's connection for the command, and the next leader's stream of events.
     prepared: Option<[TcpStream; 2]>,
 }
 
@@ -91,10 +91,10 @@ impl Contestant for Members {
         assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
         let (leader, next) = (&self.line[0], &self.line[1]);
         has_role(leader, "follower");
-        // The word comes to the last of the others last: until then the next hand-over would begin in the
-        // midst of this one.
+        // The announcement reaches the last member last: before that, the next hand-over would begin while this
+        // one goes on.
         let last = self.line.back().expect("there are some");
-        eventually("the word has come down the queue", || {
+        eventually("the announcement has come down the queue", || {
             let known = last.status()["leader"]["id"].clone();
             if last.id == next.id || known == next.id { Ok(()) } else { Err(known.to_string()) }
         });
@@ -209,7 +209,7 @@ impl Others {
         let (say, reading) = (self.say.clone(), wire.try_clone().expect("it is open"));
         thread::spawn(move || {
             for word in BufReader::new(reading).lines().map_while(Result::ok) {
-                let _nobody_listens = say.send(Said { at: Instant::now(), by, word });
+                let _receiver_gone = say.send(Said { at: Instant::now(), by, word });
             }
         });
         self.wires.push(wire);
@@ -226,8 +226,8 @@ impl Others {
         self.processes[nth].id()
     }
 
-    fn tell(&mut self, who: usize, order: &[u8]) {
-        self.wires[who].write_all(order).expect("the contender reads");
+    fn tell(&mut self, nth: usize, order: &[u8]) {
+        self.wires[nth].write_all(order).expect("the contender reads");
     }
 
     fn hear(&self) -> Said {

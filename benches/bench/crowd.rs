@@ -27,7 +27,7 @@ use tokio::sync::{oneshot, watch};
 pub(crate) struct Told {
     pub(crate) who: usize,
     pub(crate) at: Instant,
-    /// Under which token somebody leads, and whether it is this one.
+    /// The token of the leader that it knows, and whether that is this member.
     pub(crate) leader: Option<(u64, bool)>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Members of the election with these numbers, one after another, so that they stand in that order.
+    /// Members of the election with these numbers, one after another, so that the queue has that order.
     pub(crate) fn in_line(servers: &str, session: Duration, count: usize) -> Self {
         let (tell, told) = channel();
         let mut crowd = Self { fronts: vec![], told, stops: vec![] };
@@ -83,7 +83,7 @@ impl Crowd {
         self.stops.push(stop);
     }
 
-    /// Nobody carries out what nobody waits for.
+    /// Sends a command, which is carried out only if the receiver is still there.
     #[must_use]
     pub(crate) fn order(&self, who: usize, order: Command) -> oneshot::Receiver<bool> {
         let (caller, carried_out) = Caller::patient();
@@ -92,7 +92,7 @@ impl Crowd {
         carried_out
     }
 
-    /// What is told, until it is so.
+    /// Waits until a member has told something for which this holds.
     pub(crate) fn wait(&self, patience: Duration, mut so: impl FnMut(&Told) -> bool) {
         let until = Instant::now() + patience;
         loop {
@@ -104,11 +104,11 @@ impl Crowd {
         }
     }
 
-    /// Returns when all of them are out of the line.
+    /// Returns when all of them have left the queue.
     pub(crate) fn leave(self) {
         let Self { fronts, told, stops } = self;
         drop((fronts, stops));
-        // The last of those who tell is gone.
+        // This ends when the last member, and its sender with it, is gone.
         while told.recv().is_ok() {}
     }
 
@@ -132,7 +132,7 @@ async fn listen(
         };
         if leader != last {
             last = leader;
-            let _nobody_listens = tell.send(Told { who, at: Instant::now(), leader });
+            let _receiver_gone = tell.send(Told { who, at: Instant::now(), leader });
         }
     }
 }

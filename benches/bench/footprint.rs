@@ -1,4 +1,4 @@
-//! What a process takes of a machine while it stands in line and nothing happens.
+//! What a process takes of a machine while it is in the queue and nothing happens.
 
 use crate::{
     contest::{Contest, Members},
@@ -8,7 +8,7 @@ use crate::{
 };
 use std::{fs, path::Path, process::Command, thread, time::Duration};
 
-/// The default, so that signs of life are as frequent as in use.
+/// The default, so that heartbeats are as frequent as in use.
 const SESSION: Duration = Duration::from_secs(10);
 
 /// Among the processes that are looked at.
@@ -21,7 +21,7 @@ struct Taken {
     files: f64,
     /// In user and kernel mode.
     cpu_ms: f64,
-    /// Each is somebody's waking.
+    /// Voluntary ones: each is a thread that was woken.
     switches: f64,
     packets: f64,
 }
@@ -89,7 +89,7 @@ pub(crate) fn footprint(scene: &Scene) -> Section {
     section
 }
 
-/// It is built by what builds it for the image.
+/// Builds the binary as for the image, and returns its path.
 fn static_binary() -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/static");
     let built = Command::new(script).output().expect("it is a script");

@@ -1,4 +1,4 @@
-//! From the leader's release to the word of its successor: ours, our peers', and the floor.
+//! From the leader's release to the report of its successor: ours, our peers', and the floor.
 
 use crate::{
     bare::{self, Floor},
@@ -72,7 +72,7 @@ pub(crate) fn handover(scene: &Scene) -> Section {
                     let before = contestant.handovers();
                     for _ in 0..scene.pick(if count < 500 { 60 } else { 30 }, 20) {
                         contestant.prepare();
-                        // All begin at rest: whoever goes on at once finds the machine awake.
+                        // Each begins at rest: one that went on at once would find the machine awake.
                         thread::sleep(REST);
                         times.add(contestant.hand_over());
                     }

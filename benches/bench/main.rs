@@ -66,9 +66,9 @@ fn main() {
             bare::contend(floor, port, servers, path, before == "0");
         }
         ["constant", body] => web::constant(body),
-        ["house", servers, first, count] => {
+        ["host", servers, first, count] => {
             let number = |word: &str| word.parse().expect("a number");
-            scale::house(servers, number(first), number(count));
+            scale::host(servers, number(first), number(count));
         }
         _ => measure(&words),
     }

@@ -19,31 +19,32 @@ use std::{
 const SESSION: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// A process with many members, which says on each line which of them knows which leader now.
-struct House {
+/// A process with many members, which prints a line whenever one of them knows another leader.
+struct Host {
     process: Process,
     first: usize,
     count: usize,
 }
 
-/// Who knows which leader, as far as they have told us.
-struct Streets {
-    houses: Vec<House>,
-    told: Receiver<Word>,
-    tell: Sender<Word>,
-    /// Under which token each knows somebody to lead, and whether that is itself.
+/// All such processes, and the leader that each member knows, as far as they have told.
+struct Hosts {
+    hosts: Vec<Host>,
+    told: Receiver<View>,
+    tell: Sender<View>,
+    /// The token of the leader that each member knows, and whether that is the member itself.
     known: Vec<Option<(u64, bool)>>,
     alive: Vec<bool>,
 }
 
-struct Word {
+/// The leader that a member knows from this moment on.
+struct View {
     at: Instant,
-    who: usize,
+    member: usize,
     leader: Option<(u64, bool)>,
 }
 
 /// The program of such a process.
-pub(crate) fn house(servers: &str, first: usize, count: usize) {
+pub(crate) fn host(servers: &str, first: usize, count: usize) {
     let crowd = Crowd::at_once(servers, SESSION, first, count);
     let mut out = stdout().lock();
     for told in crowd.told() {
@@ -56,13 +57,13 @@ pub(crate) fn house(servers: &str, first: usize, count: usize) {
 }
 
 pub(crate) fn scale(scene: &Scene) -> Section {
-    let houses = scene.pick(20, 4);
+    let hosts = scene.pick(20, 4);
     let each = scene.pick(100, 10);
-    let count = houses * each;
+    let count = hosts * each;
     let mut section = Section::new(
         "Scale",
         &format!(
-            "{count} members in {houses} processes and a leader in a process of its own, on one server, each \
+            "{count} members in {hosts} processes and a leader in a process of its own, on one server, each \
              with a session of {SESSION:?} and its own connection. Times are until one member leads and \
              every member that is left names it; requests are all that the server received and sent within \
              that time (`mntr`). After the restart it is until all are connected again.",
@@ -71,8 +72,8 @@ pub(crate) fn scale(scene: &Scene) -> Section {
     let mut servers = started(1);
     let connect_string = servers.connect_string();
     let (tell, told) = channel();
-    let mut streets = Streets {
-        houses: vec![],
+    let mut all = Hosts {
+        hosts: vec![],
         told,
         tell,
         known: vec![None; count + 1],
@@ -93,44 +94,44 @@ pub(crate) fn scale(scene: &Scene) -> Section {
 
     let before = Told::by(servers.first()).packets;
     let begun = Instant::now();
-    streets.open(&connect_string, count, 1);
-    streets.agree(begun);
+    all.open(&connect_string, count, 1);
+    all.agree(begun);
     let begun = Instant::now();
-    (0..houses).for_each(|n| streets.open(&connect_string, n * each, each));
-    let took = streets.agree(begun);
-    note("All join at once", took, before, servers.first(), streets.living());
+    (0..hosts).for_each(|n| all.open(&connect_string, n * each, each));
+    let took = all.agree(begun);
+    note("All join at once", took, before, servers.first(), all.living());
 
     let before = Told::by(servers.first()).packets;
     let begun = Instant::now();
-    streets.kill(houses_of(&streets, |house| house.first == count));
-    let took = streets.agree(begun);
-    note("The leader is killed", took, before, servers.first(), streets.living());
+    all.kill(hosts_of(&all, |host| host.first == count));
+    let took = all.agree(begun);
+    note("The leader is killed", took, before, servers.first(), all.living());
 
     let before = Told::by(servers.first()).packets;
-    let mut victims = houses_of(&streets, |_| true);
+    let mut victims = hosts_of(&all, |_| true);
     fastrand::shuffle(&mut victims);
-    victims.truncate(houses / 2);
+    victims.truncate(hosts / 2);
     let begun = Instant::now();
-    streets.kill(victims);
-    let took = streets.agree_all(begun, &connect_string);
-    note("A random half is killed at once", took, before, servers.first(), streets.living());
+    all.kill(victims);
+    let took = all.agree_all(begun, &connect_string);
+    note("A random half is killed at once", took, before, servers.first(), all.living());
 
     let begun = Instant::now();
     servers.first().kill();
     servers.first().start();
-    let living = streets.living();
+    let living = all.living();
     let until = Instant::now() + PATIENCE;
     while Told::by(servers.first()).connections < living as f64 {
         assert!(Instant::now() < until, "all come back in time");
         thread::sleep(Duration::from_millis(20));
     }
-    // Who led may lead on: then nobody has had anything to say.
-    let took = streets.agree(begun).max(begun.elapsed());
-    note("The server is killed and starts again", took, 0.0, servers.first(), streets.living());
+    // The leader may lead on: then no member has had anything to tell.
+    let took = all.agree(begun).max(begun.elapsed());
+    note("The server is killed and starts again", took, 0.0, servers.first(), all.living());
 
     let columns = ["What happens", "Time", "Packets", "Watches", "Ephemeral znodes", "Members"];
     section.table(&columns, &rows);
-    drop(streets);
+    drop(all);
     let left = bare::runtime().block_on(async {
         let client = bare::connect(&connect_string).await;
         let until = Instant::now() + 4 * SESSION;
@@ -152,14 +153,14 @@ pub(crate) fn scale(scene: &Scene) -> Section {
     section
 }
 
-fn houses_of(streets: &Streets, is_it: impl Fn(&House) -> bool) -> Vec<usize> {
-    streets.houses.iter().filter(|house| is_it(house)).map(|house| house.first).collect()
+fn hosts_of(all: &Hosts, is_it: impl Fn(&Host) -> bool) -> Vec<usize> {
+    all.hosts.iter().filter(|host| is_it(host)).map(|host| host.first).collect()
 }
 
-impl Streets {
+impl Hosts {
     fn open(&mut self, servers: &str, first: usize, count: usize) {
         let mut command = tied_to_this_thread(&ourselves());
-        command.args(["house", servers, &first.to_string(), &count.to_string()]);
+        command.args(["host", servers, &first.to_string(), &count.to_string()]);
         let mut process = Process::start(command.stdout(Stdio::piped()));
         let output = process.child().stdout.take().expect("it is piped");
         let tell = self.tell.clone();
@@ -167,21 +168,21 @@ impl Streets {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let words: Vec<u64> =
                     line.split(' ').filter_map(|word| word.parse().ok()).collect();
-                let [who, token, is_self] = words[..] else { panic!("what is {line:?}?") };
+                let [member, token, is_self] = words[..] else { panic!("what is {line:?}?") };
                 let leader = (token > 0).then_some((token, is_self == 1));
-                let who = usize::try_from(who).expect("a member's number");
-                let _nobody_listens = tell.send(Word { at: Instant::now(), who, leader });
+                let member = usize::try_from(member).expect("a member's number");
+                let _receiver_gone = tell.send(View { at: Instant::now(), member, leader });
             }
         });
         self.alive[first..first + count].fill(true);
-        self.houses.push(House { process, first, count });
+        self.hosts.push(Host { process, first, count });
     }
 
     fn kill(&mut self, firsts: Vec<usize>) {
         let (mut dead, living) =
-            self.houses.drain(..).partition(|house| firsts.contains(&house.first));
-        self.houses = living;
-        for House { process, first, count } in &mut dead {
+            self.hosts.drain(..).partition(|host| firsts.contains(&host.first));
+        self.hosts = living;
+        for Host { process, first, count } in &mut dead {
             process.kill();
             self.alive[*first..*first + *count].fill(false);
         }
@@ -196,19 +197,19 @@ impl Streets {
         let mut at = begun;
         while !self.all_name_one() {
             let left = PATIENCE.saturating_sub(begun.elapsed());
-            let word = self.told.recv_timeout(left).expect("they agree in time");
-            self.known[word.who] = word.leader;
-            at = at.max(word.at);
+            let view = self.told.recv_timeout(left).expect("they agree in time");
+            self.known[view.member] = view.leader;
+            at = at.max(view.at);
         }
         at - begun
     }
 
-    /// The same, and the dead have left the line: before that, nothing may have changed for the living.
+    /// The same, and the killed members have left the queue: before that, nothing may have changed for the living.
     fn agree_all(&mut self, begun: Instant, servers: &str) -> Duration {
         let living = self.living();
         let took = bare::runtime().block_on(async {
             let client = bare::connect(servers).await;
-            while in_line(&client.list_children("/election").await.expect("it is there")) != living
+            while in_queue(&client.list_children("/election").await.expect("it is there")) != living
             {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -229,7 +230,7 @@ impl Streets {
 }
 
 /// How many of these names are members'.
-fn in_line(names: &[String]) -> usize {
+fn in_queue(names: &[String]) -> usize {
     let is_members = |name: &&String| name.ends_with(|last: char| last.is_ascii_digit());
     names.iter().filter(is_members).count()
 }

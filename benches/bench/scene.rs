@@ -55,7 +55,7 @@ impl Scene {
         self.pick(3, 1)
     }
 
-    /// A path that nobody has used yet.
+    /// A path that no election has used yet.
     pub(crate) fn path(&self) -> String {
         format!("/bench-{}", self.names.fetch_add(1, Ordering::Relaxed))
     }

@@ -40,7 +40,7 @@ pub(crate) fn standby(scene: &Scene) -> Section {
             if count > 1 {
                 members.wait_for_standby();
             }
-            // Who has just joined still announces and relays.
+            // A member that has just joined still announces and relays.
             thread::sleep(2 * heartbeat);
             let server = servers.first();
             let (before, begun) = (transactions(server), Instant::now());

@@ -65,9 +65,9 @@ pub(crate) fn web(scene: &Scene) -> Section {
         bare_runs.push(wrk(address.trim(), scene));
     }
     let [our_run, bare_run] = [our_runs, bare_runs].map(middle);
-    let row = |who: &str, run: Run| {
+    let row = |name: &str, run: Run| {
         vec![
-            who.to_owned(),
+            name.to_owned(),
             format!("{:.0}", run.per_second),
             ms(run.median_ms),
             ms(run.p99_ms),
@@ -147,7 +147,7 @@ fn middle(mut runs: Vec<Run>) -> Run {
 fn event(members: &mut Members, servers: &str, streams: usize) -> (Duration, Duration) {
     let next = &members.line()[1];
     let address = SocketAddr::from(([127, 0, 0, 1], next.port()));
-    let znode = next.status()["znode"].as_str().expect("it stands in line").to_owned();
+    let znode = next.status()["znode"].as_str().expect("it is in the queue").to_owned();
     let watcher = bare::watch(servers, format!("/election/{znode}"));
     let (say, said) = channel();
     let readers = thread::spawn(move || {

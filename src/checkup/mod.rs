@@ -17,7 +17,7 @@ use tracing::{info, warn};
 /// Goes on for as long as the election does. A command may open so many files, if there is a limit.
 ///
 /// # Errors
-/// The machine does not give us what we need.
+/// The signal handler for ended children cannot be set up.
 pub async fn run(
     health: Health,
     files: Option<u64>,

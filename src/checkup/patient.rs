@@ -1,13 +1,13 @@
-//! What many checks say together. Pure.
+//! Judges the application's health by many checks. Pure.
 //!
-//! One failure is none, and one success is no recovery: an application that comes and goes would
-//! take leadership to and fro. So each time it falls ill again, it has to be well for twice as long
-//! before it counts as healthy; that is forgotten when it has stayed healthy for ten times as long.
+//! A single failure does not count, nor does a single success after failures: an application that fails again and
+//! again would move leadership to and fro. So each time it becomes unhealthy again, its checks have to succeed for
+//! twice as long before it counts as healthy; that is forgotten when it has stayed healthy for ten times as long.
 
 use recipes::Moment;
 use std::time::Duration;
 
-/// Nobody is kept out for longer than this by what was before.
+/// Earlier failures keep an application out for no longer than this.
 const LONGEST_PROOF: Duration = Duration::from_secs(300);
 const FORGIVEN_AFTER: u32 = 10;
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_kept_out_for_ever() {
+    fn no_application_is_kept_out_for_ever() {
         let mut patient = Patient::new(1, Duration::from_secs(200));
         assert_eq!(story(&mut patient, 0, "+-"), "HI");
         for n in 1..9 {

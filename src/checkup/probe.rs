@@ -12,7 +12,7 @@ use std::process::Stdio;
 use tokio::signal::unix::Signal;
 use tokio::time::timeout;
 
-/// Says why not, if the application is not well. Somebody has to hear of `deaths`.
+/// Returns why, if the application is not healthy. A command is reaped at each of `deaths`.
 pub(super) async fn probe(
     health: &Health,
     files: Option<u64>,

@@ -1,4 +1,4 @@
-//! Variables of the environment that look like ours, and are none: somebody has misspelt one.
+//! Warns of environment variables that begin like the program's and are none of them: they are misspelt.
 
 use crate::config::security::CREDENTIALS_VARIABLE;
 use clap::Command;

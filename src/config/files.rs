@@ -4,7 +4,7 @@ use super::error::{ConfigError, Flaw};
 use crate::files::{self, Size};
 use std::path::Path;
 
-/// Reads the token that an order has to show.
+/// Reads the token that a command has to show.
 ///
 /// # Errors
 /// One sentence that names the file, what is wrong with it, and how to mend it. It tells nothing of

@@ -1,4 +1,4 @@
-//! What the operator wrote about who may talk to whom: certificates, identity and access.
+//! The security settings: certificates, identity, and access to the znodes.
 
 use super::error::{ConfigError, Flaw};
 use super::parse::{one_of, or_none};
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// The environment variable that may hold the login itself, where there is no file for it.
 pub const CREDENTIALS_VARIABLE: &str = "BELLWETHER_CREDENTIALS";
 
-/// How members and servers know each other, and who else may change what is ours.
+/// How members and servers authenticate each other, and which other clients may change the members' znodes.
 #[derive(Clone, Debug)]
 pub struct Security {
     pub tls: Option<Tls>,
@@ -28,7 +28,7 @@ pub struct Tls {
     pub own: Option<OwnCertificate>,
 }
 
-/// What we show to servers that ask for it.
+/// The member's own certificate, for servers that ask for one.
 #[derive(Clone, Debug)]
 pub struct OwnCertificate {
     pub cert: PathBuf,
@@ -56,7 +56,7 @@ pub enum Credentials {
     Given(SecretString),
 }
 
-/// Who may do what with the znodes that members create.
+/// The access that clients have to the znodes that members create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acl {
     Open,
@@ -76,7 +76,7 @@ impl Security {
         let by_default = if has_identity { Acl::CreatorReadable } else { Acl::Open };
         let acl = written.unwrap_or(by_default);
         if acl != Acl::Open && !has_identity {
-            return Err(ConfigError::new(table::ACL.key(), "is for who has an identity")
+            return Err(ConfigError::new(table::ACL.key(), "needs members to have an identity")
                 .found(acl.to_string())
                 .remedy("set zookeeper.auth, or zookeeper.tls.cert and zookeeper.tls.key"));
         }

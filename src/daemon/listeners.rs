@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::info;
 
-/// What is bound, and not served yet.
+/// The listeners that are bound, and not served yet.
 pub(super) struct Listeners {
     listen: Listen,
     api: ApiListener,
@@ -55,7 +55,7 @@ impl Listeners {
         let Self { listen, api, socket, probes } = self;
         if let Some(listener) = probes {
             info!("probes answered on {}", listener.local_addr()?);
-            // It ends with the process: who probes a member that leaves is told so to the end.
+            // It ends with the process: a probe of a member that leaves is answered to the end.
             tokio::spawn(http::serve(listener, services.probes, Limits::for_probes(), pending()));
         }
         let (close, closed) = oneshot::channel::<()>();

@@ -1,4 +1,4 @@
-//! What a line of the log looks like for people. Programs ask for JSON, where every field is.
+//! Formats a line of the log for people. Programs use the JSON format, which has every field.
 
 use std::error::Error;
 use std::fmt::{self, Debug};
@@ -7,7 +7,7 @@ use tracing_subscriber::field::{RecordFields, VisitOutput};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultVisitor, Writer};
 
-/// Where a line is of an event of the protocol, its words say what its fields say; so they are left out.
+/// Leaves out the fields of a protocol event: its text has them already.
 pub(super) struct InWords;
 
 struct Line<'a> {

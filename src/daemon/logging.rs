@@ -36,7 +36,7 @@ pub(super) fn start(format: LogFormat, level: &str) -> Result<Level, String> {
 fn targets(level: &str) -> Result<Targets, String> {
     let wanted: Targets =
         level.parse().map_err(|error| format!("log.level {level:?} makes no sense: {error}"))?;
-    // The library says at its own pace what the keeper says once.
+    // The client library repeats what `zookeeper/client` logs once.
     let quiet = wanted.default_level().unwrap_or(LevelFilter::OFF) <= LevelFilter::INFO;
     Ok(if quiet { wanted.with_target("zookeeper_client", LevelFilter::ERROR) } else { wanted })
 }

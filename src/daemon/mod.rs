@@ -99,7 +99,7 @@ impl Daemon {
         let member = member.reserving(config.reserve);
         let member = if config.health.is_some() { member.unhealthy_at_first() } else { member };
         let (back, front) = desk::set_up(&member, clock.now());
-        // Where a command is run, orders come by its supervisor, who lets them through when it is dead.
+        // Where a command is run, requests go through its supervisor, which forwards them once the command is dead.
         let (front, supervised) = match plan {
             Some(plan) => {
                 let (first, orders) = front.by_way_of(config.reserve);
@@ -115,7 +115,7 @@ impl Daemon {
         let listeners = Listeners::open(&config.listen, config.probe_listen).await?;
         if !config.listen.is_local() && matches!(gate, Gate::Header) {
             warn!(
-                "http.listen {} is no loopback: whoever reaches it can give orders; set \
+                "http.listen {} is no loopback: any client that reaches it can give orders; set \
                  http.token_file, or let others in by http.probe_listen",
                 config.listen
             );
@@ -168,7 +168,7 @@ impl Daemon {
         tokio::select! {
             code = command.ended => match code {
                 Ok(Ok(code)) => {
-                    // Those that the supervisor heard are not heard again.
+                    // The signals that the supervisor got are not handled again.
                     self.signals = Signals::new()?;
                     Ok(code)
                 }
@@ -199,7 +199,7 @@ impl Daemon {
         }
     }
 
-    /// Has the hooks tell that this member leads no more.
+    /// Runs the hooks for the end of this member's leadership.
     async fn without_election(&mut self) -> anyhow::Error {
         let until = self.clock.now().after(shutdown::TO_TELL);
         shutdown::finish_hooks(&mut self.application, self.clock, until).await;
@@ -210,7 +210,7 @@ impl Daemon {
 fn without_hooks(end: Result<io::Result<()>, RecvError>) -> anyhow::Error {
     match end {
         Ok(Err(error)) => anyhow!("cannot run hooks: {error}"),
-        Ok(Ok(())) | Err(_) => anyhow!("whoever runs the hooks died, see the log"),
+        Ok(Ok(())) | Err(_) => anyhow!("the thread that runs the hooks died, see the log"),
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-/// What is in force, key by key, as it was written.
+/// The configuration in force, key by key, as it was written.
 pub(super) struct InForce {
     values: BTreeMap<&'static str, String>,
     prefix: String,
@@ -27,7 +27,7 @@ impl InForce {
         Self { values, prefix: prefix.clone(), hooks }
     }
 
-    /// Takes over what can be taken over, and says what cannot. What makes no sense changes
+    /// Applies the changes that need no restart, and logs those that do. A configuration with an error changes
     /// nothing.
     pub(super) async fn reload(
         &mut self,
@@ -74,7 +74,7 @@ impl InForce {
         new.values.iter().filter(differs).collect()
     }
 
-    /// What was changed by `PATCH /member` stays, unless the file says something else than before.
+    /// Changes the profile. What `PATCH /member` has changed stays, unless the file's value is another than before.
     async fn describe(&mut self, desk: &Front, new: &Profile, changed: &[&SettingValue]) {
         let told = desk.report.borrow().standing.profile().as_ref().clone();
         let [moved, relabelled] =

@@ -1,4 +1,4 @@
-//! What this process takes of the machine: open files, and a share of a processor.
+//! The process's limit of open files, and the priority of its threads.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use tracing::warn;
@@ -12,7 +12,7 @@ pub(super) fn open_more_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     if let Err(error) = raised {
-        warn!("serves fewer visitors, as it may open no more files: {error}");
+        warn!("serves fewer clients, as it may open no more files: {error}");
     }
     limit.current
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Says that the member serves, and then goes on telling for as long as it runs.
 pub(super) async fn tell(desk: Front, clock: Clock) {
     let mut reports = desk.report;
-    // The watchdog's patience must not be tried to its end.
+    // Three times as often as the watchdog demands, so that a late wake-up is no timeout.
     let feeding = sd_notify::watchdog_enabled().map(|patience| patience / 3);
     say("READY=1").await;
     let mut fed_at = None;
@@ -23,7 +23,7 @@ pub(super) async fn tell(desk: Front, clock: Clock) {
             say(&format!("STATUS={status}")).await;
             said = status;
         }
-        // What is stuck is left to starve.
+        // The watchdog is fed only while the driver's loop runs: systemd restarts a member that is stuck.
         let feeding_at = feeding.map(|pause| fed_at.map_or(now, |fed: Moment| fed.after(pause)));
         if feeding_at.is_some_and(|due| due <= now) {
             fed_at = Some(now);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread;
 use tokio::sync::{oneshot, watch};
 
-/// The election's: no reader, however slow or many, can slow it.
+/// The election's thread: no client of the API, however slow, can slow it.
 pub(super) struct ElectionThread {
     pub(super) stop: oneshot::Sender<()>,
     /// Tells, when it has ended, whether the member has surely left the queue.
@@ -36,12 +36,12 @@ impl ElectionThread {
     }
 }
 
-/// That of the hooks and the health check: no hook, however slow, can slow another part, and none waits for
-/// readers.
+/// The thread of the hooks and the health check: no hook, however slow, can slow another part, and none waits
+/// for clients of the API.
 pub(super) struct ApplicationThread {
     /// The hooks that are to run.
     pub(super) hooks: watch::Sender<Arc<[Hook]>>,
-    /// To be set to a moment when all has to be over: from now on this member leads no more.
+    /// Set to the deadline of all hooks when this member leaves: from then on it leads no more.
     pub(super) leave: watch::Sender<Option<Moment>>,
     pub(super) ended: oneshot::Receiver<io::Result<()>>,
 }
@@ -88,7 +88,7 @@ impl ApplicationInputs {
     }
 }
 
-/// The supervisor's: the command's life hangs on it.
+/// The supervisor's thread: when it ends, the guards kill the command.
 pub(super) struct CommandThread {
     /// Tells the exit code.
     pub(super) ended: oneshot::Receiver<io::Result<u8>>,

@@ -1,5 +1,5 @@
-//! When the command has to be told to end, and when to be killed. Pure: the guard counts by it,
-//! and the supervisor behind the guard.
+//! When the command has to be told to end, and when to be killed. Pure: the guards and the supervisor
+//! each keep a countdown of their own.
 
 use recipes::Moment;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub(super) const AGAIN: Duration = Duration::from_millis(10);
 pub(super) struct Countdown {
     /// For the command to end by itself once it was told to.
     kill_after: Duration,
-    /// For whoever was killed to be dead.
+    /// For a process that was killed to be dead.
     margin: Duration,
     /// When the lease ends.
     until: Moment,
@@ -28,7 +28,7 @@ enum Stage {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blow {
-    /// Tell it to end.
+    /// Tell the command to end.
     Tell,
     Kill,
 }
@@ -38,12 +38,12 @@ impl Countdown {
         Self { kill_after, margin, until, stage: Stage::Runs }
     }
 
-    /// The lease ends at this moment now. Whoever was told to end has to end all the same.
+    /// The lease ends at this moment now. A command that was told to end has to end all the same.
     pub(super) fn renewed(self, until: Moment) -> Self {
         Self { until, ..self }
     }
 
-    /// It was told to end at this moment.
+    /// The command was told to end at this moment.
     pub(super) fn told(self, now: Moment) -> Self {
         let stage = match self.stage {
             Stage::Runs => Stage::Told { kill_at: now.after(self.kill_after) },
@@ -52,7 +52,7 @@ impl Countdown {
         Self { stage, ..self }
     }
 
-    /// It is to be killed without any delay.
+    /// The command is to be killed without any delay.
     pub(super) fn given_up(self, now: Moment) -> Self {
         Self { stage: Stage::Told { kill_at: now }, ..self }
     }
@@ -94,7 +94,7 @@ impl Countdown {
         }
     }
 
-    /// Killed later than this, it might outlive the lease.
+    /// Killed later than this, the command might outlive the lease.
     fn last_moment(&self) -> Moment {
         before(self.until, self.margin)
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_renewed_is_told_and_then_killed_before_the_lease_ends() {
+    fn without_renewal_the_command_is_told_and_then_killed_before_the_lease_ends() {
         assert_eq!(countdown().look_at(), at(4750));
         assert_eq!(countdown().at(at(4749)), (countdown(), None));
         let (told, blow) = countdown().at(at(4750));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_to_end_ends_whatever_is_renewed() {
+    fn a_command_that_was_told_to_end_ends_whatever_is_renewed() {
         let told = countdown().told(at(1000));
         assert_eq!(told.look_at(), at(3000));
         assert_eq!(told.renewed(at(9000)).at(at(3000)).1, Some(Blow::Kill));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_late_has_only_until_the_lease_ends() {
+    fn a_command_that_is_told_late_has_only_until_the_lease_ends() {
         assert_eq!(countdown().told(at(6000)).look_at(), at(6750));
         let (told, _) = countdown().at(at(6000));
         assert_eq!(told.look_at(), at(6750));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wakes_too_late_kills_at_once() {
+    fn a_guard_that_wakes_too_late_kills_at_once() {
         assert_eq!(countdown().at(at(6750)).1, Some(Blow::Kill));
         assert_eq!(countdown().at(at(60_000)).1, Some(Blow::Kill));
         assert_eq!(countdown().given_up(at(10)).at(at(10)).1, Some(Blow::Kill));

@@ -18,8 +18,8 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
-/// The supervisor asks for signals. What reaches a guard besides was sent to all processes of a
-/// service, as systemd does, and each of them hears it for itself.
+/// Signals that a guard ignores. The supervisor passes on those for the command; any other was sent to all
+/// processes of a service, as systemd does, so the supervisor and the command get it as well.
 const NOT_FOR_US: [SignalKind; 6] = [
     SignalKind::hangup(),
     SignalKind::interrupt(),
@@ -29,17 +29,17 @@ const NOT_FOR_US: [SignalKind; 6] = [
     SignalKind::user_defined2(),
 ];
 
-/// The life of the inner guard. Its standard input is the supervisor, who sends the command's.
+/// Runs the inner guard. Its standard input is the link to the supervisor, over which it receives the command's.
 ///
 /// # Errors
-/// The machine does not give us what we need.
+/// The operating system refuses a process, a socket or a timer.
 pub fn guard_command(command: &[OsString]) -> io::Result<()> {
     in_a_runtime(async {
         let (mut duty, stdin) = Duty::begin(INNER_GUARD_KILLS)?;
-        // Where the machine took so long to get here, there is no time left to run it in.
+        // It took so long to get here that the lease leaves no time to run the command.
         if duty.count_down().is_some() {
-            let word = FromGuard::Ended { code: 125, by_itself: false };
-            let _or_gone = duty.link.tell_supervisor(word);
+            let message = FromGuard::Ended { code: 125, by_itself: false };
+            let _or_gone = duty.link.tell_supervisor(message);
             return Ok(());
         }
         let mut command = Offspring::start(command, stdin, duty.greeting.files)?;
@@ -50,8 +50,8 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
             match command.reap(|| duty.told(Duration::ZERO)) {
                 Reaped::All => return Ok(()),
                 Reaped::Leader { code } => {
-                    let word = FromGuard::Ended { code, by_itself };
-                    let _or_gone = duty.link.tell_supervisor(word);
+                    let message = FromGuard::Ended { code, by_itself };
+                    let _or_gone = duty.link.tell_supervisor(message);
                     continue;
                 }
                 Reaped::None => {}
@@ -78,10 +78,10 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
     })
 }
 
-/// The life of the outer guard. Its standard input is the supervisor, who sends the inner guard's.
+/// Runs the outer guard. Its standard input is the link to the supervisor, over which it receives the inner guard's.
 ///
 /// # Errors
-/// The machine does not give us what we need.
+/// The operating system refuses a process, a socket or a timer.
 pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
     in_a_runtime(async {
         let (mut duty, socket) = Duty::begin(OUTER_GUARD_KILLS)?;
@@ -91,7 +91,7 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
             .spawn()?;
         let inner = Pid::from_child(&inner);
         while !is_all_gone(|dead| {
-            // What it left behind is ours now.
+            // The processes that the inner guard left behind are this guard's children now.
             if dead == inner {
                 duty.kill(Duration::ZERO);
             }
@@ -100,7 +100,8 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
             if duty.countdown.kills() {
                 kill_children();
             }
-            // The inner guard hears the same and comes first: killed amid its work, it would be one less to do it.
+            // The inner guard sees the same end of the link, and is let kill first: were it killed meanwhile, only
+            // this guard would be left to do it.
             let inner_has = INNER_GUARD_KILLS - OUTER_GUARD_KILLS;
             match duty.news().await {
                 News::Told(ToGuard::End(_)) => duty.told(inner_has),
@@ -117,7 +118,7 @@ fn in_a_runtime(life: impl Future<Output = io::Result<()>>) -> io::Result<()> {
     runtime::build()?.block_on(life)
 }
 
-/// What both guards have: the supervisor's word, and a countdown to the end of the lease.
+/// What both guards have: the link to the supervisor, and a countdown to the end of the lease.
 struct Duty {
     deaths: Signals,
     link: Link,
@@ -132,16 +133,16 @@ enum News {
     /// A process below us died, or it is time to look at the countdown.
     Look,
     Told(ToGuard),
-    /// The sidecar was killed, and takes the command along.
+    /// The link's other end is gone: the sidecar was killed, so the command is killed too.
     Orphaned,
 }
 
 impl Duty {
-    /// Returns also what the supervisor has sent along.
+    /// Returns also the standard input that the supervisor has sent.
     fn begin(margin: Duration) -> io::Result<(Self, OwnedFd)> {
-        // First, so that no death is missed and nobody ends us before the command.
+        // First, so that no child's death is missed and no signal ends this guard before the command.
         let deaths = signal(SignalKind::child())?;
-        let _heard_by_nobody = NOT_FOR_US.map(signal);
+        let _unread_signals = NOT_FOR_US.map(signal);
         set_child_subreaper(Some(getpid()))?;
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
         let (greeting, sent) = greeted(&socket)?;
@@ -157,12 +158,12 @@ impl Duty {
         Ok((duty, sent))
     }
 
-    /// The command was told to end; for so long, others see to that.
+    /// The command was told to end; for so long, the other processes see to that.
     fn told(&mut self, others: Duration) {
         self.countdown = self.countdown.told(self.clock.now().after(others));
     }
 
-    /// All is to be killed; for so long, others see to that.
+    /// All is to be killed; for so long, the other processes see to that.
     fn kill(&mut self, others: Duration) {
         self.countdown = self.countdown.given_up(self.clock.now().after(others));
     }

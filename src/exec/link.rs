@@ -1,5 +1,5 @@
-//! What the supervisor and the guard say to each other, one packet for each word. Whoever is gone
-//! is heard to be gone.
+//! The messages between the supervisor and a guard, one packet each. When one side has ended, the other
+//! side's next read says so.
 
 use recipes::Moment;
 use rustix::io::Errno;
@@ -38,9 +38,9 @@ pub(super) enum ToGuard {
 pub(super) enum FromGuard {
     /// The command's process, which leads a group of its own.
     Started(Pid),
-    /// By itself, or because it was told to.
+    /// The command has ended, by itself or because it was told to.
     Ended { code: u8, by_itself: bool },
-    /// Nothing is left of it.
+    /// No process of the command is left.
     Gone,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Link(UnixStream);
 type Packet = [u8; 9];
 
 impl Link {
-    /// One end for us, and one to be the guard's standard input.
+    /// Returns the supervisor's end, and the one that becomes the guard's standard input.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
@@ -78,17 +78,17 @@ impl Link {
         Ok(())
     }
 
-    /// Fails also if the other does not listen any more.
-    pub(super) fn tell_guard(&self, word: ToGuard) -> io::Result<()> {
-        self.send(match word {
+    /// Fails also if the guard has closed its end.
+    pub(super) fn tell_guard(&self, message: ToGuard) -> io::Result<()> {
+        self.send(match message {
             ToGuard::Renewed(until) => packet(b'r', nanos(until.0)),
             ToGuard::End(signal) => packet(b'e', number(signal)),
             ToGuard::Signal(signal) => packet(b's', number(signal)),
         })
     }
 
-    pub(super) fn tell_supervisor(&self, word: FromGuard) -> io::Result<()> {
-        self.send(match word {
+    pub(super) fn tell_supervisor(&self, message: FromGuard) -> io::Result<()> {
+        self.send(match message {
             FromGuard::Started(pid) => packet(b'p', pid.as_raw_pid().unsigned_abs().into()),
             FromGuard::Ended { code, by_itself: true } => packet(b'x', code.into()),
             FromGuard::Ended { code, by_itself: false } => packet(b't', code.into()),
@@ -96,7 +96,7 @@ impl Link {
         })
     }
 
-    /// What the supervisor says, or `None` once it is gone.
+    /// Returns the supervisor's next message, or `None` once it is gone.
     pub(super) async fn heard_from_supervisor(&self) -> Option<ToGuard> {
         let (tag, number) = self.receive().await?;
         let signal = || Signal::from_named_raw(i32::try_from(number).ok()?);
@@ -108,7 +108,7 @@ impl Link {
         }
     }
 
-    /// What the guard says, or `None` once it is gone.
+    /// Returns the guard's next message, or `None` once it is gone.
     pub(super) async fn heard_from_guard(&self) -> Option<FromGuard> {
         let (tag, number) = self.receive().await?;
         let code = || u8::try_from(number).ok();
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_said_is_heard_and_whoever_is_gone_is_heard_to_be_gone() {
+    async fn messages_arrive_and_the_end_of_the_other_side_is_noticed() {
         let (supervisor, socket) = Link::pair().unwrap();
         let greeting = Greeting {
             until: Moment(Duration::new(1, 5)),
@@ -201,24 +201,24 @@ mod tests {
         assert_eq!(greeted(&socket).unwrap().0, greeting);
 
         let guard = Link::over(socket).unwrap();
-        for word in [
+        for message in [
             ToGuard::Renewed(Moment(Duration::from_millis(7))),
             ToGuard::End(Signal::INT),
             ToGuard::Signal(Signal::HUP),
         ] {
-            supervisor.tell_guard(word).unwrap();
-            assert_eq!(guard.heard_from_supervisor().await, Some(word));
+            supervisor.tell_guard(message).unwrap();
+            assert_eq!(guard.heard_from_supervisor().await, Some(message));
         }
-        let words = [
+        let messages = [
             FromGuard::Started(Pid::INIT),
             FromGuard::Ended { code: 143, by_itself: true },
             FromGuard::Ended { code: 0, by_itself: false },
             FromGuard::Gone,
         ];
-        words.into_iter().for_each(|word| guard.tell_supervisor(word).unwrap());
+        messages.into_iter().for_each(|message| guard.tell_supervisor(message).unwrap());
         drop(guard);
-        for word in words {
-            assert_eq!(supervisor.heard_from_guard().await, Some(word));
+        for message in messages {
+            assert_eq!(supervisor.heard_from_guard().await, Some(message));
         }
         assert_eq!(supervisor.heard_from_guard().await, None);
     }

@@ -1,8 +1,8 @@
 //! Runs a command only while this member leads.
 //!
 //! Three processes watch over it, each by its own clock. The *supervisor* is a thread of `bellwether exec`: it
-//! starts the command when this member leads, tells of each renewal of the lease, and lets no order take
-//! leadership away before the command is dead. The *inner guard* is the command's parent: it ends the
+//! starts the command when this member leads, passes on each renewal of the lease, and lets no request end
+//! leadership before the command is dead. The *inner guard* is the command's parent: it ends the
 //! command in time, also when everything else is frozen, cut off or dead. The *outer guard*, between them, and
 //! the supervisor kill what the inner guard has not.
 //!
@@ -25,8 +25,8 @@ use std::time::Duration;
 /// The exit code where `exec` itself fails, and not the command: as `env` and `timeout` have it.
 pub const FAILED: u8 = 125;
 
-/// How long before the end of the lease each of the three kills. Each waits for the one before it: to
-/// be killed costs a guard nothing but the time in which it would have killed gently.
+/// How long before the end of the lease each of the three kills. Each waits for the one before it, since a
+/// guard that is killed too early cannot first ask the command to end.
 const INNER_GUARD_KILLS: Duration = TO_DIE;
 const OUTER_GUARD_KILLS: Duration = Duration::from_millis(150);
 const SUPERVISOR_KILLS: Duration = Duration::from_millis(75);

@@ -5,12 +5,12 @@ use recipes::election::Role;
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
 
-/// How it stands with the command.
+/// Whether the command runs, and under which lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It does not run. It may not before this moment, nor again in the term that is spent.
+    /// The command does not run. It may not start before this moment, nor again in the term `spent`.
     Idle { not_before: Moment, spent: Option<FencingToken> },
-    /// It runs under the lease with this token.
+    /// The command runs under the lease with this token.
     Runs(FencingToken),
     /// The same, but it was told to end.
     Ends(FencingToken),
@@ -22,14 +22,14 @@ pub(super) enum Step {
     Start(FencingToken, Moment),
     /// The lease under which it runs ends then.
     Renew(Moment),
-    /// It is no longer covered: have it ended.
+    /// No lease covers the command any more: have it ended.
     End,
     Nothing,
 }
 
 /// What is to be done at this moment, and when to ask again although nothing has happened.
 ///
-/// `room` is what has to be left of a lease to end a command under it.
+/// `room` is how much of a lease has to be left for a command to be ended before its end.
 pub(super) fn decide(
     stage: Stage,
     role: &Role,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_leader_with_room_to_end_it_starts_it() {
+    fn only_a_leader_whose_lease_leaves_time_to_end_the_command_starts_it() {
         let start = Step::Start(FencingToken(7), at(6100));
         assert_eq!(step(idle(0, None), &leads(7, 6000)), start);
         assert_eq!(step(idle(0, None), &leads(7, 2250)), Step::Nothing);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn each_renewal_is_passed_on_also_to_who_is_ending() {
+    fn each_renewal_is_passed_on_also_to_a_command_that_is_ending() {
         let token = FencingToken(7);
         assert_eq!(step(Stage::Runs(token), &leads(7, 50)), Step::Renew(at(150)));
         assert_eq!(step(Stage::Ends(token), &leads(7, 6000)), Step::Renew(at(6100)));

@@ -1,5 +1,5 @@
 //! The supervisor: starts the command when this member leads, and has it ended before this member
-//! gives leadership up, whoever wants that.
+//! gives leadership up, be it for an operator, the application or a signal.
 
 use super::countdown::{AGAIN, Blow, Countdown};
 use super::link::{FromGuard, Greeting, Link, ToGuard};
@@ -37,12 +37,13 @@ pub struct Plan {
     pub environment: Vec<(&'static str, String)>,
 }
 
-/// Where requests come by before the driver hears of them.
+/// The receiver of requests that would otherwise go to the driver directly.
 pub type Orders = mpsc::Receiver<Request>;
 
-/// Whoever starts us may pass a signal on that we got ourselves: that is no hurry.
+/// The process that started this one may pass on a signal that this one also got itself. Within this time the second
+/// signal counts as the same, not as a demand to hurry.
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
-/// What the guards have begun, they have so long to finish before we do it.
+/// How long the guards have to finish what they have begun before the supervisor does it.
 const GUARDS_HAVE: Duration = INNER_GUARD_KILLS.checked_sub(SUPERVISOR_KILLS).unwrap();
 /// From the end of a command to its restart.
 const REST: Duration = Duration::from_secs(1);
@@ -53,11 +54,11 @@ const LOUD: Duration = Duration::from_secs(10);
 /// Runs the command whenever this member leads, until it is to leave. Returns its exit code.
 ///
 /// # Errors
-/// The machine does not give us what we need, or the election died.
+/// The operating system refuses a process or a socket, or the election died.
 pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) -> io::Result<u8> {
     let mut deaths = signal(SignalKind::child())?;
     let mut signals = Ears::new()?;
-    // What the guards leave behind when they are killed is left to us, and not to process 1.
+    // Processes that killed guards leave behind become children of this process, and not of process 1.
     set_child_subreaper(Some(getpid()))?;
     process::spare_those_left_to_us()?;
     let room = plan.kill_after + TO_DIE;
@@ -113,7 +114,7 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
                 Request::Carry(order, caller)
                     if desk::comes_too_late(&order, &caller, clock.now()) =>
                 {
-                    info!("not done, as nobody waits for it any more: {order:?}");
+                    info!("not done, as its caller waits no more: {order:?}");
                 }
                 // One that comes later does not overtake those that wait.
                 Request::Carry(order @ election::Command::Resume, caller)
@@ -129,7 +130,7 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
                     shop.held.push((order, caller));
                 }
                 other @ (Request::Carry(..) | Request::Members(_)) => {
-                    let _answers_nobody_if_it_died = desk.requests.send(other).await;
+                    let _receiver_gone = desk.requests.send(other).await;
                 }
             },
             () = asleep => {}
@@ -137,10 +138,10 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
     }
 }
 
-/// Passes the order on, and returns when it has been carried out: nothing is started meanwhile.
+/// Passes the command on to the member, and returns when it has been carried out: no program is started meanwhile.
 async fn carry(desk: &Front, order: election::Command, caller: Caller) {
     let (ours, when_done) = caller.on_behalf();
-    let _answers_nobody_if_it_died = desk.requests.send(Request::Carry(order, ours)).await;
+    let _receiver_gone = desk.requests.send(Request::Carry(order, ours)).await;
     if let Ok(confirmed) = when_done.await {
         caller.tell(confirmed);
     }
@@ -162,7 +163,7 @@ struct Shop {
 /// One run of the command.
 struct Run {
     outer_guard: Pid,
-    /// `None` once that guard is gone: what is left of the run is left to us.
+    /// `None` once that guard is gone: the supervisor ends what is left of the run.
     outer_link: Option<Link>,
     inner_link: Option<Link>,
     has_ended: bool,
@@ -176,7 +177,7 @@ struct Run {
     countdown: Countdown,
 }
 
-/// What came over the links to the guards; `None` if that guard is gone.
+/// A message over one of the links to the guards; `None` if that guard is gone.
 enum Word {
     Inner(Option<FromGuard>),
     Outer(Option<FromGuard>),
@@ -230,12 +231,12 @@ impl Shop {
         }
     }
 
-    /// Sees to it that the guards do their work, or does it.
+    /// Checks that the guards kill in time, or kills in their place.
     fn watch(&mut self, now: Moment) {
         let Some(run) = &mut self.run else { return };
         let blow;
         (run.countdown, blow) = run.countdown.at(now);
-        // Of a guard that is dead, what it had to say is yet to be heard.
+        // A guard that is dead may have left messages that are still to be read.
         let is_late = blow == Some(Blow::Kill)
             && (run.outer_link.is_none() || process::is_alive(run.outer_guard));
         if is_late && !run.is_ours_to_kill {
@@ -253,7 +254,7 @@ impl Shop {
             Ok(alive) if alive.is_empty() => {}
             alive => return run.complain(alive, now),
         }
-        // While there is a link, what a guard had to say before it died is yet to be heard.
+        // While there is a link, messages that a guard sent before it died are still to be read.
         if run.outer_link.is_none() {
             self.ended_with_its_guard();
             self.gone();
@@ -279,8 +280,8 @@ impl Shop {
                 self.ended_with_its_guard();
                 let Some(run) = &mut self.run else { return };
                 run.outer_link = None;
-                // The inner guard hears that we hung up, and kills. It comes first: killed amid its work, it
-                // would be one less to do it.
+                // The inner guard sees that the link is closed, and kills. It is let do so first: were it
+                // killed meanwhile, only the supervisor would be left to do it.
                 run.inner_link = None;
                 run.countdown = run.countdown.given_up(self.clock.now().after(GUARDS_HAVE));
             }
@@ -297,7 +298,7 @@ impl Shop {
         if run.has_ended {
             return;
         }
-        // At the end of a lease one guard kills the other, or we do: that says nothing of the command.
+        // At the end of a lease the outer guard or the supervisor kills the inner guard: no failure of the command.
         let by_itself = run.is_well();
         if by_itself {
             error!("a guard of the command died, and with it the command");
@@ -391,7 +392,7 @@ impl Run {
                     error!("a guard of the command hears nothing: killing all");
                     self.is_ours_to_kill = true;
                 }
-                // If it is gone, that is heard.
+                // If the guard is gone, reading the link says so.
                 Ok(()) | Err(_) => {}
             }
         }

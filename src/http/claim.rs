@@ -1,4 +1,4 @@
-//! That this member leads, in an answer: judged again right before it is written.
+//! The claim of an answer that this member leads: judged again right before the answer is written.
 //!
 //! Between the judgement and the system call that writes, the process may be stopped for long enough for
 //! another to lead. So the connection asks once more, and is closed rather than tell what is no longer so.
@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 tokio::task_local! {
-    /// Of the answer that this task is making.
+    /// The claim of the answer that this task is making.
     static CLAIM: Arc<Claim>;
 }
 
 pub(super) struct Claim {
     sight: Sight,
-    /// Under which token it was said that this member leads; 0 if it was not said.
+    /// The token under which the answer says that this member leads; 0 if it does not say so.
     token: AtomicU64,
 }
 
 impl Claim {
-    /// Makes an answer, and returns what it claims besides: what was [`follow`]ed last.
+    /// Makes an answer, and returns its claim too: of the verdict that was [`follow`]ed last.
     pub(super) async fn of<T>(sight: Sight, making: impl Future<Output = T>) -> (T, Arc<Self>) {
         let claim = Arc::new(Self { sight, token: AtomicU64::new(0) });
         (CLAIM.scope(claim.clone(), making).await, claim)

@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa_axum::routes;
 
-/// A comment this often shows both ends that the other is there.
+/// How often a comment is sent, so that each end sees that the other is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How soon a client whose stream was lost should come back.
 const RETRY_MS: u64 = 1000;
@@ -38,7 +38,7 @@ pub(super) fn routes() -> ApiRouter {
 #[utoipa::path(get, path = api::EVENTS.path, params(
     ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read"),
 ), responses(
-    (status = 200, description = "It goes on until somebody ends it", body = String, content_type = "text/event-stream"),
+    (status = 200, description = "It goes on until one side ends it", body = String, content_type = "text/event-stream"),
     Unavailable,
 ))]
 async fn events(State(sight): State<Sight>, headers: HeaderMap) -> Response {
@@ -52,7 +52,7 @@ async fn events(State(sight): State<Sight>, headers: HeaderMap) -> Response {
 
 /// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
 #[utoipa::path(get, path = "/sse", responses(
-    (status = 200, description = "It goes on until somebody ends it", body = String, content_type = "text/event-stream"),
+    (status = 200, description = "It goes on until one side ends it", body = String, content_type = "text/event-stream"),
     Unavailable,
 ))]
 async fn sse(State(sight): State<Sight>) -> Response {

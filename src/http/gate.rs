@@ -1,6 +1,6 @@
-//! Who may give orders.
+//! Checks that a client may give commands.
 //!
-//! Without a token configured, an order needs the header `X-Bellwether`, whatever it says: a page in
+//! Without a token configured, a command needs the header `X-Bellwether`, whatever it says: a page in
 //! a browser cannot send it across origins without asking first, and is never allowed to. With one,
 //! it needs that token, which no page has.
 
@@ -20,15 +20,15 @@ use utoipa::{IntoParams, IntoResponses};
 /// For the token's file to be read.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What an order has to show.
+/// What a command has to show.
 #[derive(Clone)]
 pub enum Gate {
     Header,
-    /// The token that is in this file at the moment of the order: it may be replaced at any time.
+    /// The token that is in this file at the moment of the command: it may be replaced at any time.
     TokenIn(Arc<Path>),
 }
 
-/// What an order shows where no token is configured.
+/// What a command shows where no token is configured.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "it is a schema")]
@@ -38,19 +38,19 @@ pub(super) struct Permit {
     header: Option<String>,
 }
 
-/// An order that is not let in.
+/// Why a command is refused.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "they are schemas")]
 pub(super) enum Refused {
-    /// A token is configured, and the order does not show it.
+    /// A token is configured, and the command does not show it.
     #[response(status = 401, content_type = "application/problem+json")]
     Unauthorized(api::Problem),
-    /// The header is missing, or the order comes from a web page.
+    /// The header is missing, or the command comes from a web page.
     #[response(status = 403, content_type = "application/problem+json")]
     Forbidden(api::Problem),
 }
 
-/// Whoever has come this far may give orders. Before anything is read that comes behind the head.
+/// Proves that a request may give commands. It is checked before anything behind the head is read.
 pub(super) struct Permitted;
 
 impl FromRequestParts<Sight> for Permitted {
@@ -85,7 +85,7 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem>
         return Err(Problem::unauthorized(needs));
     };
     let file = file.clone();
-    // Whatever the file lies on may hang.
+    // The file system may hang.
     let reading = tokio::task::spawn_blocking(move || config::token(&file));
     let read = match tokio::time::timeout(PATIENCE, reading).await {
         Ok(read) => read.expect("it does not panic").map_err(|error| error.to_string()),

@@ -35,7 +35,7 @@ async fn healthz(sight: State<Sight>, query: RawQuery) -> Response {
     livez(sight, query).await
 }
 
-/// Ready to answer: this member stands in the line and knows a leader, itself or another.
+/// Ready to answer: this member is in the queue and knows a leader, itself or another.
 #[utoipa::path(get, path = api::READYZ.path, params(Verbose), responses(Checks))]
 async fn readyz(State(sight): State<Sight>, RawQuery(query): RawQuery) -> Response {
     let verdict = sight.judge();

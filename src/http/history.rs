@@ -1,4 +1,4 @@
-//! Who led when, as far as this member has heard.
+//! The last terms, as far as this member has heard of them.
 
 use super::Sight;
 use super::routes::ApiRouter;

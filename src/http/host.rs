@@ -1,4 +1,4 @@
-//! By which names a listener on the loopback is asked.
+//! Checks the host name by which a listener on the loopback is asked.
 //!
 //! A web page can have its own name mean 127.0.0.1 for a while (DNS rebinding), and could then read
 //! what is served here as if it came from where the page did. Its browser cannot help saying by which
@@ -22,17 +22,17 @@ pub(crate) fn refusal(request: &Request) -> Option<Response> {
     is_from_another_site(request.headers()).then(|| Problem::from_another_site().into_response())
 }
 
-/// Browsers say so themselves, and no page can have them say otherwise. A page may not see what it
-/// embeds, but whether that was a success. Who follows a link is let in: the page is left behind.
+/// Browsers say so themselves, and no page can have them say otherwise. A page cannot read what it embeds, but it
+/// sees whether that was a success. A user who follows a link is let in: the page is left behind.
 fn is_from_another_site(headers: &HeaderMap) -> bool {
     let says = |name: HeaderName, word: &str| headers.get(name).is_some_and(|it| it == word);
     says(SEC_FETCH_SITE, "cross-site")
-        // Who does not follow a link.
+        // A request that is no navigation to a link.
         && !(says(SEC_FETCH_MODE, "navigate") && says(SEC_FETCH_DEST, "document"))
 }
 
-/// The first name in the request that is none of this machine's loopback. Who gives no name is no
-/// browser: load balancers check with HTTP/1.0 and without.
+/// Returns the first name in the request that is none of this machine's loopback. A request without a name is from
+/// no browser: load balancers check with HTTP/1.0 and without.
 fn foreign(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let in_headers = headers.get_all(header::HOST).iter().map(|name| name.as_bytes());
     let in_uri = uri.authority().map(|name| name.as_str().as_bytes());

@@ -18,7 +18,7 @@ pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(leader))
 }
 
-/// For a listener at which nobody may wait.
+/// For the listener at which no client may wait.
 pub(super) fn probes() -> ApiRouter {
     ApiRouter::new().routes(routes!(leader_now))
 }
@@ -51,7 +51,7 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
 
 /// Who leads, as far as this member may say.
 #[utoipa::path(get, path = api::LEADER.path, params(Wait), responses(
-    (status = 200, description = "Somebody leads", body = LeaderState),
+    (status = 200, description = "A member leads", body = LeaderState),
     (status = 304, description = "It is what If-None-Match says"),
     BadRequest,
     Unavailable,
@@ -66,7 +66,7 @@ async fn leader(State(sight): State<Sight>, request: Request) -> Result<Response
 
 /// The same, without waiting for news.
 #[utoipa::path(get, path = api::LEADER.path, responses(
-    (status = 200, description = "Somebody leads", body = LeaderState),
+    (status = 200, description = "A member leads", body = LeaderState),
     Unavailable,
 ))]
 async fn leader_now(State(sight): State<Sight>, request: Request) -> Response {
@@ -131,7 +131,7 @@ impl Sight {
         let of = (index, verdict.valid_for_ms(), verdict.lease_end());
         let mut last = self.told[usize::from(self.shares_clock)]
             .lock()
-            .expect("nobody panics while holding it");
+            .expect("no code panics while holding it");
         if let Some(written) = last.as_ref().filter(|written| written.of == of) {
             return written.clone();
         }

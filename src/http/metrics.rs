@@ -171,7 +171,7 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
         "version",
         [(env!("CARGO_PKG_VERSION"), true)],
     );
-    // There may be no hooks, and nobody may have come before.
+    // There may be no hooks, and no request before this one.
     page.families.retain(|family| !family.get_metric().is_empty());
     page.families
 }
@@ -317,7 +317,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// The driver may be asleep, and have laid out what was true when it fell asleep.
+    /// A driver that is frozen leaves an old snapshot, whose lease may be over.
     #[tokio::test]
     async fn a_lease_that_has_run_out_is_not_told_whatever_the_driver_knew_last() {
         let leads = r#"leader_election_master_status{name="/e"} 1"#;

@@ -1,10 +1,10 @@
 //! What the application may ask. Every answer is judged at the moment it is written.
 //!
-//! `routes` says who is served what; each route is written once, above its handler. `verdict` judges, `waiting` waits for
-//! news; `serve`, `places` and `truthful` are the server; `host` and `gate` turn callers away.
+//! `routes` has what each listener serves; each route is written once, above its handler. `verdict` judges, `waiting`
+//! waits for changes; `serve`, `places` and `truthful` are the server; `host` and `gate` refuse requests.
 //!
-//! Errors are `application/problem+json` (RFC 9457). Whoever asks on the loopback has to say so: 421 otherwise, and
-//! 403 for what pages of other sites make a browser ask.
+//! Errors are `application/problem+json` (RFC 9457). A request on the loopback has to name the loopback as its host:
+//! 421 otherwise, and 403 for requests that pages of other sites make a browser send.
 
 #![expect(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
 
@@ -69,7 +69,7 @@ pub struct Names {
 #[derive(Clone)]
 struct Sight {
     view: Arc<View>,
-    /// Those who ask can read the same clocks of the kernel, if they run on this machine.
+    /// The client can read the same clocks of the kernel, if it runs on this machine.
     shares_clock: bool,
 }
 
@@ -79,11 +79,11 @@ struct View {
     clock_identity: ClockIdentity,
     names: Names,
     started: Started,
-    /// Places for those who wait for news.
+    /// Places for clients that wait for a change.
     waiting: Arc<Semaphore>,
     gate: Gate,
     visits: Visits,
-    /// Held by whoever changes what this member says of itself.
+    /// Held by the request that changes this member's profile.
     amending: Mutex<()>,
     /// The last answer to who leads: without the kernel's clocks, and with them.
     told: [std::sync::Mutex<Option<leader::Written>>; 2],
@@ -99,17 +99,17 @@ impl Deref for Sight {
 
 pub(crate) const INDEX: HeaderName = HeaderName::from_static("x-bellwether-index");
 
-/// This life of the process.
+/// The start of this process.
 #[derive(Clone, Copy)]
 struct Started {
     at: Moment,
     date: SystemTime,
-    /// Different in each life, for entity tags.
+    /// Different after each start, for entity tags.
     boot: u32,
 }
 
 impl Started {
-    /// The index that is told: no index of a later life is one of an earlier.
+    /// Returns the index that clients see: after a restart of the process it never repeats an earlier one.
     fn index(self, index: u64) -> u64 {
         let since_epoch = self.date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since_epoch.as_millis()).unwrap_or(0) + index
@@ -122,9 +122,9 @@ impl Started {
 }
 
 pub struct Services {
-    /// All of it, for the application.
+    /// All routes, for the application.
     pub api: Service,
-    /// What can do no harm, for whoever asks from elsewhere: there is nothing else behind it.
+    /// The harmless routes alone, for probes from other machines.
     pub probes: Service,
     /// What is added to the index of a standing when it is told.
     pub first_index: u64,
@@ -140,7 +140,7 @@ pub struct Service {
     visits: Arc<RouteCounters>,
 }
 
-/// What is served to the application within these limits, and what to those who probe.
+/// Returns what is served to the application within these limits, and what to probes.
 pub fn services(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Limits) -> Services {
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
@@ -172,7 +172,7 @@ impl Clerk for Service {
         let Self { router, sight, visits } = self.clone();
         async move {
             let route = visits.route(request.uri().path());
-            // From before the answer is made: who waits for news since then misses none.
+            // The index of before the answer is made: a client that waits for changes since then misses none.
             let index = sight.index_now();
             let (Ok(mut response), claim) = Claim::of(sight.clone(), router.call(request)).await;
             response.extensions_mut().insert(Claims(claim));
@@ -189,7 +189,7 @@ impl Clerk for Service {
 fn common_headers(index: u64) -> [(HeaderName, HeaderValue); 3] {
     [
         (INDEX, HeaderValue::from(index)),
-        // Who leads is old news the moment it is written.
+        // An answer about the leader may be outdated the moment it is written.
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
         // A page that has a browser take an answer for a script does not learn from its status what it says.
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
@@ -238,9 +238,9 @@ mod tests {
         assert_eq!(ask(&service, "/sse").await.status(), StatusCode::OK);
     }
 
-    /// Who reads the desk lets go of it before reading again: a writer may wait between the two.
+    /// A reader of the watch channel drops its borrow before it borrows again: a writer may wait between the two.
     #[test]
-    fn an_order_does_not_wait_for_a_writer_who_waits_for_it() {
+    fn a_command_does_not_wait_for_a_writer_that_waits_for_it() {
         let (done, all) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let (service, mut back) = api(Duration::ZERO);
@@ -271,7 +271,7 @@ mod tests {
             election.join().unwrap();
             done.send(()).unwrap();
         });
-        all.recv_timeout(Duration::from_secs(30)).expect("nobody is stuck");
+        all.recv_timeout(Duration::from_secs(30)).expect("no thread is stuck");
     }
 
     fn leads(number: i32) -> Standing {
@@ -287,9 +287,9 @@ mod tests {
         member.standing()
     }
 
-    /// A body that never ends is waited for by nobody: not at all for who may give no order.
+    /// A body that never ends is not waited for: without a permit for commands, not even for a moment.
     #[tokio::test(start_paused = true)]
-    async fn who_never_sends_the_rest_is_answered_all_the_same() {
+    async fn a_request_whose_body_never_ends_is_answered() {
         let (service, _back) = api(Duration::ZERO);
         let amend = async |permit: &str| {
             let endless =
@@ -355,7 +355,7 @@ mod tests {
         Member::new(Arc::new(profile), Policy::new(margins))
     }
 
-    /// That of a member whose loop turned so long ago.
+    /// Returns the API of a member whose loop ran so long ago.
     pub(super) fn api(ago: Duration) -> (Service, desk::Back) {
         let clock = Clock::system();
         let turned_at = clock.now().0.checked_sub(ago).expect("up for a minute");

@@ -13,7 +13,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
         title = "Bellwether",
         description = "Ask a sidecar who leads. Every reply has `X-Bellwether-Index`, which grows at each change of \
                    what this member tells, and `Cache-Control: no-store`. A member that listens on the \
-                   loopback answers 421 to whoever asks by a name that is none of the loopback.",
+                   loopback answers 421 to a request by a name that is none of the loopback.",
     )
 )]
 struct Head;

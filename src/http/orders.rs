@@ -18,7 +18,7 @@ use utoipa_axum::routes;
 
 /// For the hooks to tell that this member leads no more.
 const FOR_HOOKS: Duration = Duration::from_secs(10);
-/// For a new place in the line.
+/// How long to wait for a new place in the queue.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn routes() -> ApiRouter {
@@ -79,7 +79,7 @@ pub(super) struct Term {
     token: Option<u64>,
 }
 
-/// Gives leadership up and goes to the tail of the line.
+/// Gives leadership up and goes to the tail of the queue.
 #[utoipa::path(post, path = api::RESIGN.path, params(Permit), security((), ("token" = [])), responses(
     (status = 202, description = "It leads no more; its new place, if it has one already", body = Done),
     (status = 409, description = "It does not lead", body = api::Problem, content_type = "application/problem+json"),
@@ -103,7 +103,7 @@ async fn resign(State(sight): State<Sight>, _: Permitted) -> Answer {
     Ok((StatusCode::ACCEPTED, Json(sight.done("resigned"))))
 }
 
-/// Leaves the line, and stays out until told to resume.
+/// Leaves the queue, and stays out until told to resume.
 #[utoipa::path(post, path = api::PAUSE.path, params(Permit), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the line", body = Done),
     Refused,
@@ -114,7 +114,7 @@ async fn pause(State(sight): State<Sight>, _: Permitted) -> Answer {
     Ok((StatusCode::OK, Json(sight.done("paused"))))
 }
 
-/// Stands in the line again.
+/// Joins the queue again.
 #[utoipa::path(post, path = api::RESUME.path, params(Permit), security((), ("token" = [])), responses(
     (status = 202, description = "It will stand in the line", body = Done),
     Refused,
@@ -125,7 +125,7 @@ async fn resume(State(sight): State<Sight>, _: Permitted) -> Answer {
     Ok((StatusCode::ACCEPTED, Json(sight.done("resumed"))))
 }
 
-/// For a `preStop` hook: out of the line, handed over if it led, and its hooks done, when the answer comes.
+/// For a `preStop` hook: out of the queue, handed over if it led, and its hooks done, when the answer comes.
 #[utoipa::path(post, path = api::DRAIN.path, params(Permit), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the line", body = Done),
     Refused,
@@ -144,8 +144,8 @@ impl Sight {
     /// Returns when it has been carried out.
     pub(super) async fn order(&self, order: Command) -> Result<(), Problem> {
         let leaves = order == Command::Pause;
-        // Whoever has hung up by now is not obeyed: a process that was frozen reads what it was told long
-        // ago. The server sees that after its next look at the connection, and drops us.
+        // A command whose client has closed the connection by now is not carried out: a process that was frozen
+        // reads requests of long ago. The server sees the closed connection at its next poll, and drops this future.
         tokio::task::yield_now().await;
         let until = self.clock.now().after(self.desk.patience);
         let (caller, when_done) = Caller::waiting_until(until);

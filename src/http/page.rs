@@ -1,4 +1,4 @@
-//! `GET /` is a page for people, and what it always was for everybody else.
+//! `GET /` is a page for browsers, and the leader-elector's body for all other clients.
 
 use super::routes::ApiRouter;
 use super::{Sight, elector};
@@ -46,7 +46,7 @@ fn page() -> impl IntoResponse {
     (headers, Html(PAGE))
 }
 
-/// Programs that accept anything get what they always got, and so does who would rather have JSON.
+/// Tells browsers from programs: a program that accepts anything, or prefers JSON, gets JSON.
 fn asks_for_html(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let accepted = accepted.collect::<Vec<_>>().join(",");
@@ -73,7 +73,7 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     #[test]
-    fn only_who_asks_for_html_gets_the_page() {
+    fn only_requests_for_html_get_the_page() {
         let gets_it = |accepted: &'static str| {
             asks_for_html(&HeaderMap::from_iter([(
                 header::ACCEPT,

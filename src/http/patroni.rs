@@ -47,7 +47,7 @@ async fn read_only(State(sight): State<Sight>) -> Response {
     sight.answer(|verdict| verdict.leads() || verdict.follows())
 }
 
-/// For a load balancer: is this in the queue, whoever leads?
+/// For a load balancer: is this in the queue, whichever member leads?
 #[utoipa::path(method(get, head, options), path = "/health", responses(YesOrNo))]
 async fn health(State(sight): State<Sight>) -> Response {
     sight.answer(|verdict| verdict.report.standing.ticket().is_some())

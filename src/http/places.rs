@@ -1,5 +1,5 @@
-//! The places at one door. Nobody keeps one for long without asking anything, and where all are taken,
-//! whoever has asked nothing for longest gives its own to the next.
+//! The places for connections of one listener. An idle connection is closed after a while, and where all places
+//! are taken, the connection that has been idle for longest is closed for the next.
 
 use crate::clock::Clock;
 use axum::body::{Body, Bytes};
@@ -17,49 +17,49 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 pub(super) struct Places {
     free: Arc<Semaphore>,
     resting: Mutex<Resting>,
-    /// Somebody rests, and nobody did.
+    /// Notified when a connection becomes idle and none was.
     rests: Notify,
     clock: Clock,
 }
 
-/// Those who are asking nothing, or have not asked yet, in the order in which that began.
+/// The idle connections, those without a first request included, in the order in which that began.
 #[derive(Default)]
 struct Resting {
     turns: u64,
-    visitors: BTreeMap<u64, (Moment, Welcome)>,
+    clients: BTreeMap<u64, (Moment, Welcome)>,
 }
 
-/// Who has just come may have asked already, and nobody has had the time to hear it.
+/// A new connection may have sent a request that was not read yet, so it is not closed before this has passed.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// What is written is copied for that, and the room for it kept as long as the connection: a longer
-/// answer is told piece by piece.
+/// The server copies what it writes into a buffer that it keeps as long as the connection: so a longer answer
+/// is written in pieces of this size.
 const PIECE_MAX: usize = 8 * 1024;
 
-/// For as long as it is not dropped, its visitor may stay.
+/// Its connection is closed when this is dropped.
 type Welcome = oneshot::Sender<()>;
 
-/// Ends when the visitor has to leave.
+/// Ends when the connection has to be closed.
 pub(super) type Leave = oneshot::Receiver<()>;
 
-/// One visitor's, for as long as its connection lasts.
+/// The place of one connection, for as long as that lasts.
 pub(super) struct Place {
     places: Arc<Places>,
-    /// Since when it rests.
+    /// The connection's key among those that are idle.
     turn: AtomicU64,
     _taken: OwnedSemaphorePermit,
 }
 
-/// While there is one, its visitor is being answered, and stays.
+/// While there is one, its connection is being answered, and is not closed for another.
 pub(super) struct Answering {
     place: Arc<Place>,
     welcome: Option<Welcome>,
 }
 
-/// What a visitor is told, to the end of which it is being answered.
+/// The body of an answer: its connection counts as being answered until all of it is taken.
 pub(super) struct Answer {
     body: Body,
-    /// What the body has given, and nobody has taken yet.
+    /// The part that the body has given, and the server has not taken yet.
     rest: Bytes,
     _answering: Answering,
 }
@@ -75,7 +75,7 @@ impl Places {
         })
     }
 
-    /// A place, at once unless everybody is being answered.
+    /// Returns a place, at once unless all connections are being answered.
     pub(super) async fn one(self: &Arc<Self>) -> (Arc<Place>, Leave) {
         let never = "the semaphore is never closed";
         let taken = loop {
@@ -105,7 +105,7 @@ impl Places {
         (place, leave)
     }
 
-    /// Whoever has asked nothing for so long leaves, full or not.
+    /// Closes connections that have been idle for so long, full or not.
     pub(super) async fn keep_free_of_who_asks_nothing_for(&self, patience: Duration) -> Infallible {
         loop {
             let rests = self.rests.notified();
@@ -118,16 +118,16 @@ impl Places {
     }
 
     fn first_rests_since(&self) -> Option<Moment> {
-        self.resting().visitors.first_key_value().map(|(_, (since, _))| *since)
+        self.resting().clients.first_key_value().map(|(_, (since, _))| *since)
     }
 
     fn send_first_away(&self) {
-        // By losing its welcome it has to leave.
-        drop(self.resting().visitors.pop_first());
+        // Dropping the sender ends the connection's `Leave`.
+        drop(self.resting().clients.pop_first());
     }
 
     fn resting(&self) -> MutexGuard<'_, Resting> {
-        self.resting.lock().expect("nobody panics while holding it")
+        self.resting.lock().expect("no code panics while holding it")
     }
 }
 
@@ -136,8 +136,8 @@ impl Place {
         let mut resting = self.places.resting();
         resting.turns += 1;
         self.turn.store(resting.turns, Ordering::Relaxed);
-        let (turn, is_first) = (resting.turns, resting.visitors.is_empty());
-        resting.visitors.insert(turn, (self.places.clock.now(), welcome));
+        let (turn, is_first) = (resting.turns, resting.clients.is_empty());
+        resting.clients.insert(turn, (self.places.clock.now(), welcome));
         drop(resting);
         if is_first {
             self.places.rests.notify_waiters();
@@ -146,10 +146,10 @@ impl Place {
 
     fn rest_no_more(&self) -> Option<Welcome> {
         let turn = self.turn.load(Ordering::Relaxed);
-        self.places.resting().visitors.remove(&turn).map(|(_, welcome)| welcome)
+        self.places.resting().clients.remove(&turn).map(|(_, welcome)| welcome)
     }
 
-    /// Its visitor has asked something.
+    /// Marks that the connection's client has sent a request.
     pub(super) fn answering(self: &Arc<Self>) -> Answering {
         Answering { place: self.clone(), welcome: self.rest_no_more() }
     }
@@ -157,7 +157,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _nobody_stays = self.rest_no_more();
+        let _dropped = self.rest_no_more();
     }
 }
 

@@ -44,7 +44,7 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, title, detail)
     }
 
-    /// Whoever hears this is shown out, or those who are turned away would fill the house.
+    /// The connection is closed with this answer; otherwise refused clients would keep all connections.
     pub(super) fn crowded(detail: &str) -> Self {
         Self::unavailable(CROWDED, "too many wait", detail)
     }

@@ -36,9 +36,9 @@ async fn own(State(sight): State<Sight>) -> Json<OwnProfile> {
     Json(sight.own())
 }
 
-/// Changes address and labels, without losing the place in the line.
+/// Changes address and labels, without losing the place in the queue.
 ///
-/// If this member leads, the change travels down the line like the word of a new leader. A restart forgets it.
+/// If this member leads, the change is relayed down the queue like a new leader's announcement. A restart forgets it.
 #[utoipa::path(patch, path = "/member", params(Permit), security((), ("token" = [])),
     request_body(content(
         (Patch = "application/json"),

@@ -1,4 +1,4 @@
-//! Which paths each listener serves, and what it says of a path that it does not.
+//! The paths that each listener serves, and its answer to any other path.
 //!
 //! A route is written once, above its handler: methods, path, parameters, answers, and whether it is a command, which
 //! has to show a [`Permit`](super::gate::Permit). All that is said of routes elsewhere is made of that, or held
@@ -23,7 +23,7 @@ pub(super) struct Served {
     pub(super) hint: String,
 }
 
-/// All of it, for the application.
+/// Returns all routes, for the application.
 pub(super) fn of_api() -> Served {
     let routes = ApiRouter::with_openapi(openapi::head())
         .merge(harmless())
@@ -45,9 +45,9 @@ pub(super) fn of_api() -> Served {
     Served { router, paths, hint }
 }
 
-/// What can do no harm, for callers from elsewhere.
+/// Returns the harmless routes, for callers from other machines.
 pub(super) fn of_probes() -> Served {
-    // Nobody may wait at this listener: the next ones would be kept out.
+    // No client may wait at this listener: it would keep others out.
     let (router, description) = harmless().merge(leader::probes()).split_for_parts();
     let paths: Vec<_> = description.paths.paths.into_keys().collect();
     let hint = format!("the probes are {}; the rest is at http.listen", paths.join(", "));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_for_what_is_not_there_is_told_what_is() {
+    async fn an_unknown_path_is_answered_with_what_to_ask_instead() {
         let (service, _back) = api(Duration::ZERO);
         let answer = ask(&service, "/leaders").await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND);

@@ -1,5 +1,5 @@
-//! Serves connections within limits, so that no visitor can take what the election or the next
-//! visitor needs.
+//! Serves connections within limits, so that no client can take what the election or the next
+//! client needs.
 
 use super::host;
 use super::places::Places;
@@ -23,13 +23,13 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_io_timeout::TimeoutStream;
 use tracing::{debug, warn};
 
-/// What the visitors of one listener may take.
+/// The limits for the clients of one listener.
 #[derive(Clone, Copy)]
 pub struct Limits {
     connections: usize,
     /// For the head of a request, and between two requests.
     to_ask: Duration,
-    /// For taking any of what is told: who takes nothing for so long has gone, or is stuck.
+    /// For reading any part of an answer: a client that reads nothing for so long has gone, or is stuck.
     to_take: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Limits {
         }
     }
 
-    /// How many may wait for news: of four places one is left for those who do not wait.
+    /// How many clients may wait for a change: of four places one is left for clients that do not wait.
     pub(super) fn waiting(&self) -> usize {
         (self.connections * 3 / 4).min(WAITING_MAX)
     }
@@ -63,17 +63,17 @@ const WAITING_MAX: usize = 1536;
 
 /// A longer head is answered 431.
 const HEAD_MAX: usize = 16 * 1024;
-/// The kernel keeps at most about twice as much for a visitor who does not read, and not the
-/// megabytes that it would keep for one who might.
+/// The kernel buffers at most about twice as much for a client that does not read, and not the
+/// megabytes that it would buffer by default.
 const SEND_BUFFER: usize = 32 * 1024;
 
-/// Where visitors come in.
+/// A listening socket.
 pub trait Door {
     type Stream: AsyncRead + AsyncWrite + AsFd + Send + 'static;
 
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 
-    /// Whether a browser on this machine reaches it, and nobody from elsewhere.
+    /// Tells whether only clients on this machine reach it, browsers among them.
     fn is_on_loopback(&self) -> bool;
 }
 
@@ -104,7 +104,7 @@ impl Door for UnixListener {
     }
 }
 
-/// Answers visitors.
+/// Answers requests.
 pub trait Clerk: Clone + Send + 'static {
     fn answer(
         &self,
@@ -143,7 +143,7 @@ async fn let_in(
     limits: Limits,
     closing: impl Future<Output = ()>,
 ) {
-    // Here, so that nothing can be served without.
+    // The check of the host is here, so that no route is served without it.
     let is_on_loopback = door.is_on_loopback();
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
@@ -153,15 +153,15 @@ async fn let_in(
     loop {
         let (stream, (place, leave)) = tokio::select! {
             () = &mut closing => return graceful.shutdown().await,
-            // Whoever rests is sent away only for somebody who has come. While there is nobody who
-            // does, one waits here, and the others outside, where they cost us nothing.
+            // An idle connection is closed only for a new one. While none is idle, one new connection
+            // waits here, and the others in the kernel's backlog, where they cost nothing.
             accepted = async { (accept(&door).await, places.one().await) } => accepted,
         };
         let _larger_without = set_socket_send_buffer_size(&stream, SEND_BUFFER);
-        let mut visitor = TimeoutStream::new(stream);
-        visitor.set_write_timeout(Some(limits.to_take));
-        let visitor = TruthfulStream::over(Box::pin(visitor));
-        let (clerk, told) = (clerk.clone(), visitor.told());
+        let mut client = TimeoutStream::new(stream);
+        client.set_write_timeout(Some(limits.to_take));
+        let client = TruthfulStream::over(Box::pin(client));
+        let (clerk, told) = (clerk.clone(), client.told());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let (answering, request) = (place.answering(), request.map(Body::new));
             let refusal = if is_on_loopback { host::refusal(&request) } else { None };
@@ -174,14 +174,14 @@ async fn let_in(
                 Ok::<_, Infallible>(answer.map(|body| answering.with(body)))
             }
         });
-        let visit = graceful.watch(http.serve_connection(TokioIo::new(visitor), service));
+        let visit = graceful.watch(http.serve_connection(TokioIo::new(client), service));
         tokio::spawn(async move {
             tokio::select! {
-                // First, so that nobody is sent away who has just asked.
+                // `leave` first: polled after `visit`, it could close a connection whose request was just read.
                 biased;
-                _ = leave => debug!("a visitor who asked nothing had to leave"),
+                _ = leave => debug!("an idle connection was closed"),
                 ended = visit => if let Err(error) = ended {
-                    debug!(%error, "a visitor left");
+                    debug!(%error, "a connection failed");
                 },
             }
         });
@@ -236,14 +236,14 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(30);
 
     #[tokio::test]
-    async fn who_takes_little_is_told_on_and_who_takes_nothing_is_let_go() {
+    async fn a_slow_reader_is_served_on_and_a_stuck_one_is_disconnected() {
         let piece = "more ".repeat(1000);
         let pieces = Arc::<AtomicUsize>::default();
         let (until_dropped, mut dropped) = oneshot::channel::<()>();
         let until_dropped = Arc::new(Mutex::new(Some(until_dropped)));
         let (made, size) = (pieces.clone(), piece.len());
         let endless = async move || {
-            let held = until_dropped.lock().expect("nobody panics while holding it").take();
+            let held = until_dropped.lock().expect("no code panics while holding it").take();
             Body::from_stream(futures_util::stream::repeat_with(move || {
                 let _held = &held;
                 made.fetch_add(1, Ordering::Relaxed);
@@ -257,15 +257,15 @@ mod tests {
         let serving = tokio::spawn(serve(door, router, limits, std::future::pending()));
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(16 * 1024).expect("a size that is allowed");
-        let visitor = socket.connect(address).await.expect("it listens");
-        visitor.writable().await.expect("it is open");
-        visitor.try_write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("there is room");
+        let client = socket.connect(address).await.expect("it listens");
+        client.writable().await.expect("it is open");
+        client.try_write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("there is room");
 
         let begun = Instant::now();
         while begun.elapsed() < 3 * TO_TAKE {
             tokio::time::sleep(TO_TAKE / 4).await;
             // A window that was full is opened only when there is much room again.
-            while matches!(visitor.try_read(&mut [0; 64 * 1024]), Ok(1..)) {}
+            while matches!(client.try_read(&mut [0; 64 * 1024]), Ok(1..)) {}
         }
         let still = Err(oneshot::error::TryRecvError::Empty);
         assert_eq!(dropped.try_recv(), still, "it takes some");
@@ -278,15 +278,15 @@ mod tests {
         serving.abort();
     }
 
-    /// What a browser is told under a name that somebody else made to mean this machine, a page of
-    /// theirs may read. Nobody's browser comes by a socket, and nobody else by the loopback.
+    /// DNS rebinding: a web page can read what its browser gets under the page's own host name, which may resolve to
+    /// this machine. So the loopback, which such a browser reaches, checks the name; other listeners need not.
     #[tokio::test]
     async fn on_the_loopback_only_its_own_names_are_answered() {
-        async fn told<S: AsyncRead + AsyncWrite + Unpin>(mut visitor: S, host: &str) -> String {
+        async fn told<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, host: &str) -> String {
             let head = format!("GET / HTTP/1.1\r\n{host}connection: close\r\n\r\n");
-            visitor.write_all(head.as_bytes()).await.expect("it is open");
+            client.write_all(head.as_bytes()).await.expect("it is open");
             let mut told = String::new();
-            visitor.read_to_string(&mut told).await.expect("it is answered");
+            client.read_to_string(&mut told).await.expect("it is answered");
             told
         }
         fn served(door: impl Door + Send + Sync + 'static) -> tokio::task::JoinHandle<()> {
@@ -322,17 +322,17 @@ mod tests {
         serving.abort();
     }
 
-    /// There are two places, and one is of somebody who is never told all.
+    /// There are two places, and one is taken by a client whose answer never ends.
     #[tokio::test]
-    async fn who_asks_nothing_makes_room_and_who_is_being_told_does_not() {
+    async fn idle_connections_are_evicted_busy_ones_are_not() {
         const WHOLE: &str = "GET /well HTTP/1.1\r\nhost: localhost\r\n\r\n";
         const HALF: &str = "GET /well HTTP/1.1\r\nho";
         const ENDLESS: &str = "GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n";
-        async fn hears(visitor: &mut TcpStream, words: &str) {
+        async fn hears(client: &mut TcpStream, words: &str) {
             let mut told = String::new();
             while !told.ends_with(words) {
                 let mut piece = [0; 1024];
-                let read = visitor.read(&mut piece);
+                let read = client.read(&mut piece);
                 let read = tokio::time::timeout(LIMIT, read).await.expect("it is answered at once");
                 let read = read.expect("it is open");
                 assert_ne!(read, 0, "it is let go, after {told:?}");
@@ -350,25 +350,25 @@ mod tests {
             .route("/endless", get(async move || endless()));
         let serving = tokio::spawn(serve(door, router, limits, std::future::pending()));
         let visit = async |asks: &str| {
-            let mut visitor = TcpStream::connect(address).await.expect("it listens");
-            visitor.write_all(asks.as_bytes()).await.expect("it is open");
-            visitor
+            let mut client = TcpStream::connect(address).await.expect("it listens");
+            client.write_all(asks.as_bytes()).await.expect("it is open");
+            client
         };
 
         let mut told_on = visit(ENDLESS).await;
         hears(&mut told_on, "well\r\n").await;
         let mut gone = vec![];
         for asks in ["", HALF, WHOLE, WHOLE] {
-            let mut visitor = visit(asks).await;
+            let mut client = visit(asks).await;
             if asks == WHOLE {
-                hears(&mut visitor, "well").await;
+                hears(&mut client, "well").await;
             }
-            gone.push(visitor);
+            gone.push(client);
         }
         let mut last = visit(WHOLE).await;
         hears(&mut last, "well").await;
-        for mut visitor in gone {
-            let end = tokio::time::timeout(LIMIT, visitor.read(&mut [0; 8])).await;
+        for mut client in gone {
+            let end = tokio::time::timeout(LIMIT, client.read(&mut [0; 8])).await;
             assert!(!matches!(end.expect("it is let go"), Ok(1..)), "and told nothing more");
         }
         last.write_all(WHOLE.as_bytes()).await.expect("the last one stays");
@@ -376,23 +376,23 @@ mod tests {
         last.write_all(ENDLESS.as_bytes()).await.expect("it is open");
         hears(&mut last, "well\r\n").await;
 
-        // Nobody rests now, so the next one waits for one of the two to go.
+        // No connection is idle now, so the next one waits for one of the two to go.
         let mut next = visit(WHOLE).await;
         let mut nothing = [0; 8];
         let early = next.read(&mut nothing);
         assert!(tokio::time::timeout(Duration::from_millis(300), early).await.is_err());
-        for visitor in [&told_on, &last] {
-            let still = visitor.try_read(&mut [0; 8]).map_err(|error| error.kind());
-            assert_eq!(still, Err(io::ErrorKind::WouldBlock), "nobody sent it away");
+        for client in [&told_on, &last] {
+            let still = client.try_read(&mut [0; 8]).map_err(|error| error.kind());
+            assert_eq!(still, Err(io::ErrorKind::WouldBlock), "it is still open");
         }
         drop(told_on);
         hears(&mut next, "well").await;
         serving.abort();
     }
 
-    /// There is one place, so whoever comes next has to wait for the one before.
+    /// There is one place, so each connection has to wait for the one before.
     #[tokio::test]
-    async fn who_asks_nothing_or_never_ends_asking_holds_no_place() {
+    async fn connections_without_a_complete_request_hold_no_place() {
         let door = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = door.local_addr().expect("it is bound");
         let to_ask = Duration::from_millis(200);
@@ -403,14 +403,14 @@ mod tests {
 
         let mut held = vec![];
         for head in ["", "GET / HTTP/1.1\r\nho", whole, whole] {
-            let mut visitor = TcpStream::connect(address).await.expect("it listens");
-            visitor.write_all(head.as_bytes()).await.expect("it is open");
+            let mut client = TcpStream::connect(address).await.expect("it listens");
+            client.write_all(head.as_bytes()).await.expect("it is open");
             let mut told = String::new();
-            let ends = visitor.read_to_string(&mut told);
+            let ends = client.read_to_string(&mut told);
             let ended = tokio::time::timeout(LIMIT, ends).await.expect("each is let go in turn");
             ended.expect("with an end that is one");
             assert_eq!(told.ends_with("\r\n\r\nwell"), head == whole, "{head:?}: {told:?}");
-            held.push(visitor);
+            held.push(client);
         }
         serving.abort();
     }

@@ -1,4 +1,4 @@
-//! A connection over which nothing is told that is no longer so.
+//! A connection that writes no answer whose claim does not hold any more.
 
 use super::serve::Claimed;
 use std::io::{self, ErrorKind, IoSlice};
@@ -7,27 +7,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Asks of each answer that is being written whether it is still so, and fails rather than write one
-/// that is not: the connection is closed then.
+/// Checks the claim of each answer that is being written, and fails rather than write one whose claim does not
+/// hold any more: the connection is closed then.
 pub(super) struct TruthfulStream<S> {
     stream: S,
     told: Told,
 }
 
-/// What is being told over one connection: the last answer, and those before it that may not all be
-/// written yet.
+/// The claims of one connection: that of the last answer, and those of answers before it that may not be
+/// written in full yet.
 #[derive(Clone, Default)]
 pub(super) struct Told(Arc<Mutex<Telling>>);
 
 #[derive(Default)]
 struct Telling {
     claims: Vec<Arc<dyn Claimed>>,
-    /// Nothing was written since all of it was. The last answer's body may have more to come.
+    /// All bytes so far are written. The last answer's body may have more to come.
     is_flushed: bool,
 }
 
 impl Told {
-    /// All that is written from now on may be of this answer.
+    /// Notes that all bytes from now on may be of this answer.
     pub(super) fn begin(&self, claim: Arc<dyn Claimed>) {
         let mut telling = self.telling();
         if telling.is_flushed {

@@ -1,4 +1,4 @@
-//! What a member may say at one moment: its report, judged by the clock. Every answer is made of it.
+//! What a member may say at one moment: its snapshot, judged by the clock. Every answer is made of it.
 
 use super::Sight;
 use super::problem::Problem;
@@ -9,7 +9,7 @@ use recipes::Moment;
 use recipes::election::{Announcement, Role, View};
 use std::time::Duration;
 
-/// A report, judged at one moment.
+/// A snapshot, judged at one moment.
 pub(super) struct Verdict {
     pub(super) report: Report,
     pub(super) role: Role,
@@ -18,7 +18,7 @@ pub(super) struct Verdict {
 }
 
 impl Sight {
-    /// Judged when asked, not when last heard: the driver may be asleep, the lease is not.
+    /// Judges at the moment of the call, not of the last event: the lease runs out also while the driver is frozen.
     pub(super) fn judge(&self) -> Verdict {
         let report = self.desk.report.borrow().clone();
         let now = self.clock.now();
@@ -33,7 +33,7 @@ impl Sight {
         View::of(&role).own_term().is_some_and(|own| own.0 == token)
     }
 
-    /// That of an answer which is made at this moment.
+    /// Returns the index of an answer that is made at this moment.
     pub(super) fn index_now(&self) -> u64 {
         let now = self.clock.now();
         self.started.index(self.desk.report.borrow().standing.index_at(now))
@@ -53,7 +53,7 @@ impl Sight {
         LeaderState { valid_for_ms, valid_until_boottime_ns, valid_until_monotonic_ns, ..past }
     }
 
-    /// Without the lease: that of a term which others have followed is over.
+    /// Returns the state of a past term, without the lease, which is over.
     pub(super) fn past_state(
         &self,
         leader: Option<&Announcement>,
@@ -74,7 +74,7 @@ impl Sight {
         Leader::of(announcement, &self.names.prefix)
     }
 
-    /// When the lease ends, for those who can read the same clocks.
+    /// Returns when the lease ends, if clients on this machine can read the same clocks.
     pub(super) fn valid_until(&self, verdict: &Verdict) -> Option<KernelTime> {
         let lease_end = verdict.lease_end().filter(|_| self.shares_clock)?;
         Some(self.clock.kernel_time(lease_end))
@@ -114,7 +114,7 @@ impl Verdict {
         api::Role::of(&self.role)
     }
 
-    /// Why the answer is what it is, for whoever reads it at night.
+    /// Says why the answer is what it is, for operators.
     pub(super) fn reason(&self) -> String {
         match &self.role {
             Role::Leader { left, announcement } => {

@@ -27,7 +27,7 @@ pub(super) struct RouteCounters {
 
 pub(super) struct RouteCounter {
     label: String,
-    /// Those that there have been, at hand: to look one up by its labels takes longer than many an answer.
+    /// A cache of the counters so far: looking one up by its labels takes longer than making many an answer.
     by_status: Mutex<Vec<(StatusCode, IntCounter)>>,
 }
 
@@ -75,7 +75,7 @@ impl RouteCounters {
     }
 
     pub(super) fn count(&self, route: &RouteCounter, status: StatusCode) {
-        let mut counters = route.by_status.lock().expect("nobody panics while holding it");
+        let mut counters = route.by_status.lock().expect("no code panics while holding it");
         if let Some((_, counter)) = counters.iter().find(|(counted, _)| *counted == status) {
             counter.inc();
         } else {

@@ -1,4 +1,4 @@
-//! Waits for news of who leads, within the places that there are for those who wait.
+//! Waits for a change of who leads; only a limited number of clients may wait at a time.
 
 use super::problem::Problem;
 use super::{Sight, Verdict};
@@ -15,7 +15,7 @@ impl Sight {
             if self.index(&verdict) != seen {
                 return Some(verdict);
             }
-            // The end of a lease is a change of which nobody else tells.
+            // The end of a lease is a change without any event from the driver.
             let lease_end = verdict.report.standing.changes_at(verdict.now);
             tokio::select! {
                 changed = reports.changed() => changed.ok()?,
@@ -24,7 +24,7 @@ impl Sight {
         }
     }
 
-    /// A place among those who wait for news.
+    /// Returns a place among the clients that wait for a change.
     pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let place = self.waiting.clone().try_acquire_owned();
         let crowded = "more streams and blocking queries are open than this member serves: close \

@@ -62,10 +62,10 @@ impl Activity {
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "they are schemas")]
 pub(super) enum YesOrNo {
-    /// It is so.
+    /// Yes.
     #[response(status = 200)]
     Yes(Leadership),
-    /// It is not so.
+    /// No.
     #[response(status = 503)]
     No(Leadership),
 }

@@ -18,7 +18,7 @@ use tokio::net::{TcpStream, UnixStream};
 /// IPv6 address is in brackets, as in an URL.
 ///
 /// # Errors
-/// Why it is no such answer, or none.
+/// No answer came, or none with a status of 2xx.
 pub async fn ask(host: &str, port: u16, request: Request<Full<Bytes>>) -> Result<(), String> {
     let connection = Connection::to_port(host, port).await.map_err(unconnected)?;
     let (status, _) = connection.exchange(request, 0).await?;

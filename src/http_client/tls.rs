@@ -1,4 +1,4 @@
-//! TLS with a server that an authority in a file vouches for.
+//! TLS with a server whose certificate an authority in a file has signed.
 
 use super::bare;
 use crate::files::{self, Size};
@@ -56,7 +56,7 @@ fn untrusted(error: &io::Error, ca: &Path) -> String {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 format!("the server shows a certificate that no CA in {ca} has signed")
             }
-            // It says for whom it is, and who it was expected to be for; or how long it was valid.
+            // The text has the names in the certificate and the name that was expected; or how long it was valid.
             wrong => format!("the server shows a certificate that is not acceptable: {wrong}"),
         },
         Some(Error::InvalidMessage(_)) => "the server speaks no TLS on this port".into(),

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::process::Stdio;
 use tokio::signal::unix::Signal;
 
-/// Returns when it has ended, or was killed because it was enough. Somebody has to hear of `deaths`.
+/// Returns when the command has ended, or was killed as its run was cut short. It is reaped at each of `deaths`.
 pub(super) async fn run(
     command: &[String],
     files: Option<u64>,

@@ -1,4 +1,4 @@
-//! Keeps a file that tells who leads. Whoever reads it finds the old one or the new one, whole.
+//! Keeps a file that says who leads. A reader finds the old content or the new one, never a part.
 
 use crate::config;
 use std::ffi::OsString;
@@ -11,15 +11,15 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// A disk that takes longer is left to itself.
+/// How long a write may take; after that nothing waits for it.
 const TO_WRITE: Duration = Duration::from_secs(2);
 
-/// One file. It is written by one at a time: who hung while it wrote an old state must not come after
-/// who writes a new one.
+/// The lock of one file. Only one write runs at a time: a write of an old state that hung must not come after
+/// that of a new one.
 #[derive(Clone, Default)]
 pub(super) struct Pen(Arc<Mutex<()>>);
 
-/// Writes this, or has the file gone if there is nothing to write.
+/// Writes this, or removes the file if there is nothing to write.
 pub(super) async fn keep(
     pen: &Pen,
     file: &Path,
@@ -49,7 +49,7 @@ pub(super) async fn keep(
 fn write(file: &Path, mode: u32, text: &str) -> io::Result<()> {
     config::replaceable(file).map_err(io::Error::other)?;
     let new = beside(file);
-    // What a process left that was killed here, or a link to elsewhere that somebody laid.
+    // A process that was killed here may have left a file, or another user may have put a link to elsewhere.
     remove(&new)?;
     let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     let written = open
@@ -103,7 +103,7 @@ mod tests {
 
     #[tokio::test]
     #[expect(clippy::await_holding_lock, reason = "the other only tries to take it")]
-    async fn who_writes_does_so_alone() {
+    async fn only_one_writer_at_a_time_writes_a_file() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("leader.json");
         let pen = Pen::default();

@@ -1,4 +1,4 @@
-//! Keeps a label of this pod that tells whether it leads, by way of Kubernetes' API.
+//! Keeps a label of this pod that says whether it leads, through Kubernetes' API.
 
 use crate::config::{PodLabel, is_namespace, token_in};
 use crate::files::{self, Size};
@@ -13,15 +13,15 @@ use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
 
-/// Set anew after this long, whatever was answered: a request of ours that was given up may have
-/// reached the server all the same, and later than the next one; and others may write labels too.
+/// The label is set again after this long, whatever was answered: an earlier request that was given up may have
+/// reached the server all the same, and later than the next one; and other clients may write labels too.
 pub(super) const REFRESH: Duration = Duration::from_secs(30);
 
 const LEADER: &str = "leader";
 const FOLLOWER: &str = "follower";
 
-/// Whether a Service may lead here: not before the application has taken up its work, where it is
-/// asked to say so.
+/// Tells whether a Service may send clients to this pod: not before the application has acknowledged, where it is
+/// asked to.
 pub(super) fn tells_leader(view: &View) -> bool {
     match view {
         View::This(leader) => leader.active,
@@ -76,7 +76,7 @@ pub(super) async fn set(label: &PodLabel, leads: bool) -> Result<(), String> {
     })
 }
 
-/// Why it may be that nothing has come within this time.
+/// Says why there may have been no answer within this time.
 pub(super) fn unanswered(label: &PodLabel, limit: Duration) -> String {
     let PodLabel { host, port, .. } = label;
     format!(
@@ -85,7 +85,7 @@ pub(super) fn unanswered(label: &PodLabel, limit: Duration) -> String {
     )
 }
 
-/// What a file of the service account's says.
+/// Reads a file of the service account.
 fn in_account<T>(
     account: &Path,
     name: &str,
@@ -102,7 +102,7 @@ fn in_account<T>(
     parse(&text).ok_or_else(|| format!("{} holds no {name}", path.display()))
 }
 
-/// What Kubernetes says is wrong, in one line, if it is fit to be read.
+/// Returns Kubernetes' error message in one line, if it is text without the token.
 fn complaint(said: &[u8], token: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Status {

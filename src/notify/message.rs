@@ -1,4 +1,4 @@
-//! What hooks are told: as JSON, and in a command's environment.
+//! The message that hooks get: as JSON, and in a command's environment.
 
 use crate::api::{self, HookMessage, Leader, LeaderFile};
 use crate::clock::KernelTime;
@@ -6,7 +6,7 @@ use crate::config::HOOKS_VARIABLE;
 use recipes::election::{Change, View};
 use std::time::SystemTime;
 
-/// What these are called in this election, and what the index counts from.
+/// The names in this election, and the index of the first change.
 #[derive(Clone, Debug)]
 pub struct Names {
     pub id: String,
@@ -16,10 +16,10 @@ pub struct Names {
     pub first_index: u64,
 }
 
-/// One message: the same for each hook, and at each try.
+/// One message: the same for each hook, and in each attempt.
 pub(super) struct Message<'a> {
     pub(super) change: &'a Change,
-    /// Who leads from this change on.
+    /// The leader from this change on.
     pub(super) view: View,
     pub(super) names: &'a Names,
     pub(super) index: u64,
@@ -73,7 +73,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What a file says of this view.
+/// Returns the content of a hook's file for this view.
 pub(super) fn state(
     view: &View,
     names: &Names,

@@ -1,8 +1,8 @@
 //! Tells an application that cannot ask: runs the operator's hooks at each change of who leads.
 //!
-//! One thread runs them in order, never two at a time, and never blocks anybody: it reads what the
-//! driver lays out. It remembers what it told last, and compares it with what is so when it has time
-//! again; so of what comes and goes while a hook runs, only the newest is told. A hook that runs for a
+//! One thread runs them in order, never two at a time, and blocks no other thread: it reads the snapshot that
+//! the driver publishes. It remembers what it told last, and compares that with the snapshot when it has time
+//! again; so of the changes that come while a hook runs, only the newest is told. A hook that runs for a
 //! term is cut short when the term ends, by the clock, so that `lost-leadership` never comes late.
 
 mod command;
@@ -25,13 +25,13 @@ enum Enough {
     Late(Duration),
     /// It ran for a term that has ended.
     LeadsNoMore,
-    /// What it says is not so any more.
+    /// Its message is outdated.
     Overtaken,
     /// This process ends.
     Leaving,
 }
 
-/// How a run has not been done.
+/// Why a run did not succeed.
 #[derive(Debug)]
 enum Undone {
     Failed(String),

@@ -12,7 +12,7 @@ use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use sha2::Sha256;
 use std::time::{Duration, SystemTime};
 
-/// Tries once. The id is the message's, whatever try it is; the date that of the try.
+/// Posts once. The id is the message's, the same in each attempt; the date is the attempt's.
 pub(super) async fn attempt(
     post: &Post,
     id: &str,
@@ -38,7 +38,7 @@ pub(super) async fn attempt(
     http_client::ask(host, *port, request).await
 }
 
-/// How long to wait after this many tries: longer each time, and never quite the same.
+/// Returns how long to wait after this many attempts: longer each time, and jittered.
 pub(super) fn pause(tries: u32) -> Duration {
     let pause = FIRST_PAUSE.saturating_mul(1 << tries.min(10)).min(LONGEST_PAUSE);
     pause.mul_f64(0.75 + fastrand::f64() / 2.0)

@@ -1,4 +1,4 @@
-//! The loop: sees what is so, tells the next thing that is not told yet, and waits.
+//! The loop: reads the snapshot, tells the hooks the next change that they have not been told, and waits.
 
 use super::file::{self, Pen};
 use super::message::{self, Message, Names};
@@ -17,12 +17,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
 
-/// A file or a label that could not be written is tried again after this long, then after twice as
+/// A file or a label that could not be written is written again after this long, then after twice as
 /// long, and so on up to a limit.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
-/// What the run of a hook is called that only makes a file or a label true, as the first of all
-/// events is.
+/// The name of a run that only brings a file or a label up to date; it is also that of the first event of a stream.
 const STATE: &str = "state";
 
 struct Runner {
@@ -39,24 +38,24 @@ struct Runner {
     told: View,
 }
 
-/// What whoever starts a runner keeps of it.
+/// What the daemon keeps of a runner that it starts.
 pub struct Switch {
     /// The hooks that are to run.
     pub hooks: watch::Sender<Arc<[Hook]>>,
-    /// To be set to a moment when all has to be over: from now on this member leads no more.
+    /// Set to the deadline of all hooks when this member leaves: from then on it leads no more.
     pub leave: watch::Sender<Option<Moment>>,
-    /// How they fare.
+    /// How the hooks do.
     pub records: watch::Receiver<Hooks>,
 }
 
-/// The other side of it.
+/// The runner's side of the [`Switch`].
 pub struct Stage {
     lists: watch::Receiver<Arc<[Hook]>>,
     leaving: watch::Receiver<Option<Moment>>,
     records: watch::Sender<Hooks>,
 }
 
-/// Sets up what passes between who runs hooks and who wants it.
+/// Sets up the channels between the runner of the hooks and the daemon.
 pub fn set_up(hooks: Vec<Hook>) -> (Stage, Switch) {
     let (hooks, lists) = watch::channel(Arc::from(hooks));
     let (leave, leaving) = watch::channel(None);
@@ -64,11 +63,11 @@ pub fn set_up(hooks: Vec<Hook>) -> (Stage, Switch) {
     (Stage { lists, leaving, records: records_in }, Switch { hooks, leave, records })
 }
 
-/// A hook, and what it has done.
+/// A hook, and what it has written.
 struct Armed {
     hook: Hook,
     pen: Pen,
-    /// What its file or label says, if it has one and that is known.
+    /// The view that its file or label has, if it has one and that is known.
     written: Option<View>,
     /// When to write it again, and how long that was put off since it could not be written.
     again: Option<(Moment, Duration)>,
@@ -78,7 +77,7 @@ struct Armed {
 /// open so many files, if there is a limit.
 ///
 /// # Errors
-/// The machine does not give us what we need.
+/// The operating system refuses a timer or a signal handler.
 pub async fn run(
     stage: Stage,
     names: Names,
@@ -108,14 +107,14 @@ impl Runner {
         loop {
             self.take_list();
             let now = self.watch.look();
-            // One at a time: while it is told, the next ones may become outdated.
+            // One at a time: while a hook is told a change, later ones may become outdated.
             if let Some(change) = changes(&self.told, &now.role).into_iter().next() {
                 self.told = change.view();
                 self.tell(&change, now.index).await;
                 continue;
             }
             let again = self.make_all_true().await;
-            // What became true meanwhile is told first.
+            // Changes that came meanwhile are told first.
             if self.watch.look().view() != self.told {
                 continue;
             }
@@ -127,13 +126,13 @@ impl Runner {
             tokio::select! {
                 () = self.watch.news(self.told.own_term(), again) => {}
                 Ok(()) = self.lists.changed() => {}
-                // As the first process of a container we inherit what hooks leave behind.
+                // As the first process of a container this one inherits the processes that hooks leave behind.
                 _ = self.deaths.recv() => reap(),
             }
         }
     }
 
-    /// What was already there goes on as it was.
+    /// Takes over the new list of hooks. A hook that was in the old one keeps its record.
     fn take_list(&mut self) {
         let list = self.lists.borrow_and_update().clone();
         if list.iter().eq(self.armed.iter().map(|armed| &armed.hook)) {
@@ -160,7 +159,7 @@ impl Runner {
         let valid_until = self.watch.valid_until(&change.view());
         let date = self.watch.clock.date();
         let message = Message::new(change, &names, index, date, valid_until);
-        // A file that is to be true at every moment does not wait for what may take long.
+        // Files and labels are to be right at every moment, so they do not wait for hooks that may take long.
         for n in 0..self.armed.len() {
             if matches!(self.armed[n].hook.deed, Deed::Keep { .. }) {
                 self.make_true(n, change.kind.name()).await;
@@ -205,7 +204,7 @@ impl Runner {
         self.end(n, began, done);
     }
 
-    /// The application has taken up its work. What comes too late for its term is refused by the driver.
+    /// Acknowledges that the application works as leader. The driver refuses one that comes too late for its term.
     fn acknowledge(&self, n: usize, token: Option<FencingToken>) {
         let Some(token) = token else { return };
         let (caller, _) = Caller::patient();
@@ -249,7 +248,7 @@ impl Runner {
         }
     }
 
-    /// Returns when to try again, if one could not be made true, or is to be set anew.
+    /// Brings files and labels up to date. Returns when to write again, if one could not be written, or is due.
     async fn make_all_true(&mut self) -> Option<Moment> {
         for n in 0..self.armed.len() {
             self.make_true(n, STATE).await;
@@ -257,8 +256,8 @@ impl Runner {
         self.armed.iter().filter_map(|armed| armed.again).map(|(at, _)| at).min()
     }
 
-    /// Has the file or the label tell what is so now, which may be later news than what is told to the
-    /// others.
+    /// Brings a file or a label up to date with the snapshot, which may be newer than the change that the other hooks
+    /// are told.
     async fn make_true(&mut self, n: usize, occasion: &'static str) {
         let seen = self.watch.look();
         let (view, index) = (seen.view(), seen.index);
@@ -321,7 +320,7 @@ impl Runner {
                     }),
                 }
             }
-            // They do something, and leave nothing that could be true or not.
+            // These hooks act once, and keep nothing up to date.
             Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } => Ok(()),
         }
     }
@@ -386,7 +385,7 @@ impl Armed {
     }
 }
 
-/// Whether what was written of the one view is right for the other.
+/// Tells whether the content for the one view is right for the other.
 fn says_the_same(deed: &Deed, written: &View, now: &View) -> bool {
     match deed {
         Deed::Label(_) => label::tells_leader(written) == label::tells_leader(now),
@@ -396,7 +395,7 @@ fn says_the_same(deed: &Deed, written: &View, now: &View) -> bool {
     }
 }
 
-/// What is so, and what tells when that is over.
+/// Reads the snapshot, and knows when that is outdated.
 struct Watch {
     clock: Clock,
     alarm: Alarm,
@@ -418,7 +417,7 @@ impl Seen {
 impl Watch {
     fn look(&self) -> Seen {
         let now = self.clock.now();
-        // Nobody renews a claim whose driver has ended, or whose process is about to.
+        // A lease is not renewed once the driver has ended, or the process is about to.
         let is_over = self.report.has_changed().is_err() || self.leaving.borrow().is_some();
         let standing = &self.report.borrow().standing;
         let role = if is_over { Role::Absent } else { standing.at(now) };
@@ -437,7 +436,7 @@ impl Watch {
         }
     }
 
-    /// Whether what runs for this term, or at all, has to end.
+    /// Tells whether a run for this term, or any run, has to end.
     fn is_enough(&self, term: Option<FencingToken>) -> bool {
         self.why_enough(term, self.clock.now()).is_some()
     }
@@ -450,12 +449,12 @@ impl Watch {
         deadline.filter(|deadline| *deadline <= now).map(|_| Enough::Leaving)
     }
 
-    /// Returns when what runs for this term, or for none, has to end, whatever it is.
+    /// Waits until a run for this term, or for none, has to end. Returns why.
     async fn enough(&mut self, term: Option<FencingToken>, limit: Duration) -> Enough {
         self.enough_or(term, limit, |_| false).await
     }
 
-    /// The same, or when this view of what is so is no more what it says.
+    /// Waits for the same, or until a file or a label with this view is outdated.
     async fn enough_or(
         &mut self,
         term: Option<FencingToken>,
@@ -478,7 +477,7 @@ impl Watch {
         }
     }
 
-    /// Returns at the latest when there is something to see, or this moment has come: look again.
+    /// Waits for a new snapshot or this moment; the caller looks again.
     async fn news(&mut self, term: Option<FencingToken>, moment: Option<Moment>) {
         let lease_end = self.report.borrow().standing.changes_at(self.clock.now());
         let deadline = *self.leaving.borrow();
@@ -489,7 +488,7 @@ impl Watch {
                 None => std::future::pending().await,
             }
         };
-        // Who has ended says nothing any more.
+        // A driver that has ended publishes nothing any more.
         let (reports, leaves) =
             (self.report.has_changed().is_ok(), self.leaving.has_changed().is_ok());
         tokio::select! {

@@ -1,5 +1,5 @@
-//! Starts processes and waits for them, in one place: waiting for any child, as the first process of
-//! a container has to, takes from others the end of those they wait for.
+//! Starts processes and waits for them, in one place: the first process of a container has to wait for any
+//! child, which would take from other code the exit status of the child that it waits for.
 
 use super::procfs;
 use crate::config::security::CREDENTIALS_VARIABLE;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::signal::unix::Signal as Deaths;
 use tokio::sync::oneshot;
 
-/// What is known of children, by their numbers.
+/// The children of this process, by process id.
 struct Known {
     awaited: BTreeMap<i32, oneshot::Sender<WaitStatus>>,
     /// Children that were left to us, and whether they are to be spared: judged when each is first seen, as
@@ -22,12 +22,12 @@ struct Known {
     left_to_us: BTreeMap<i32, bool>,
 }
 
-/// A process has its children once, so this is there once. A child is started, and waited for, only
-/// with this in hand: a number that stands here is no other process's yet.
+/// Children belong to the whole process, so this is a static. A child is started, and waited for, only
+/// while the lock is held: so a process id in here has not been given to another process yet.
 static KNOWN: Mutex<Known> =
     Mutex::new(Known { awaited: BTreeMap::new(), left_to_us: BTreeMap::new() });
 
-/// A child that was killed is waited for no longer: in the kernel's hands it may be for ever.
+/// How long a killed child is waited for: one that is stuck in the kernel may never end.
 const TO_DIE: Duration = Duration::from_secs(1);
 
 /// A child that leads a process group of its own.
@@ -36,8 +36,8 @@ pub struct Child {
     end: oneshot::Receiver<WaitStatus>,
 }
 
-/// Starts it, without what is ours alone to log in with. Its end is told as long as [`reap`]
-/// is called at each SIGCHLD.
+/// Starts a command, without the member's own credentials in its environment. Its end is noticed as long as
+/// [`reap`] is called at each SIGCHLD.
 ///
 /// # Errors
 /// It cannot be started.
@@ -150,7 +150,7 @@ impl Child {
                 _ = deaths.recv() => reap(),
             }
         };
-        let unknown = || "nobody knows how it ended".to_owned();
+        let unknown = || "how it ended is unknown".to_owned();
         let status = status.ok_or_else(unknown)?;
         match (status.exit_status(), status.terminating_signal()) {
             (Some(0), _) => Ok(()),
@@ -172,6 +172,6 @@ impl Child {
 }
 
 fn known() -> MutexGuard<'static, Known> {
-    // What a panic left is as true as before.
+    // A panic cannot have left it half changed.
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// This very program, also if its file was replaced since, as the part that these arguments name.
+/// Returns a command that runs this same program, also if its file was replaced since, with these arguments.
 pub fn ourselves<S: AsRef<OsStr>>(part: &[&str], command: &[S]) -> Command {
     let mut start = Command::new("/proc/self/exe");
     start.arg0("bellwether").args(part).arg("--").args(command);

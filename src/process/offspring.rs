@@ -45,7 +45,7 @@ impl Offspring {
         self.leader
     }
 
-    /// Tells it to end, also if it is stopped.
+    /// Signals the command and its group to end, and continues them if they are stopped.
     pub fn end(&self, signal: Signal) {
         self.signal(signal);
         self.signal(Signal::CONT);
@@ -71,7 +71,7 @@ impl Offspring {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if !self.leader_is_dead && matches!(waitid(WaitId::Pid(self.leader), peek), Ok(Some(_))) {
             leader_is_dead();
-            // Not waited for yet, it keeps the group's number for us.
+            // Until it is waited for, no other process gets the group's number.
             self.end(Signal::TERM);
             self.leader_is_dead = true;
             let status = waitpid(Some(self.leader), WaitOptions::NOHANG);

@@ -4,7 +4,7 @@ use rustix::process::Pid;
 use std::path::Path;
 use std::{fs, io};
 
-/// Returns the children of this process, those that are dead and not waited for included.
+/// Returns the children of this process, zombies included.
 ///
 /// A process that gets a child while this is read may be missing it in the answer.
 ///

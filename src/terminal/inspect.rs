@@ -1,6 +1,6 @@
-//! An election as it stands in ZooKeeper: who stands where, whom each names, and what is wrong.
+//! An election as ZooKeeper has it: the queue, the leader that each member announces, and what is wrong.
 //!
-//! A lease cannot be seen from outside. Whoever stands at the head and is named by all leads, unless
+//! A lease cannot be seen from outside. The member at the head leads if all members announce it, unless
 //! it is frozen or cut off.
 
 use super::table::{Cell, pairs, table};
@@ -21,11 +21,11 @@ use tokio::time::timeout;
 struct Report<'a> {
     /// With the connect string's chroot.
     path: &'a str,
-    /// Whether the head of the line is named by itself and by all behind it.
+    /// Whether the head of the queue is announced by itself and by all behind it.
     healthy: bool,
     /// For people.
     verdict: String,
-    /// The id of the member at the head, if that says who it is.
+    /// The id of the member at the head, if its znode has one.
     head: Option<&'a str>,
     line: Vec<Place<'a>>,
     /// Named like a member's, but of no session: members pass over them.
@@ -51,7 +51,7 @@ struct Place<'a> {
     names: Option<Named<'a>>,
 }
 
-/// Whom a member names as the leader.
+/// The leader that a member announces.
 #[derive(Serialize)]
 struct Named<'a> {
     id: &'a str,
@@ -63,9 +63,9 @@ struct Named<'a> {
 #[serde(rename_all = "lowercase")]
 enum Standing {
     Head,
-    /// In the line, but not at its head.
+    /// In the queue, but not at its head.
     Behind,
-    /// No longer in the line.
+    /// No longer in the queue.
     Gone,
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn inspect(
         Form::People => print(&report.shown())?,
         Form::Scripts => print_json(&api::json(&report))?,
     }
-    // It has been said already, but whoever reads only the complaints wants to know why.
+    // The verdict says it already; it is repeated for readers of the complaints alone.
     if report.healthy { Ok(()) } else { Err(Trouble::No(report.verdict)) }
 }
 

@@ -1,9 +1,9 @@
-//! For people at a terminal and for their scripts: asks a sidecar, and prints what it answers.
+//! The client for terminals and scripts: asks a sidecar, and prints what it answers.
 //!
 //! - `sidecar`: where it is, and how to ask it.
 //! - `calls`: what one request asks or commands; `watch`, `wait` and `probe`: what takes more than that.
 //! - `views`: how answers, the bodies of `api`, look to people.
-//! - `inspect`: the one errand that asks ZooKeeper and no sidecar.
+//! - `inspect`: the one subcommand that asks ZooKeeper and no sidecar.
 
 mod calls;
 mod inspect;
@@ -24,14 +24,14 @@ use std::io::{self, Write};
 use std::time::Duration;
 pub use wait::Whom;
 
-/// What somebody wants done.
+/// A subcommand of the client, with its arguments.
 pub enum Errand {
     Ask { sidecar: Sidecar, question: Question, form: Form },
     Inspect { settings: Settings, patience: Duration, form: Form },
 }
 
 impl Errand {
-    /// Whether there is anything in our memory that nobody else may see.
+    /// Tells whether this process holds secrets, so that no other may look into its memory.
     pub fn has_secrets(&self) -> bool {
         match self {
             Self::Ask { sidecar, .. } => sidecar.is_shown_a_token(),
@@ -63,12 +63,12 @@ pub enum Form {
     Scripts,
 }
 
-/// Why the errand did not end with a yes.
+/// Why the subcommand did not succeed.
 #[derive(Debug)]
 pub enum Trouble {
     /// The answer is no.
     No(String),
-    /// Nobody answers, or nothing that makes sense.
+    /// No answer came, or none that makes sense.
     Unanswered(String),
     /// It cannot be printed.
     Unprintable(io::Error),
@@ -80,17 +80,17 @@ impl Trouble {
         match self {
             Self::No(why) => (1, Some(why)),
             Self::Unanswered(why) => (3, Some(why)),
-            // Whoever closes the pipe has read enough.
+            // A reader that closes the pipe has read enough.
             Self::Unprintable(error) if error.kind() == io::ErrorKind::BrokenPipe => (0, None),
             Self::Unprintable(error) => (3, Some(format!("cannot print: {error}"))),
         }
     }
 }
 
-/// Runs the errand to its end.
+/// Runs the subcommand to its end.
 ///
 /// # Errors
-/// Whatever is not a yes.
+/// Everything but a yes.
 pub async fn run(errand: Errand, clock: Clock) -> Result<(), Trouble> {
     let (sidecar, question, form) = match errand {
         Errand::Ask { sidecar, question, form } => (sidecar, question, form),
@@ -118,8 +118,8 @@ fn print_json(json: &str) -> Result<(), Trouble> {
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(Trouble::Unprintable)
 }
 
-/// Beside the answer, for whoever looks on.
+/// Prints a remark to stderr, beside the answer.
 fn remark(text: &str) {
-    // Nobody need look on.
+    // It is no failure if stderr is closed.
     let _unseen = writeln!(io::stderr().lock(), "bellwether: {}", text::visible(text));
 }

@@ -45,7 +45,7 @@ pub(super) async fn probe(sidecar: &Sidecar, probe: Probe, verbose: bool) -> Res
     }
 }
 
-/// Those that tell, in one line: all of them if all passed, else those that failed.
+/// Returns the checks in one line: all of them if all passed, else those that failed.
 fn checks(text: &str, passed: bool) -> Option<String> {
     let mut lines: Vec<_> = text.lines().collect();
     let last = lines.pop()?;

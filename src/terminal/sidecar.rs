@@ -18,10 +18,10 @@ use tokio::time::timeout;
 
 const TO_CONNECT: Duration = Duration::from_secs(2);
 pub(super) const TO_ANSWER: Duration = Duration::from_secs(10);
-/// An order is answered when it has been carried out, for which a sidecar itself has fifteen seconds,
+/// A command is answered when it has been carried out, for which a sidecar itself has fifteen seconds,
 /// its hooks included.
 pub(super) const TO_OBEY: Duration = Duration::from_secs(20);
-/// A line of very many members is shorter.
+/// The body of a queue of very many members is shorter.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
 
 /// Where to ask, and what to show there.
@@ -35,7 +35,7 @@ enum Place {
     Unix(PathBuf),
 }
 
-/// What an order has to show. It is never printed.
+/// The token that a command has to show. It is never printed.
 pub struct Token(HeaderValue);
 
 pub(super) struct Answer {
@@ -197,7 +197,7 @@ impl Sidecar {
     }
 }
 
-/// What is to be added where it is not known whether it was heard.
+/// What is added to an error where it is not known whether the sidecar got the command.
 fn in_doubt(method: &Method) -> &'static str {
     if method == Method::GET {
         ""
@@ -239,12 +239,12 @@ impl Answer {
         self.status
     }
 
-    /// The index of what was told, also where nobody leads.
+    /// The index of the answer, also where there is no leader.
     pub(super) fn index(&self) -> Option<u64> {
         self.index
     }
 
-    /// What it says, if it is a yes. A problem is a no, anything else makes no sense.
+    /// Parses the body of a success. A problem document is a no, anything else makes no sense.
     pub(super) fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, Trouble> {
         if self.status.is_success() {
             return self.parsed();
@@ -259,7 +259,7 @@ impl Answer {
         Err(Trouble::No(visible(&format!("{title}: {detail}"))))
     }
 
-    /// The same of a body that is told with a no as well.
+    /// Parses a body that comes with a no as well.
     pub(super) fn parsed<T: serde::de::DeserializeOwned>(&self) -> Result<T, Trouble> {
         serde_json::from_str(&self.text).map_err(|error| self.nonsense(&error.to_string()))
     }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_everywhere_is_asked_on_the_loopback() {
+    fn a_sidecar_that_listens_everywhere_is_asked_on_the_loopback() {
         let name =
             |listen: &str| Sidecar::that_listens(&Listen::Tcp(listen.parse().unwrap())).name();
         assert_eq!(name("0.0.0.0:4040"), "http://127.0.0.1:4040");
@@ -320,16 +320,16 @@ mod tests {
         assert_eq!(name("10.0.0.7:1"), "http://10.0.0.7:1");
     }
 
-    /// It was heard, or perhaps it was, and nobody knows what becomes of it.
+    /// The sidecar may have got the command although no answer came, so the error says that it may still be done.
     #[tokio::test]
     async fn an_order_without_an_answer_may_still_be_done() {
-        let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let sidecar = Sidecar::that_listens(&Listen::Tcp(door.local_addr().expect("it is bound")));
+        let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let sidecar = Sidecar::that_listens(&Listen::Tcp(port.local_addr().expect("it is bound")));
         let said = async |method: Method| {
             let (patience, asked) = (Duration::from_millis(50), "/pause");
             let silent = sidecar.ask(method.clone(), asked, patience).await;
-            // On both, of which the first has gone already.
-            let hangs_up = async { drop((door.accept().await, door.accept().await)) };
+            // Both connections: the first has failed already, and the client tries once more.
+            let hangs_up = async { drop((port.accept().await, port.accept().await)) };
             let (_, gone) = tokio::join!(hangs_up, sidecar.ask(method, asked, TO_ANSWER));
             [silent, gone].map(|answer| match answer {
                 Err(Trouble::Unanswered(why)) => why,

@@ -1,4 +1,4 @@
-//! Columns that stand under each other, whatever is written in them.
+//! Tables with aligned columns, whatever the cells hold.
 
 use super::text::visible;
 use anstyle::Style;

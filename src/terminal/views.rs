@@ -222,7 +222,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn the_leader_tells_its_lease_and_nobody_else_does() {
+    fn only_the_leader_tells_its_lease() {
         let told = |is_self, valid_for_ms: Value| {
             shown::<LeaderState>(&json!({
                 "leader": {"id": "a", "address": null, "labels": {"k": "\u{1b}[5m"},

@@ -7,11 +7,11 @@ use hyper::Method;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// After this long one asks again, so that nobody waits long for a sidecar that is frozen.
+/// The client asks again after this long, so that it does not wait long for a sidecar that is frozen.
 const ROUND: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Who has to lead.
+/// Which member has to lead for the wait to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
     Anybody,
@@ -41,7 +41,7 @@ pub(super) async fn wait(
     }
 }
 
-/// Whoever drops it has waited long enough. `last` is why it has not ended.
+/// The caller drops this future when it has waited long enough. `last` is why it has not ended.
 async fn until_leads(sidecar: &Sidecar, whom: Whom, last: &mut String) -> (Answer, LeaderState) {
     let mut seen = None;
     let mut troubled = false;
@@ -64,7 +64,7 @@ async fn until_leads(sidecar: &Sidecar, whom: Whom, last: &mut String) -> (Answe
                 Some(leader) => (views::sentence(leader, false), Some(state.index)),
                 None => ("nobody leads".to_owned(), Some(state.index)),
             },
-            // Another index than before is news; the same one means that no more may wait there.
+            // A new index is a change; the same one means that no more clients may wait at that sidecar.
             Ok(Err((why, index))) => (why, index.filter(|index| seen != Some(*index))),
             Err(trouble) => {
                 let why = trouble.told().1.unwrap_or_default();

@@ -10,13 +10,13 @@ use hyper::{Method, StatusCode};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// A sidecar gives a sign of life every 15 s.
+/// A sidecar sends at least a comment every 15 s.
 const SILENCE: Duration = Duration::from_secs(45);
 const PAUSE: Duration = Duration::from_secs(1);
-/// No event is as long.
+/// The longest event that is read; every event is shorter.
 const LONGEST_LINE: usize = 1024 * 1024;
 
-/// Ends only if nothing could be watched in the first place, or nobody reads any more.
+/// Ends only if no stream could be opened in the first place, or the output is closed.
 pub(super) async fn watch(sidecar: &Sidecar, clock: Clock, form: Form) -> Result<(), Trouble> {
     let mut seen = None;
     let mut stream = open(sidecar, None).await?;

@@ -1,4 +1,4 @@
-//! A yes is true when it is written, and says for how long: also when the sidecar is frozen amid answers.
+//! An answer of yes is true when it is written, and says for how long, also when the sidecar is frozen meanwhile.
 
 use crate::{
     flock::{has_role, in_line},
@@ -27,7 +27,7 @@ fn freezes() -> u64 {
     env::var("BELLWETHER_FREEZES").map_or(40, |number| number.parse().expect("a number"))
 }
 
-/// As an application reads it, in nanoseconds.
+/// Returns the time of this clock as an application reads it, in nanoseconds.
 fn now(clock: ClockId) -> u64 {
     let now = clock_gettime(clock);
     let nanos = now.tv_sec * 1_000_000_000 + now.tv_nsec;
@@ -35,7 +35,7 @@ fn now(clock: ClockId) -> u64 {
 }
 
 #[test]
-fn the_deadline_is_that_of_the_kernels_clocks_and_not_told_to_those_who_may_have_others() {
+fn the_deadline_is_that_of_the_kernels_clocks_and_not_told_to_clients_that_may_have_others() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
     let [member] = in_line(&setup, ["a"]);
@@ -65,7 +65,7 @@ fn the_deadline_is_that_of_the_kernels_clocks_and_not_told_to_those_who_may_have
     }
 }
 
-/// Has those who ask stop, also when an assertion fails: the scope waits for them.
+/// Stops the asking threads when dropped, also when an assertion fails: the scope waits for them.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -74,7 +74,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// What a visitor of one connection is told.
+/// A client that asks over one connection.
 struct Asker(BufReader<TcpStream>);
 
 impl Asker {
@@ -109,11 +109,12 @@ impl Asker {
     }
 }
 
-/// A yes of which the deadline is over when the process goes on was judged before it was frozen, and may have been
-/// true when it was asked for; it is not to be written any more.
+/// A yes that was judged before a freeze, and whose deadline is over when the process goes on, must not be written
+/// any more, though it may have been true when it was asked for.
 ///
-/// What is left is a freeze between the judgement and the system call, some hundred instructions of those that a busy
-/// sidecar does: so one freeze in ten is allowed for. Without the second judgement it is far more: see docs/safety.md.
+/// A freeze between the judgement and the system call that writes cannot be excluded. They are some hundred
+/// instructions apart, so one freeze in ten is allowed for. Without the second judgement far more answers are late:
+/// see docs/safety.md.
 #[test]
 fn a_yes_from_before_a_freeze_is_not_told_after_it() {
     let servers = Servers::standalone();
@@ -163,13 +164,13 @@ fn a_yes_from_before_a_freeze_is_not_told_after_it() {
     assert!(late * 10 <= freezes(), "{late} yeses after {} freezes", freezes());
 }
 
-/// Whatever is frozen: of two applications that go by the deadlines, one acts at a time.
+/// Of two applications that act only until the deadlines in their answers, one acts at a time, whatever is frozen.
 #[test]
 fn an_application_that_goes_by_the_deadline_acts_beside_no_other() {
     let servers = Servers::standalone();
     let members = in_line(&Setup::of(&servers).sessions(SESSION), ["a", "b"]);
     let is_over = AtomicBool::new(false);
-    // When, and under which token.
+    // Each entry is the moment of an act and the token it was done under.
     let acts = Mutex::new(Vec::<(u64, u64)>::new());
     thread::scope(|scope| {
         let _over = Over(&is_over);
@@ -191,7 +192,7 @@ fn an_application_that_goes_by_the_deadline_acts_beside_no_other() {
         for _ in 0..freezes() / 4 {
             let leader = eventually("one leads, the other is ready", || {
                 let leads = |member: &&Member| has_role(member, "leader").is_ok();
-                let leader = members.iter().find(leads).ok_or("nobody leads")?;
+                let leader = members.iter().find(leads).ok_or("no member leads")?;
                 let other = members.iter().find(|member| member.id != leader.id).unwrap();
                 other.is_ready_standby().map(|()| (leader, other))
             });
@@ -209,7 +210,7 @@ fn an_application_that_goes_by_the_deadline_acts_beside_no_other() {
     }
 }
 
-/// As long as the answer allows, and with as little as possible between the look at the clock and the act.
+/// Acts for as long as the answer allows, with as little as possible between reading the clock and acting.
 fn act(answer: &Value, acts: &Mutex<Vec<(u64, u64)>>) {
     let until = answer["valid_until_boottime_ns"].as_u64().expect("it leads");
     let token = answer["token"].as_u64().expect("it leads");
@@ -218,7 +219,7 @@ fn act(answer: &Value, acts: &Mutex<Vec<(u64, u64)>>) {
         if at >= until {
             return;
         }
-        acts.lock().expect("nobody panics with it in hand").push((at, token));
+        acts.lock().expect("no thread panics while holding it").push((at, token));
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -22,7 +22,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Answers 200 or 500.
+/// An application whose health check answers 200 or 500.
 struct Application {
     port: u16,
     well: Arc<AtomicBool>,
@@ -113,20 +113,20 @@ fn an_application_that_does_not_take_up_its_work_in_time_is_passed_over() {
     let ended = first.get("/history").json()["terms"].to_string();
     assert!(ended.contains("did not acknowledge in time"), "{ended}");
 
-    throughout("who has acknowledged leads on", Duration::from_secs(3), || {
+    throughout("the member that was acknowledged leads on", Duration::from_secs(3), || {
         has_role(&second, "leader")
     });
     assert_eq!(agreed([&first, &second]), next);
 }
 
 #[test]
-fn three_applications_fail_in_every_order_and_nobody_leads() {
+fn three_applications_fail_in_every_order_and_no_member_leads() {
     let servers = Servers::standalone();
     for order in ORDERS {
         let (applications, members) = healthy_three(&servers, "strict", order);
         for (failed, &nth) in order.iter().enumerate() {
             applications[nth].becomes(false);
-            eventually("it leaves the line", || has_role(&members[nth], "absent"));
+            eventually("it leaves the queue", || has_role(&members[nth], "absent"));
             let well: Vec<_> = order[failed + 1..].iter().map(|&nth| &members[nth]).collect();
             if !well.is_empty() {
                 agreed(well);
@@ -156,7 +156,7 @@ fn three_applications_fail_in_every_order_and_the_last_one_leads_on() {
         let [first, second, last] = order;
         for nth in [first, second] {
             applications[nth].becomes(false);
-            eventually("it leaves the line", || has_role(&members[nth], "absent"));
+            eventually("it leaves the queue", || has_role(&members[nth], "absent"));
         }
         eventually("the last one leads", || has_role(&members[last], "leader"));
         let alone = agreed([&members[last]]);
@@ -165,7 +165,7 @@ fn three_applications_fail_in_every_order_and_the_last_one_leads_on() {
             let status = members[last].status();
             if status["application"]["healthy"] == false { Ok(()) } else { Err(status.to_string()) }
         });
-        throughout("it leads on, as nobody is healthy", Duration::from_secs(1), || {
+        throughout("it leads on, as no application is healthy", Duration::from_secs(1), || {
             has_role(&members[last], "leader")
         });
         assert_eq!(agreed([&members[last]]), alone, "{order:?}: in the same term");
@@ -173,7 +173,7 @@ fn three_applications_fail_in_every_order_and_the_last_one_leads_on() {
         applications[second].becomes(true);
         let next = agreed_after(&alone, [&members[second]]);
         assert_eq!(next.id, members[second].id, "{order:?}");
-        eventually("it has made room", || has_role(&members[last], "absent"));
+        eventually("it has left the queue", || has_role(&members[last], "absent"));
     }
 }
 
@@ -200,17 +200,17 @@ fn a_command_tells_by_its_end_how_the_application_is() {
             let failure = status["application"]["failure"].to_string();
             if failure.contains(words) { Ok(()) } else { Err(status.to_string()) }
         });
-        eventually("it leaves the line", || has_role(&member, "absent"));
+        eventually("it leaves the queue", || has_role(&member, "absent"));
     };
 
     fs::write(&verdict, "exit 3").expect("a file");
     failure("exit code 3");
     fs::write(&verdict, "exit 0").expect("a file");
-    eventually("it stands again", || ready(&member));
+    eventually("it is ready again", || ready(&member));
     fs::write(&verdict, "sleep 1000 & sleep 1000").expect("a file");
     failure("not done within 500ms");
     fs::write(&verdict, "exit 0").expect("a file");
-    eventually("it stands again", || ready(&member));
+    eventually("it is ready again", || ready(&member));
     let pids = fs::read_to_string(&pids).expect("a file");
     let groups: Vec<&str> = pids.lines().collect();
     eventually("nothing is left of any check", || {
@@ -223,7 +223,7 @@ fn a_command_tells_by_its_end_how_the_application_is() {
             state != Some("Z") && words.nth(1).is_some_and(|group| groups.contains(&group))
         };
         let left: Vec<_> = stats.filter(is_left).collect();
-        // The one that runs at this moment is one process.
+        // A check that runs at this moment is a single process, without a sleep.
         if left.iter().any(|stat| stat.contains("sleep")) { Err(left.concat()) } else { Ok(()) }
     });
 }

@@ -15,16 +15,16 @@ use tempfile::TempDir;
 use ureq::{Agent, http::Request};
 
 pub(crate) struct Browser {
-    /// The path of everything that is asked of this browser.
+    /// The path below which all requests to this browser go.
     session: String,
     agent: Agent,
     _driver: Process,
-    /// Read no further, but open: it may have more to say.
+    /// Kept open but not read, so that chromedriver can still write to it.
     _said: Lines<BufReader<ChildStdout>>,
     _profile: TempDir,
 }
 
-/// For a browser to start, or to load a page, on a busy machine.
+/// How long a browser may take to start, or to load a page, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Browser {
@@ -76,29 +76,29 @@ impl Browser {
         self.ask("/url", &json!({"url": url}));
     }
 
-    /// What this script returns; it finds the arguments in `arguments`.
+    /// Runs this script, which finds the arguments in `arguments`, and returns its result.
     pub(crate) fn run(&self, script: &str, arguments: Value) -> Value {
         self.ask("/execute/sync", &json!({"script": script, "args": arguments}))
     }
 
-    /// A command of Chromium's own protocol.
+    /// Sends a command of Chromium's own protocol.
     pub(crate) fn command(&self, name: &str, parameters: Value) -> Value {
         self.ask("/goog/cdp/execute", &json!({"cmd": name, "params": parameters}))
     }
 
-    /// As a PNG.
+    /// Returns a screenshot as a PNG.
     pub(crate) fn screenshot(&self) -> Vec<u8> {
         let picture = self.command("Page.captureScreenshot", json!({"format": "png"}));
         let data = picture["data"].as_str().expect("a picture");
         BASE64_STANDARD.decode(data).expect("base64")
     }
 
-    /// What the pages' consoles have said since this was last asked: violations of a policy among it.
+    /// Returns what the pages' consoles have said since the last call, violations of a policy included.
     pub(crate) fn console(&self) -> Vec<String> {
         self.log("browser").into_iter().map(|entry| entry["message"].to_string()).collect()
     }
 
-    /// Where the pages have sent requests since this was last asked.
+    /// Returns the URLs to which the pages have sent requests since the last call.
     pub(crate) fn requests(&self) -> Vec<String> {
         let events = self.log("performance").into_iter().map(|entry| {
             let message = entry["message"].as_str().expect("text");
@@ -107,7 +107,7 @@ impl Browser {
         let sent = events.filter(|event| event["method"] == "Network.requestWillBeSent");
         let [of, to] = ["/params/documentURL", "/params/request/url"];
         let url = |event: &Value, path| event.pointer(path)?.as_str().map(str::to_owned);
-        // The page that is there before the first is Chromium's own.
+        // The page that is open before the first `open` is Chromium's own.
         let sent = sent.filter(|event| !url(event, of).expect("a URL").starts_with("chrome://"));
         sent.map(|event| url(&event, to).expect("a URL")).collect()
     }

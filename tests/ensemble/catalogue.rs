@@ -50,11 +50,11 @@ pub(crate) enum Kind {
     Surroundings,
     /// Of a member's process.
     Process,
-    /// None at all: an operator's order, and members that do what they can for a short hand-over.
+    /// No fault but an operator's command: members do what they can for a short hand-over.
     Order,
     /// A server starts again and has lost a transaction.
     Loss,
-    /// Force by a stranger, which no lease covers: two may lead for a while, the token decides.
+    /// Force by another client, which no lease covers: two may lead for a while, and the token decides.
     Force,
 }
 
@@ -65,7 +65,7 @@ enum Lasts {
     UntilAnotherLeads,
 }
 
-/// How it went.
+/// What came of the faults that struck together.
 pub(crate) struct Outcome {
     pub(crate) faults: Vec<Fault>,
     pub(crate) struck: Instant,
@@ -73,11 +73,11 @@ pub(crate) struct Outcome {
     /// The longest time without a leader since one was possible, and what it should be at most.
     pub(crate) leaderless: Duration,
     pub(crate) bound: Duration,
-    /// Since the faults before these.
+    /// The overlaps since the faults before these.
     pub(crate) overlaps: Vec<Overlap>,
     /// How members that still ran afterwards had come to lead.
     pub(crate) handovers: Handovers,
-    /// Afterwards all was well, and one leads; or this was not.
+    /// The leader once all was well again, or what was not well.
     pub(crate) result: Result<String, String>,
 }
 
@@ -85,10 +85,10 @@ pub(crate) struct Outcome {
 /// stuck stays stuck.
 pub(crate) const PATIENCE: u32 = 4;
 
-/// Until a fault is healed for which nobody took over.
+/// How long a fault lasts at most if no other member takes over.
 const LONG_ENOUGH: Duration = SHORT_SESSION.saturating_mul(6);
 
-/// For how long the new leader and the old one, which may not have noticed, are left like that.
+/// How long a fault goes on once another leads, while the old leader may not have noticed.
 const ASIDE: Duration = Duration::from_millis(700);
 
 impl Fault {
@@ -193,9 +193,9 @@ impl Fault {
         }
     }
 
-    /// Whether these two at once make sense.
+    /// Returns whether these two faults can strike at once.
     pub(crate) fn goes_with(self, other: Self) -> bool {
-        // A stranger needs servers that answer.
+        // Force by another client needs servers that answer.
         let answered = |fault: Self| !fault.stops_everybody() && !fault.loses_the_head_server();
         match (self.kind(), other.kind()) {
             (Kind::Surroundings, Kind::Force) => answered(self),
@@ -234,12 +234,12 @@ impl Fault {
         }
     }
 
-    /// While it lasts perhaps nobody can lead, so the bound runs from its healing.
+    /// Returns whether perhaps no member can lead while it lasts: then the bound runs from its healing.
     fn stops_everybody(self) -> bool {
         matches!(self, Self::AllServersKilled | Self::SlowAndLossy)
     }
 
-    /// The servers need a new head, or their old one back, before anything can be proved.
+    /// Returns whether the servers need a new head, or their old one back, before a member can prove anything.
     fn loses_the_head_server(self) -> bool {
         matches!(
             self,
@@ -275,8 +275,8 @@ impl Fault {
                 stage.network.cut_one_way(&leaders_server, &head_server);
             }
             Self::LeadersServerStopped => stage.servers.all()[cast.leaders_server].pause(),
-            // What was sent to it meanwhile is answered when it goes on, but it hears no more than that of
-            // the leader: the session's last sign of life may be far older than the last answer.
+            // When it goes on, it answers what the leader had sent meanwhile, and hears nothing later from it:
+            // the session's last heartbeat may be far older than the last answer.
             Self::HeadServerStoppedThenDeafThenContinued => {
                 stage.tie_to_one_server(cast);
                 stage.servers.all()[cast.head_server].pause();
@@ -326,7 +326,7 @@ impl Fault {
                 let path = path.expect("one leads");
                 stage.lose(cast, |one| one.kind == CREATE && one.names(&path));
             }
-            // Who waits for the dead is who joins at that server afterwards.
+            // A member that joins at that server afterwards waits for the dead leader.
             Self::FollowerServerLosesTheEndOfTheLeader => {
                 let line = stage.observer.line("/election", "leader_");
                 let dead = line.first().expect("one leads").clone();
@@ -359,8 +359,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Lets these faults strike together, heals them, and waits until all is well again. What lasts until another
-/// leads lingers on that much longer.
+/// Lets these faults strike together, heals them, and waits until all is well again. A fault that
+/// lasts until another member leads is healed `linger` later.
 pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> Outcome {
     let begun = Instant::now();
     let seat = faults.iter().map(|fault| fault.seat()).find(|seat| *seat != Seat::Anywhere);
@@ -406,7 +406,7 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
 }
 
 impl Fault {
-    /// When it is to be healed. Waits where that depends on what happens.
+    /// Returns when it is to be healed. Waits where that depends on what happens.
     fn end(self, struck: Instant, stage: &Stage, last: Option<u64>, linger: Duration) -> Instant {
         match self.lasts() {
             Lasts::NoLonger => struck,
@@ -431,7 +431,7 @@ impl Outcome {
         names.join(" + ")
     }
 
-    /// Whether a leader handed over, and nothing was in its way.
+    /// Returns whether a leader handed over, and no other fault interfered.
     pub(crate) fn is_orderly(&self) -> bool {
         self.faults.iter().all(|fault| Fault::ORDERLY.contains(fault))
     }
@@ -441,7 +441,7 @@ impl Outcome {
     }
 }
 
-/// Whether most hand-overs in order went by notification, none of which may have gone uncounted.
+/// Checks that most orderly hand-overs went by notification, and that each was counted.
 pub(crate) fn went_by_notification<'a>(
     outcomes: impl IntoIterator<Item = &'a Outcome>,
 ) -> Result<Handovers, String> {

@@ -35,7 +35,7 @@ impl Authority {
         pem("CERTIFICATE", self.certificate.der())
     }
 
-    /// On which nobody is.
+    /// Returns an empty revocation list.
     pub(crate) fn revocation_list(&self) -> String {
         let params = CertificateRevocationListParams {
             this_update: date_time_ymd(2020, 1, 1),
@@ -52,7 +52,7 @@ impl Authority {
         self.issue_until(common_name, names, 2100)
     }
 
-    /// One that is not valid any more.
+    /// Issues a certificate that has expired.
     pub(crate) fn issue_expired(&self, common_name: &str, names: &[&str]) -> Issued {
         self.issue_until(common_name, names, 2021)
     }
@@ -73,13 +73,13 @@ impl Authority {
 }
 
 impl Issued {
-    /// Both in one, as ZooKeeper wants its key stores.
+    /// Returns certificate and key in one text, as ZooKeeper wants its key stores.
     pub(crate) fn both(&self) -> String {
         format!("{}{}", self.key, self.certificate)
     }
 }
 
-/// Writes it there under another name first, so that nobody reads a half.
+/// Writes the text under another name and renames the file, so that no reader finds half of it.
 pub(crate) fn put(directory: &Path, name: &str, text: &str) -> PathBuf {
     let (path, new) = (directory.join(name), directory.join(format!("{name}.new")));
     fs::write(&new, text).expect("a file in a temporary directory");

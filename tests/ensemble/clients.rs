@@ -70,7 +70,7 @@ fn haproxy_sends_all_traffic_to_the_leaders_application() {
 
     let all_to = |leader: usize| {
         eventually("traffic goes to the leader's application", || {
-            // HAProxy needs a check of each to know them: until then, anybody may be asked.
+            // Until HAProxy has checked each of them once, it may send a request to any.
             let answers: Vec<_> = (0..6).map(|_| visit(&front)).collect();
             let so = answers.iter().all(|answer| answer.as_deref() == Ok(IDS[leader]));
             if so { Ok(()) } else { Err(format!("{answers:?}")) }
@@ -159,7 +159,7 @@ fn follow(prepare: impl FnOnce(&Path) -> Vec<String>) {
     let home = TempDir::with_prefix("bellwether-client-").expect("a temporary directory");
     let command = prepare(home.path());
     let servers = Servers::standalone();
-    // Three programs and their sidecars start at once here, which takes time of everybody's session.
+    // Three programs and their sidecars start at once here, which delays every member's heartbeats.
     let setup = Setup::of(&servers).sessions(2 * SHORT_SESSION);
     let mut members = in_line(&setup, IDS);
     let mut programs = members.each_ref().map(|member| {
@@ -182,7 +182,7 @@ fn follow(prepare: impl FnOnce(&Path) -> Vec<String>) {
     let third = agreed_after(&second, rest);
     works(&programs, 2, &third);
 
-    // The first one's program has come through the time without an answer.
+    // The first member's program has outlasted the time in which its member answered 503.
     assert_eq!(members[2].post("/resign").status, 202);
     let fourth = agreed_after(&third, rest);
     works(&programs, 0, &fourth);
@@ -220,7 +220,7 @@ fn example(name: &str) -> String {
     format!("{}/examples/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// An application that tells every visitor beside which member it runs.
+/// An application that tells every client beside which member it runs.
 struct Application {
     address: String,
     visits: Arc<AtomicUsize>,
@@ -250,7 +250,7 @@ impl Application {
     }
 }
 
-/// Whether it came whole.
+/// Reads a request, and returns whether it came whole.
 fn read_request(visitor: &TcpStream) -> bool {
     BufReader::new(visitor).lines().map_while(Result::ok).any(|line| line.is_empty())
 }

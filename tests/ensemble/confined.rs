@@ -1,4 +1,4 @@
-//! What the process may be denied, and what it does not open to anybody.
+//! What the process can be denied, and which ports it does not open.
 
 use crate::{
     member::Setup,
@@ -23,9 +23,9 @@ use std::{
 /// address in this machine's byte order.
 const ONLY: &str = " 0100007F:0FC8 00000000:0000 0A ";
 
-/// On a host of its own, where nothing else has any socket.
+/// Runs on a host of its own, where nothing else has any socket.
 #[test]
-fn who_configures_nothing_opens_one_port_of_the_loopback_and_nothing_else() {
+fn without_configuration_it_opens_one_port_of_the_loopback_and_nothing_else() {
     let network = Network::new(0, 1);
     let mut command = tied_to_this_thread(env!("CARGO_BIN_EXE_bellwether"));
     let process = network.members[0]
@@ -53,7 +53,8 @@ fn who_configures_nothing_opens_one_port_of_the_loopback_and_nothing_else() {
     });
 }
 
-/// Nobody's user, no capability, no way to get one, and nowhere to write but where it is told to.
+/// The process runs as the user 65534, has no capability and no way to get one, and can write only where it is told
+/// to.
 #[test]
 fn it_needs_no_rights_and_writes_only_where_it_is_told_to() {
     let servers = Servers::standalone();
@@ -75,7 +76,7 @@ fn it_needs_no_rights_and_writes_only_where_it_is_told_to() {
         done < /proc/self/mountinfo > "$1/mounts"
         denied=$2
         shift 2
-        # Whoever runs the tests without being root is root here, and nobody else is known.
+        # Without root on the host, the tests are root in this namespace, which knows no other user.
         nobody='--reuid 65534 --regid 65534 --clear-groups'
         [ "$(awk '{ print $3 }' /proc/self/uid_map)" -gt 65534 ] || nobody=
         exec setpriv $nobody --bounding-set=-all \

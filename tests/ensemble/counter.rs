@@ -1,5 +1,5 @@
 //! The end of ZooKeeper's sequence counter, which sticks at 2147483647: beyond it names repeat, or turn
-//! negative and sort before everybody's.
+//! negative and sort before all others.
 
 use crate::{
     flock::{agreed, has_role, in_line, settled},
@@ -17,7 +17,7 @@ use std::time::Duration;
 const END: i32 = i32::MAX;
 
 #[test]
-fn t15_who_meets_the_end_of_the_counter_does_not_lead_and_says_so() {
+fn t15_a_member_that_meets_the_end_of_the_counter_does_not_lead_and_says_so() {
     let mut servers = Servers::prepared(&Settings::default());
     servers.first().give_a_past(&past("/election", END));
     servers.start();
@@ -25,7 +25,7 @@ fn t15_who_meets_the_end_of_the_counter_does_not_lead_and_says_so() {
     let proxy = Proxy::before(servers.first());
     let setup = Setup::at(proxy.address());
 
-    // One gets the last number; of the others' creates, those that overlap with its get negative numbers.
+    // One member gets the last number; creates of others that overlap with its own get negative numbers.
     proxy.set(Mode::Gathers(3));
     let mut members = Vec::from(["a", "b", "c", "d"].map(|id| setup.start(id)));
     let sampler = Sampler::of(&members);
@@ -37,7 +37,7 @@ fn t15_who_meets_the_end_of_the_counter_does_not_lead_and_says_so() {
     let (old, _) = settled([&first], &observer);
     assert_eq!(old.znode, "leader_2147483647");
     assert!(first.log().contains("the sequence counter nears its end"), "{}", first.log());
-    throughout("it leads on, and nobody else", Duration::from_secs(1), || {
+    throughout("it leads on, and no other member", Duration::from_secs(1), || {
         members.iter().try_for_each(refused)?;
         let named = agreed([&first]);
         if named == old { Ok(()) } else { Err(format!("{named:?}")) }
@@ -62,7 +62,7 @@ fn t15_who_meets_the_end_of_the_counter_does_not_lead_and_says_so() {
 }
 
 #[test]
-fn a_million_joins_before_the_end_nobody_is_warned_yet() {
+fn a_million_joins_before_the_end_there_is_no_warning_yet() {
     let mut servers = Servers::prepared(&Settings::default());
     servers.first().give_a_past(&past("/election", END - 1_000_000));
     servers.start();

@@ -1,8 +1,8 @@
-//! What may be asked of a member, by its own description: the lists of paths that tests go through.
+//! The paths of a member's API, taken from its own description, for tests that go through all of them.
 
 use crate::member::Member;
 
-/// What is at one path.
+/// One path of the API.
 pub(crate) struct Route {
     pub(crate) path: String,
     pub(crate) methods: Vec<String>,
@@ -11,7 +11,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Whether it answers GET, and comes to an end.
+    /// Returns whether it answers GET with a body that ends.
     pub(crate) fn is_question(&self) -> bool {
         self.methods.iter().any(|method| method == "GET") && !self.is_stream
     }
@@ -37,7 +37,7 @@ pub(crate) fn routes(member: &Member) -> Vec<Route> {
     routes
 }
 
-/// The paths that answer GET, and come to an end.
+/// Returns the paths that answer GET with a body that ends.
 pub(crate) fn questions(member: &Member) -> Vec<String> {
     let questions = routes(member).into_iter().filter(Route::is_question);
     questions.map(|route| route.path).collect()

@@ -17,7 +17,7 @@ use std::{
 };
 use ureq::http::Request;
 
-/// Whoever asks from elsewhere can do no harm: there is nothing else behind that door.
+/// The probe listener serves probes only, so a client on another host can do no harm there.
 #[test]
 fn probes_have_a_listener_of_their_own() {
     let servers = Servers::standalone();
@@ -48,13 +48,13 @@ fn probes_have_a_listener_of_their_own() {
             }
         }
     }
-    assert_eq!(member.get("/is-leader").status, 200, "it has obeyed no order");
+    assert_eq!(member.get("/is-leader").status, 200, "it has obeyed no command");
 }
 
-/// However many keep their connections and ask nothing more, or nothing at all: whoever comes next is
-/// answered, at either door. The limit of files makes few places of it, 80 and 40.
+/// A new client is answered on either listener, however many others keep their connections and ask nothing more, or
+/// nothing at all. The limit on open files leaves few places, 80 and 40.
 #[test]
-fn who_keeps_a_connection_keeps_nobody_out() {
+fn kept_connections_do_not_keep_new_clients_out() {
     let servers = Servers::standalone();
     let few_files = ["prlimit", "--nofile=240:240"];
     let setup = Setup::of(&servers).run_by(&few_files).option("--probe-listen", "127.0.0.1:0");
@@ -88,7 +88,7 @@ fn who_keeps_a_connection_keeps_nobody_out() {
             let answer = told(&visit(), "/livez");
             let took = asked.elapsed();
             assert!(answer.starts_with("HTTP/1.1 200 "), "{port}: {answer}");
-            // A kubelet's patience. Less than either door leaves the silent in peace for.
+            // A kubelet waits one second, which is less than either listener lets a silent connection be.
             assert!(took < Duration::from_secs(1), "{port}, silent {silent}: {took:?}");
         }
     }
@@ -126,9 +126,9 @@ fn a_unix_socket_is_served_like_a_port() {
     assert!(!path.exists(), "it is gone with its member");
 }
 
-/// Whatever else is there stays, and stays who it is.
+/// Anything else at the socket's path stays, and stays as it is.
 #[test]
-fn only_a_socket_where_nobody_listens_makes_room() {
+fn only_a_socket_without_a_listener_is_replaced() {
     let servers = Servers::standalone();
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
@@ -145,7 +145,7 @@ fn only_a_socket_where_nobody_listens_makes_room() {
     }
     assert!(at("datagrams").exists() && at("file").exists());
 
-    // And what came there after us is not ours to take away.
+    // At its end the member does not remove a socket that another process has made at the path meanwhile.
     let path = at("taken");
     let mut first = Setup::of(&servers).listen(&format!("unix:{}", path.display())).start("a");
     eventually("it serves", || ask(&path, "/livez").map_err(|error| error.to_string()));

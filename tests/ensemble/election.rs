@@ -1,4 +1,4 @@
-//! Who leads, who hears of it, and who is left asleep.
+//! Which member leads, which members are told, and which are not woken.
 
 use crate::{
     flock::{Named, agreed, has_role, in_line, leader_of, role_of, settled},
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[test]
-fn the_leader_dies_only_its_successor_acts_and_everybody_hears() {
+fn the_leader_dies_only_its_successor_acts_and_all_hear_of_it() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [mut first, second, third, fourth] =
@@ -28,7 +28,7 @@ fn the_leader_dies_only_its_successor_acts_and_everybody_hears() {
     assert!(new.token > old.token, "{new:?} after {old:?}");
     assert_eq!(new.token, before[1].token());
     for (was, is) in before[1..].iter().zip(&after) {
-        assert_eq!(identity(was), identity(is), "nobody drew a new ticket");
+        assert_eq!(identity(was), identity(is), "no member made a new ticket");
     }
     let writes = |n: usize| after[n].stat.version - before[n + 1].stat.version;
     // The old standby may have said after the first look, and the new one says, that it is ready.
@@ -52,7 +52,7 @@ fn a_middle_member_dies_its_successor_watches_the_next_one_ahead_and_the_leader_
 
     second.kill();
     let (still, after) = settled_without(&before[1], [&first, &third, &fourth], &observer);
-    eventually("the successor stands behind the leader", || {
+    eventually("the successor waits behind the leader", || {
         let seen = predecessor(&third);
         if seen == json!(before[0].name) { Ok(()) } else { Err(seen.to_string()) }
     });
@@ -66,7 +66,7 @@ fn a_middle_member_dies_its_successor_watches_the_next_one_ahead_and_the_leader_
 }
 
 #[test]
-fn the_tail_dies_and_nobody_acts() {
+fn the_tail_dies_and_no_member_acts() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [first, second, mut third] =
@@ -77,7 +77,7 @@ fn the_tail_dies_and_nobody_acts() {
     third.kill();
     settled_without(&before[2], [&first, &second], &observer);
 
-    throughout("nobody acts for one session timeout", SHORT_SESSION, || {
+    throughout("no member acts for one session timeout", SHORT_SESSION, || {
         let line = observer.line("/election", "leader_");
         let tells = [&first, &second].map(index);
         if line == before[..2] && tells == told {
@@ -117,7 +117,7 @@ fn ten_members_start_at_once_one_leads_and_all_ten_name_it() {
     members.iter().for_each(|member| *roles.entry(role_of(member)).or_default() += 1);
     assert_eq!(roles, [("leader".to_owned(), 1), ("follower".to_owned(), 9)].into());
     let stand: BTreeSet<String> = line.iter().map(|znode| znode.json()["id"].to_string()).collect();
-    assert_eq!(stand.len(), 10, "each stands in line once: {line:?}");
+    assert_eq!(stand.len(), 10, "each is in the queue once: {line:?}");
     assert_eq!(leader.token, line[0].token());
 }
 
@@ -155,11 +155,11 @@ fn a_joiner_behind_a_silent_stranger_knows_the_leader_at_once() {
     let [joiner] = in_line(&setup, ["d"]);
 
     assert_eq!(Named::read(&leader_of(&joiner)["leader"]), Some(leader));
-    eventually("the joiner stands behind the stranger", || has_role(&joiner, "follower"));
+    eventually("the joiner waits behind the stranger", || has_role(&joiner, "follower"));
 }
 
 #[test]
-fn each_follower_watches_its_predecessor_and_everybody_only_the_end_of_its_own() {
+fn each_follower_watches_its_predecessor_and_each_member_only_the_end_of_its_own() {
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [first, second, third, fourth] = in_line(&Setup::of(&servers), ["a", "b", "c", "d"]);
@@ -183,7 +183,7 @@ fn each_follower_watches_its_predecessor_and_everybody_only_the_end_of_its_own()
     assert!(all.lines().any(|line| line == "zk_watch_count\t7"), "{all}");
 }
 
-/// The line settled after this znode has left it.
+/// Returns the queue, settled after this znode has left it.
 #[track_caller]
 fn settled_without<const N: usize>(
     gone: &Znode,

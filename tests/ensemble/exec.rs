@@ -42,7 +42,7 @@ fn never_two_at_once_while_the_leader_is_killed_frozen_and_terminated() {
     one_at_a_time_in_spite_of(Fault::OF_THE_LEADER);
 }
 
-/// No lease covers that: two may run for as long as the first may take to end. All goes on afterwards.
+/// No lease covers force: two commands may run for as long as the first may take to end. Then all goes on.
 #[test]
 fn a_strangers_force_costs_no_more_than_the_time_to_end() {
     let diary = Diary::new();
@@ -60,7 +60,7 @@ fn a_strangers_force_costs_no_more_than_the_time_to_end() {
     }
 }
 
-/// Of each fault that the lease is to cover, with commands that have to be killed.
+/// Checks that one command runs at a time through each of these faults, with commands that have to be killed.
 #[track_caller]
 fn one_at_a_time_in_spite_of(faults: &[Fault]) {
     let diary = Diary::new();
@@ -80,7 +80,7 @@ fn one_at_a_time_in_spite_of(faults: &[Fault]) {
     }
 }
 
-/// The lease's end is what the member itself says, and the command's what the kernel says.
+/// Compares the lease's end, as the member tells it, with the command's end, as the kernel tells it.
 #[test]
 fn a_stubborn_command_is_dead_before_the_lease_of_a_member_without_zookeeper_ends() {
     let mut servers = Servers::standalone();
@@ -128,7 +128,7 @@ fn a_frozen_sidecar_does_not_keep_its_command_alive() {
     eprintln!("frozen: {:?}", diary.gaps());
 }
 
-/// It takes along what left the command's group, too.
+/// Processes that left the command's process group are killed, too.
 #[test]
 fn a_sidecar_that_is_killed_takes_the_command_and_all_its_offspring_along() {
     let servers = Servers::standalone();
@@ -158,7 +158,7 @@ fn a_guard_that_is_killed_takes_the_command_along_and_it_is_started_anew() {
     diary.shows_one_at_a_time();
 }
 
-/// Whoever watches is itself watched.
+/// The sidecar watches the guard, which watches the command.
 #[test]
 fn a_guard_that_is_frozen_is_not_waited_for() {
     let mut servers = Servers::standalone();
@@ -173,7 +173,7 @@ fn a_guard_that_is_frozen_is_not_waited_for() {
 }
 
 #[test]
-fn who_resigns_is_out_of_the_line_only_when_its_command_is_dead() {
+fn a_member_that_resigns_is_out_of_the_queue_only_when_its_command_is_dead() {
     let servers = Servers::standalone();
     let diary = Diary::new();
     let members = in_line(&diary.kept_by(Setup::of(&servers), STUBBORN), ["a", "b"]);
@@ -206,7 +206,7 @@ fn a_stubborn_command_is_dead_before_the_next_starts_when_its_member_is_terminat
 }
 
 #[test]
-fn a_command_that_takes_its_leave_in_time_does_so() {
+fn a_command_that_ends_in_time_is_not_killed() {
     let servers = Servers::standalone();
     let diary = Diary::new();
     let bye = r#"trap 'echo bye >> "$DIARY/said"; exit 7' TERM INT"#;
@@ -228,9 +228,9 @@ fn a_follower_that_is_terminated_leaves_at_once_with_0() {
     assert_eq!(follower.wait().0.code(), Some(0));
 }
 
-/// A second signal is for who will not wait.
+/// A second signal says that the operator does not want to wait: the command is killed at once.
 #[test]
-fn who_is_told_twice_to_end_is_killed() {
+fn a_command_whose_member_is_told_twice_to_end_is_killed() {
     let servers = Servers::standalone();
     let deaf = "trap '' TERM; echo deaf >&2; while :; do sleep 0.1; done";
     let setup = Setup::of(&servers).option("--kill-after", "4s").executing(&["sh", "-c", deaf]);
@@ -271,7 +271,7 @@ fn other_signals_reach_the_command() {
     assert_eq!(diary.runs().len(), 1, "and it runs on");
 }
 
-/// 128+n as a shell says it, 126 and 127 as `env` does.
+/// The exit code is 128+n after a signal, as a shell has it, and 126 or 127 as `env` has them.
 #[test]
 fn it_exits_as_its_command_does() {
     let servers = Servers::standalone();
@@ -289,7 +289,7 @@ fn it_exits_as_its_command_does() {
 }
 
 #[test]
-fn the_next_in_line_runs_it_when_it_has_ended_here() {
+fn the_next_in_the_queue_runs_it_when_it_has_ended_here() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let diary = Diary::new();
@@ -306,7 +306,7 @@ fn the_next_in_line_runs_it_when_it_has_ended_here() {
 }
 
 #[test]
-fn who_stays_leads_on_without_its_command() {
+fn a_member_that_stays_leads_on_without_its_command() {
     let servers = Servers::standalone();
     let diary = Diary::new();
     let setup = diary.kept_by(Setup::of(&servers), "echo run >> \"$DIARY/said\"; exit 5");
@@ -367,9 +367,9 @@ fn a_session_too_short_to_end_a_command_in_is_not_led_in() {
     assert!(!trace.exists());
 }
 
-/// As the first process of a container, and its grandchildren's heir.
+/// As the first process of a container, the sidecar inherits its grandchildren and has to wait for them.
 #[test]
-fn nobody_is_left_a_zombie_under_process_1() {
+fn no_zombie_is_left_under_process_1() {
     let servers = Servers::standalone();
     let diary = Diary::new();
     let orphans = "for i in 1 2 3 4 5; do (setsid sleep 0.05 & ) ; done";
@@ -397,7 +397,7 @@ fn the_command_reads_and_writes_where_we_do_and_opens_as_many_files_as_it_could_
     let nice = Command::new("nice").output().expect("coreutils are installed").stdout;
     let [start @ .., ignored] = &said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
     assert_eq!(start, ["Linux", "512", "1024", String::from_utf8(nice).unwrap().trim()]);
-    // What is beyond the 31 signals of old may be whoever's who started this test.
+    // Signals beyond the classic 31 may be ignored because the process that started this test ignores them.
     let ignored = ignored.strip_prefix("SigIgn:\t").expect("the kernel's words");
     assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & 0x7fff_ffff, 0, "{said}");
     assert_eq!(output.status.code(), Some(0));

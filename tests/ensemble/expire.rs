@@ -1,6 +1,6 @@
-//! Ends somebody else's session by force, as the server itself does when it hears nothing for too long.
+//! Ends another client's session by force, as the server itself does when it hears nothing for too long.
 //!
-//! Whoever knows a session's id and password may take the session over and close it. The password is a
+//! A client that knows a session's id and password can take the session over and close it. The password is a
 //! function of the id (`ZooKeeperServer.generatePasswd`), and the id is in the `Stat` of every ephemeral.
 
 use crate::{
@@ -17,7 +17,7 @@ const SUPER_SECRET: i64 = 0xB341_5C00;
 
 /// Returns when the server no longer knows the session.
 pub(crate) fn expire(server: &Server, session: i64) {
-    // The owner, thrown out, comes back at once, and may win the session back before it is closed.
+    // The owner, disconnected, reconnects at once, and may win the session back before it is closed.
     eventually("the session is closed", || match take_over_and_close(server, session) {
         Ok(NoSuchSession(true)) => Ok(()),
         other => Err(format!("{other:?}")),
@@ -54,7 +54,7 @@ fn framed(body: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes(), body].concat()
 }
 
-/// What `new java.util.Random(id ^ SUPER_SECRET).nextBytes(new byte[16])` draws.
+/// Returns the bytes of `new java.util.Random(id ^ SUPER_SECRET).nextBytes(new byte[16])`.
 fn password(session: i64) -> [u8; 16] {
     const MULTIPLIER: i64 = 0x5_DEEC_E66D;
     const MASK: i64 = (1 << 48) - 1;

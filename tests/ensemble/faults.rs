@@ -59,7 +59,7 @@ fn the_only_server_hangs_for_longer_than_a_session_and_goes_on() {
 
     servers.first().pause();
     throughout(
-        "nobody leads beyond its session",
+        "no member leads beyond its session",
         2 * SHORT_SESSION,
         no_claim_beyond_a_session(&members),
     );
@@ -84,7 +84,7 @@ fn zookeeper_appears_five_seconds_after_the_members() {
         })
     });
     for member in &members {
-        has_role(member, "absent").expect("without ZooKeeper nobody stands in line");
+        has_role(member, "absent").expect("without ZooKeeper no member is in the queue");
         let complaints = member.log().lines().filter(|line| line.contains("WARN")).count();
         assert!((1..=3).contains(&complaints), "said once, not at each try: {}", member.log());
     }
@@ -94,7 +94,7 @@ fn zookeeper_appears_five_seconds_after_the_members() {
 }
 
 #[test]
-fn a_session_expired_by_force_gets_back_in_line_with_a_new_and_larger_token() {
+fn a_member_whose_session_is_expired_by_force_joins_again_with_a_larger_token() {
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [first, second, third] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
@@ -102,7 +102,7 @@ fn a_session_expired_by_force_gets_back_in_line_with_a_new_and_larger_token() {
 
     // Force is what no lease covers: until it hears of it the old leader claims to lead. The token decides.
     expire(servers.first(), before[0].stat.ephemeral_owner);
-    eventually("the expired member stands at the tail", || {
+    eventually("the expired member is at the tail", || {
         let line = observer.line("/election", "leader_");
         let ids: Vec<_> = line.iter().map(|znode| znode.json()["id"].clone()).collect();
         if ids == ["b", "c", "a"] { Ok(()) } else { Err(format!("{ids:?}")) }
@@ -145,7 +145,7 @@ fn t23_what_was_asked_of_a_leader_while_it_slept_is_answered_as_of_its_waking() 
     let [first, second] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
     let old = agreed([&first, &second]);
 
-    // All but the last line of each question is there before, so that it can be answered at once.
+    // Each request but its last line is sent before, so that it can be answered at once.
     let mut asked: Vec<TcpStream> = ["/is-leader", "/leader", "/status"]
         .into_iter()
         .cycle()
@@ -156,7 +156,7 @@ fn t23_what_was_asked_of_a_leader_while_it_slept_is_answered_as_of_its_waking() 
             stream
         })
         .collect();
-    assert_eq!(first.get("/is-leader").status, 200, "they are let in in turn");
+    assert_eq!(first.get("/is-leader").status, 200, "connections are accepted in order");
     first.signal("STOP");
     for stream in &mut asked {
         write!(stream, "Connection: close\r\n\r\n").expect("the kernel takes it");
@@ -180,10 +180,10 @@ fn no_quorum_no_leader() {
     let members = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
     agreed(&members);
 
-    // Whichever leads them, one of three is no quorum.
+    // Whichever server leads, one of three is no quorum.
     servers.each().take(2).for_each(|server| server.kill());
     throughout(
-        "nobody leads beyond its session",
+        "no member leads beyond its session",
         3 * SHORT_SESSION,
         no_claim_beyond_a_session(&members),
     );
@@ -193,7 +193,7 @@ fn no_quorum_no_leader() {
 }
 
 #[test]
-fn whoever_comes_when_there_is_no_quorum_is_told_so() {
+fn a_member_that_starts_without_a_quorum_is_told_so() {
     let mut servers = Servers::three();
     servers.each().take(2).for_each(|server| server.kill());
     let member = Setup::of(&servers).short_sessions().start("a");
@@ -256,7 +256,7 @@ fn a_leader_that_steps_down_claims_nothing_without_a_connection() {
     servers.first().kill();
     eventually("the leader notices", || cut_off(&members[0]));
     assert_eq!(members[0].get("/is-leader").status, 503, "though its lease has not ended");
-    has_role(&members[0], "absent").expect("it left the line as well");
+    has_role(&members[0], "absent").expect("it left the queue as well");
     servers.first().start();
 
     let after = agreed(&members);

@@ -8,7 +8,7 @@ use crate::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Whom a member names as the leader.
+/// The leader that a member names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Named {
     pub(crate) id: String,
@@ -16,7 +16,7 @@ pub(crate) struct Named {
     pub(crate) token: u64,
 }
 
-/// Starts members one after another, so that they stand in line in the order of their names.
+/// Starts members one after another, so that they are in the queue in the order of their names.
 pub(crate) fn in_line<const N: usize>(setup: &Setup, ids: [&str; N]) -> [Member; N] {
     ids.map(|id| {
         let member = setup.start(id);
@@ -25,13 +25,13 @@ pub(crate) fn in_line<const N: usize>(setup: &Setup, ids: [&str; N]) -> [Member;
     })
 }
 
-/// Waits until all of these members name the same leader, who agrees if it is one of them.
+/// Waits until all of these members name the same leader, which agrees if it is one of them.
 #[track_caller]
 pub(crate) fn agreed<'a>(members: impl IntoIterator<Item = &'a Member>) -> Named {
     agreed_on(members, |_| true)
 }
 
-/// The same, and it is another one than this.
+/// Waits as `agreed` does, and for another leader than this one.
 #[track_caller]
 pub(crate) fn agreed_after<'a>(
     old: &Named,
@@ -40,14 +40,14 @@ pub(crate) fn agreed_after<'a>(
     agreed_on(members, |leader| leader != old)
 }
 
-/// Waits until they agree, all follow but one, and every znode in the line says so. Returns the line.
+/// Waits until they agree, all follow but one, and every znode in the queue says so. Returns the queue.
 #[track_caller]
 pub(crate) fn settled<'a>(
     members: impl IntoIterator<Item = &'a Member>,
     observer: &Observer,
 ) -> (Named, Vec<Znode>) {
     let members: Vec<&Member> = members.into_iter().collect();
-    eventually("the word has come down the line", || look_settled(&members, observer))
+    eventually("the announcement has reached all", || look_settled(&members, observer))
 }
 
 /// Looks once whether they are settled.
@@ -67,7 +67,7 @@ pub(crate) fn look_settled(
     Ok((leader, line))
 }
 
-/// What this member answers to `/leader`, whatever that is.
+/// Returns what this member answers to `/leader`, also when it knows no leader.
 pub(crate) fn leader_of(member: &Member) -> Value {
     member.get("/leader").json()
 }

@@ -1,4 +1,4 @@
-//! Hooks, as an application sees them that never asks.
+//! Hooks, as seen by an application that never asks over HTTP.
 
 use crate::{
     flock::{agreed, has_role, in_line, leader_of, role_of},
@@ -27,7 +27,7 @@ use tempfile::TempDir;
 
 const ALL: &str = r#"["became-leader", "lost-leadership", "leader-changed", "leader-lost"]"#;
 
-/// A place for a configuration with hooks, and for what they note down.
+/// A directory for a configuration with hooks, and for what they note down.
 struct Home(TempDir);
 
 /// What a hook noted down when it began or ended.
@@ -65,7 +65,7 @@ impl Home {
         fs::write(self.path("config.toml"), text).expect("a file");
     }
 
-    /// A hook that notes down when it begins and ends, and does this in between.
+    /// Returns a hook that notes down when it begins and ends, and does this in between.
     fn noting(&self, name: &str, on: &str, does: &str) -> String {
         let diary = self.path("diary");
         let note = |what: &str| {
@@ -106,7 +106,7 @@ impl Home {
     }
 }
 
-/// What is to be true at every moment does not wait for what takes long.
+/// The file must be true at every moment, so it does not wait for slow hooks.
 #[test]
 fn a_file_is_true_before_slow_hooks_have_run() {
     let servers = Servers::standalone();
@@ -198,7 +198,7 @@ fn hooks_run_in_order_never_two_at_once_and_are_told_what_it_is_about() {
     assert!(!member.log().contains("sleep 0.3"), "arguments may be secret");
 }
 
-/// The lease's end is what the member itself says. Another could lead two heartbeats later at the earliest.
+/// The lease's end is as the member itself tells it. Another could lead two heartbeats later at the earliest.
 #[test]
 fn what_runs_for_a_term_is_cut_short_so_that_its_loss_is_told_when_the_lease_ends() {
     let mut servers = Servers::standalone();
@@ -288,7 +288,7 @@ fn of_what_comes_while_a_hook_runs_only_the_newest_is_told() {
     });
 }
 
-/// Head and body.
+/// A request's head and body.
 type Post = (Vec<String>, String);
 
 /// An application that answers as it is told to, and keeps what it was sent.
@@ -298,7 +298,7 @@ struct Application {
 }
 
 impl Application {
-    /// The first visitors get these answers; those for whom there is none wait for one in vain.
+    /// Gives the first clients these answers; later clients get none.
     fn answering(answers: &'static [&'static str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -322,7 +322,7 @@ impl Application {
 
     fn heard(&self, enough: usize) -> Vec<Post> {
         eventually("it was told", || {
-            let heard = self.heard.lock().expect("nobody panics while holding it").clone();
+            let heard = self.heard.lock().expect("no thread panics while holding it").clone();
             if heard.len() >= enough { Ok(heard) } else { Err(format!("{heard:?}")) }
         })
     }
@@ -376,7 +376,7 @@ fn a_post_is_signed_and_tried_again_until_it_is_taken() {
     assert!(!member.status().to_string().contains("hunter2"));
 }
 
-/// By another implementation, as the specification of Standard Webhooks has it.
+/// Returns the signature as another implementation of Standard Webhooks computes it.
 fn verified_by_python(head: &[String], body: &str) -> String {
     const VERIFY: &str = "
 import base64, hashlib, hmac, sys
@@ -439,7 +439,7 @@ fn a_signal_reaches_the_process_in_the_pid_file() {
     assert!(program.runs());
 }
 
-/// Whoever reads it at any time finds it whole.
+/// A reader finds the file whole at any time.
 #[test]
 fn a_file_is_kept_true_and_is_never_missing_nor_torn() {
     let servers = Servers::standalone();
@@ -529,7 +529,7 @@ fn drain_answers_when_the_hooks_are_done() {
 const LEAVING: Duration = Duration::from_secs(3);
 
 #[test]
-fn who_is_terminated_tells_that_it_lost_leadership_and_is_gone_in_time() {
+fn a_terminated_member_tells_that_it_lost_leadership_and_is_gone_in_time() {
     let mut servers = Servers::standalone();
     let home = Home::new();
     let child = home.path("child");
@@ -581,7 +581,7 @@ fn a_sidecar_that_is_killed_takes_a_hooks_command_along() {
     eventually("it is dead", || if lives(itself) { Err("it lives".to_owned()) } else { Ok(()) });
 }
 
-/// Whoever runs a command waits for all children, and must not take the end of a hook's from it.
+/// `exec` waits for all children, and must not take the exit status of a hook's command from the hook.
 #[test]
 fn hooks_beside_a_command_know_how_theirs_ended() {
     let servers = Servers::standalone();
@@ -661,7 +661,7 @@ fn a_hook_that_acknowledges_makes_its_leader_active_if_it_succeeds() {
     });
 }
 
-/// With the paths and the port of this machine.
+/// Runs the documentation's hooks with the paths and the port of this machine.
 #[test]
 fn the_hooks_of_the_documentation_do_what_it_says() {
     let servers = Servers::standalone();
@@ -696,8 +696,8 @@ fn the_hooks_of_the_documentation_do_what_it_says() {
     assert_eq!(kept["is_self"], true);
 
     let json = ("content-type", "application/json");
-    let order = [("x-bellwether", "1"), json];
-    assert_eq!(member.send("PATCH", "/member", &order, r#"{"address": "h:1"}"#).status, 200);
+    let headers = [("x-bellwether", "1"), json];
+    assert_eq!(member.send("PATCH", "/member", &headers, r#"{"address": "h:1"}"#).status, 200);
     program.says(0, |line| line == "heard");
     assert_eq!(member.post("/drain").status, 200);
     assert!(application.heard(3)[2].1.starts_with(r#"{"change":"lost-leadership","#));

@@ -4,7 +4,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::{fs::File, net::Ipv4Addr, os::fd::AsFd, sync::Arc};
 
 pub(crate) struct Host {
-    /// Where the others reach it.
+    /// The address at which other hosts reach it.
     pub(crate) address: Ipv4Addr,
     /// A network namespace lives as long as a process in it or a file like this one.
     namespace: Option<File>,
@@ -49,5 +49,5 @@ fn namespace_of_this_thread() -> File {
 
 fn enter(namespace: &File) {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-        .expect("whoever made a namespace may enter it");
+        .expect("the creator of a namespace may enter it");
 }

@@ -1,4 +1,4 @@
-//! Somebody who may write into the election's znodes means harm.
+//! A hostile client with write access to the election's znodes.
 
 use crate::{
     flock::{agreed, agreed_after, in_line, leader_of, settled},
@@ -14,13 +14,13 @@ use std::{
 };
 use zookeeper::CreateMode;
 
-/// What a member gives a sign of life and looks at the head's znode more often than, by default.
+/// By default a member sends heartbeats, and reads the head's znode, more often than this.
 const HEARTBEAT: Duration = Duration::from_secs(LONG_SESSION.as_secs() / 10);
 
-/// Those behind may believe a liar until they have looked at the head themselves, and hear nothing but the
-/// head from then on.
+/// Members behind a false announcement may believe it until they have read the head's znode themselves; from then on
+/// they believe the head only.
 #[test]
-fn who_lies_in_a_loop_from_the_middle_of_the_line_is_believed_for_less_than_a_heartbeat() {
+fn lies_in_a_loop_from_the_middle_of_the_queue_are_believed_for_less_than_a_heartbeat() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [mut first, second, tail] = in_line(&Setup::of(&servers), ["a", "b", "c"]);
@@ -28,12 +28,12 @@ fn who_lies_in_a_loop_from_the_middle_of_the_line_is_believed_for_less_than_a_he
     let middle = format!("/election/{}", line[1].name);
     let named_by = |member: &Member| leader_of(member)["leader"]["id"].clone();
 
-    // Of these, the first says what can be: so it is heard. The longer, the newer each claims to be.
+    // The first of these lies is plausible, so it is believed. Each lie claims to be newer than the one before.
     let lies = |n: u64| {
         let of_second = json!({ "id": "b", "znode": line[1].name, "token": line[1].stat.czxid });
-        let of_nobody =
+        let of_mallory =
             json!({ "id": "mallory", "revision": n, "znode": leader.znode, "token": leader.token });
-        let lie = if n.is_multiple_of(2) { of_nobody } else { of_second };
+        let lie = if n.is_multiple_of(2) { of_mallory } else { of_second };
         json!({ "id": "b", "leader": lie }).to_string()
     };
     let (mut seen, mut last) = (None, Instant::now());
@@ -43,8 +43,8 @@ fn who_lies_in_a_loop_from_the_middle_of_the_line_is_believed_for_less_than_a_he
         observer.set(&middle, lies(n).as_bytes());
         n += 1;
         assert_eq!(named_by(&first), "a", "the leader is none of those behind");
-        assert_eq!(named_by(&second), "a", "nor does it believe what it says itself");
-        // From before it was asked, and until it has answered: its lie may have been as short as that.
+        assert_eq!(named_by(&second), "a", "nor does it believe what its own znode says");
+        // Counted from the answer to the first such question to the asking of the last: for so long at least.
         let asking = Instant::now();
         if named_by(&tail) != "a" {
             seen.get_or_insert_with(Instant::now);
@@ -55,20 +55,20 @@ fn who_lies_in_a_loop_from_the_middle_of_the_line_is_believed_for_less_than_a_he
     let believed = last.saturating_duration_since(seen);
     assert!(believed < HEARTBEAT, "{believed:?}, of {n} lies");
 
-    // Nor does it keep the next leader's word from those behind.
+    // Nor do the lies keep the next leader's announcement from the members behind.
     assert_eq!(agreed([&first, &second, &tail]), leader);
     first.signal("TERM");
     first.wait();
     assert_eq!(agreed_after(&leader, [&second, &tail]).id, "b");
 }
 
-/// Whoever may create in the path may give itself a number smaller than the leader's.
+/// A client that may create znodes in the path can make one with a smaller number than the leader's.
 #[test]
-fn who_makes_a_smaller_number_by_hand_is_never_named() {
+fn a_client_that_makes_a_smaller_number_by_hand_is_never_named() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     observer.make_path("/election");
-    // So that the number 0 is nobody's.
+    // So that no member has the number 0.
     observer.create("/election/other", b"", CreateMode::Persistent);
     let setup = Setup::of(&servers).sessions(Duration::from_secs(4));
     let [first, second] = in_line(&setup, ["a", "b"]);
@@ -81,17 +81,17 @@ fn who_makes_a_smaller_number_by_hand_is_never_named() {
     observer.set(jumper, json!({ "id": "mallory", "leader": says }).to_string().as_bytes());
     let third = setup.start("c");
     let named = || leader_of(&third)["leader"]["id"].clone();
-    eventually("who comes now says what is wrong", || {
+    eventually("a new member says what is wrong", || {
         assert_ne!(named(), "mallory");
         let problem = third.status()["session"]["problem"].to_string();
         if problem.contains("made by hand") { Ok(()) } else { Err(problem) }
     });
-    // Before it has read the head, it may have heard of the leader down the line.
-    eventually("who comes now names nobody", || match named() {
+    // Before it has read the head, it may have the leader's announcement from its predecessor.
+    eventually("the new member names no leader", || match named() {
         serde_json::Value::Null => Ok(()),
-        somebody => Err(somebody.to_string()),
+        other => Err(other.to_string()),
     });
-    throughout("nobody believes it", Duration::from_secs(2), || {
+    throughout("no member believes it", Duration::from_secs(2), || {
         let named = [leader_of(&first), leader_of(&second), leader_of(&third)]
             .map(|told| told["leader"]["id"].to_string());
         let [a, b, c] = &named;
@@ -105,7 +105,7 @@ fn who_makes_a_smaller_number_by_hand_is_never_named() {
     assert_eq!(agreed([&first, &second, &third]), leader);
 }
 
-/// Whoever leads looks at its own znode with each sign of life.
+/// The leader reads its own znode with each heartbeat.
 #[test]
 fn what_was_written_into_the_leaders_znode_is_corrected_within_a_heartbeat() {
     let servers = Servers::standalone();
@@ -128,21 +128,21 @@ fn what_was_written_into_the_leaders_znode_is_corrected_within_a_heartbeat() {
         });
         assert!(asked - written < HEARTBEAT, "{:?}", asked - written);
     }
-    eventually("nobody believes it any more", || match leader_of(&tail)["leader"]["id"].as_str() {
+    eventually("it is believed no more", || match leader_of(&tail)["leader"]["id"].as_str() {
         Some("a") => Ok(()),
         other => Err(format!("{other:?}")),
     });
     assert_eq!(agreed([&first, &tail]), leader, "the same one leads");
 }
 
-/// What a fuzzer found worth keeping, and noise that is another one each time.
+/// Writes the fuzzer's corpus, and random bytes that differ at each run.
 #[test]
-fn no_bytes_in_any_znode_unseat_anybody_or_seat_a_second() {
+fn no_bytes_in_any_znode_unseat_the_leader_or_seat_a_second() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers);
     let [mut first, second, third] = in_line(&setup, ["a", "b", "c"]);
-    // A stranger in the line, and one that only looks like it.
+    // A stranger's znode in the queue, and one that only looks like a member's.
     observer.create("/election/leader_", b"", CreateMode::EphemeralSequential);
     observer.create("/election/leader_0000000000x", b"", CreateMode::Persistent);
     let [behind] = in_line(&setup, ["d"]);

@@ -97,7 +97,7 @@ fn every_endpoint_on_a_follower() {
     assert_eq!(told["leader"], ok(&leader, "/leader")["leader"]);
     assert_eq!(told["is_self"], false);
     for lease in ["valid_for_ms", "valid_until_boottime_ns", "valid_until_monotonic_ns"] {
-        assert_eq!(told[lease], Value::Null, "another one's lease is not ours to know");
+        assert_eq!(told[lease], Value::Null, "a follower does not know the leader's lease");
     }
     assert_eq!(follower.get("/is-leader").status, 503);
     follower.get("/is-leader").json();
@@ -129,7 +129,7 @@ fn every_endpoint_with_zookeeper_stopped() {
         if answer.status == 503 { Ok(()) } else { Err(format!("{answer:?}")) }
     });
 
-    throughout("all is answered, and nobody leads", Duration::from_secs(2), || {
+    throughout("all is answered, and no member leads", Duration::from_secs(2), || {
         for member in [&leader, &follower] {
             for path in &paths {
                 let expected: &[u16] = match &**path {
@@ -245,7 +245,7 @@ fn address_and_labels_of_the_leader_reach_every_member() {
 }
 
 #[test]
-fn the_line_in_order() {
+fn the_queue_in_order() {
     let servers = Servers::standalone();
     let plain = Setup::of(&servers);
     let described = plain.clone().option("--address", "db-2:5432").option("--label", "zone=eu-2");
@@ -276,7 +276,7 @@ fn the_line_in_order() {
         ]})
     };
     for member in [&first, &second, &third] {
-        eventually("the line is told in order", || {
+        eventually("the queue is told in order", || {
             let told = ok(member, "/members");
             if told == expected(&member.id) { Ok(()) } else { Err(told.to_string()) }
         });
@@ -284,7 +284,7 @@ fn the_line_in_order() {
 }
 
 #[test]
-fn zookeeper_is_asked_for_the_line_at_most_once_a_second_however_many_ask() {
+fn zookeeper_is_asked_for_the_queue_at_most_once_a_second_however_many_ask() {
     const ASKED: usize = 600;
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
@@ -301,7 +301,7 @@ fn zookeeper_is_asked_for_the_line_at_most_once_a_second_however_many_ask() {
     let seconds = usize::try_from(start.elapsed().as_secs()).unwrap() + 1;
     let after = requests_of(&server.ask("cons").unwrap(), session);
 
-    // A look at a line of two takes three requests; pings and all else are far below ten a second.
+    // Reading a queue of two takes three requests; pings and all else are far below ten a second.
     let allowed = seconds * (3 + 10) + 3;
     assert!(allowed < ASKED, "too slow to tell: {seconds} s");
     assert!(after - before <= allowed, "{} requests in {seconds} s", after - before);
@@ -405,7 +405,7 @@ fn events_tell_the_state_and_then_each_change() {
     }
     assert_eq!((&*told.name, &told.data["name"]), ("", &json!("b")));
 
-    // Whoever comes back is told what it missed, and then how it stands.
+    // A client that comes back is told what it missed, and then the current state.
     let mut again = second.stream_with("/events", ("last-event-id", &state.id));
     let mut names: Vec<String> = vec![];
     while names.last().is_none_or(|last| last != "state") {
@@ -442,9 +442,9 @@ fn lost_leadership_is_told_at_the_end_of_the_lease() {
     assert!(start.elapsed() < SHORT_SESSION, "{:?}", start.elapsed());
 }
 
-/// Some read nothing, some vanish, and one reads: the election waits for none of them.
+/// Some clients read nothing, some vanish, and one reads: the election waits for none of them.
 #[test]
-fn t22_readers_that_stall_or_vanish_slow_nobody() {
+fn t22_readers_that_stall_or_vanish_do_not_slow_the_election() {
     let servers = Servers::standalone();
     let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
     agreed([&first, &second]);
@@ -479,9 +479,9 @@ fn t22_readers_that_stall_or_vanish_slow_nobody() {
     });
 }
 
-/// Of 64 files a third are for visitors, and of these a quarter for those who do not wait.
+/// Of 64 files a third are for clients, and a quarter of that third for requests that do not wait.
 #[test]
-fn however_many_wait_for_news_whoever_asks_is_answered() {
+fn however_many_wait_for_news_other_clients_are_answered() {
     let servers = Servers::standalone();
     let [member] = in_line(&Setup::of(&servers).run_by(&["prlimit", "--nofile=64"]), ["a"]);
     let open = |_| {

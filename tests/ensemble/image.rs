@@ -1,4 +1,4 @@
-//! The binary that the container image holds: small, and at home where there is nothing else.
+//! The binary of the container image: small, and able to run where there is nothing else.
 
 use crate::{
     flock::{in_line, ready},
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// With everything that it may be built with.
+/// The largest size allowed, with every feature built in.
 const LARGEST_BYTES: u64 = 6_000_000;
 
 /// Where a name server is reached from all hosts of a test's network.
@@ -94,7 +94,7 @@ fn footprint() {
     }
 }
 
-/// It is built by what builds it for the image.
+/// Builds the binary with the script that builds it for the image, and returns its path.
 fn static_binary() -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/static");
     let built = Command::new(script).stderr(Stdio::piped()).output().expect("it is a script");
@@ -103,7 +103,7 @@ fn static_binary() -> String {
     String::from_utf8(built.stdout).expect("a path").trim().to_owned()
 }
 
-/// Another process of the same image beside this member.
+/// Runs another process of the same image beside this member.
 fn called(member: &Member, root: &Path, arguments: &[&str]) -> ExitStatus {
     let url = format!("http://127.0.0.1:{}", member.port());
     let mut command = tied_to_this_thread("chroot");
@@ -111,7 +111,7 @@ fn called(member: &Member, root: &Path, arguments: &[&str]) -> ExitStatus {
     member.host().inside(|| command.status().expect("setpriv is installed"))
 }
 
-/// In user and kernel mode, of all its threads so far.
+/// Returns the CPU time of all its threads so far, in user and kernel mode.
 fn cpu_ms(process: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
     let (_, behind_name) = stat.rsplit_once(')').expect("a name in brackets");

@@ -1,4 +1,4 @@
-//! The label of a pod, as a Service selects by it: set through an API server that looks at each call.
+//! The label of a pod, as a Service selects by it: set through a fake API server that checks each call.
 
 use crate::{
     certificates::{Authority, Issued, put},
@@ -27,7 +27,7 @@ const KEY: &str = "bellwether.io/role";
 const TOKEN: &str = "header.payload-one.signature";
 const NEXT_TOKEN: &str = "header.payload-two.signature";
 
-/// As Kubernetes' own answers, as far as anybody here asks for it.
+/// A fake of Kubernetes' API server, for the calls that members make.
 struct ApiServer {
     port: u16,
     authority: Authority,
@@ -37,14 +37,14 @@ struct ApiServer {
 }
 
 struct State {
-    /// The one token that is good.
+    /// The only token that is accepted.
     token: String,
     mood: Mood,
-    /// Of each pod, its labels.
+    /// The labels of each pod.
     pods: BTreeMap<String, BTreeMap<String, String>>,
-    /// What was asked, also where it was not done.
+    /// All calls, also those that were refused.
     asked: Vec<(String, Value)>,
-    /// What nobody should have asked.
+    /// The calls that no member should have made.
     wrong: Vec<String>,
 }
 
@@ -56,10 +56,10 @@ enum Mood {
 }
 
 impl ApiServer {
-    /// With these pods.
+    /// Starts a server that knows these pods.
     fn start(pods: &[&str]) -> Self {
         let authority = Authority::new("kubernetes");
-        // By address, as it is in a cluster.
+        // The certificate names an address, as in a cluster.
         let Issued { certificate, key } = authority.issue("kube-apiserver", &["127.0.0.1"]);
         let chain = CertificateDer::from_pem_slice(certificate.as_bytes()).expect("PEM");
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("PEM");
@@ -88,7 +88,7 @@ impl ApiServer {
         server
     }
 
-    /// What is mounted for a service account; returns where.
+    /// Writes what is mounted for a service account, and returns its directory.
     fn account(&self, name: &str, authority: &Authority, token: &str) -> String {
         let directory = self.home.path().join(name);
         fs::create_dir_all(&directory).expect("a directory");
@@ -98,13 +98,13 @@ impl ApiServer {
         directory.display().to_string()
     }
 
-    /// A hook with a key and an account of its own.
+    /// Returns a hook with a key and an account of its own.
     fn hook(&self, key: &str, account: &str, more: &str) -> String {
         let account = self.home.path().join(account);
         format!("[[hook]]\npod_label = {key:?}\nservice_account = {account:?}\n{more}\n")
     }
 
-    /// A member in this pod, with these hooks.
+    /// Starts a member in this pod, with these hooks.
     fn member(&self, servers: &Servers, pod: &str, hooks: &[String]) -> Member {
         let [member] = in_line(&self.setup(Setup::of(servers), pod, hooks), [pod]);
         member
@@ -120,7 +120,7 @@ impl ApiServer {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics while holding it")
+        self.state.lock().expect("no thread panics while holding it")
     }
 
     fn label(&self, pod: &str) -> Option<String> {
@@ -129,14 +129,14 @@ impl ApiServer {
 
     #[track_caller]
     fn labels(&self, expected: &[(&str, &str)]) {
-        eventually("the labels tell who leads", || {
+        eventually("the labels tell which leads", || {
             let seen: Vec<_> = expected.iter().map(|(pod, _)| self.label(pod)).collect();
             let values = expected.iter().map(|(_, value)| Some((*value).to_owned()));
             if values.eq(seen.iter().cloned()) { Ok(()) } else { Err(format!("{seen:?}")) }
         });
     }
 
-    /// Nobody asked what he should not, and nobody told a token.
+    /// Checks that no member made a wrong call, and that none told a token.
     #[track_caller]
     fn is_content(&self, members: &[&Member]) {
         assert!(self.state().wrong.is_empty(), "{:?}", self.state().wrong);
@@ -147,14 +147,14 @@ impl ApiServer {
     }
 }
 
-/// One request a connection.
+/// Serves one request a connection.
 fn serve(config: Arc<ServerConfig>, visitor: TcpStream, state: &Mutex<State>) {
     let connection = ServerConnection::new(config).expect("the configuration is good");
     let mut reader = BufReader::new(StreamOwned::new(connection, visitor));
     let mut line = || {
         let mut line = String::new();
         let read = reader.read_line(&mut line);
-        // Who does not trust us says no more.
+        // A client that does not trust this server's certificate sends nothing more.
         read.ok().filter(|length| *length > 0).map(|_| line.trim_end().to_owned())
     };
     let Some(first) = line() else { return };
@@ -167,7 +167,7 @@ fn serve(config: Arc<ServerConfig>, visitor: TcpStream, state: &Mutex<State>) {
     reader.read_exact(&mut body).expect("the body");
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
 
-    let mut state = state.lock().expect("nobody panics while holding it");
+    let mut state = state.lock().expect("no thread panics while holding it");
     let mood = state.mood;
     state.asked.push((first.clone(), body.clone()));
     let pod = first
@@ -179,7 +179,7 @@ fn serve(config: Arc<ServerConfig>, visitor: TcpStream, state: &Mutex<State>) {
     let (status, message) = match (pod, labels) {
         _ if mood == Mood::Hangs => {
             drop(state);
-            // Until it hangs up.
+            // Waits until the client hangs up.
             let _ = reader.read(&mut [0]);
             return;
         }
@@ -219,11 +219,11 @@ fn serve(config: Arc<ServerConfig>, visitor: TcpStream, state: &Mutex<State>) {
     let answer = format!("HTTP/1.1 {status} So\r\ncontent-length: {}\r\n\r\n{said}", said.len());
     let _hung_up = reader.get_mut().write_all(answer.as_bytes());
     let _hung_up = reader.get_mut().flush();
-    // Until it has read that.
+    // Waits until the client has read the answer.
     let _ = reader.read(&mut [0]);
 }
 
-/// How the run of a hook failed last.
+/// Returns how a hook's last run failed.
 #[track_caller]
 fn failure(member: &Member, hook: usize) -> String {
     eventually("the status tells how it failed", || {
@@ -236,7 +236,7 @@ fn failure(member: &Member, hook: usize) -> String {
 fn a_label_goes_from_pod_to_pod_with_leadership_and_with_the_token_of_the_day() {
     let servers = Servers::standalone();
     let api = ApiServer::start(&["app-0", "app-1"]);
-    // As who led before and was killed left it.
+    // As a leader that was killed left it.
     api.state().pods.get_mut("app-1").unwrap().insert(KEY.to_owned(), "leader".to_owned());
     let hooks = [api.hook(KEY, "account", "")];
     let mut a = api.member(&servers, "app-0", &hooks);
@@ -266,7 +266,7 @@ fn what_is_wrong_is_told_in_one_line_and_tried_until_it_is_mended() {
     let servers = Servers::standalone();
     let api = ApiServer::start(&["app-0"]);
     api.state().mood = Mood::Forbids;
-    api.account("stranger", &Authority::new("somebody else's"), TOKEN);
+    api.account("stranger", &Authority::new("of another cluster"), TOKEN);
     api.account("outdated", &api.authority, "payload.of.yesterday");
     api.account("broken", &api.authority, "two\nlines");
     let hooks =
@@ -323,7 +323,7 @@ fn what_is_wrong_is_told_in_one_line_and_tried_until_it_is_mended() {
 }
 
 #[test]
-fn an_api_server_that_hangs_holds_up_nobody_for_longer_than_its_limit() {
+fn an_api_server_that_hangs_holds_nothing_up_for_longer_than_its_limit() {
     let servers = Servers::standalone();
     let api = ApiServer::start(&["app-0"]);
     api.state().mood = Mood::Hangs;
@@ -347,14 +347,14 @@ fn an_api_server_that_hangs_holds_up_nobody_for_longer_than_its_limit() {
         api.port
     );
     assert_eq!(failure(&member, 0), expected);
-    // In time, or not at all; and then it does not answer for its hooks.
+    // The drain answers in time, and does not wait for a hook beyond its limit.
     assert_eq!(member.post("/drain").status, 200);
     api.state().mood = Mood::Serves;
     api.labels(&[("app-0", "follower")]);
     api.is_content(&[&member]);
 }
 
-/// What hangs is given up for what is to be said next.
+/// A call that hangs is given up when there is a newer label to set.
 #[test]
 fn the_end_of_a_lease_is_told_though_its_beginning_could_not_be() {
     let mut servers = Servers::standalone();
@@ -366,14 +366,14 @@ fn the_end_of_a_lease_is_told_though_its_beginning_could_not_be() {
     let [b] = in_line(&api.setup(setup, "app-1", &hooks), ["app-1"]);
     let asked = |value: &str| {
         let state = api.state();
-        let (_, body) = state.asked.last().ok_or("nobody asked")?;
+        let (_, body) = state.asked.last().ok_or("there was no call")?;
         if body["metadata"]["labels"][KEY] == value { Ok(()) } else { Err(body.to_string()) }
     };
     eventually("it begins as a follower", || asked("follower"));
     assert_eq!(a.post("/resign").status, 202);
     eventually("b leads, whatever becomes of its label", || has_role(&b, "leader"));
     assert_eq!(agreed([&a, &b]).id, "app-1");
-    eventually("it is to be labelled, without waiting for what is not so any more", || {
+    eventually("the new label is requested, without waiting for the outdated attempt", || {
         asked("leader")
     });
 
@@ -382,15 +382,15 @@ fn the_end_of_a_lease_is_told_though_its_beginning_could_not_be() {
         let answer = leader_of(&b);
         if answer["is_self"] == true { Err(answer.to_string()) } else { Ok(()) }
     });
-    // It is not put off till the server answers, nor till an attempt has taken its ten minutes.
-    eventually("that is said", || asked("follower"));
+    // The new label waits neither for the server's answer nor for the ten minutes of an attempt to pass.
+    eventually("its label is to say so", || asked("follower"));
     let hook = b.status()["hooks"][0].clone();
     assert_eq!((&hook["cut_short"], &hook["failures"]), (&json!(2), &json!(0)), "{hook}");
     assert_eq!(hook["running"], "lost-leadership");
 }
 
 #[test]
-fn a_service_is_led_to_who_has_taken_up_its_work() {
+fn a_service_selects_the_leader_that_has_taken_up_its_work() {
     let servers = Servers::standalone();
     let api = ApiServer::start(&["app-0"]);
     let activate = "[election]\nactivate = \"ack\"\n".to_owned();
@@ -405,7 +405,7 @@ fn a_service_is_led_to_who_has_taken_up_its_work() {
     api.is_content(&[&member]);
 }
 
-/// A request that was given up may come late, and people write labels as well.
+/// A request that was given up may arrive late, and people change labels as well.
 #[test]
 fn a_label_that_others_have_changed_is_set_again() {
     let servers = Servers::standalone();

@@ -107,7 +107,7 @@ fn a_second_signal_exits_at_once() {
     assert!(took < Duration::from_secs(1), "took {took:?}");
 }
 
-/// Each leaves from the head of the line, so that each costs a hand-over, and none costs a session.
+/// Each leaves from the head of the queue, so that each costs a hand-over, and none costs a session.
 #[test]
 fn a_rolling_restart_of_five_members() {
     let servers = Servers::standalone();
@@ -127,7 +127,7 @@ fn a_rolling_restart_of_five_members() {
     let took = began.elapsed();
 
     let after = agreed(&members);
-    assert_eq!(after.id, "a", "each left from the head of the line and came back at its tail");
+    assert_eq!(after.id, "a", "each left from the head of the queue and came back at its tail");
     assert!(after.token > before.token);
     sampler.saw_one_leader_at_a_time();
     let stints = sampler.stints();
@@ -137,7 +137,7 @@ fn a_rolling_restart_of_five_members() {
     let gaps: Vec<_> = handovers.iter().map(gap).collect();
     println!("five restarts in {took:.1?}, without a leader for at most {}", gaps.join(", "));
     let longest = longest_without_a_leader(&stints, began, began + took);
-    assert!(longest < LONG_SESSION / 2, "nobody led for {longest:?}");
+    assert!(longest < LONG_SESSION / 2, "no member led for {longest:?}");
 }
 
 fn hands_over_on(signal: &str) {
@@ -149,7 +149,7 @@ fn hands_over_on(signal: &str) {
 
     let start = Instant::now();
     first.signal(signal);
-    // Whoever passes signals on often sends one twice.
+    // Programs that pass signals on often send one twice.
     first.signal("INT");
     let new = agreed_after(&old, [&second, &third]);
     let took = start.elapsed();

@@ -1,7 +1,7 @@
 //! A member with more visitors than any application has: `scripts/load` runs this, and tells how.
 //!
 //! A hand-over takes, for the election, from the deletion of the leader's znode until its successor's
-//! claim stands in the successor's znode. That is what ZooKeeper tells a session of our own, so no
+//! claim is in the successor's znode. That is what ZooKeeper tells a session of our own, so no
 //! answer over HTTP, which may well be slow, is part of it.
 
 use crate::{
@@ -42,13 +42,13 @@ const QUERIES: usize = 200;
 /// In each round and each kind of surroundings.
 const HANDOVERS: usize = 8;
 
-/// The median with visitors at the successor to the one without any.
+/// The largest ratio allowed of the median with visitors at the successor to the one without any.
 const RATIO_MAX: f64 = 1.3;
 
 /// More than 1200 waiting visitors have been seen to need, and far below what a leak would come to.
 const MEMORY_MAX_KIB: usize = 64 * 1024;
 
-/// Who stands in line when a hand-over is measured: the leader, its successor, and one more.
+/// The queue when a hand-over is measured is the leader, its successor, and one more.
 const SUCCESSOR: usize = 1;
 const BYSTANDER: usize = 2;
 
@@ -152,7 +152,7 @@ fn load() {
     assert!(ratio <= RATIO_MAX, "hand-overs take {ratio:.2} times as long with visitors");
 }
 
-/// By the usual soft limit few would be let in, though the administrator allows more.
+/// By the usual soft limit few visitors would be accepted, though the administrator allows more.
 #[test]
 fn as_many_visitors_are_let_in_as_the_hard_limit_on_open_files_allows() {
     const VISITORS: usize = 400;
@@ -198,7 +198,7 @@ fn handover(members: &[Member; 3], observer: &Observer, line: &Line) -> Duration
     })
 }
 
-/// The other two lead in their turn, so that all stand as they stood.
+/// Lets the other two lead in turn, so that the queue is in its first order again.
 fn go_around(members: &[Member; 3], observer: &Observer, line: &Line) {
     handover(members, observer, line);
     handover(members, observer, line);
@@ -258,13 +258,13 @@ fn median(all: &[Duration]) -> Duration {
     all[all.len() / 2]
 }
 
-/// What a member holds.
+/// The resources that a member holds.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     memory_kib: usize,
     files: usize,
     threads: usize,
-    /// For the connections of everybody on this machine.
+    /// The kernel's memory for the connections of all processes on this machine.
     kernel_kib: usize,
 }
 
@@ -291,13 +291,13 @@ fn number_after(text: &str, word: &str) -> usize {
 fn released(member: &Member, before: Held) {
     eventually("all that the visitors held is free again", || {
         let held = Held::by(member);
-        // Whoever looks after the test may be asking.
+        // A person may be asking the member while the test runs.
         let more = held.files.saturating_sub(before.files);
         if more <= 4 && held.threads == before.threads { Ok(()) } else { Err(format!("{held:?}")) }
     });
 }
 
-/// Everybody who wants something of one member at the same time.
+/// All visitors that ask one member at the same time.
 struct Crowd {
     wrk: Option<Program>,
     tally: Arc<Tally>,
@@ -370,7 +370,7 @@ const EVENTS: &str = "GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 async fn never_read(member: SocketAddr) {
     let socket = TcpSocket::new_v4().expect("a socket");
-    // So that soon there is no room for what is told.
+    // So that the buffer for unread events is soon full.
     socket.set_recv_buffer_size(1).expect("it is the kernel's smallest then");
     let stream = socket.connect(member).await.expect("the member listens");
     send(&stream, EVENTS).await;
@@ -429,7 +429,7 @@ async fn receive(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// The line of members as a session of its own sees it change.
+/// The queue of members, as a session of its own sees it change.
 struct Line {
     happened: Arc<Mutex<Vec<Happened>>>,
     _until_dropped: oneshot::Sender<()>,
@@ -440,7 +440,7 @@ struct Happened {
     at: Instant,
     kind: EventType,
     path: String,
-    /// The znode's name whose owner leads, as this znode said soon after.
+    /// The name of the leader's znode, as this znode's data told it soon after.
     names: Option<String>,
 }
 
@@ -469,7 +469,7 @@ impl Line {
                             .and_then(|says| Some(says["leader"]["znode"].as_str()?.to_owned()));
                         let (kind, path) = (event.event_type, event.path);
                         let mut collected =
-                            collected.lock().expect("nobody panics while holding it");
+                            collected.lock().expect("no thread panics while holding it");
                         collected.push(Happened { at, kind, path, names });
                     }
                 };
@@ -484,7 +484,7 @@ impl Line {
     }
 
     fn happened(&self) -> Vec<Happened> {
-        self.happened.lock().expect("nobody panics while holding it").clone()
+        self.happened.lock().expect("no thread panics while holding it").clone()
     }
 }
 

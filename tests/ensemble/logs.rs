@@ -1,4 +1,4 @@
-//! What the log says, for people and for programs: who became leader when.
+//! What the log says, for people and for programs: which member became leader when.
 
 use crate::{
     flock::{agreed, agreed_after, in_line},
@@ -8,7 +8,7 @@ use crate::{
 };
 use serde_json::Value;
 
-/// Their names are a promise: docs/operations.md has them.
+/// The fields of a log line, whose names docs/operations.md promises.
 const FIELDS: [&str; 8] =
     ["event", "id", "election", "role", "znode", "session", "leader", "token"];
 
@@ -38,8 +38,8 @@ fn a_program_reads_what_happened_and_who_leads() {
         ] {
             assert_eq!(became[field], value, "{field}: {became}");
         }
-        let drew = one(member, "ticket-drawn");
-        assert_eq!((&drew["znode"], drew.get("leader")), (&Value::from(&*own.znode), None));
+        let joined = one(member, "ticket-drawn");
+        assert_eq!((&joined["znode"], joined.get("leader")), (&Value::from(&*own.znode), None));
         for line in lines(member) {
             let known = ["timestamp", "level", "message", "target"].into_iter().chain(FIELDS);
             let known: Vec<_> = known.collect();
@@ -86,7 +86,7 @@ fn people_read_it_in_the_words_of_the_scenarios() {
     }
 }
 
-/// The one line of that event.
+/// Returns the only log line of this event.
 fn one(member: &Member, event: &str) -> Value {
     eventually(event, || {
         let mut found = lines(member);

@@ -44,7 +44,7 @@ impl Ensemble {
         Observer::at(&self.setup_at_the_wrong_one().1).znode(path)
     }
 
-    /// A member that knows no other server.
+    /// Returns the setup of a member that knows no other server.
     fn setup_at_the_wrong_one(&mut self) -> (Setup, String) {
         let address = self.servers.all()[self.wrong].address();
         (Setup::at(address.clone()).short_sessions(), address)
@@ -87,7 +87,7 @@ impl Ensemble {
         dead
     }
 
-    /// A leader stands, and one server loses the making of its znode.
+    /// A leader is elected, and one server loses the creation of its znode.
     fn with_a_leader_not_shown(&mut self) -> (Member, Znode) {
         let wrong = self.wrong;
         let right = self.servers.all().iter().enumerate().filter(|(n, _)| *n != wrong);
@@ -183,7 +183,7 @@ fn where_one_server_lacks_the_leader_another_is_asked_and_the_member_follows() {
     let (setup, others) = ensemble.setup_at_the_wrong_one_first();
     let second = setup.start("second");
     let sampler = Sampler::of([&leader, &second]);
-    eventually("it is in the line", || match ensemble.members().len() {
+    eventually("it is in the queue", || match ensemble.members().len() {
         2 => Ok(()),
         other => Err(other.to_string()),
     });
@@ -209,7 +209,7 @@ fn a_member_whose_own_server_lacks_it_keeps_its_place() {
     eventually("it sees that", || says(&second, &format!("does not show {path}")));
     others.iter().for_each(|proxy| proxy.set(Mode::Open));
 
-    eventually("all stand in line", || match ensemble.members().len() {
+    eventually("all are in the queue", || match ensemble.members().len() {
         3 => [&leader, &second, &third].into_iter().try_for_each(ready),
         other => Err(other.to_string()),
     });

@@ -21,17 +21,17 @@ use ureq::{
     http::{HeaderMap, Request},
 };
 
-/// Long: where nobody dies without a word, no busy machine shall cost anybody the session.
+/// The session timeout of tests where no member is killed: long, so that a busy machine ends no session.
 pub(crate) const LONG_SESSION: Duration = Duration::from_secs(10);
 
-/// Short: where somebody dies without a word, the others have to wait for the end of the session.
+/// The session timeout of tests where a member is killed: short, as the others wait for its session's end.
 pub(crate) const SHORT_SESSION: Duration = Duration::from_secs(2);
 
 /// What a member is started with.
 #[derive(Clone)]
 pub(crate) struct Setup {
     zookeeper: String,
-    /// The program, behind those that are to run it.
+    /// The program, after the wrappers that run it.
     command: Vec<String>,
     session_timeout: Duration,
     listen: String,
@@ -75,12 +75,12 @@ impl Setup {
         }
     }
 
-    /// Another build of the binary than the one cargo made for this test.
+    /// Uses another build of the binary than the one cargo made for this test.
     pub(crate) fn program(self, program: String) -> Self {
         Self { command: vec![program], ..self }
     }
 
-    /// By way of another program, which becomes this one in the end.
+    /// Starts it through another program, which executes this one in the end.
     pub(crate) fn run_by(mut self, other: &[&str]) -> Self {
         self.command.splice(0..0, other.iter().map(|&word| word.to_owned()));
         self
@@ -151,7 +151,7 @@ impl Setup {
         let lines = Arc::clone(&log);
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                let mut log = lines.lock().expect("nobody panics while holding the log");
+                let mut log = lines.lock().expect("no thread panics while holding the log");
                 log.push_str(&line);
                 log.push('\n');
             }
@@ -174,12 +174,12 @@ impl Member {
 
     pub(crate) fn request(&self, method: &str, path: &str) -> Answer {
         let answer = self.try_request(method, path);
-        // An answer that is no longer so is not told: its connection is closed.
+        // Instead of sending an answer that is no longer true, a member closes the connection: ask again.
         let answer = answer.or_else(|_| self.try_request(method, path));
         answer.expect("a member that runs answers")
     }
 
-    /// For a member that may be gone.
+    /// Asks a member that may be gone.
     pub(crate) fn try_request(&self, method: &str, path: &str) -> Result<Answer, ureq::Error> {
         let uri = format!("http://127.0.0.1:{}{path}", self.port());
         let request = Request::builder().method(method).uri(uri).body(()).expect("a request");
@@ -191,12 +191,12 @@ impl Member {
         })
     }
 
-    /// Gives an order.
+    /// Sends a command.
     pub(crate) fn post(&self, path: &str) -> Answer {
         self.send("POST", path, &[("x-bellwether", "1")], "")
     }
 
-    /// For a member that may be gone before it has answered.
+    /// Sends a command to a member that may be gone before it has answered.
     pub(crate) fn try_post(&self, path: &str) -> Result<Answer, ureq::Error> {
         self.try_send("POST", path, &[("x-bellwether", "1")], "")
     }
@@ -253,13 +253,13 @@ impl Member {
         self.get("/status").json()
     }
 
-    /// Whether it is the standby, and would lead at the notification that the head is gone.
+    /// Checks that it is the standby, and would lead at the notification that the head is gone.
     pub(crate) fn is_ready_standby(&self) -> Result<(), String> {
         let status = self.status();
         if status["standby"]["ready"] == true { Ok(()) } else { Err(status.to_string()) }
     }
 
-    /// How it came to lead so far.
+    /// Returns how often it came to lead so far, by each way.
     pub(crate) fn handovers(&self) -> Result<Handovers, String> {
         let page = self.try_request("GET", "/metrics").map_err(|error| error.to_string())?.body;
         Handovers::read(&page).ok_or(page)
@@ -277,12 +277,12 @@ impl Member {
         self.process.ended().is_none()
     }
 
-    /// Where it serves, which it says in its log once it does.
+    /// Returns the port of its API, which it logs once it listens.
     pub(crate) fn port(&self) -> u16 {
         *self.port.get_or_init(|| self.logged_port("listening on 127.0.0.1:"))
     }
 
-    /// Where it answers probes.
+    /// Returns the port of its probe listener.
     pub(crate) fn probe_port(&self) -> u16 {
         self.logged_port("probes answered on 127.0.0.1:")
     }
@@ -295,7 +295,7 @@ impl Member {
     }
 
     pub(crate) fn log(&self) -> String {
-        self.log.lock().expect("nobody panics while holding the log").clone()
+        self.log.lock().expect("no thread panics while holding the log").clone()
     }
 
     /// SIGKILL: its session lives on until it times out.
@@ -339,7 +339,7 @@ impl Handovers {
         self.by_notification + self.by_claim
     }
 
-    /// What came on top of these.
+    /// Returns what was added since.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             by_notification: self.by_notification - before.by_notification,

@@ -1,4 +1,4 @@
-//! What Prometheus is told, and what it makes of it.
+//! The metrics that Prometheus scrapes, and the alerts that it derives from them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-/// What one scrape told.
+/// The samples of one scrape.
 struct Scrape {
     text: String,
     /// By name and labels, as they are written.
@@ -62,7 +62,7 @@ fn a_scrape_tells_what_the_documentation_promises_and_promtool_finds_no_fault() 
     let scrape = Scrape::of(&leader);
     promtool_checks(&scrape.text);
     assert_eq!(scrape.described(), documented());
-    // It counts when it has been answered.
+    // A request is counted when it has been answered.
     let answered = |route: &str, code: u16| scrape.value(&visits(route, code));
     assert_eq!(answered("/leader", 200), 1.0);
     assert_eq!(answered("unmatched", 404), 2.0, "paths are many, routes are few");
@@ -75,7 +75,7 @@ fn a_scrape_tells_what_the_documentation_promises_and_promtool_finds_no_fault() 
         scrape => Err(scrape.text),
     });
 
-    // The other door has the same, and still no more.
+    // The probe listener has the same metrics, and still nothing else.
     let at_the_probes = |path: &str| {
         let url = format!("http://127.0.0.1:{}{path}", follower.probe_port());
         let mut answer = agent().get(url).call().unwrap();
@@ -86,7 +86,7 @@ fn a_scrape_tells_what_the_documentation_promises_and_promtool_finds_no_fault() 
     promtool_checks(&text);
     assert_eq!(Scrape::read(text).described(), documented());
     assert_eq!(at_the_probes("/status").0, 404);
-    assert!(Scrape::of(&follower).value(&visits("unmatched", 404)) >= 1.0, "of both doors");
+    assert!(Scrape::of(&follower).value(&visits("unmatched", 404)) >= 1.0, "of both listeners");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn metrics_say_of_each_member_what_its_status_says() {
         assert!(scrape.of_us("session_age_seconds", "") > 0.0, "{}", scrape.text);
         assert!(scrape.of_us("session_age_seconds", "") <= uptime, "{}", scrape.text);
         assert!(scrape.of_us("leaderless_seconds_total", "") > 0.0, "it was not born a follower");
-        assert_eq!(scrape.of_us("news_age_seconds_count", ""), 0.0, "nobody led after it came");
+        assert_eq!(scrape.of_us("news_age_seconds_count", ""), 0.0, "no leader came after it");
     }
     let before = Scrape::of(&b).of_us("leaderless_seconds_total", "");
     eventually("the leader renews, and the standby, each its own lease", || {
@@ -135,7 +135,7 @@ fn metrics_say_of_each_member_what_its_status_says() {
     assert_eq!(count, scrape.of_us("renewals_total", r#"result="committed""#));
     assert!(scrape.of_us("renewal_duration_seconds_sum", "") > 0.0);
 
-    // A hand-over: b leads, c stands behind it, and a is behind both.
+    // A hand-over: b leads, c is right behind it, and a is behind both.
     assert_eq!(a.post("/resign").status, 202);
     let second = agreed_after(&first, [&a, &b, &c]);
     assert_eq!(second.id, "b");
@@ -144,13 +144,13 @@ fn metrics_say_of_each_member_what_its_status_says() {
         let scrape = Scrape::of(member);
         assert_eq!(scrape.of_us("leader_token", ""), second.token as f64);
         assert_eq!(scrape.of_us("leader_changes_total", ""), 1.0, "{}", member.id);
-        // Nobody ahead of c has told it that one of them is gone.
+        // No member ahead of c has told it that one of them is gone.
         assert!(scrape.of_us("line_position", "") >= place, "{}: {}", member.id, scrape.text);
     }
     assert_eq!(Scrape::of(&a).of_us("sessions_total", ""), 2.0);
     let after = Scrape::of(&b).of_us("leaderless_seconds_total", "");
     assert_eq!(after, before, "it led at the notification: it knew of a leader at any moment");
-    let news = eventually("c has measured how long the word took", || {
+    let news = eventually("c has measured how long the announcement took", || {
         let scrape = Scrape::of(&c);
         let count = scrape.of_us("news_age_seconds_count", "");
         if count == 1.0 { Ok(scrape) } else { Err(scrape.text) }
@@ -158,7 +158,7 @@ fn metrics_say_of_each_member_what_its_status_says() {
     let age = news.of_us("news_age_seconds_sum", "");
     let uptime = a.status()["uptime_ms"].as_u64().unwrap() as f64 / 1000.0;
     assert!(age < uptime, "{age} s");
-    throughout("one piece of news is measured once", Duration::from_secs(2), || {
+    throughout("one announcement is measured once", Duration::from_secs(2), || {
         let count = Scrape::of(&c).of_us("news_age_seconds_count", "");
         if count == 1.0 { Ok(()) } else { Err(format!("{count}")) }
     });
@@ -195,7 +195,7 @@ fn a_leader_whose_servers_fall_silent_says_so_in_its_metrics() {
 }
 
 #[test]
-fn a_real_prometheus_says_when_the_leader_was_killed_and_when_nobody_leads() {
+fn a_real_prometheus_says_when_the_leader_was_killed_and_when_no_member_leads() {
     let mut servers = Servers::standalone();
     let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
     let [mut a, b, c] = in_line(&setup, ["a", "b", "c"]);
@@ -230,7 +230,7 @@ fn a_real_prometheus_says_when_the_leader_was_killed_and_when_nobody_leads() {
         });
     };
 
-    // For the ten seconds that its session has yet to live, nobody can lead, and the others name it.
+    // For the ten seconds that its session still lasts, no member can lead, and the others name it.
     a.kill();
     fires("BellwetherLeaderNotSeen");
     agreed_after(&first, [&b, &c]);
@@ -245,7 +245,7 @@ fn a_real_prometheus_says_when_the_leader_was_killed_and_when_nobody_leads() {
 /// What the alerts' waits are shortened to, a few scrapes.
 const FOR: Duration = Duration::from_secs(2);
 
-/// Scrapes once a second, and knows the alerts that are shipped.
+/// A Prometheus that scrapes once a second, with the alerts that are shipped.
 struct Prometheus {
     address: String,
     home: tempfile::TempDir,
@@ -341,13 +341,13 @@ impl Scrape {
         *value.unwrap_or_else(|| panic!("no {series} in {}", self.text))
     }
 
-    /// That of `bellwether_...`, with these labels besides the election.
+    /// Returns the value of `bellwether_...`, with these labels besides the election.
     fn of_us(&self, name: &str, labels: &str) -> f64 {
         let comma = if labels.is_empty() { "" } else { "," };
         self.value(&format!(r#"bellwether_{name}{{election="/election"{comma}{labels}}}"#))
     }
 
-    /// Each metric with its type and labels.
+    /// Returns each metric with its type and labels.
     fn described(&self) -> BTreeSet<(String, String, BTreeSet<String>)> {
         let kinds =
             self.text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
@@ -364,7 +364,7 @@ impl Scrape {
     }
 }
 
-/// The rows of the table in docs/metrics.md.
+/// Returns the rows of the table in docs/metrics.md.
 fn documented() -> BTreeSet<(String, String, BTreeSet<String>)> {
     let docs = fs::read_to_string("docs/metrics.md").unwrap();
     let row = |line: &str| {

@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-/// What it was asked for, in the order of asking.
+/// The names that it was asked for, in order.
 pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
 
 const HEADER: usize = 12;
@@ -22,7 +22,7 @@ pub(crate) fn serve_names(on: Ipv4Addr, name: &'static str, address: Ipv4Addr) -
         let mut message = [0; 512];
         while let Ok((length, from)) = socket.recv_from(&mut message) {
             let Some((question, wanted)) = read(&message[..length]) else { continue };
-            log.lock().expect("nobody panics while holding it").push(wanted.clone());
+            log.lock().expect("no thread panics while holding it").push(wanted.clone());
             let known = wanted == name;
             let of_type = known && question.ends_with(&ADDRESS);
             let mut answer = message[..2].to_vec();
@@ -41,7 +41,7 @@ pub(crate) fn serve_names(on: Ipv4Addr, name: &'static str, address: Ipv4Addr) -
     asked
 }
 
-/// The question as it stands in the message, and the name in it.
+/// Returns the question as it is in the message, and the name in it.
 fn read(message: &[u8]) -> Option<(&[u8], String)> {
     let mut at = HEADER;
     let mut labels = Vec::new();

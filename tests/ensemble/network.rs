@@ -29,7 +29,7 @@ pub(crate) struct Network {
     slow_trunk: Option<SlowTrunk>,
 }
 
-/// What a host sends is dropped on its way, and nobody is told. Only addresses are looked at, so that the
+/// Drops what a host sends on its way, without an error to either end. Only addresses are looked at, so that the
 /// hosts still find each other's hardware address: a real network does not tell them either.
 const RULES: &str = "
     table bridge faults {
@@ -78,7 +78,7 @@ impl Network {
         }
     }
 
-    /// From now on nothing gets from the ones to the others.
+    /// Drops all packets from the first hosts to the second, from now on.
     pub(crate) fn cut_one_way<'a>(
         &self,
         from: impl IntoIterator<Item = &'a Arc<Host>>,
@@ -93,7 +93,7 @@ impl Network {
         nft(&format!("add element bridge faults cut {{ {} }}", pairs.join(", ")));
     }
 
-    /// From now on nothing gets through between the ones and the others.
+    /// Drops all packets between the first hosts and the second, from now on.
     pub(crate) fn cut<'a>(
         &self,
         ones: impl IntoIterator<Item = &'a Arc<Host>> + Clone,
@@ -121,7 +121,7 @@ impl Network {
         self.slow_trunk = Some(SlowTrunk::lay(each_way));
     }
 
-    /// Everything gets through again, at once.
+    /// Lets everything through again, at once.
     pub(crate) fn heal(&mut self) {
         if self.slow_trunk.take().is_some() {
             ip("link set trunk-s master servers\nlink set trunk-m master members\n");

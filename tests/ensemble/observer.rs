@@ -1,4 +1,4 @@
-//! An independent client of ZooKeeper: reads what stands there, and meddles where a test wants a stranger.
+//! An independent client of ZooKeeper, which reads the znodes, and writes where a test needs another client.
 
 use crate::{
     servers::Servers,
@@ -89,7 +89,7 @@ impl Observer {
             Err(Error::NotEmpty) => Ok(true),
             Err(error) => Err(error),
         });
-        // Somebody was faster and put a znode into it.
+        // Another client was faster and created a znode below it.
         if refused {
             self.delete(path);
         }
@@ -110,7 +110,7 @@ impl Observer {
                 // The faults of a long test may cost the observer its session as well.
                 if error == Error::SessionExpired {
                     let anew = connect(&self.connect_string, &self.runtime);
-                    *self.client.lock().expect("nobody panics while holding it") = anew;
+                    *self.client.lock().expect("no thread panics while holding it") = anew;
                 }
                 error.to_string()
             })
@@ -118,7 +118,7 @@ impl Observer {
     }
 
     fn client(&self) -> Client {
-        self.client.lock().expect("nobody panics while holding it").clone()
+        self.client.lock().expect("no thread panics while holding it").clone()
     }
 
     fn write<T>(&self, request: impl Future<Output = Result<T, Error>>) {
@@ -141,7 +141,7 @@ impl Znode {
         serde_json::from_slice(&self.data).unwrap_or_default()
     }
 
-    /// The znode's name whose owner leads, as this znode's data tells it.
+    /// Returns the name of the leader's znode, as this znode's data tells it.
     pub(crate) fn told_leader(&self) -> Option<String> {
         Some(self.json()["leader"]["znode"].as_str()?.to_owned())
     }

@@ -17,8 +17,8 @@ use std::{
     thread,
 };
 
-/// Three generations in sessions of their own, that heed nothing, beside the command that heeds nothing. All
-/// of them hold its lock.
+/// Three generations of processes in sessions of their own, which ignore signals as the command does. All of them
+/// hold its lock.
 const OFFSPRING: &str = r#"
     trap '' TERM HUP
     (setsid sh -c '(setsid sh -c "(setsid sleep 600 &); sleep 600" &); sleep 600' &)
@@ -42,7 +42,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// Each of the three alone, and each two of them, killed and stopped in either order.
+/// Returns each of the three watchers alone, and each two of them, killed and stopped in either order.
 fn cases() -> Vec<Case> {
     let watchers = [Watcher::Inner, Watcher::Outer, Watcher::Sidecar];
     let faults: Vec<_> =
@@ -55,7 +55,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn nothing_that_a_command_started_lives_beside_the_next_whatever_becomes_of_two_who_watch() {
+fn nothing_that_a_command_started_lives_beside_the_next_whatever_becomes_of_two_watchers() {
     let servers = Servers::standalone();
     let _crowd = Crowd::of(8000);
     let cases = cases();
@@ -93,7 +93,7 @@ fn nothing_lives_beside_the_next(setup: Setup, case: &Case) {
             Watcher::Sidecar => kill_if_alive(members[0].process_id().cast_signed(), signal),
         }
     }
-    // A guard that only stands still is noticed when it is needed.
+    // A guard that is only stopped is noticed when it is needed.
     if !case.0.iter().any(|(watcher, _)| *watcher == Watcher::Sidecar) {
         let _leaves_or_left = members[0].try_post("/resign");
     }
@@ -109,7 +109,7 @@ fn nothing_lives_beside_the_next(setup: Setup, case: &Case) {
     });
 }
 
-/// By the time of the second fault, the first may have ended it.
+/// Sends a signal to a process that an earlier fault may have ended.
 fn kill_if_alive(pid: i32, signal: &str) {
     if fs::exists(format!("/proc/{pid}")).expect("/proc can be read") {
         let _gone_meanwhile = std::process::Command::new("kill")
@@ -119,7 +119,7 @@ fn kill_if_alive(pid: i32, signal: &str) {
     }
 }
 
-/// One that was stopped would stay.
+/// Kills the guards when dropped: a stopped one would stay.
 struct Guards([i32; 2]);
 
 impl Drop for Guards {
@@ -128,7 +128,7 @@ impl Drop for Guards {
     }
 }
 
-/// Processes that do nothing but be there.
+/// Many idle processes.
 struct Crowd(Process);
 
 impl Crowd {
@@ -151,7 +151,7 @@ impl Crowd {
 /// Neither guard nor sidecar may kill a process of another user.
 #[test]
 fn what_cannot_be_killed_is_complained_of_and_leadership_is_not_given_up_for_it() {
-    // Without root, a namespace has one user, and there is no other whom it could become.
+    // Without root, a namespace has one user, and there is no other that it could become.
     if fs::read_to_string("/proc/self/uid_map").unwrap().split_whitespace().nth(2) == Some("1") {
         return eprintln!("not tried: this namespace has one user");
     }

@@ -15,8 +15,8 @@ use std::{
     time::Duration,
 };
 
-/// Whatever is asked, also by whoever cannot read the description: no status, no type and no body but those that
-/// it names.
+/// Whatever is asked, also against the description, the answer's status, type and body are among those that the
+/// description names.
 #[test]
 fn every_answer_is_as_the_description_says() {
     let servers = Servers::standalone();
@@ -33,8 +33,8 @@ fn every_answer_is_as_the_description_says() {
 
     let url = format!("http://127.0.0.1:{}/openapi.json", member.port());
     let mut asking = Process::start(
-        // 503 is an answer like another here, where it is described. What fits into a znode no schema can
-        // say. A stream has no end to wait for.
+        // 503 is a described answer here, like any other. No schema can say what fits into a znode. A stream
+        // has no end to wait for.
         tied_to_this_thread("st")
             .args([
                 "run",

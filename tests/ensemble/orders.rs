@@ -1,4 +1,4 @@
-//! What a member may be told to do, and by whom.
+//! The commands that a member obeys, and from which callers.
 
 use crate::{
     flock::{agreed, agreed_after, in_line},
@@ -30,7 +30,7 @@ fn a_leader_that_resigns_goes_to_the_tail() {
     let place = resigned.json();
     assert_eq!(place["predecessor"], second.status()["znode"], "{place}");
     assert_eq!(place["znode"], first.status()["znode"], "{place}");
-    // A page whose name was made to mean this machine may send the header, and says where it is from.
+    // A web page whose host name was rebound to this machine can send the header, but `origin` tells its host.
     let from_a_page = [("x-bellwether", "1"), ("origin", "http://evil.example:4040")];
     problem(&second.send("POST", "/resign", &from_a_page, ""), 403);
     let after = agreed_after(&before, [&first, &second]);
@@ -39,7 +39,7 @@ fn a_leader_that_resigns_goes_to_the_tail() {
 }
 
 #[test]
-fn a_paused_member_stays_out_of_the_line_until_it_is_told_to_resume() {
+fn a_paused_member_stays_out_of_the_queue_until_it_is_told_to_resume() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
@@ -62,10 +62,10 @@ fn a_paused_member_stays_out_of_the_line_until_it_is_told_to_resume() {
     assert_eq!(agreed_after(&after, [&first]).id, "a");
 }
 
-/// What lies in its sockets when it wakes up, whoever asked for it has long given up on. Between the
-/// two, one who still waits is obeyed: so it is not too late for what came before.
+/// Clients have long given up on the requests that lie in the member's sockets when it wakes up. A client that still
+/// waits is obeyed after them: so they were not merely too late.
 #[test]
-fn who_has_gone_is_not_obeyed_by_a_member_that_wakes_up_later() {
+fn a_client_that_has_gone_is_not_obeyed_by_a_member_that_wakes_up_later() {
     let servers = Servers::standalone();
     let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
     let before = agreed([&first, &second]);
@@ -142,7 +142,7 @@ fn a_follower_that_moves_keeps_its_place() {
         if well { Ok(()) } else { Err(said.to_string()) }
     });
     assert_eq!(names(&observer), before);
-    // What was told lasts as long as the process, also in another place.
+    // The new labels last as long as the process, also in its next znode.
     second.post("/pause");
     second.post("/resume");
     eventually("its next znode says so", || {
@@ -181,9 +181,9 @@ fn what_is_no_patch_changes_nothing() {
     assert_eq!(ok(&member, "/member")["revision"], 0, "nothing is said anew that is not new");
 }
 
-/// Where a token is configured, the header alone is worth nothing; and it may be replaced.
+/// Where a token is configured, the header alone is refused; and the token may be replaced.
 #[test]
-fn an_order_shows_the_token_of_the_moment() {
+fn a_command_needs_the_token_of_the_moment() {
     let servers = Servers::standalone();
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"first-secret\n").unwrap();
@@ -207,7 +207,7 @@ fn an_order_shows_the_token_of_the_moment() {
     problem(&pause("Bearer second"), 503);
     fs::remove_file(path).unwrap();
     problem(&pause("Bearer second"), 503);
-    assert!(member.log().contains("http.token_file"), "who looks for the reason finds it");
+    assert!(member.log().contains("http.token_file"), "the log tells the reason");
     assert!(!member.log().contains("secret"), "a token is not for the log");
 }
 

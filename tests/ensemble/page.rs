@@ -102,7 +102,7 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
     });
     page.kept_to_itself();
 
-    // It lives by the events: it hears of a leader even when nothing that it asks is answered.
+    // The page follows the events: it hears of a leader even when none of its requests is answered.
     page.run("window.fetch = () => new Promise(() => {})");
     let (leader, _) = hand_over(&leader);
     page.says("#who", &leader.id);
@@ -140,7 +140,7 @@ fn the_page_says_when_it_has_lost_its_member() {
     lost();
     member.signal("CONT");
     back();
-    // Even if all else is answered.
+    // The page says so even if all other requests are answered.
     way.cut_streams();
     lost();
     way.let_streams_through();
@@ -150,7 +150,7 @@ fn the_page_says_when_it_has_lost_its_member() {
     lost();
 }
 
-/// However slow the way, the page never tells of more than is left.
+/// However slow the connection, the page never shows more time than the lease has left.
 #[test]
 fn the_countdown_is_honest() {
     let mut servers = Servers::standalone();
@@ -158,7 +158,7 @@ fn the_countdown_is_honest() {
     let browser = Browser::start();
     let way = Way::to(&member, Duration::from_millis(700));
     let page = Page::open(&browser, way.port);
-    // Drawn anew: a busy machine may keep a browser from drawing when it would.
+    // The script draws the page anew, as a busy machine may delay the browser's own drawing.
     let counting = "show();
                     const [number, unit] = document.querySelector('#left').innerText.split(' ');
                     return unit === 's' ? [Math.round(number * 1000), Date.now()] : null";
@@ -172,7 +172,7 @@ fn the_countdown_is_honest() {
         let claimed = page.run(counting);
         let answer = member.get("/leader").json();
         let now = millis(SystemTime::now());
-        // Of the time when it was judged, which was before now: the lease ends no later than this.
+        // The answer was judged before `now`, so the lease ends no later than this.
         let end = now + answer["valid_for_ms"].as_i64().unwrap_or(0);
         let Some(claimed) = claimed.as_array() else { return Ok(()) };
         let [left, at] = [0, 1].map(|i| claimed[i].as_i64().expect("ms"));
@@ -186,7 +186,7 @@ fn the_countdown_is_honest() {
 }
 
 #[test]
-fn what_others_write_stays_text_and_a_long_line_is_shown() {
+fn what_others_write_stays_text_and_a_long_queue_is_shown() {
     const MANY: usize = 500;
     let leader = "<img/src=x/onerror=document.title='owned'>";
     let follower = "<script>document.title='owned'</script>";
@@ -288,7 +288,7 @@ fn the_picture_in_the_readme() {
 
     for (leader, seconds) in members[..3].iter().zip([9, 4, 6]) {
         thread::sleep(Duration::from_secs(seconds));
-        // One who does not hear, and whose session holds for a while yet.
+        // A member that hears nothing, and whose session lasts a while yet.
         if leader.id == "shop-2" {
             members[0].signal("STOP");
         }
@@ -348,7 +348,7 @@ impl<'a> Page<'a> {
         });
     }
 
-    /// It has asked nobody but its member, and its policy had nothing to forbid.
+    /// Checks that the page asked its member only, and that its policy had nothing to forbid.
     #[track_caller]
     fn kept_to_itself(&self) {
         assert_eq!(self.browser.console(), [""; 0]);
@@ -379,22 +379,22 @@ fn millis(at: SystemTime) -> i64 {
     i64::try_from(since.as_millis()).expect("in our age")
 }
 
-/// A way to a member on which a test may stand.
+/// A forwarder between browser and member, which delays answers and can cut streams.
 struct Way {
     port: u16,
-    /// Of the streams of events: none goes through while there is no such list.
+    /// The open streams of events; `None` while no stream is let through.
     events: Arc<Mutex<Option<Vec<TcpStream>>>>,
 }
 
 impl Way {
-    /// What comes back takes its time.
+    /// Forwards to this member, and delays what comes back.
     fn to(member: &Member, delay: Duration) -> Self {
-        let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let port = door.local_addr().expect("a bound address").port();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = listener.local_addr().expect("a bound address").port();
         let events = Arc::new(Mutex::new(Some(vec![])));
         let (list, target) = (Arc::clone(&events), member.port());
         thread::spawn(move || {
-            for client in door.incoming().map_while(Result::ok) {
+            for client in listener.incoming().map_while(Result::ok) {
                 // The member may be gone: then so is the client.
                 let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)) else {
                     continue;
@@ -405,7 +405,7 @@ impl Way {
                 thread::spawn(move || {
                     forward(&client_too, &server_too, Duration::ZERO, |request| {
                         let is_stream = request.starts_with(b"GET /events ");
-                        let mut list = list.lock().expect("nobody panics with it");
+                        let mut list = list.lock().expect("no thread panics with it");
                         match &mut *list {
                             Some(streams) if is_stream => streams.push(again(&client_too)),
                             Some(_) => {}
@@ -422,7 +422,7 @@ impl Way {
 
     /// Ends the streams of events and lets no other through. All else goes on.
     fn cut_streams(&self) {
-        let streams = self.events.lock().expect("nobody panics with it").take();
+        let streams = self.events.lock().expect("no thread panics with it").take();
         for stream in streams.expect("they were not cut before") {
             // It may have ended by itself.
             let _ = stream.shutdown(Shutdown::Both);
@@ -430,11 +430,11 @@ impl Way {
     }
 
     fn let_streams_through(&self) {
-        *self.events.lock().expect("nobody panics with it") = Some(vec![]);
+        *self.events.lock().expect("no thread panics with it") = Some(vec![]);
     }
 }
 
-/// Until either end is gone, or what is sent may not pass.
+/// Forwards until either end is gone, or what is sent may not pass.
 fn forward(
     mut from: &TcpStream,
     mut to: &TcpStream,

@@ -1,7 +1,7 @@
 //! Hosts cut off, packets lost, servers and members stopped and killed: each fault of the catalogue once.
 //!
-//! Sessions are shorter than the servers' patience with each other, so that a server which is cut off goes
-//! on answering: a member that took such answers for proof would lead beside the next one.
+//! Sessions are shorter than the servers' limit for each other (`syncLimit`), so that a server which is cut off goes
+//! on answering: a member that took such answers for proof would lead beside the next leader.
 
 use crate::{
     catalogue::{Fault, Outcome, PATIENCE, suffer, went_by_notification},
@@ -57,7 +57,7 @@ fn all_goes_well_in_spite_of(faults: &[Fault]) -> Vec<Outcome> {
         if let Err(complaint) = &outcome.result {
             panic!("{fault}: afterwards not all is well. Last seen: {complaint}");
         }
-        assert!(leaderless < PATIENCE * bound, "{fault}: nobody led for {leaderless:?}");
+        assert!(leaderless < PATIENCE * bound, "{fault}: no member led for {leaderless:?}");
         if !outcome.is_force() {
             assert!(
                 outcome.overlaps.is_empty(),

@@ -1,5 +1,5 @@
 //! What happens between a member and its servers, connection by connection: no route, a server that only
-//! greets, answers that are lost at the worst moment, a name whose first address is dead, visitors who stay.
+//! greets, answers that are lost at the worst moment, a name whose first address is dead, visitors that stay.
 
 use crate::{
     flock::{agreed, agreed_after, has_role, in_line, ready, settled},
@@ -19,7 +19,7 @@ use std::{
 };
 use tempfile::NamedTempFile;
 
-/// What a short session is worth: two heartbeats, half a tick, 100 ms and a thousandth less than it lasts.
+/// The lease of a short session: two heartbeats, half a tick, 100 ms and a thousandth less than it lasts.
 const LEASE: Duration = Duration::from_millis(2000 - 2 * 200 - 100 - 100 - 2);
 
 /// As in `leaving`: promised are 2 s.
@@ -102,8 +102,8 @@ fn a_leader_whose_new_connections_are_greeted_and_then_ignored_does_not_go_on() 
     sampler.saw_one_leader_at_a_time();
 }
 
-/// Each greeting tells the servers that the session lives. With a session this long, a member that knocks
-/// for its old session now and then keeps it, and its znode at the head of the line, for ever.
+/// Each handshake tells the servers that the session lives. With a session this long, a member that reconnects to its
+/// old session now and then would keep it, and its znode at the head of the queue, for ever.
 #[test]
 fn a_session_that_is_only_greeted_comes_to_its_end() {
     let mut servers = Servers::standalone();
@@ -120,7 +120,7 @@ fn a_session_that_is_only_greeted_comes_to_its_end() {
 
 #[test]
 fn t04_a_znode_whose_session_expired_before_its_owner_heard_of_it_is_not_adopted() {
-    let (_servers, observer, proxy, member) = draws(Mode::LosesTheReplyToTheCreate, SHORT_SESSION);
+    let (_servers, observer, proxy, member) = joins(Mode::LosesTheReplyToTheCreate, SHORT_SESSION);
     let lost = eventually("the znode is there, its owner cut off", || only_znode(&observer));
     eventually("the znode is gone", || match observer.znode("/election") {
         Some(parent) if parent.stat.cversion == 2 => Ok(()),
@@ -136,9 +136,9 @@ fn t04_a_znode_whose_session_expired_before_its_owner_heard_of_it_is_not_adopted
 
 /// A server that comes back lets all sessions live for their whole timeout, however long it was away.
 #[test]
-fn t04_a_session_given_up_but_still_alive_is_ended_before_the_next_one_draws_a_ticket() {
+fn t04_a_session_given_up_but_still_alive_is_ended_before_the_next_one_joins() {
     let (mut servers, observer, proxy, member) =
-        draws(Mode::LosesTheReplyToTheCreate, SHORT_SESSION);
+        joins(Mode::LosesTheReplyToTheCreate, SHORT_SESSION);
     eventually("the znode is there, its owner cut off", || only_znode(&observer));
     servers.first().kill();
     eventually("the member gives its session up", || match member.status() {
@@ -150,7 +150,7 @@ fn t04_a_session_given_up_but_still_alive_is_ended_before_the_next_one_draws_a_t
     servers.first().start();
     let own = stands_alone(&member, &observer);
 
-    let parent = observer.znode("/election").expect("the parent stands");
+    let parent = observer.znode("/election").expect("the parent exists");
     assert_eq!(changes_of_the_line(&observer), 4, "created, ended, created, claimed");
     let claim = observer.znode("/election/claim-leader_").expect("it leads");
     assert_eq!(claim.stat.ephemeral_owner, own.stat.ephemeral_owner);
@@ -159,7 +159,7 @@ fn t04_a_session_given_up_but_still_alive_is_ended_before_the_next_one_draws_a_t
 
 #[test]
 fn t05_a_znode_whose_owner_did_not_hear_of_it_is_found_by_the_same_session() {
-    let (_servers, observer, proxy, member) = draws(Mode::LosesTheReplyToTheCreate, LONG_SESSION);
+    let (_servers, observer, proxy, member) = joins(Mode::LosesTheReplyToTheCreate, LONG_SESSION);
     let lost = eventually("the znode is there, its owner cut off", || match proxy.mode() {
         Mode::Closed => only_znode(&observer),
         other => Err(format!("{other:?}")),
@@ -174,7 +174,7 @@ fn t05_a_znode_whose_owner_did_not_hear_of_it_is_found_by_the_same_session() {
 
 #[test]
 fn a_create_that_was_lost_with_its_connection_comes_in_no_later_session() {
-    let (_servers, observer, proxy, member) = draws(Mode::LosesTheCreate, SHORT_SESSION);
+    let (_servers, observer, proxy, member) = joins(Mode::LosesTheCreate, SHORT_SESSION);
     eventually("the create is lost, and the session given up", || {
         let status = member.status();
         let over = proxy.mode() == Mode::Closed && status["session"]["id"].is_null();
@@ -218,7 +218,7 @@ fn every_address_behind_a_name_is_tried() {
 }
 
 #[test]
-fn visitors_who_stay_keep_a_leader_from_nothing() {
+fn visitors_that_stay_keep_a_leader_from_nothing() {
     const FILES: usize = 64;
     let mut servers = Servers::standalone();
     let few_files = ["prlimit", &format!("--nofile={FILES}")];
@@ -227,7 +227,7 @@ fn visitors_who_stay_keep_a_leader_from_nothing() {
     let before = agreed([&first, &second]);
     let visit = |_| TcpStream::connect(("127.0.0.1", first.port())).expect("it listens");
     let visitors: Vec<TcpStream> = (0..2 * FILES).map(visit).collect();
-    eventually("it lets in whom it can", || match open_files(&first) {
+    eventually("it accepts as many as it can", || match open_files(&first) {
         enough if enough >= FILES / 2 => Ok(()),
         few => Err(format!("{few} open files")),
     });
@@ -243,7 +243,7 @@ fn visitors_who_stay_keep_a_leader_from_nothing() {
     assert_eq!(agreed([&first, &second]), before);
 }
 
-/// From this moment on no server heard of it.
+/// Checks that its claim ended within a lease of the moment when a server last heard of it.
 #[track_caller]
 fn claimed_for_no_longer_than_its_lease(sampler: &Sampler, member: &Member, lost: Instant) {
     let stints = sampler.stints();
@@ -252,8 +252,8 @@ fn claimed_for_no_longer_than_its_lease(sampler: &Sampler, member: &Member, lost
     assert!(claimed <= LEASE, "it claimed to lead for {claimed:?}");
 }
 
-/// A member that draws its first ticket behind a proxy of this mode.
-fn draws(mode: Mode, session: Duration) -> (Servers, Observer, Proxy, Member) {
+/// Starts a member that joins for the first time behind a proxy of this mode.
+fn joins(mode: Mode, session: Duration) -> (Servers, Observer, Proxy, Member) {
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
     observer.make_path("/election");
@@ -279,12 +279,12 @@ fn only_znode(observer: &Observer) -> Result<Znode, String> {
     if let [only] = &line[..] { Ok(only.clone()) } else { Err(format!("{line:?}")) }
 }
 
-/// How many znodes were created or deleted in the line, ever.
+/// How many znodes were created or deleted in the queue, ever.
 fn changes_of_the_line(observer: &Observer) -> i32 {
-    observer.znode("/election").expect("the parent stands").stat.cversion
+    observer.znode("/election").expect("the parent exists").stat.cversion
 }
 
-/// What the process has used of a core, as the kernel counts it: in hundredths of a second.
+/// Returns the CPU time of the process, as the kernel counts it: in hundredths of a second.
 fn processor_time(member: &Member) -> Duration {
     let path = format!("/proc/{}/stat", member.process_id());
     let stat = fs::read_to_string(path).expect("a process that runs");

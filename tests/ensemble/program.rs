@@ -41,14 +41,14 @@ impl Program {
 
     /// The lines of its standard output.
     pub(crate) fn said(&self) -> Vec<String> {
-        self.said.lock().expect("nobody panics while holding it").clone()
+        self.said.lock().expect("no thread panics while holding it").clone()
     }
 
     /// Waits until there is such a line on its standard error.
     #[track_caller]
     pub(crate) fn complains(&self, is_it: impl Fn(&str) -> bool) {
         eventually(&format!("{} complains", self.name), || {
-            let complained = self.complained.lock().expect("nobody panics while holding it");
+            let complained = self.complained.lock().expect("no thread panics while holding it");
             let found = complained.iter().any(|line| is_it(line));
             if found { Ok(()) } else { Err(format!("{complained:?}")) }
         });
@@ -91,7 +91,7 @@ impl Drop for Program {
             let _gone_already = kill_process_group(group, Signal::KILL);
         }
         if thread::panicking() {
-            let complained = self.complained.lock().expect("nobody panics while holding it");
+            let complained = self.complained.lock().expect("no thread panics while holding it");
             eprintln!("--- {} said: {:#?} and {complained:#?}", self.name, self.said());
         }
     }
@@ -112,7 +112,7 @@ fn collected(pipe: impl Read + Send + 'static) -> Lines {
     let collected = Arc::clone(&lines);
     thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            collected.lock().expect("nobody panics while holding it").push(line);
+            collected.lock().expect("no thread panics while holding it").push(line);
         }
     });
     lines

@@ -21,11 +21,11 @@ pub(crate) struct Proxy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Open,
-    /// Whoever comes is sent away at once.
+    /// Each connection is closed at once.
     Closed,
-    /// The handshake is answered; what is asked then reaches nobody.
+    /// The handshake is answered; later requests do not reach the server.
     GreetsOnly,
-    /// Whoever draws a ticket waits until so many more do, and then all go on at once.
+    /// A create of a ticket waits for so many more of them, and then all go on at once.
     Gathers(usize),
     /// Open until a member joins: the connection is lost before the server has heard of it.
     /// Closed from then on.
@@ -43,7 +43,7 @@ struct Shared {
     done: AtomicBool,
 }
 
-/// What the two threads of one connection know together.
+/// What the two threads of one connection share.
 struct Visit {
     shared: Arc<Shared>,
     /// The request whose answer is to be lost.
@@ -73,7 +73,7 @@ impl Proxy {
                 if serving.done.load(Ordering::Relaxed) {
                     return;
                 }
-                // Whoever cannot be served is sent away: the client is dropped.
+                // A client that cannot be served is dropped, which closes its connection.
                 let _ = serving.let_in(client);
             }
         });
@@ -88,7 +88,7 @@ impl Proxy {
         *self.shared.mode()
     }
 
-    /// For connections that are there, too.
+    /// Sets the mode, also for connections that are open.
     pub(crate) fn set(&self, mode: Mode) {
         *self.shared.mode() = mode;
         self.shared.mode_set.notify_all();
@@ -96,7 +96,7 @@ impl Proxy {
 
     /// Ends all connections.
     pub(crate) fn cut(&self) {
-        for stream in self.shared.open.lock().expect("nobody panics with it").drain(..) {
+        for stream in self.shared.open.lock().expect("no thread panics with it").drain(..) {
             // It may have ended by itself.
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -114,18 +114,18 @@ impl Drop for Proxy {
 
 impl Shared {
     fn mode(&self) -> MutexGuard<'_, Mode> {
-        self.mode.lock().expect("nobody panics with it")
+        self.mode.lock().expect("no thread panics with it")
     }
 
     fn let_in(self: &Arc<Self>, client: TcpStream) -> io::Result<()> {
-        // Held to the end, so that who is let in is there to be cut.
+        // Held to the end, so that `cut` finds every client that was let in.
         let mode = self.mode();
         if *mode == Mode::Closed {
             return Ok(());
         }
         let server = TcpStream::connect(self.server)?;
         let visit = Arc::new(Visit { shared: Arc::clone(self), lost: Mutex::default() });
-        let mut open = self.open.lock().expect("nobody panics with it");
+        let mut open = self.open.lock().expect("no thread panics with it");
         open.extend([client.try_clone()?, server.try_clone()?]);
         let (asking, answering) = (Arc::clone(&visit), visit);
         let (client_in, server_in) = (client.try_clone()?, server.try_clone()?);
@@ -144,19 +144,19 @@ impl Visit {
             Mode::Open => Judged::Pass,
             Mode::Closed => Judged::Cut,
             Mode::GreetsOnly => only_if(nth == 0),
-            Mode::Gathers(more) if nth > 0 && draws_a_ticket(frame) => {
+            Mode::Gathers(more) if nth > 0 && creates_ticket(frame) => {
                 *mode = more.checked_sub(1).map_or(Mode::Open, Mode::Gathers);
                 self.shared.mode_set.notify_all();
                 let gathers = |mode: &mut Mode| matches!(mode, Mode::Gathers(_));
                 drop(self.shared.mode_set.wait_while(mode, gathers));
                 Judged::Pass
             }
-            Mode::LosesTheCreate if nth > 0 && draws_a_ticket(frame) => {
+            Mode::LosesTheCreate if nth > 0 && creates_ticket(frame) => {
                 *mode = Mode::Closed;
                 Judged::Cut
             }
-            Mode::LosesTheReplyToTheCreate if nth > 0 && draws_a_ticket(frame) => {
-                *self.lost.lock().expect("nobody panics with it") = number(frame, 0);
+            Mode::LosesTheReplyToTheCreate if nth > 0 && creates_ticket(frame) => {
+                *self.lost.lock().expect("no thread panics with it") = number(frame, 0);
                 Judged::Pass
             }
             Mode::Gathers(_) | Mode::LosesTheCreate | Mode::LosesTheReplyToTheCreate => {
@@ -167,7 +167,7 @@ impl Visit {
 
     fn answers(&self, nth: usize, frame: &[u8]) -> Judged {
         let mut mode = self.shared.mode();
-        let lost = *self.lost.lock().expect("nobody panics with it");
+        let lost = *self.lost.lock().expect("no thread panics with it");
         if nth > 0 && lost.is_some() && lost == number(frame, 0) {
             *mode = Mode::Closed;
             return Judged::Cut;
@@ -199,7 +199,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, judge: impl Fn(usize, &[u8]) 
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
-/// With its length before it.
+/// Reads a frame with its length before it.
 fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     stream.read_exact(&mut frame)?;
@@ -210,8 +210,8 @@ fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// A request is its number, the operation's, and here the path, behind its length.
-fn draws_a_ticket(request: &[u8]) -> bool {
+/// Returns whether a request creates a ticket. It is its number, the operation's, and here the path after its length.
+fn creates_ticket(request: &[u8]) -> bool {
     const CREATE: i32 = 1;
     const CREATE_AND_STAT: i32 = 15;
     let creates = matches!(number(request, 4), Some(CREATE | CREATE_AND_STAT));

@@ -1,4 +1,4 @@
-//! Races known from other elections on ZooKeeper, those that only real servers can show.
+//! Races known from other elections on ZooKeeper, as far as only real servers can show them.
 //! `docs/races.md` lists all of them.
 
 use crate::{
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// The session outlives the restart of its server. So the old znode goes only because it is deleted before
 /// the new one is created, and not with its session.
 #[test]
-fn t06_who_gives_leadership_up_while_cut_off_leaves_the_line_before_it_joins_again() {
+fn t06_a_member_that_gives_up_leadership_while_cut_off_leaves_the_queue_before_it_joins_again() {
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers).option("--disconnect", "step-down");
@@ -27,7 +27,7 @@ fn t06_who_gives_leadership_up_while_cut_off_leaves_the_line_before_it_joins_aga
     eventually("the leader has given up", || has_role(&members[0], "absent"));
     servers.first().start();
 
-    let line = eventually("it stands in the line again", || {
+    let line = eventually("it is in the queue again", || {
         let line = observer.line("/election", "leader_");
         let again = line.iter().any(|znode| id(znode) == "a" && znode.name != before[0].name);
         if again { Ok(line) } else { Err(format!("{line:?}")) }
@@ -58,7 +58,7 @@ fn t08_the_path_is_removed_while_a_member_is_away() {
 
 /// On a slow network the create is still under way when the member is told to stop.
 #[test]
-fn t09_who_is_told_to_stop_while_its_create_is_under_way_leaves_no_znode() {
+fn t09_a_member_that_is_told_to_stop_while_its_create_is_under_way_leaves_no_znode() {
     let mut network = Network::new(1, 1);
     let mut servers = Servers::prepared_on(&network.servers, &Settings::default());
     servers.start();
@@ -69,13 +69,13 @@ fn t09_who_is_told_to_stop_while_its_create_is_under_way_leaves_no_znode() {
     // A busy machine may stop it before it has sent anything.
     for _ in 0..5 {
         let mut member = Setup::of(&servers).start_on(&network.members[0], "a");
-        eventually("it draws a ticket", || match member.log() {
+        eventually("it joins the queue", || match member.log() {
             log if log.contains("->  join") => Ok(()),
             log => Err(log),
         });
         member.signal("TERM");
         member.wait();
-        let parent = observer.znode("/election").expect("somebody made it");
+        let parent = observer.znode("/election").expect("the member made it");
         assert_eq!(parent.stat.num_children, 0, "{}", member.log());
         if parent.stat.cversion > 0 {
             assert!(!member.log().contains("joined as"), "{}", member.log());
@@ -87,14 +87,14 @@ fn t09_who_is_told_to_stop_while_its_create_is_under_way_leaves_no_znode() {
 
 /// Every error, once in answer to each kind of request.
 #[test]
-fn t12_every_error_in_answer_to_every_request_leaves_the_member_in_the_line() {
-    all_stand_in_line_in_spite_of(&ERRORS);
+fn t12_every_error_in_answer_to_every_request_leaves_the_member_in_the_queue() {
+    all_join_in_spite_of(&ERRORS);
 }
 
 /// No server is known to give these answers where they are given here.
 #[test]
-fn t12_an_error_that_does_not_fit_the_request_leaves_the_member_in_the_line() {
-    all_stand_in_line_in_spite_of(&UNFITTING_ERRORS);
+fn t12_an_error_that_does_not_fit_the_request_leaves_the_member_in_the_queue() {
+    all_join_in_spite_of(&UNFITTING_ERRORS);
 }
 
 /// The numbers begin anew with the path. The zxid does not.
@@ -124,7 +124,7 @@ fn t19_the_last_member_leaves_its_path_is_collected_and_the_first_to_return_has_
 }
 
 #[test]
-fn t20_a_member_whose_session_ends_while_it_waits_is_back_in_the_line_at_once() {
+fn t20_a_member_whose_session_ends_while_it_waits_is_back_in_the_queue_at_once() {
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let members = in_line(&Setup::of(&servers), ["a", "b", "c"]);
@@ -132,7 +132,7 @@ fn t20_a_member_whose_session_ends_while_it_waits_is_back_in_the_line_at_once() 
 
     expire(servers.first(), before[1].stat.ephemeral_owner);
     let expired = Instant::now();
-    eventually("it stands at the tail", || {
+    eventually("it is at the tail", || {
         let line = observer.line("/election", "leader_");
         if line.iter().map(id).eq(["a", "c", "b"]) { Ok(()) } else { Err(format!("{line:?}")) }
     });
@@ -161,7 +161,7 @@ const ASKED_BY_A_FOLLOWER: [i32; 6] =
     [CREATE, GET_DATA, SET_DATA, SYNC, GET_CHILDREN, GET_CHILDREN_AND_STAT];
 
 /// `KeeperException.Code`, but for those below and for `NONODE` (-101): that one proves something, so
-/// a server which says it of a znode that stands is broken beyond help.
+/// a server which says it of a znode that exists is broken beyond help.
 const ERRORS: [i32; 21] = [
     -1, -2, -3, -4, -5, -7, -9, -13, -100, -102, -112, -113, -115, -118, -119, -120, -121, -122,
     -123, -125, -127,
@@ -179,7 +179,7 @@ struct Refused {
 }
 
 #[track_caller]
-fn all_stand_in_line_in_spite_of(errors: &[i32]) {
+fn all_join_in_spite_of(errors: &[i32]) {
     let mut servers = Servers::standalone();
     let server = servers.first().socket().into();
 
@@ -190,7 +190,7 @@ fn all_stand_in_line_in_spite_of(errors: &[i32]) {
         let setup = setup.option("--election", &format!("/refused{error}"));
         Refused { error, refuser, member: setup.start("a") }
     });
-    all_stand_in_line(alone.collect());
+    all_join(alone.collect());
 
     let _ahead = in_line(&Setup::of(&servers), ["head", "standby"]);
     let in_line = errors.iter().map(|&error| {
@@ -198,12 +198,12 @@ fn all_stand_in_line_in_spite_of(errors: &[i32]) {
         let setup = Setup::at(refuser.address());
         Refused { error, refuser, member: setup.start(&format!("refused{error}")) }
     });
-    all_stand_in_line(in_line.collect());
+    all_join(in_line.collect());
 }
 
 #[track_caller]
-fn all_stand_in_line(mut members: Vec<Refused>) {
-    eventually("all were refused everything once, and stand in the line", || {
+fn all_join(mut members: Vec<Refused>) {
+    eventually("all were refused everything once, and are in the queue", || {
         let look = |refused: &mut Refused| refused.look().err();
         let not_yet: Vec<String> = members.iter_mut().filter_map(look).collect();
         if not_yet.is_empty() { Ok(()) } else { Err(not_yet.join("\n")) }

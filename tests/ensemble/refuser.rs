@@ -14,10 +14,10 @@ pub(crate) struct Refuser {
     left: Arc<Mutex<BTreeSet<i32>>>,
 }
 
-/// What both directions of one connection know.
+/// What both directions of one connection share.
 #[derive(Default)]
 struct Talk {
-    /// Of the replies that the client waits for. Its answers must come in the order of its requests.
+    /// The replies that the client waits for, which must come in the order of its requests.
     pending: Mutex<Pending>,
     fewer: Condvar,
 }
@@ -29,7 +29,7 @@ struct Pending {
     over: bool,
 }
 
-/// Whoever reads this side of the connection is done.
+/// Marks the connection as over when its reader of replies ends.
 struct Over<'a>(&'a Talk);
 
 impl Refuser {

@@ -21,7 +21,7 @@ use std::{
 };
 use ureq::Agent;
 
-/// Leaves a small machine some time for those who are asked.
+/// Leaves a small machine some time for the members that are asked.
 const PAUSE: Duration = Duration::from_millis(2);
 
 pub(crate) struct Sampler {
@@ -70,7 +70,7 @@ struct Book {
     samples: AtomicU64,
     /// The process is gone.
     closed: AtomicBool,
-    /// Nobody wants to know any more.
+    /// The sampler was dropped.
     done: AtomicBool,
     stints: Mutex<Vec<Stint>>,
 }
@@ -124,7 +124,7 @@ impl Sampler {
     pub(crate) fn saw_one_leader_at_a_time(&self) {
         self.ask_all();
         let stints = self.stints();
-        assert!(!stints.is_empty(), "nobody was seen to lead");
+        assert!(!stints.is_empty(), "no member was seen to lead");
         assert!(overlaps(&stints).is_empty(), "two led at once: {:?}", overlaps(&stints));
         assert!(fallen_tokens(&stints).is_empty(), "tokens fell: {:?}", fallen_tokens(&stints));
     }
@@ -270,7 +270,7 @@ fn watch(book: &Book, host: &Host, port: u16) {
 fn ask(agent: &Agent, port: u16, path: &str) -> Heard {
     let mut response = match agent.get(format!("http://127.0.0.1:{port}{path}")).call() {
         Ok(response) => response,
-        // Nobody listens: the process has ended. Its port may become another's, so ask no more.
+        // The port has no listener: the process has ended. Its port may become another's, so ask no more.
         Err(ureq::Error::Io(error)) if error.kind() == ErrorKind::ConnectionRefused => {
             return Heard::Gone;
         }

@@ -1,4 +1,4 @@
-//! TLS, logins and access: what is right works through all, and what is wrong is named.
+//! TLS, logins and access control: right settings work everywhere, and wrong ones are named.
 
 use crate::{
     certificates::{Authority, Issued, put},
@@ -191,7 +191,7 @@ fn each_wrong_set_up_is_named_in_one_line() {
             "the servers demand a login and none is configured",
         ),
         ("a login where none is known", login(Setup::of(&simple)), "we are nobody it knows"),
-        ("nobody there", Setup::at("127.0.0.1:1".to_owned()), "cannot be reached"),
+        ("no server there", Setup::at("127.0.0.1:1".to_owned()), "cannot be reached"),
     ];
     for (what, setup, line) in cases {
         let member = setup.short_sessions().start("a");
@@ -211,7 +211,7 @@ fn each_wrong_set_up_is_named_in_one_line() {
         has_role(&member, "absent").unwrap();
     }
 
-    // Whoever asks once may not hear why the door is shut, and is told what it may be.
+    // A single attempt may not learn why the servers refuse it, so `inspect` names the likely reason.
     for _ in 0..10 {
         let mut inspect = Command::new(env!("CARGO_BIN_EXE_bellwether"));
         inspect.args(["inspect", "--zookeeper", &fort.servers.connect_string()]);
@@ -219,7 +219,7 @@ fn each_wrong_set_up_is_named_in_one_line() {
         assert!(told.contains("the servers refuse the login of \"app\""), "{told}");
     }
 
-    // Whoever looks without a sidecar is told the same.
+    // `inspect`, which needs no sidecar, says the same.
     let zookeeper = format!("localhost:{}", fort.secure_port);
     let inspect =
         [env!("CARGO_BIN_EXE_bellwether"), "inspect", "--zookeeper", &zookeeper, "--tls-ca", &ca];
@@ -286,7 +286,7 @@ fn certificates_are_taken_up_when_their_files_change_and_not_by_halves() {
 }
 
 #[test]
-fn whoever_has_another_identity_can_read_and_nothing_else() {
+fn a_client_of_another_identity_can_read_and_nothing_else() {
     let servers = Servers::standalone();
     let stranger = Observer::of(&servers);
     let home = TempDir::new().unwrap();
@@ -321,7 +321,7 @@ fn whoever_has_another_identity_can_read_and_nothing_else() {
         let line = "at /election: it is for digest:app with another password than ours";
         if problem.contains(line) { Ok(()) } else { Err(problem) }
     });
-    eventually("it says who it is and whose the path is", || {
+    eventually("it names its own identity and the path's owner", || {
         let problem = third.status()["session"]["problem"].to_string();
         let words =
             ["at /election:", "we are digest:other", "digest:app (ALL), world:anyone (READ)"];
@@ -376,22 +376,22 @@ fn a_path_where_anyone_may_delete_is_warned_of_unless_it_is_meant_to_be_open() {
     }
     assert_eq!(warnings(&open), 0, "{}", open.log());
 
-    // Whoever comes again looks again, and finds what has been said.
+    // A member that joins again checks again, and does not repeat the warning.
     closed[0].post("/pause");
     assert_eq!(closed[0].post("/resume").status, 202);
-    eventually("it stands again", || ready(&closed[0]));
+    eventually("it is ready again", || ready(&closed[0]));
     throughout("it is not said again", Duration::from_secs(1), || match warnings(&closed[0]) {
         1 => Ok(()),
         n => Err(format!("{n} times")),
     });
 
-    // It is as they say.
+    // The warning is true: another client can delete the leader's znode.
     let (leader, line) = settled([&open, &others[0], &closed[0]], &stranger);
     stranger.delete(&format!("/election/{}", line[0].name));
     assert_eq!(agreed_after(&leader, [&open, &others[0], &closed[0]]).id, "b");
 }
 
-/// Whoever was there first may have made the path, to own it.
+/// A client that was there first may have made the path, and owns it.
 #[test]
 fn a_path_that_is_anothers_is_joined_with_a_warning_that_says_whose_it_is() {
     let mut servers = Servers::standalone();
@@ -416,7 +416,7 @@ fn a_path_that_is_anothers_is_joined_with_a_warning_that_says_whose_it_is() {
         if log.contains(told) { Ok(()) } else { Err(log) }
     });
 
-    // It is as it says.
+    // The warning is true: the owner of the path can delete the leader's znode.
     let leader = agreed([&member]);
     squatter.delete(&format!("/election/{}", leader.znode));
     let leader = agreed_after(&leader, [&member]);
@@ -447,7 +447,7 @@ fn an_identity_that_the_servers_do_not_know_is_named() {
 }
 
 #[test]
-fn no_secret_is_told_to_anybody() {
+fn no_secret_is_told() {
     let authority = Authority::new("ours");
     let mut fort = Fort::build(&authority, &authority.issue("zk", &["localhost"]), "need");
     let right = fort.admitting(&authority).environment("RUST_LOG", "trace");
@@ -538,7 +538,7 @@ fn no_core_dump_is_left_of_a_process_with_secrets() {
     let dumping =
         || Setup::of(&servers).run_by(&["prlimit", "--core=unlimited", "--", "env", "-C", &place]);
     let has_dumped = |mut member: Member| {
-        eventually("it stands in line", || ready(&member));
+        eventually("it is in the queue", || ready(&member));
         member.signal("ABRT");
         member.wait().0.core_dumped()
     };
@@ -549,13 +549,13 @@ fn no_core_dump_is_left_of_a_process_with_secrets() {
     let secret = with_digest(dumping().option("--election", "/other"), home.path(), "app");
     assert!(!has_dumped(secret.start("a")));
 
-    // Nor of one that came to its first secret later, for a hook.
+    // No core dump is left either of a process that reads its first secret later, for a hook.
     let key = put(home.path(), "webhook", "whsec_c2VjcmV0\n");
     let hook = "[[hook]]\non = [\"became-leader\"]\nurl = \"http://127.0.0.1:1/\"\n";
     let config = put(home.path(), "bellwether.toml", hook);
     let later = dumping().option("--election", "/later");
     let member = later.option("--config", &config.display().to_string()).start("a");
-    eventually("it stands in line", || ready(&member));
+    eventually("it is in the queue", || ready(&member));
     let signed = format!("{hook}secret_file = \"{}\"\n", key.display());
     put(home.path(), "bellwether.toml", &signed);
     member.signal("HUP");
@@ -567,7 +567,7 @@ fn no_core_dump_is_left_of_a_process_with_secrets() {
     assert!(!has_dumped(member));
 }
 
-/// Nor of a command that shows a token, or was given somebody's password in its environment.
+/// The command shows a token, or was given a password in its environment.
 #[test]
 fn no_core_dump_is_left_of_a_command_with_secrets() {
     let home = TempDir::new().unwrap();
@@ -593,7 +593,7 @@ fn no_core_dump_is_left_of_a_command_with_secrets() {
     assert!(!has_dumped(&["watch"], &[("BELLWETHER_CREDENTIALS", "app:correct-horse")]));
 }
 
-/// Every way to say a secret that a careless line of code may choose.
+/// Returns every spelling of a secret that careless code may print.
 fn spellings(passwords: &[&str], key: &str) -> Vec<String> {
     let bytes = |text: &str| format!("{:?}", text.as_bytes()).replace(['[', ']'], "");
     let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();

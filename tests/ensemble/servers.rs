@@ -32,7 +32,7 @@ pub(crate) struct Settings {
     pub(crate) tick: Duration,
     pub(crate) min_session_timeout: Duration,
     pub(crate) max_session_timeout: Duration,
-    /// How often a server looks for containers that nobody is in any more.
+    /// How often a server looks for containers that are empty.
     pub(crate) container_check: Duration,
     /// More lines for each server's configuration.
     pub(crate) more: String,
@@ -87,7 +87,7 @@ impl Servers {
         servers
     }
 
-    /// Everything but running: `start` does that.
+    /// Prepares servers without starting them: `start` does that.
     pub(crate) fn prepared(settings: &Settings) -> Self {
         let hosts: Vec<Arc<Host>> = (0..settings.servers).map(|_| Host::this()).collect();
         Self::prepared_on(&hosts, settings)
@@ -130,8 +130,8 @@ impl Servers {
         self.all.iter_mut().for_each(Server::wait_until_serving);
     }
 
-    /// Starts those that do not run, all at once: one that waits for a quorum of two that are both
-    /// still to come does not grow impatient.
+    /// Starts the servers that do not run, all at once, so that none waits too long for a quorum with
+    /// the others.
     pub(crate) fn revive(&mut self) {
         self.all.iter_mut().filter(|server| server.process.is_none()).for_each(Server::launch);
         self.all.iter_mut().for_each(Server::wait_until_serving);
@@ -157,7 +157,7 @@ impl Servers {
 }
 
 impl Server {
-    /// Makes it believe that all of this happened before its first start.
+    /// Gives it this transaction log, as if all in it had happened before its first start.
     pub(crate) fn give_a_past(&self, log: &[u8]) {
         fs::create_dir_all(self.file("data/version-2")).expect("a directory for the log");
         fs::write(self.file("data/version-2/log.1"), log).expect("the log is written");
@@ -195,7 +195,7 @@ impl Server {
         SocketAddrV4::new(self.host.address, self.port)
     }
 
-    /// Loses all that it knew, while it does not run: the other servers tell it anew.
+    /// Deletes all its data while it does not run: the other servers send it again.
     pub(crate) fn forget_all(&self) {
         assert!(!self.runs(), "the server runs");
         fs::remove_dir_all(self.logs()).expect("its data is deleted");

@@ -69,7 +69,7 @@ struct Soak {
 impl Soak {
     fn go_on_for(&mut self, duration: Duration, stage: &mut Stage) {
         let (mut rng, mut deck) = (Rng::with_seed(self.seed), Vec::new());
-        // Hand-overs in order come first: also a short soak has seen how they go.
+        // Orderly hand-overs come first, so that a short soak has them, too.
         let mut first = Fault::ORDERLY.iter();
         while self.broken.is_none() {
             let faults = match first.next() {
@@ -181,7 +181,7 @@ impl Soak {
             .map_or_else(|| "0".to_owned(), |longest| format!("{count}, the longest {longest:.3?}"))
     }
 
-    /// Of those that these outcomes brought about.
+    /// Returns the smallest gap of the changes that these outcomes brought about.
     fn smallest_gap(&self, changes: &[Handover], which: impl Fn(&Outcome) -> bool) -> String {
         let counts = |change: &&Handover| {
             self.outcomes.iter().any(|outcome| {

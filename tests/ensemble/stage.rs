@@ -29,20 +29,20 @@ pub(crate) struct Stage {
     pub(crate) handovers: Handovers,
     /// What each member's counters said last, and which process that was.
     counted: Vec<(u32, Handovers)>,
-    /// Those that were told to pause.
+    /// The members that were told to pause.
     paused: Vec<usize>,
     /// The server that lost a transaction.
     wrong_server: Option<usize>,
     setup: Setup,
 }
 
-/// Who plays which part at the moment, as numbers of members and servers.
+/// The members and servers in each role at the moment, by number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cast {
     pub(crate) leader: usize,
-    /// The one that the leading member talks to.
+    /// The server that the leading member is connected to.
     pub(crate) leaders_server: usize,
-    /// The one that the other servers follow.
+    /// The server that the other servers follow.
     pub(crate) head_server: usize,
 }
 
@@ -87,11 +87,11 @@ impl Stage {
         }
     }
 
-    /// How long, at most, nobody should lead after a leader was lost.
+    /// Returns for how long, at most, no member should lead after a leader was lost.
     ///
     /// A session ends when the servers have heard nothing for its timeout, and they look once a tick; a
-    /// follower among them reports what it heard once more in between. Then the next in line hears of it
-    /// at once, or else by the next sign of life, and reads the line anew one heartbeat later. A lost head
+    /// follower among them reports what it heard once more in between. Then the next in the queue hears
+    /// of it at once, or else by the next heartbeat, and reads the queue anew one heartbeat later. A lost head
     /// server is noticed after `SYNC_LIMIT`; then the others elect (Seen: below 1 s, on a busy machine more).
     pub(crate) fn bound(head_server_is_lost: bool) -> Duration {
         let session = SHORT_SESSION + 2 * TICK;
@@ -100,13 +100,13 @@ impl Stage {
         session + claim + if head_server_is_lost { election } else { Duration::ZERO }
     }
 
-    /// Waits until all is well: all follow one leader, and the line has one znode for each.
+    /// Waits until all is well: all follow one leader, and the queue has one znode for each.
     pub(crate) fn settle(&self) -> Result<(Named, Vec<Znode>), String> {
         let members: Vec<&Member> = self.members.iter().collect();
         within(LIMIT, || look_settled(&members, &self.observer))
     }
 
-    /// Looks who plays which part, and lets one after another lead until the leader's seat is right.
+    /// Lets one member after another lead until the leader's seat is right, and returns the roles.
     pub(crate) fn cast(&mut self, seat: Seat) -> Result<Cast, String> {
         for _ in 0..20 {
             let (leader, _) = self.settle()?;
@@ -128,20 +128,20 @@ impl Stage {
         Err(format!("after 20 leaders none is {seat:?}"))
     }
 
-    /// Waits until whoever is next would lead at the notification.
+    /// Waits until the member behind the leader would lead at the notification.
     pub(crate) fn wait_for_standby(&self) -> Result<(), String> {
         if !self.with_standby {
             return Ok(());
         }
         within(LIMIT, || {
             let line = self.observer.line("/election", "leader_");
-            let next = line.get(1).ok_or("nobody is next")?.json();
+            let next = line.get(1).ok_or("no member is next")?.json();
             let next = self.members.iter().find(|member| next["id"] == *member.id);
             next.ok_or("a stranger is next")?.is_ready_standby()
         })
     }
 
-    /// Asks all members, which run. What a process came to lead since it was asked last is lost when it ends.
+    /// Reads the counters of all members, which must run. What a process has counted since then is lost when it ends.
     pub(crate) fn count_handovers(&mut self) -> Result<(), String> {
         for (member, counted) in self.members.iter().zip(&mut self.counted) {
             let (process, now) = (member.process_id(), member.handovers()?);
@@ -157,7 +157,7 @@ impl Stage {
         self.members[member].wait();
     }
 
-    /// Until it is healed.
+    /// Pauses this member until `heal`.
     pub(crate) fn pause(&mut self, member: usize) {
         assert_eq!(self.members[member].post("/pause").status, 200);
         self.paused.push(member);
@@ -206,7 +206,7 @@ impl Stage {
         server.start();
     }
 
-    /// All hosts but these.
+    /// Returns all hosts but these.
     pub(crate) fn all_but(&self, some: &[Arc<Host>]) -> Vec<Arc<Host>> {
         let all = self.network.servers.iter().chain(&self.network.members);
         let others =

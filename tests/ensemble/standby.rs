@@ -41,7 +41,7 @@ fn a_ready_standby_leads_at_the_notification_and_the_next_one_becomes_ready() {
     });
 }
 
-/// It costs one quorum write a heartbeat more, however many members wait.
+/// A standby costs one quorum write a heartbeat more, however many members wait.
 #[test]
 fn only_the_leader_and_the_standby_write() {
     let servers = Servers::standalone();

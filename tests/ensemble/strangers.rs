@@ -50,8 +50,8 @@ fn t18_strangers_in_the_parent_are_no_members() {
     let new = agreed_after(&old, [&second, &third]);
 
     assert_eq!(new.id, "b");
-    let parent = observer.znode("/election").expect("the parent stands");
-    assert_eq!(parent.data, BINARY, "the parent's data is nobody's business");
+    let parent = observer.znode("/election").expect("the parent exists");
+    assert_eq!(parent.data, BINARY, "the parent's data is left alone");
     assert_eq!(
         parent.stat.num_children,
         i32::try_from(children + 3).unwrap(),
@@ -60,7 +60,7 @@ fn t18_strangers_in_the_parent_are_no_members() {
 }
 
 #[test]
-fn what_a_stranger_writes_into_the_leaders_znode_unseats_nobody() {
+fn what_a_stranger_writes_into_the_leaders_znode_does_not_unseat_it() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [mut first, second, third] = in_line(&Setup::of(&servers), ["a", "b", "c"]);
@@ -80,7 +80,7 @@ fn what_a_stranger_writes_into_the_leaders_znode_unseats_nobody() {
 }
 
 #[test]
-fn who_is_kept_from_its_own_znode_gets_out_of_the_way_and_in_line_again() {
+fn a_member_kept_from_its_own_znode_leaves_the_queue_and_joins_again() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [mut first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
@@ -98,7 +98,7 @@ fn who_is_kept_from_its_own_znode_gets_out_of_the_way_and_in_line_again() {
 }
 
 #[test]
-fn a_silent_stranger_in_the_line_keeps_no_news_from_those_behind_it() {
+fn a_silent_stranger_in_the_queue_keeps_no_news_from_members_behind_it() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers).short_sessions();
@@ -116,13 +116,13 @@ fn a_silent_stranger_in_the_line_keeps_no_news_from_those_behind_it() {
 
 /// ZooKeeper's counter does not move while the name that it comes to is taken.
 #[test]
-fn who_takes_the_next_numbers_by_hand_keeps_nobody_from_joining() {
+fn numbers_taken_by_hand_keep_no_member_from_joining() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers);
     let [mut first] = in_line(&setup, ["a"]);
-    // More than are passed at once. By each of these creates the counter moves on as well, and comes
-    // to the first of them.
+    // More than a member passes in one attempt. Each of these creates moves the counter on as well, so it
+    // comes to the first of the taken names.
     let squatted = 152..=301;
     for number in squatted {
         observer.create(&format!("/election/leader_{number:010}"), b"", CreateMode::Persistent);
@@ -138,11 +138,11 @@ fn who_takes_the_next_numbers_by_hand_keeps_nobody_from_joining() {
         log.lines().filter(|line| line.contains("WARN") && line.contains(warning)).count()
     });
     assert_eq!(warnings, [1, 0], "{}", second.log());
-    let parent = observer.znode("/election").expect("it stands");
+    let parent = observer.znode("/election").expect("it exists");
     assert_eq!(parent.stat.num_children, 154, "nothing is left behind");
 
-    // Nor does it fill a log that nobody stands there: one is met, and all others with it. Nobody
-    // stands between the last two.
+    // Nor do these znodes fill a log: a member that meets one of them passes all of them. None of them is
+    // between the last two members.
     assert_eq!(first.get("/members").json()["members"].as_array().map(Vec::len), Some(3));
     for (member, told, lines_read) in [(&first, 1, 1), (&second, 2, 2), (&third, 0, 1)] {
         // What a member has written takes a moment to be read here.

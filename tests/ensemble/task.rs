@@ -1,5 +1,5 @@
 //! A command that `exec` runs in tests: it notes down that it lives, and holds a lock for as long as anything
-//! of it does, so that two at once are found out even where nobody looks.
+//! of it does, so that two at once are found out without an observer.
 
 use crate::{member::Setup, wait::eventually};
 use rustix::fs::{FlockOperation, flock};
@@ -25,7 +25,7 @@ pub(crate) struct Run {
     pub(crate) last: f64,
 }
 
-/// Started twice at once, the second one says so. What is started afterwards inherits the lock.
+/// Takes the lock, and notes an overlap if another command has it. What is started afterwards inherits the lock.
 const LOCK: &str = r#"
     exec 9>>"$DIARY/lock"
     flock -n 9 || echo "$BELLWETHER_ID $BELLWETHER_TOKEN $$" >> "$DIARY/overlaps"
@@ -44,7 +44,7 @@ impl Diary {
         Self { home: TempDir::new().expect("a directory for a diary") }
     }
 
-    /// Has members run a command that does this, with the lock in hand, and then keeps the diary.
+    /// Has members run a command that does this, while it holds the lock, and then keeps the diary.
     pub(crate) fn kept_by(&self, setup: Setup, first: &str) -> Setup {
         let home = self.home.path().to_str().expect("a path of text");
         setup.option("--kill-after", "500ms").environment("DIARY", home).executing(&[
@@ -62,7 +62,7 @@ impl Diary {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// In the order in which they began.
+    /// Returns the runs in the order in which they began.
     pub(crate) fn runs(&self) -> Vec<Run> {
         let mut runs: Vec<Run> = vec![];
         for line in self.text("lives").lines() {
@@ -80,7 +80,7 @@ impl Diary {
         runs
     }
 
-    /// The run that is under way, other than those.
+    /// Waits for the run after the first `seen` ones, and returns it.
     #[track_caller]
     pub(crate) fn next_run(&self, seen: usize) -> Run {
         eventually("the command runs", || {
@@ -89,7 +89,7 @@ impl Diary {
         })
     }
 
-    /// Whether anything of the command is alive.
+    /// Returns whether anything of the command is alive.
     pub(crate) fn is_held(&self) -> bool {
         let Ok(file) = File::open(self.path("lock")) else { return false };
         flock(&file, FlockOperation::NonBlockingLockShared).is_err()
@@ -101,7 +101,7 @@ impl Diary {
         Ok(Instant::now())
     }
 
-    /// What the kernel and the diary say of two at once.
+    /// Checks by the lock and by the diary that no two commands ran at once.
     #[track_caller]
     pub(crate) fn shows_one_at_a_time(&self) {
         assert_eq!(self.text("overlaps"), "", "two ran at once: {:?}", self.runs());
@@ -111,7 +111,7 @@ impl Diary {
         }
     }
 
-    /// From the last sign of life of each run to the first of the next.
+    /// Returns the times from the last entry of each run to the first entry of the next.
     pub(crate) fn gaps(&self) -> Vec<(String, Duration)> {
         let gap = |pair: &[Run]| {
             let length = (pair[1].first - pair[0].last).max(0.0);

@@ -25,7 +25,7 @@ const HOSTILE: &str = "\u{1b}[31mred\u{7}\u{9b}2J\u{202e}";
 const YES: i32 = 0;
 const NO: i32 = 1;
 const WRONG: i32 = 2;
-const NOBODY: i32 = 3;
+const SILENT: i32 = 3;
 
 /// How a command ended, and what it said.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ fn each_question_is_answered_for_people_and_for_scripts() {
     for row in [["id", "b"], ["role", "follower"], ["leader", "a"], ["connected", "yes"]] {
         assert!(told.lines().any(|line| line.split_whitespace().eq(row)), "{row:?} in {told}");
     }
-    let told = eventually("the word has come down the line", || {
+    let told = eventually("the announcement has reached all", || {
         let told = yes(&ask(&second, &["members"]));
         let row = |n: usize| told.lines().nth(n).map(|line| columns(line, 4)).unwrap_or_default();
         let expected = ["a leader leader_0000000000 a", "b self leader_0000000002 a"];
@@ -79,7 +79,7 @@ fn each_question_is_answered_for_people_and_for_scripts() {
 
 #[test]
 fn a_no_is_not_the_same_as_no_answer() {
-    // No ZooKeeper is there, so nobody leads.
+    // No ZooKeeper is there, so no member leads.
     let member = Setup::at("127.0.0.1:1".to_owned()).start("a");
     let said = no(&ask(&member, &["leader"]));
     assert!(said.contains("no leader is known"), "{said}");
@@ -109,7 +109,7 @@ fn a_no_is_not_the_same_as_no_answer() {
     ] {
         for url in [&*closed, &stranger, "unix:/does/not/exist"] {
             let said = run(&[question, &["--url", url]].concat(), &[]);
-            assert_eq!((said.code, said.err.lines().count()), (NOBODY, 1), "{question:?} {said:?}");
+            assert_eq!((said.code, said.err.lines().count()), (SILENT, 1), "{question:?} {said:?}");
             assert_eq!(said.out, "");
         }
     }
@@ -158,12 +158,12 @@ fn a_sidecar_is_found_at_its_socket_and_by_its_own_environment() {
     yes(&run(&["probe", "is-leader"], &[("BELLWETHER_LISTEN", &socket)]));
     let elsewhere = ("BELLWETHER_LISTEN", "127.0.0.1:1");
     let said = run(&["probe", "live"], &[elsewhere]);
-    assert!(said.code == NOBODY && said.err.contains("127.0.0.1:1"), "{said:?}");
+    assert!(said.code == SILENT && said.err.contains("127.0.0.1:1"), "{said:?}");
     yes(&run(&["probe", "live"], &[elsewhere, ("BELLWETHER_URL", &socket)]));
 }
 
 #[test]
-fn orders_are_told_in_a_sentence() {
+fn commands_are_answered_in_a_sentence() {
     let servers = Servers::standalone();
     let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
     let before = agreed([&first, &second]);
@@ -186,7 +186,7 @@ fn orders_are_told_in_a_sentence() {
 }
 
 #[test]
-fn a_token_is_shown_to_the_sidecar_and_to_nobody_else() {
+fn a_token_is_shown_to_the_sidecar_and_to_no_other_server() {
     let servers = Servers::standalone();
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
@@ -210,23 +210,23 @@ fn a_token_is_shown_to_the_sidecar_and_to_nobody_else() {
 }
 
 #[test]
-fn who_waits_hears_of_a_hand_over_and_outlives_the_sidecar() {
+fn wait_hears_of_a_hand_over_and_outlives_the_sidecar() {
     let servers = Servers::standalone();
     let [port] = free_ports::<1>();
     let (listen, url) = (format!("127.0.0.1:{port}"), format!("http://127.0.0.1:{port}"));
     let waits = |name, whom| Program::start(name, [PROGRAM, "wait", whom, "--url", &url], &[]);
     let [first] = in_line(&Setup::of(&servers), ["a"]);
 
-    // Nobody is there yet.
-    let mut anybody = waits("who waits for anybody", "--leader");
-    let itself = waits("who waits for this member", "--self");
-    for waiting in [&anybody, &itself] {
+    // The sidecar has not started yet.
+    let mut any_leader = waits("wait for any leader", "--leader");
+    let itself = waits("wait for this member", "--self");
+    for waiting in [&any_leader, &itself] {
         waiting.complains(|line| line.ends_with("waiting"));
     }
     let setup = Setup::of(&servers).short_sessions().listen(&listen);
     let mut second = setup.start("b");
-    assert!(anybody.wait().success());
-    anybody.says(0, |line| line.starts_with("a leads with token "));
+    assert!(any_leader.wait().success());
+    any_leader.says(0, |line| line.starts_with("a leads with token "));
     agreed([&first, &second]);
 
     // It goes and comes back.
@@ -238,7 +238,7 @@ fn who_waits_hears_of_a_hand_over_and_outlives_the_sidecar() {
     let said = no(&ask(&second, &["wait", "--self", "--timeout", "2s"]));
     assert!(said.contains("not within 2s: a leads"), "{said}");
 
-    // Two of b's may stand in the line: that of its former life as well.
+    // Two znodes of b may be in the queue: that of its former process as well.
     eventually("b leads", || {
         first.post("/resign");
         let is = second.get("/is-leader");
@@ -249,7 +249,7 @@ fn who_waits_hears_of_a_hand_over_and_outlives_the_sidecar() {
 }
 
 #[test]
-fn who_watches_sees_each_change_and_outlives_the_sidecar() {
+fn watch_sees_each_change_and_outlives_the_sidecar() {
     let servers = Servers::standalone();
     let [port] = free_ports::<1>();
     let setup = Setup::of(&servers).short_sessions().listen(&format!("127.0.0.1:{port}"));
@@ -257,7 +257,7 @@ fn who_watches_sees_each_change_and_outlives_the_sidecar() {
     let [mut second] = in_line(&setup, ["b"]);
     agreed([&first, &second]);
     let url = url(&second);
-    let people = Program::start("who watches", [PROGRAM, "watch", "--url", &url], &[]);
+    let people = Program::start("watch", [PROGRAM, "watch", "--url", &url], &[]);
     let scripts = [PROGRAM, "watch", "--json", "--url", &url];
     let scripts = Program::start("what watches", scripts, &[]);
 
@@ -285,7 +285,7 @@ fn who_watches_sees_each_change_and_outlives_the_sidecar() {
         watching.complains(|line| line.contains("the events of http") && line.contains("are lost"));
     }
     let second = setup.start("b");
-    // The first it knows may be that nobody leads.
+    // The first state it knows may be that no member leads.
     people.says(seen, |line| event("state", "a")(line) || event("leader-changed", "a")(line));
     scripts.says(read, |line| data("state", "a")(line) || data("leader-changed", "a")(line));
     drop(second);
@@ -310,7 +310,7 @@ fn an_election_is_inspected_without_joining_it() {
     let setup = Setup::of(&servers).option("--label", &format!("zone={HOSTILE}"));
     let [first, second] = in_line(&setup, ["a", "b"]);
     let (leader, line) = settled([&first, &second], &observer);
-    let children = || observer.znode("/election").expect("it stands").stat.cversion;
+    let children = || observer.znode("/election").expect("it exists").stat.cversion;
     let before = children();
     let (code, told) = report(&[]);
     assert_eq!((code, &told["healthy"], &told["head"]), (YES, &json!(true), &json!("a")));
@@ -327,7 +327,7 @@ fn an_election_is_inspected_without_joining_it() {
     let shown = yes(&inspect(&[]));
     assert!(shown.contains(r"zone=\u{1b}[31mred") && shown.contains("a leads"), "{shown}");
 
-    // They are shown, and take nothing from anybody.
+    // Znodes that belong to no member are shown, and do not make the election unhealthy.
     observer.create("/election/foo\u{202e}", b"{}", CreateMode::Persistent);
     observer.create("/election/leader_0000000009", b"", CreateMode::Persistent);
     let (code, told) = report(&[]);
@@ -336,7 +336,7 @@ fn an_election_is_inspected_without_joining_it() {
     let shown = yes(&inspect(&[]));
     assert!(shown.contains(r"foo\u{202e}") && shown.contains("delete it"), "{shown}");
 
-    // These stand in the line, and have not heard or heard long ago.
+    // These are in the queue, with no announcement or an old one.
     let stale = r#"{"id":"old","leader":{"id":"x","znode":"leader_0000000000","token":1}}"#;
     let sequential = CreateMode::EphemeralSequential;
     observer.create("/election/leader_", stale.as_bytes(), sequential);
@@ -355,7 +355,7 @@ fn an_election_is_inspected_without_joining_it() {
     }
     assert_eq!(children(), before + 5, "but for those that were put there, nothing has changed");
 
-    // The same names as for `run`.
+    // The flags have the same names as for `run`.
     let said = run(
         &["inspect", "--zookeeper", &format!("{zookeeper}/election"), "--json"],
         &[("BELLWETHER_ELECTION", "/nowhere")],
@@ -377,13 +377,13 @@ fn without_zookeeper_nothing_can_be_inspected() {
     servers.first().resume();
     servers.first().kill();
     for said in [frozen, inspect()] {
-        assert_eq!((said.code, &*said.out), (NOBODY, ""), "{said:?}");
+        assert_eq!((said.code, &*said.out), (SILENT, ""), "{said:?}");
         assert!(said.err.contains(&zookeeper), "{said:?}");
         assert_eq!(said.err.lines().count(), 1, "{said:?}");
     }
 }
 
-/// Shells and `man` themselves are not at hand everywhere: what they read is at least complete.
+/// Not every machine has the shells and `man`, so only the files that they read are checked, for completeness.
 #[test]
 fn completions_and_manual_pages_know_every_command() {
     let commands = [
@@ -472,14 +472,14 @@ fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Said {
     Said { code: output.status.code().expect("it exits by itself"), out, err }
 }
 
-/// What it said.
+/// Checks that the answer is yes, and returns it.
 #[track_caller]
 fn yes(said: &Said) -> String {
     assert_eq!((said.code, &*said.err), (YES, ""), "{said:?}");
     said.out.clone()
 }
 
-/// Why not.
+/// Checks that the answer is no, and returns the reason.
 #[track_caller]
 fn no(said: &Said) -> String {
     assert_eq!(said.code, NO, "{said:?}");
@@ -516,7 +516,7 @@ fn stranger() -> String {
             let page = "<html>\u{1b}]0;mine\u{7}</html>";
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close";
             let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{page}", page.len());
-            // Who does not read it is not answered.
+            // A client that does not read its answer goes without.
             let _ = visitor.read(&mut [0; 4096]).and_then(|_| visitor.write_all(answer.as_bytes()));
         }
     });

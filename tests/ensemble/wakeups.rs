@@ -38,7 +38,7 @@ fn at_least(wanted: u64, counted: u64) -> Result<(), String> {
     if counted >= wanted { Ok(()) } else { Err(format!("{counted} of {wanted}")) }
 }
 
-/// How many the server has had from this session's connection.
+/// Returns how many requests the server has had from this session's connection.
 fn requests(server: &Server, session: &str) -> u64 {
     let all = server.ask("cons").expect("it runs");
     let own = all.lines().find(|line| line.contains(&format!("sid={session},")));
@@ -47,7 +47,7 @@ fn requests(server: &Server, session: &str) -> u64 {
     count.and_then(|count| count.parse().ok()).expect("a number")
 }
 
-/// Voluntary context switches of all threads.
+/// Returns the voluntary context switches of all threads.
 fn wake_ups(member: &Member) -> u64 {
     let tasks = format!("/proc/{}/task", member.process_id());
     let threads = fs::read_dir(tasks).expect("it runs").flatten();

@@ -1,4 +1,4 @@
-//! Who may do what: access control lists with the schemes world, digest, auth and ip.
+//! Access control lists, with the schemes world, digest, auth and ip.
 
 use crate::error::ErrorCode;
 use crate::java::{bucket, string_hash};

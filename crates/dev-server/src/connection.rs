@@ -106,7 +106,7 @@ async fn send(writer: &mut (impl AsyncWrite + Unpin), outbox: &Outbox) -> io::Re
     Ok(())
 }
 
-/// The next that a client sends. Only the first may be a word.
+/// The next that a client sends. Only the first may be a four-letter word.
 async fn incoming(
     reader: &mut (impl AsyncRead + Unpin),
     max: usize,

@@ -1,11 +1,11 @@
-//! What tests may do to a server.
+//! The faults that tests may inject into a server.
 
 use crate::shared::Shared;
 use crate::watches::ConnectionId;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A handle with which a test makes trouble. Each takes effect at once.
+/// A handle with which a test injects faults. Each method takes effect at once.
 #[derive(Clone, Debug)]
 pub struct Knobs {
     shared: Arc<Shared>,
@@ -52,7 +52,7 @@ impl Knobs {
         self.shared.with_state(|state, _now| state.expire(session))
     }
 
-    /// The sessions that live.
+    /// Returns the sessions that live.
     pub fn sessions(&self) -> Vec<i64> {
         self.shared.with_state(|state, _now| state.sessions.ids().collect())
     }

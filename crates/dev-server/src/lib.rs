@@ -1,7 +1,7 @@
 //! An in-memory ZooKeeper server for trying, developing and testing; **never for production**.
 //!
 //! It is the client port of one standalone ZooKeeper 3.8, as clients use it: what a client sends and what it is answered,
-//! results, stats, the order of errors and of events, is the real one's. All it knows ends with it.
+//! results, stats, the order of errors and of events, is the real one's. Its state is in memory only.
 //!
 //! ```
 //! use bellwether_dev_server::{DevServer, Settings};
@@ -24,7 +24,7 @@
 //!   session hears only of what it may read, as since CVE-2024-23944 was mended, in Debian's 3.8.0 too.
 //! - ACLs with the schemes world, digest, auth and ip.
 //! - The four-letter words conf, cons, dump, envi, isro, mntr, ruok, srvr, stat, wchc, wchp and wchs.
-//! - [`Knobs`] with which tests make trouble.
+//! - [`Knobs`] with which tests inject faults.
 //!
 //! # How it differs from a real server
 //!

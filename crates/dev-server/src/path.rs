@@ -1,4 +1,4 @@
-//! Which paths are paths, and whose children they are.
+//! Which paths are valid, and what their parents are.
 
 use crate::error::ErrorCode;
 

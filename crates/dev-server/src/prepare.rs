@@ -14,7 +14,7 @@ use crate::wire::request::{Create, CreateKind, RawAcl, Write};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Who asks, and what is allowed to be asked.
+/// The caller of an operation: its session, its identities, and what the server allows.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) session: i64,

@@ -20,7 +20,7 @@ const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A server that runs until it is stopped or dropped, in the tokio runtime in which it was started.
 ///
-/// Nothing that it knows outlives it.
+/// Its state is in memory only.
 #[derive(Debug)]
 pub struct DevServer {
     shared: Arc<Shared>,
@@ -45,12 +45,12 @@ impl DevServer {
         Ok(Self { shared, tasks })
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// What tests may do to it.
+    /// Returns the handle with which tests inject faults.
     pub fn knobs(&self) -> Knobs {
         Knobs::new(Arc::clone(&self.shared))
     }

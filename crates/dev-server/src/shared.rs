@@ -1,4 +1,4 @@
-//! What the tasks of a server share: its state, and a way out to each connection.
+//! What the tasks of a server share: its state, and the outbox of each connection.
 
 use crate::outbox::Outbox;
 use crate::settings::Settings;
@@ -33,7 +33,7 @@ struct Hosted {
     connections: u64,
 }
 
-/// The way out to one connection.
+/// The address of one connection, and the outbox to it.
 #[derive(Debug)]
 struct Outlet {
     address: IpAddr,

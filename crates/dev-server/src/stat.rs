@@ -2,7 +2,7 @@
 
 use crate::wire::Writer;
 
-/// To whom a znode belongs.
+/// The owner of a znode.
 ///
 /// The real server keeps it in the one number `ephemeralOwner`, with the containers' and the TTL as special values
 /// (`EphemeralType`), and shows clients 0 for those.

@@ -1,4 +1,4 @@
-//! Watches: which connection wants to hear of which path.
+//! Watches: which connection is to be notified of which path.
 
 use crate::error::ErrorCode;
 use crate::path::with_ancestors;
@@ -42,7 +42,7 @@ pub(crate) struct Watches {
     by_path: BTreeMap<String, BTreeSet<ConnectionId>>,
     /// A connection that had a watch once stays listed, as in the real server's counts.
     by_connection: BTreeMap<ConnectionId, BTreeSet<String>>,
-    /// Those that are no one-shots.
+    /// The modes of the watches that are not one-shots.
     modes: HashMap<ConnectionId, HashMap<String, WatchMode>>,
 }
 

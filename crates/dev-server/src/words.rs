@@ -56,7 +56,7 @@ impl Word {
     }
 }
 
-/// The answer to a word.
+/// Returns the answer to a four-letter word.
 pub(crate) fn answer(word: Word, state: &State, now: Now, server: &Shared) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -137,7 +137,7 @@ fn cons(text: &mut String, state: &State, now: Now) -> std::fmt::Result {
 
 /// What a connection's line begins with; it is still to be closed.
 fn brief(text: &mut String, connection: &Connection) -> std::fmt::Result {
-    // The operations that Java waits for: none, for a connection that has only sent a word.
+    // The operations that Java waits for: none, for a connection that has only sent a four-letter word.
     let interest = i32::from(connection.session != 0);
     let traffic = connection.traffic;
     write!(text, " {}[{interest}](queued=0", socket_address(connection.address))?;

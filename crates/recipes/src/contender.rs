@@ -1,4 +1,4 @@
-//! One place in a queue: who must go first, and when this member holds.
+//! One place in a queue: which contenders are ahead, and when this member holds.
 //!
 //! A contender holds while none is ahead of it and its session's lease runs. Every recipe with a queue is one, and
 //! differs in what it tells about it.
@@ -38,14 +38,14 @@ pub enum Way {
     Claim,
 }
 
-/// Who kept a claim from being committed.
+/// What kept a claim from being committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
     /// The contender with this ticket: its session lives, and it has not given its claim up.
     Contender(Ticket),
     /// A client that is no contender made a claim by hand.
     Stranger,
-    /// None does any more: the own claim was acknowledged, and is gone.
+    /// No other claim: the claim znode of this contender's own acknowledged claim is gone.
     Gone,
 }
 
@@ -117,7 +117,7 @@ impl Contender {
         self.ticket
     }
 
-    /// Returns who is ahead, while this is known.
+    /// Returns the members ahead, while they are known.
     pub(crate) fn predecessors(&self) -> Option<&Predecessors> {
         match &self.place {
             Place::Behind(predecessors) => Some(predecessors),
@@ -139,7 +139,7 @@ impl Contender {
         }
     }
 
-    /// Whether its claim was refused, and it does not know yet who is ahead.
+    /// Whether its claim was refused, and it does not know yet which member is ahead.
     pub(crate) fn is_refused(&self) -> bool {
         self.place == Place::Refused
     }

@@ -59,7 +59,7 @@ impl Sequence {
         if ten { digits.parse().ok().and_then(Self::new) } else { None }
     }
 
-    /// The name of the znode with this sequence.
+    /// Returns the name of the znode with this sequence.
     pub fn name(self, prefix: &str) -> String {
         format!("{prefix}{:010}", self.0)
     }

@@ -82,7 +82,7 @@ impl Margins {
         2 * self.heartbeat + self.half_tick
     }
 
-    /// The smallest session timeout with a useful lease.
+    /// Returns the smallest session timeout with a useful lease.
     pub fn least_session_timeout(&self) -> Duration {
         let without_drift = 3 * self.heartbeat + self.half_tick + Self::JITTER;
         without_drift * (Self::DRIFT + 1) / (Self::DRIFT - 1) + Duration::from_millis(1)

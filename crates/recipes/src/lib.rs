@@ -8,8 +8,8 @@
 //!    is returned is carried out, in order, and answered by an event, or it ends with its session.
 //! 3. [`Member::wake_at`](election::Member::wake_at) after each step: at that moment, tell
 //!    [`Event::Woke`](election::Event::Woke). Being late costs leadership, never safety.
-//! 4. [`Member::standing`](election::Member::standing) after each step: what may be told. It is judged at the moment of
-//!    telling, by [`Standing::at`](election::Standing::at), since a lease ends without an event.
+//! 4. [`Member::standing`](election::Member::standing) after each step: what may be published. It is judged at the
+//!    moment of publishing, by [`Standing::at`](election::Standing::at), since a lease ends without an event.
 //!
 //! A driver promises:
 //!
@@ -42,7 +42,7 @@
 //!     it takes its claim to be refused, and only by the notification.
 
 #![deny(clippy::wildcard_enum_match_arm)]
-#![allow(rustdoc::private_intra_doc_links, reason = "the map names the rooms")]
+#![allow(rustdoc::private_intra_doc_links, reason = "the map names private modules")]
 
 mod contender;
 pub mod election;

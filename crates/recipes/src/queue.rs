@@ -1,4 +1,4 @@
-//! Who is where in the queue, and who must go first.
+//! The order of the queue: which members are ahead, and which is the first.
 
 use crate::{FencingToken, Sequence, Ticket};
 use std::sync::Arc;

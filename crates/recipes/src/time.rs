@@ -1,4 +1,4 @@
-//! The only clock that a recipe knows: the one it is told.
+//! The moments that a recipe is given: it reads no clock.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What one member does about single events: rules that no story tells as shortly.
+//! What one member does about single events: rules that a scenario would take longer to show.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -16,7 +16,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The term is 6.89 s of a session of ten seconds, and 2.894 s of one of six.
+/// The lease lasts 6.89 s in a session of ten seconds, and 2.894 s in one of six.
 fn member(disconnect: Disconnect) -> Member {
     let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
     Member::new(profile("me"), Policy { disconnect, ..Policy::new(margins) })
@@ -57,7 +57,7 @@ fn gone(number: i32) -> Event {
     Event::PredecessorGone { predecessor: sequence, token: Some(token) }
 }
 
-/// A member with the last number of the line.
+/// A member at the tail of a queue with these numbers.
 fn in_queue(disconnect: Disconnect, numbers: &[i32]) -> Member {
     let mut member = member(disconnect);
     member.step(at(0), opened(seconds(10)));
@@ -72,7 +72,7 @@ fn leader(disconnect: Disconnect) -> Member {
     member
 }
 
-/// Its predecessor announcement that the first in line leads.
+/// A member at the tail, whose predecessor announces that the head leads.
 fn follower(numbers: &[i32]) -> Member {
     let mut member = in_queue(Disconnect::Hold, numbers);
     let predecessor = ticket(numbers[numbers.len() - 2]);
@@ -131,14 +131,14 @@ fn a_resumption_makes_up_for_a_gap() {
 }
 
 #[test]
-fn a_leader_whose_answers_are_late_leads_on_by_a_shorter_term() {
+fn a_leader_whose_answers_are_late_leads_on_by_a_shorter_lease() {
     let mut leader = leader(Disconnect::Hold);
-    // The terms are 6.89 s and 4.89 s.
+    // The leases last 6.89 s and 4.89 s.
     for (sent_at, until) in [(900, 6_890), (1_800, 6_890), (2_700, 7_590)] {
         leader.step(at(sent_at + 600), Event::Committed { sent_at: at(sent_at) });
         assert_eq!(leads_until(&leader, at(sent_at + 600)), at(until));
     }
-    // And by the longest again, when the signs have come close to each other for three seconds.
+    // And by the longest lease again, once heartbeats have come close to each other for three seconds.
     for (sent_at, until) in [(3_600, 8_490), (4_500, 9_390), (5_400, 10_290), (6_300, 13_190)] {
         leader.step(at(sent_at), Event::Committed { sent_at: at(sent_at) });
         assert_eq!(leads_until(&leader, at(sent_at)), at(until));
@@ -197,7 +197,7 @@ fn a_session_too_short_to_end_what_is_done_in_it_is_closed() {
         let mut member = member(Disconnect::Hold).reserving(Duration::from_millis(reserve_ms));
         member.step(at(0), opened(seconds(10)))
     };
-    // The term is 6.89 s, the heartbeat 1 s.
+    // The lease lasts 6.89 s, and heartbeats are at most 1 s apart.
     assert_eq!(opened_by(5_889), [join()]);
     assert_eq!(opened_by(5_890), [Action::CloseSession]);
 }
@@ -226,7 +226,7 @@ fn a_leader_that_left_the_queue_is_announced_no_more() {
     fourth.step(at(0), gone(3));
     assert!(names(&fourth, 1), "another one is gone");
     fourth.step(at(0), queue(&[2, 4]));
-    assert!(names_none(&fourth), "the line begins behind the leader");
+    assert!(names_none(&fourth), "the queue begins behind the leader");
 }
 
 #[test]
@@ -290,12 +290,12 @@ fn a_leader_whose_ticket_is_lost_ends_its_session_and_so_its_claim() {
 
 #[test]
 fn a_member_that_is_not_in_the_queue_joins() {
-    let drawn = follower(&[1, 2]).step(at(0), queue(&[1, 3]));
-    assert_eq!(drawn, [join()]);
+    let actions = follower(&[1, 2]).step(at(0), queue(&[1, 3]));
+    assert_eq!(actions, [join()]);
 }
 
 #[test]
-fn a_member_behind_or_of_ones_own_name_is_never_told_to_lead() {
+fn a_member_behind_or_of_the_own_name_is_never_named_as_leader() {
     let hear = |leader: &str, number, token| {
         let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
         let predecessor = ticket(2);
@@ -307,7 +307,7 @@ fn a_member_behind_or_of_ones_own_name_is_never_told_to_lead() {
     assert!(names(&hear("first", 1, 1), 1));
     assert!(names_none(&hear("first", 4, 4)));
     assert!(names_none(&hear("first", 4, 1)), "whatever its token");
-    assert!(names_none(&hear("me", 1, 1)), "an earlier life of ours");
+    assert!(names_none(&hear("me", 1, 1)), "an earlier life of this member");
 }
 
 /// As long as the head was not read, nothing else tells that it is a lie.
@@ -359,7 +359,7 @@ fn only_the_present_term_can_be_acknowledged() {
     assert_eq!([heed(0, 6), heed(7_000, 7), heed(0, 7), heed(0, 7)], [0, 0, 1, 0]);
 }
 
-/// Two that see an empty line draw their tickets at once.
+/// Two members that find an empty queue join at once.
 #[test]
 fn an_unhealthy_member_that_finds_another_ahead_leaves_again() {
     let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
@@ -383,7 +383,7 @@ fn a_member_that_is_unhealthy_at_first_opens_no_session() {
     );
 }
 
-/// What a predecessor announcement, and the head when it was asked before that.
+/// The head was asked before the predecessor's announcement came: its answer is the older one.
 #[test]
 fn an_older_look_at_the_head_contradicts_nothing() {
     let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
@@ -395,7 +395,7 @@ fn an_older_look_at_the_head_contradicts_nothing() {
     assert!(names_none(&third));
 }
 
-/// Who left the line, and was said to lead, may have led nobody.
+/// A member that left the queue, and was announced as leader, may never have led.
 #[test]
 fn a_token_larger_than_the_heads_does_not_outlive_its_bearer() {
     let mut fourth = in_queue(Disconnect::Hold, &[1, 2, 3]);
@@ -438,7 +438,7 @@ fn behind_a_head_that_is_gone_the_next_is_asked_then_the_queue_is_read() {
 
     let mut second = follower(&[1, 2]);
     head_announces(&mut second, at(0), leads(1));
-    assert_eq!(second.step(at(0), head_gone(1)), [], "nobody is left ahead");
+    assert_eq!(second.step(at(0), head_gone(1)), [], "no member is left ahead");
 }
 
 #[test]
@@ -463,7 +463,7 @@ fn after_a_lie_only_the_head_is_believed_until_it_is_another() {
     fifth.step(at(2), gone(4));
     fifth.step(at(2), queue(&[1, 2, 3, 5]));
     fifth.step(at(2), lie(3));
-    assert!(names(&fifth, 1), "another liar, the same head");
+    assert!(names(&fifth, 1), "another false announcement, the same head");
     fifth.step(at(3), gone(3));
     fifth.step(at(3), queue(&[2, 5]));
     fifth.step(at(3), lie(2));
@@ -472,9 +472,9 @@ fn after_a_lie_only_the_head_is_believed_until_it_is_another() {
 
 #[test]
 fn a_member_whose_predecessor_leads_asks_whether_the_head_is_gone() {
-    let hear = |line: &[i32], from, leader| {
+    let hear = |numbers: &[i32], from, leader| {
         let predecessor = ticket(from);
-        let mut last = in_queue(Disconnect::Hold, line);
+        let mut last = in_queue(Disconnect::Hold, numbers);
         let told = Event::PredecessorRead { predecessor, announcement: leads(leader) };
         head_announces(&mut last, at(0), None);
         let actions = last.step(at(10), told);

@@ -31,7 +31,7 @@ impl Model for Rules {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("sound", |rules: &Self, world: &World| world.broken(rules).is_none()),
-            Property::sometimes("somebody leads", |_, world: &World| world.led.is_some()),
+            Property::sometimes("a member leads", |_, world: &World| world.led.is_some()),
             Property::sometimes("leadership passes on", |_, world: &World| {
                 world.led.is_some_and(|token| token.0 > 1)
             }),
@@ -50,8 +50,8 @@ const ALL_BUT_STRANGERS: Faults = Faults {
     ..Faults::NONE
 };
 
-/// The term is the shortest there is: two seconds of a session of four, less what clocks may be
-/// wrong by. Eight seconds see two sessions end. Sessions end when they may, which is no misfortune.
+/// The lease is the shortest there is: two seconds of a session of four, less what clocks may be wrong by. Two sessions
+/// can end within eight seconds. That a session ends when its time is up does not count as a misfortune.
 const SMALL: Rules = Rules {
     members: 2,
     timeout: Duration::from_secs(4),
@@ -69,8 +69,8 @@ const SMALL: Rules = Rules {
     only_wrong: false,
 };
 
-/// Heartbeats come so close together that a lease lasts for three of a session's four seconds, and what is
-/// a second late tells.
+/// Heartbeats come so close together that a lease lasts for three of a session's four seconds, so that an answer that
+/// is a second late makes a difference.
 const ALONE: Rules = Rules {
     members: 1,
     policy: Policy::new(Margins {
@@ -109,7 +109,8 @@ fn one_member_that_is_very_late() {
 }
 
 /// The servers may resume a session, and commit what is sent in it, when they have begun to end it.
-/// A leader is not deceived. (A member that claims only then is: the rules keep to a leader, and to one session's time.)
+/// That misleads no leader. (It would mislead a member that claims only then: so the rules begin with a leader, and end
+/// within one session's timeout.)
 #[test]
 fn a_leader_that_comes_back_as_its_session_ends() {
     let faults = Faults { cuts: true, delays: true, stalls: true, ..Faults::NONE };
@@ -335,7 +336,7 @@ fn a_member_that_finds_no_other_server_than_one_that_lacks_the_leader() {
     check(rules).assert_properties();
 }
 
-/// Two members stand right behind the leader, each where its own server is right.
+/// Two members are right behind the leader, each by what its own server shows.
 #[test]
 fn the_last_of_three_at_a_server_that_lacks_the_second() {
     let faults = Faults { lost_creates: true, resignations: true, ..Faults::NONE };
@@ -367,7 +368,7 @@ fn the_last_of_three_at_a_server_that_loses_anything() {
     check(rules).assert_properties();
 }
 
-/// What the core cannot see to, the room `zookeeper` must: here it does not, and the checker finds it.
+/// The core relies on the module `zookeeper` to keep this rule: here it is broken, and the checker finds that.
 #[test]
 fn a_second_create_while_the_first_may_have_succeeded() {
     let faults = Faults { cuts: true, delays: true, ..Faults::NONE };
@@ -401,7 +402,7 @@ fn an_own_znode_that_is_given_up_for_lost_by_a_read() {
 }
 
 /// With several threads it is a matter of chance which of the shortest stories of a flaw is found:
-/// `MODEL_THREADS=1` is for those who want the same each time.
+/// `MODEL_THREADS=1` finds the same one each time.
 fn threads() -> usize {
     std::env::var("MODEL_THREADS").map_or(2, |n| n.parse().expect("MODEL_THREADS is a number"))
 }

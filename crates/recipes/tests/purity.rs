@@ -1,4 +1,4 @@
-//! The recipes decide, and do nothing: what has no place in them.
+//! Checks that the recipes use no IO, no clock, no chance and no log.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,8 +2,8 @@
 //!
 //! If one fails, run with `REWRITE=1` and read the diff. Commit it only if you can say why.
 //!
-//! `play` goes on with the story of the case before it, unless it tells of what kind the world is;
-//! `anew` begins another story in the same kind of world.
+//! `play` continues the world of the case before it, unless its arguments describe another world; `anew` begins a new
+//! world by the same rules.
 
 mod sim;
 
@@ -117,7 +117,7 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
             let rules = Rules { policy, ..rules.clone() };
             return world.join(String::leak(name.to_owned()), &rules);
         }
-        // How they came there is told in `handover.txt`.
+        // How members join is shown in `handover.txt`.
         [ref names @ .., "are", "in", "the", "queue"] => {
             let story = world.trace.replace(vec![]);
             for name in names {
@@ -174,7 +174,7 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
             Choice::LoseDelete(sequence(znode))
         }
         [znode, "is", "deleted"] => Choice::Evict(sequence(znode)),
-        _ => panic!("nobody knows how to play «{line}»"),
+        _ => panic!("no such step: «{line}»"),
     };
     world.apply(choice, rules);
 }

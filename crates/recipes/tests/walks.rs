@@ -78,7 +78,7 @@ proptest! {
         for die in walk {
             let mut choices = vec![];
             world.choices(&rules, &mut choices);
-            // Time and misfortune are rarer than messages, or nothing else would ever happen.
+            // Time and misfortunes are chosen less often than messages, or nothing else would ever happen.
             let rank = |choice: &Choice| match choice {
                 Choice::Serve(_) | Choice::Deliver(_) | Choice::Wake(_) => 0,
                 Choice::ServeSlowly(_) | Choice::ServeStale(_) | Choice::Tick(_) => 1,
@@ -103,7 +103,8 @@ proptest! {
     }
 }
 
-/// Whoever leads is healthy as long as anybody is; if nobody is, nobody leads or somebody all the same.
+/// The leader is healthy as long as any member is. If none is, no member leads, or one all the same with
+/// [`Unhealthy::LeadAlone`].
 #[test]
 fn applications_fail_and_recover_in_every_order() {
     let margins = Margins { heartbeat: ms(500), half_tick: ms(500) };

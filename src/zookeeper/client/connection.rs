@@ -39,7 +39,7 @@ pub(crate) struct LeftServers {
     left_at: Arc<Mutex<BTreeMap<Arc<str>, Moment>>>,
 }
 
-/// What became of the wish to leave a server.
+/// What [`Connection::leave_server`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
     /// The connection is given up, for the first time at this server.
@@ -148,8 +148,8 @@ impl Connection {
         self.broken.notify_one();
     }
 
-    /// Gives this connection up, as its server was found to be wrong, and has others tried first from then on; at most once in
-    /// a session timeout, since there may be no other.
+    /// Gives this connection up, as its server was found to be wrong, and has others tried first from then on; at most
+    /// once in a session timeout, since there may be no other.
     pub(crate) fn leave_server(&self) -> Leaving {
         let leaving = self.left.leave(&self.server, 4 * self.answer_timeout);
         if leaving != Leaving::NotYet {

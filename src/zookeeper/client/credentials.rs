@@ -1,5 +1,5 @@
-//! What we present to the servers, and how we know them: read from its files anew for each connection,
-//! so that a replaced file takes effect without a signal.
+//! The member's credentials, and the CAs that it trusts: read from their files anew for each connection, so
+//! that a replaced file takes effect without a signal.
 
 use super::tls_errors;
 use crate::config::security::{self, Login, OwnCertificate, Scheme, Tls};
@@ -41,8 +41,8 @@ pub(crate) struct Presented {
     login: Option<(Scheme, SecretString)>,
 }
 
-/// The CAs that we trust and our own certificate, twice: as the client library wants it, and for a
-/// handshake of our own.
+/// The trusted CAs and the member's own certificate, twice: as the client library wants them, and for the
+/// handshake of a diagnosis.
 pub(crate) struct Trust {
     pub(crate) config: Arc<ClientConfig>,
     ca: Zeroizing<String>,
@@ -252,7 +252,7 @@ fn private_key(file: &Path) -> Result<(PrivateKeyDer<'static>, SecretString), Co
     let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| match error {
         PemError::NoItemsFound => {
             let what = if text.contains("BEGIN ENCRYPTED PRIVATE KEY") {
-                "only one behind a passphrase, which nobody could enter: decrypt it with openssl pkey"
+                "only one behind a passphrase, which cannot be entered: decrypt it with openssl pkey"
             } else {
                 "BEGIN PRIVATE KEY"
             };

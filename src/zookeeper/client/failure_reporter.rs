@@ -15,7 +15,7 @@ pub(super) struct FailureReporter<'a> {
     settings: &'a Zookeeper,
     credentials: &'a Credentials,
     link: &'a watch::Sender<Link>,
-    /// Stands before the reason.
+    /// The text in front of the reason.
     what: String,
     /// The reasons that are in the log already.
     logged: BTreeSet<String>,

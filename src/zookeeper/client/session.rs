@@ -336,7 +336,7 @@ impl Keeper {
 
 const LOST: &str = "the connection to ZooKeeper is lost";
 
-/// Closes a session that is given up, by way of whichever server answers, and says how that went. Returns
+/// Closes a session that is given up, by way of any server that answers, and logs how that went. Returns
 /// whether it has ended.
 async fn close_session(
     clock: Clock,

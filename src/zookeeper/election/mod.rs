@@ -27,7 +27,7 @@ pub(crate) struct ElectionSession {
     news_age: NewsAge,
 }
 
-/// What the session and the queue tell, in one order.
+/// Events of the session and of the queue, in one order.
 enum Heard {
     Session(SessionEvent),
     Queue(QueueEvent),

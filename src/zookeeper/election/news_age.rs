@@ -1,4 +1,4 @@
-//! Measures how old the news of a leader is when this member has relayed it. By the servers' clock, which
+//! Measures how old a leader's announcement is when this member has relayed it, by the servers' clock, which
 //! stamps each write of each member.
 
 use crate::tally::Meter;
@@ -28,7 +28,7 @@ impl NewsAge {
         Self { meter, ours: None, leaders: None }
     }
 
-    /// Our own znode says this since that moment. What it says already was relayed before.
+    /// Notes what was written to the own znode, and when. An announcement that it has already was relayed before.
     pub(super) fn we_wrote(&mut self, announcement: Announcement, joined_ms: i64, written_ms: i64) {
         if self.ours.as_ref().is_none_or(|ours| ours.announcement != announcement) {
             self.ours = Some(Relayed { announcement, written_ms, joined_ms, is_measured: false });
@@ -36,15 +36,15 @@ impl NewsAge {
         }
     }
 
-    /// The leader's own znode says this since that moment.
+    /// Notes what the leader's own znode says, and since when.
     pub(super) fn leader_wrote(&mut self, announcement: &Announcement, written_ms: i64) {
         self.leaders = Some((announcement.clone(), written_ms));
         self.measure();
     }
 
-    /// Compares the two, unless the leader wrote before we joined: then it was no news. A server that
-    /// has just begun to lead the others may have another idea of the time: what seems to be older than
-    /// its cause is not counted.
+    /// Compares the two, unless the leader wrote before this member joined: then nothing was relayed. The clock of a
+    /// server that has just become the ensemble's leader may differ: an announcement that seems to be relayed
+    /// before it was written is not counted.
     fn measure(&mut self) {
         let (Some(ours), Some((announcement, announced_ms))) = (&mut self.ours, &self.leaders)
         else {

@@ -94,7 +94,7 @@ fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: Acl) -> Option<Strin
 fn owner(entries: &[Entry], us: &[AuthUser]) -> Option<String> {
     const OWNERS: [Permission; 2] = [Permission::DELETE, Permission::ADMIN];
     let is_ours = |entry: &Entry| {
-        // Servers show what is behind a name only to those who may change the ACL.
+        // Servers show the hash behind a name only to clients that may change the ACL.
         let is_hidden = entry.scheme() == "digest" && entry.id().ends_with(":x");
         let is_anothers = is_hidden && entry.permission().has(Permission::ADMIN);
         let is_one = |us: &AuthUser| us.scheme() == entry.scheme() && us.user() == name(entry);
@@ -133,13 +133,13 @@ fn remedy(acl: Acl) -> &'static str {
              created, or say zookeeper.acl = \"open\" if it is meant to be so"
         }
         Acl::Creator | Acl::CreatorReadable => {
-            "it was created so, and is left so: have its owner, or whoever administers ZooKeeper, \
-             change its ACL (setAcl), or let it be created anew while nobody is in it"
+            "it was created so, and is left so: have its owner, or an administrator of ZooKeeper, \
+             change its ACL (setAcl), or let it be created anew while no member is in it"
         }
     }
 }
 
-/// Says in one line what the servers refused at the path: who we are for them, and whose it is.
+/// Says in one line what the servers refused at the path: the identity that they know us by, and whose the path is.
 pub(crate) async fn refusal(
     connection: &Connection,
     acl: Acl,
@@ -176,7 +176,7 @@ pub(crate) async fn refusal(
 async fn ourselves(connection: &Connection) -> String {
     // Servers answer this since 3.7.
     let Ok(users) = connection.request(connection.client.list_auth_users()).await else {
-        return "somebody it does not tell".into();
+        return "an identity it does not tell".into();
     };
     let known = users.iter().filter(|user| user.scheme() != "ip");
     let known: Vec<_> = known.map(|user| format!("{}:{}", user.scheme(), user.user())).collect();

@@ -112,7 +112,7 @@ pub(super) async fn refuse_sequence(context: &Context, connection: &Connection, 
     let root = &context.settings.root;
     context.set_problem(format!(
         "the sequence counter of {root} is at its end ({sequence}): cannot stand in line. \
-         Delete and re-create {root} while nobody leads"
+         Delete and re-create {root} while no member leads"
     ));
     if let Ok(own) = i32::try_from(sequence)
         && own < 0

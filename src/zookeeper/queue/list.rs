@@ -13,7 +13,7 @@ use tokio::time::sleep;
 /// As many znodes below the path are listed at most: a listing takes some 100 bytes of memory for each.
 const CHILDREN_MAX: i32 = 100_000;
 
-/// Tells which members stand in the queue.
+/// Lists the members in the queue.
 pub(super) async fn list(context: &Context, number: u64) {
     let read = context.until_judged(async |connection| {
         // Known before the listing: a znode that is made meanwhile need not be in it.

@@ -42,7 +42,7 @@ impl NameTaken {
         if self.0.is_none() {
             warn!(
                 "{name} is in the way of whoever joins: ZooKeeper did not name it, so \
-                 somebody made it by hand; passed over. Delete it, and keep strangers out of {root}"
+                 a client made it by hand; passed over. Delete it, and keep strangers out of {root}"
             );
         }
         let first = self.0.get_or_insert(name);

@@ -6,8 +6,8 @@
 //!
 //! 1. the servers send the notifications and answers of one session in the order of commits, and the
 //!    client library hands them on in that order;
-//! 2. one task watches both znodes, polls our own first, and after each news of the predecessor, notification or answer, it
-//!    looks at the watch of our own znode before it tells that news;
+//! 2. one task watches both znodes, polls our own first, and after each event of the predecessor, notification or
+//!    answer, it looks at the watch of our own znode before it tells that event;
 //! 3. a watch ends with its connection, and over the next one our own znode is read, and watched, before
 //!    the predecessor's is.
 
@@ -113,7 +113,7 @@ struct Watched {
 }
 
 impl Predecessor {
-    /// Waits for news of the predecessor. May be dropped and called again: nothing is lost.
+    /// Waits for an event of the predecessor. May be dropped and called again: nothing is lost.
     async fn news(&mut self, context: &Context) -> QueueEvent {
         loop {
             let watched = &mut self.watched;
@@ -184,8 +184,8 @@ impl Watched {
     }
 }
 
-/// Reads a predecessor's znode and watches it. That it is gone is believed only where a quorum agrees: only a notification
-/// says so by itself. Returns `None` where no server shows what a quorum says is there.
+/// Reads a predecessor's znode and watches it. That it is gone is believed only where a quorum agrees: only a
+/// notification says so by itself. Returns `None` where no server shows what a quorum says is there.
 async fn read_and_watch(
     context: &Context,
     connection: &Connection,

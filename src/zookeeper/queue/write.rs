@@ -133,7 +133,7 @@ impl Place {
             },
         };
         if let Some(last) = self.last.as_mut().filter(|last| last.version != version) {
-            warn!("somebody wrote into our znode: writing anew who leads");
+            warn!("another client wrote into our znode: writing our announcement again");
             last.version = put(context, self.ticket, &last.data).await?.version;
         }
         Ok(QueueEvent::Renewed { sent_at })
@@ -149,7 +149,7 @@ async fn put(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, Los
         }
         let written = connection.request(connection.client.set_data(&path, data, None)).await;
         let stat = match written {
-            // It may be the word of a server that lacks the znode.
+            // The answer may come from a server that has lost the znode.
             Err(Error::NoNode) => return Err(context.own_is_not_shown(&connection, &path).await),
             written => unless_denied(context, &path, written).await?,
         };
@@ -211,8 +211,8 @@ async fn check(context: &Context, ticket: Ticket, beside: &Beside) -> Result<Ren
     checked.await.map_err(|_| Lost)
 }
 
-/// A quorum says that the predecessor is gone. The server at hand has carried out, by then, all that was committed before
-/// that answer: if it shows the znode all the same, it shows it for ever.
+/// Handles that a quorum says the predecessor is gone. The server at hand has carried out, by then, all that was
+/// committed before that answer: if it shows the znode all the same, it shows it for ever.
 async fn deny_ghost(
     context: &Context,
     connection: &Connection,

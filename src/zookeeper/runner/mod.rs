@@ -233,7 +233,7 @@ impl Runner {
     /// 3. the member's own timer;
     /// 4. commands and questions;
     /// 5. a reading of the members;
-    /// 6. news of the connection, to be published.
+    /// 6. a change of the connection, to be published.
     ///
     /// Returns `None` if the member is not concerned.
     async fn next_event(&mut self, stop: &mut oneshot::Receiver<()>) -> Option<Event> {
@@ -260,7 +260,7 @@ impl Runner {
             Request::Carry(command, caller)
                 if desk::comes_too_late(&command, &caller, self.clock.now()) =>
             {
-                info!("not done, as nobody waits for it any more: {command:?}");
+                info!("not done, as its caller waits no more: {command:?}");
                 None
             }
             Request::Members(answer) => {
@@ -328,7 +328,7 @@ impl Runner {
     }
 }
 
-/// For how long a refused claim is tried again without a word.
+/// For how long a refused claim is tried again without a line in the log.
 const REFUSED_QUIETLY: Duration = Duration::from_secs(60);
 
 const LAPSED: &str = "the lease ran out, as no answer of ZooKeeper's came in time";

@@ -1,4 +1,4 @@
-//! Sessions come and go.
+//! How sessions begin, are resumed, and end.
 
 use super::{Now, State};
 use crate::watches::ConnectionId;

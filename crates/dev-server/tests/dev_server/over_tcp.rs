@@ -1,4 +1,4 @@
-//! Connections: what the server does that no single frame says.
+//! What the server does with connections, beyond answering single frames.
 
 use crate::client::{
     ADD_WATCH, CLOSE, CREATE2, Client, EXISTS, GET_CHILDREN, GET_DATA, PING, SET_DATA, create,
@@ -16,7 +16,7 @@ async fn server() -> DevServer {
     DevServer::start(Settings::default()).await.unwrap()
 }
 
-/// One whose sessions end soon.
+/// A server whose sessions end soon.
 async fn hasty_server() -> DevServer {
     let tick = Duration::from_millis(100);
     DevServer::start(Settings { tick, ..Settings::default() }).await.unwrap()

@@ -167,7 +167,8 @@ fn act() -> BoxedStrategy<Act> {
     .boxed()
 }
 
-/// One for which it does not matter whether the real server has applied the one before it when it decides on the next.
+/// A request for which it does not matter whether the real server has applied the one before it when it decides on the
+/// next.
 fn pipelined() -> BoxedStrategy<Request> {
     let by_chance = |request: &Request| match request {
         // The old list may still count.
@@ -214,7 +215,7 @@ fn request() -> BoxedStrategy<Request> {
     .boxed()
 }
 
-/// One that is not answered in its turn, or after which the connection is closed.
+/// A request that is not answered in its turn, or after which the connection is closed.
 fn closing() -> BoxedStrategy<Request> {
     let credentials = select(vec!["u:p", "u:p", "u:p", "v:q", "user", "", ":", "u:p:q"]);
     let scheme = prop_oneof![10 => Just("digest"), 1 => select(vec!["ip", "world", "none", ""])];
@@ -228,7 +229,7 @@ fn closing() -> BoxedStrategy<Request> {
 }
 
 fn write() -> BoxedStrategy<Write> {
-    // With flags that are none, and some that do not go with the operation.
+    // With flags that do not exist, and some that do not go with the operation.
     let kind = select(vec![CREATE, CREATE, CREATE, CREATE2, CREATE2, CREATE_CONTAINER]);
     let create =
         (kind, target(), data(), acl(), flags()).prop_map(|(kind, path, data, acl, flags)| {
@@ -276,13 +277,13 @@ fn inside() -> impl Strategy<Value = Place> {
     .prop_map(Place::In)
 }
 
-/// Also what is there without any script.
+/// A place to look at, also one that is there without any script.
 fn looked_at() -> BoxedStrategy<Place> {
     prop_oneof![20 => place(), 1 => select(vec!["/", "/zookeeper", ""]).prop_map(Place::Raw)]
         .boxed()
 }
 
-/// Also one that can be none.
+/// A place, also one whose path is not valid.
 fn place() -> BoxedStrategy<Place> {
     prop_oneof![
         20 => inside(),
@@ -295,7 +296,7 @@ fn place() -> BoxedStrategy<Place> {
     .boxed()
 }
 
-/// Also one that is not to be created or deleted.
+/// A place to write to, also one that must not be created or deleted.
 fn target() -> BoxedStrategy<Place> {
     prop_oneof![
         20 => place(),
@@ -407,7 +408,7 @@ impl Request {
             }
             Self::WhoAmI => (WHO_AM_I, body),
             Self::Ping => (PING, body),
-            // It joins and leaves nobody.
+            // It adds and removes no server.
             Self::Reconfig => (RECONFIG, body.string("").string("").string("").long(-1)),
             Self::Unknown => (UNKNOWN, body),
         }

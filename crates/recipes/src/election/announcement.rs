@@ -1,4 +1,4 @@
-//! Who leads, as members write it into their znodes.
+//! The announcement of the leader, as members write it into their znodes.
 
 use crate::{FencingToken, MemberId, Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
@@ -28,13 +28,13 @@ pub struct Announcement {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ZnodeData {
     pub profile: Arc<Profile>,
-    /// Who leads, as far as this member knows.
+    /// The leader, as far as this member knows.
     pub announcement: Option<Announcement>,
     /// Whether this member is the standby, and could lead at the notification that the head is gone.
     pub ready: bool,
 }
 
-/// Who leads, as far as announcements say.
+/// The leader, as far as announcements say.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum KnownLeader {
     Unknown,
@@ -42,17 +42,18 @@ pub(super) enum KnownLeader {
         announcement: Announcement,
         since: Moment,
     },
-    /// The one announced last has left the queue: only a larger token is news.
+    /// The leader announced last has left the queue: only an announcement with a larger token is news.
     Gone(FencingToken),
 }
 
 impl Announcement {
-    /// The larger is the newer: a later leader, or the same one with another profile, or active by now.
+    /// Returns what orders announcements, the larger being the newer: a later leader, or the same one with another
+    /// profile, or active by now.
     fn version(&self) -> (FencingToken, u64, bool) {
         (self.ticket.token, self.leader.revision, self.active)
     }
 
-    /// Whether it cannot be true if the leader itself says the other: a newer word of the same leader only adds to it.
+    /// Whether it cannot be true if the leader itself announces `own`: a newer one of the same leader only adds to it.
     pub(super) fn is_contradicted_by(&self, own: &Self) -> bool {
         let is_older = self.ticket == own.ticket && self.version() < own.version();
         self != own && !is_older
@@ -85,7 +86,7 @@ impl KnownLeader {
         }
     }
 
-    /// Returns what is left of it if only these may lead.
+    /// Returns what remains known if only these members may lead.
     pub(super) fn retain_if(self, may_lead: impl Fn(Sequence) -> bool) -> Self {
         match self {
             Self::Announced { announcement: Announcement { ticket, .. }, .. }

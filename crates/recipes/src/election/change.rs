@@ -1,9 +1,9 @@
-//! What changed of who leads, as far as a member may say: judged once, for all that tell of it.
+//! What changed about the leader, as far as a member may say: judged once, for all that publish it.
 
 use super::{Announcement, Role};
 use crate::FencingToken;
 
-/// Who leads, as far as a member may say.
+/// The leader, as far as a member may say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     /// The member knows of no leader.
@@ -27,7 +27,7 @@ pub enum ChangeKind {
     LeaderLost,
 }
 
-/// One change of who leads.
+/// One change of the leader, or of what it says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub kind: ChangeKind,
@@ -38,7 +38,7 @@ pub struct Change {
     pub role: Role,
 }
 
-/// Lists what changed since `before` was told; empty if that is still so.
+/// Lists what changed since `before` was published; empty if nothing has.
 ///
 /// What came and went in between is left out, but never the end of this member's own term, and what
 /// came after it. The last change leads to `now`.
@@ -106,7 +106,7 @@ impl ChangeKind {
 }
 
 impl Change {
-    /// Returns who leads from this change on.
+    /// Returns the view from this change on.
     pub fn view(&self) -> View {
         View::of(&self.role)
     }

@@ -21,7 +21,7 @@ pub struct Member {
     /// Its application is not healthy.
     pub(super) unhealthy: bool,
     pub(super) phase: Phase,
-    /// Grows by one with each change of what is told.
+    /// Grows by one with each change of what may be published.
     pub(super) index: u64,
 }
 
@@ -72,7 +72,7 @@ impl Member {
         actions
     }
 
-    /// When [`Event::Woke`] is to be told.
+    /// Returns when [`Event::Woke`] is to be told.
     pub fn wake_at(&self) -> Option<Moment> {
         match &self.phase {
             Phase::Stopped | Phase::Withdrawn | Phase::NoSession => None,
@@ -95,7 +95,7 @@ impl Member {
         Standing::of(self)
     }
 
-    /// Returns the leader that this member tells of.
+    /// Returns the leader that this member names to its application.
     fn announced(&self) -> Option<super::Announcement> {
         let (_, queue) = self.phase.in_queue()?;
         match queue.contender.is_first() {

@@ -58,7 +58,7 @@ pub enum Event {
     ClaimRefused { holder: Holder, sent_at: Moment },
     /// The moment asked for by [`Member::wake_at`] has come.
     Woke,
-    /// The application, or who operates it, commands this.
+    /// The application, or its operator, commands this.
     Command(Command),
     /// The operator wants this member out of the queue, for good.
     Stop,

@@ -41,7 +41,7 @@ pub enum Unhealthy {
 }
 
 impl Policy {
-    /// The defaults, with these margins.
+    /// Returns the defaults, with these margins.
     pub const fn new(margins: Margins) -> Self {
         let (activation, unhealthy) = (Activation::AtOnce, Unhealthy::StandAside);
         Self { margins, disconnect: Disconnect::Hold, activation, unhealthy }

@@ -63,7 +63,7 @@ impl Standing {
         without_lease(self) != without_lease(before)
     }
 
-    /// The one way to ask who leads: there is no answer without a moment.
+    /// Returns the role at this moment. There is no other way to ask for it, since a lease ends without an event.
     pub fn at(&self, now: Moment) -> Role {
         let Some((session, queue)) = self.phase.in_queue() else { return Role::Absent };
         if !queue.contender.is_first() {
@@ -78,7 +78,7 @@ impl Standing {
         }
     }
 
-    /// When this becomes another role by itself, if ever: at the end of a lease.
+    /// Returns when this becomes another role by itself, if ever: at the end of a lease.
     pub fn changes_at(&self, now: Moment) -> Option<Moment> {
         match self.at(now) {
             Role::Leader { left, .. } => Some(now.after(left)),
@@ -86,8 +86,8 @@ impl Standing {
         }
     }
 
-    /// Grows by one at each change of what is told. The end of a lease is such a change, whether or not the member has
-    /// been woken to see it.
+    /// Returns a number that grows by one at each change of what may be published. The end of a lease is such a change,
+    /// whether or not the member has been woken to see it.
     pub fn index_at(&self, now: Moment) -> u64 {
         self.index + u64::from(self.has_lapsed(now))
     }
@@ -97,7 +97,7 @@ impl Standing {
         self.way().is_some() && matches!(self.at(now), Role::Candidate)
     }
 
-    /// The same as [`Self::index_at`], as far as the member has seen.
+    /// Returns the same as [`Self::index_at`], as far as the member has seen.
     pub fn index(&self) -> u64 {
         self.index
     }
@@ -115,7 +115,7 @@ impl Standing {
         queue.contender.predecessors().map(|ahead| ahead.predecessor)
     }
 
-    /// The place in the queue at most, the head's being 1: the members ahead only become fewer.
+    /// Returns the place in the queue at most, the head's being 1: the members ahead only become fewer.
     pub fn place(&self) -> Option<usize> {
         let (_, queue) = self.phase.in_queue()?;
         if queue.contender.is_first() {
@@ -129,7 +129,7 @@ impl Standing {
         self.phase.in_queue().is_some_and(|(_, queue)| queue.contender.is_first())
     }
 
-    /// By what it began to lead; `None` unless it leads or has just ceased to.
+    /// Returns by what it began to lead; `None` unless it leads or has just ceased to.
     pub fn way(&self) -> Option<Way> {
         self.phase.in_queue().and_then(|(_, queue)| queue.contender.way())
     }

@@ -6,7 +6,7 @@ use crate::{Holder, Queue, Ticket, Way};
 use std::fmt;
 
 impl Event {
-    /// For programs that read logs.
+    /// Returns the name for programs that read logs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::SessionOpened { .. } => "session-opened",
@@ -30,7 +30,7 @@ impl Event {
 }
 
 impl Command {
-    /// For programs that read logs.
+    /// Returns the name for programs that read logs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Resign => "resign",
@@ -45,7 +45,7 @@ impl Command {
 }
 
 impl Way {
-    /// For programs that read metrics.
+    /// Returns the name for programs that read metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Notification => "notification",
@@ -55,7 +55,7 @@ impl Way {
 }
 
 impl Role {
-    /// For programs that read logs.
+    /// Returns the name for programs that read logs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Leader { .. } => "leader",

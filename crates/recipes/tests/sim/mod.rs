@@ -1,12 +1,12 @@
-//! A whole election in memory: members, one ZooKeeper, and a scheduler that is somebody else.
+//! A whole election in memory: members, one ZooKeeper, and a scheduler that the caller provides.
 //!
 //! Every test layer drives this one world. A [`Choice`] is one thing that could happen next; the
-//! scenario files spell choices out, the model checker tries all of them, the walks throw dice.
+//! scenario files spell choices out, the model checker tries all of them, the walks choose at random.
 //! What must always hold is written once, in [`World::broken`].
 //!
-//! The ensemble is as unkind as a real one may be: its leader learns that a session is alive only
+//! The ensemble behaves as badly as a real one may: its leader learns that a session is alive only
 //! from its followers' reports, `half_tick` apart, one of which may be lost; it expires a session
-//! as early as its clock may run fast; a read may be of a line that is no more.
+//! as early as its clock may run fast; a read may show a queue that has changed since.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
@@ -25,7 +25,7 @@ pub struct Rules {
     pub policy: Policy,
     /// How far time goes at once.
     pub tick: Duration,
-    /// Whether time also stops at each moment that matters to somebody.
+    /// Whether time also stops at each moment at which a timer is due.
     pub exact: bool,
     /// Whether a reply is heard at once unless it is late by a tick or lost. Nothing else can tell
     /// the difference, and the model checker has fewer orders to try.
@@ -36,9 +36,9 @@ pub struct Rules {
     pub misfortunes_max: u32,
     pub sessions_max: i64,
     pub faults: Faults,
-    /// What the room `zookeeper` might do wrong.
+    /// What the module `zookeeper` might do wrong.
     pub flaw: Option<Flaw>,
-    /// Whether the story begins when all stand in line and know who leads.
+    /// Whether the run begins when all members are in the queue and know the leader.
     pub settled: bool,
     /// Which members are connected to the server that can lose a transaction.
     pub at_wrong: &'static [usize],
@@ -54,19 +54,20 @@ pub struct Faults {
     pub cuts: bool,
     /// A reply may be late.
     pub delays: bool,
-    /// A follower's report of who is alive may be lost.
+    /// A follower's report of the sessions that are alive may be lost.
     pub lost_reports: bool,
     /// The ensemble's leader may stall: it still answers in a session whose time was up before.
     pub stalls: bool,
     /// A read may show a znode that was deleted a moment ago.
     pub stale_reads: bool,
-    /// A server that lags behind may answer a read of the head. None hears through it that the session lives.
+    /// A server that lags behind may answer a read of the head. Such a read does not show the ensemble's leader that
+    /// the session lives.
     pub lagging_reads: bool,
     /// A server that resumes a session may grant it no more than this.
     pub short_resumptions: Option<Duration>,
-    /// A leader may be told to resign.
+    /// A leader may be commanded to resign.
     pub resignations: bool,
-    /// An operator may give orders.
+    /// An operator may give commands.
     pub orders: bool,
     /// Members may be told that their application has another address, and that it has
     /// acknowledged that it leads.
@@ -115,7 +116,7 @@ impl Faults {
 pub enum Flaw {
     /// After a create whose outcome is unknown, another is sent.
     BlindCreate,
-    /// A renewal asks whether there is a znode, not whose it is, and nobody watches his own.
+    /// A renewal asks whether there is a znode, not whose it is, and no member watches its own.
     CarelessRenewal,
     /// A claim is a write into the own znode, and nothing else.
     PlainClaim,
@@ -136,16 +137,16 @@ pub struct World {
     misfortunes: u32,
     /// A token that led after a higher one had.
     pub led_backwards: bool,
-    /// What members heard and wanted, in words; only where somebody reads it.
+    /// What members heard and wanted, in words; kept only where a test prints it.
     pub trace: Option<Vec<String>>,
-    /// The events themselves, for whoever wants one heard again; as long as there is a trace.
+    /// The events themselves, so that one can be delivered again; kept while there is a trace.
     heard: Vec<(usize, Event)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
     sessions_opened: i64,
-    tickets_drawn: i32,
+    last_sequence: i32,
     writes: u64,
     deletions: u64,
     reported_at: Moment,
@@ -156,7 +157,7 @@ pub struct Server {
     /// The last znode that went, and how many had gone then.
     ghost: Option<(u64, Sequence)>,
     watches: BTreeMap<Sequence, BTreeSet<SessionId>>,
-    /// What strangers deleted, and when: no lease covers that for the length of a term.
+    /// What strangers deleted, and when: no lease covers that, so its owner is excused for the length of a lease.
     evicted: BTreeMap<FencingToken, Moment>,
 }
 
@@ -171,7 +172,7 @@ struct Session {
     /// Whether the next report leaves it out, and whether the last one did.
     missing: bool,
     missed: bool,
-    /// Its time was up: it is answered for this moment yet, and no sign of life saves it.
+    /// Its time is up: the server still answers it at this moment, and no heartbeat saves it.
     doomed: bool,
 }
 
@@ -203,7 +204,7 @@ pub struct Process {
     pub crashed: bool,
     pub stopped: bool,
     pub session: Option<SessionId>,
-    /// As the room `zookeeper` does, who is cut off asks again for what was not answered.
+    /// As the module `zookeeper` does, a member that is cut off asks again for what was not answered.
     watching: Option<Watched>,
     requests: VecDeque<Request>,
     replies: VecDeque<Reply>,
@@ -242,7 +243,7 @@ enum Ask {
 enum Reply {
     To(Request, Event, Moment),
     Notice(Event),
-    /// A data watch fired: whoever watches reads again.
+    /// A data watch fired: the member that watches reads again.
     Changed(Sequence),
 }
 
@@ -252,7 +253,7 @@ pub enum Choice {
     Serve(usize),
     /// The same, and the answer is late.
     ServeSlowly(usize),
-    /// The same, from a line that is no more.
+    /// The same, and the answer shows an older queue.
     ServeStale(usize),
     /// A member takes the next reply of the server.
     Deliver(usize),
@@ -273,7 +274,7 @@ pub enum Choice {
     Recover(usize),
     Stop(usize),
     Tick(Duration),
-    /// The next report of who is alive leaves this session out.
+    /// The next report of the sessions that are alive leaves this one out.
     Miss(SessionId),
     /// A session's time is up, and before it ends the server still takes what was sent in it.
     Doom(SessionId),
@@ -290,14 +291,14 @@ pub enum Choice {
     LoseDelete(Sequence),
 }
 
-/// Who leads, in a stranger's words.
+/// What a stranger writes into a znode about the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lie {
-    /// Whoever stands where that is written.
+    /// That the member whose znode it is leads.
     Itself,
-    /// Somebody nobody knows, in the place of the head.
+    /// That a member that does not exist leads, with the head's ticket.
     Nobody,
-    /// Somebody with a token larger than any.
+    /// The same, with a token larger than any.
     Huge,
 }
 
@@ -305,7 +306,7 @@ impl World {
     pub fn new(rules: &Rules) -> Self {
         let server = Server {
             sessions_opened: 0,
-            tickets_drawn: 0,
+            last_sequence: 0,
             writes: 0,
             deletions: 0,
             reported_at: Moment(Duration::ZERO),
@@ -461,7 +462,7 @@ impl World {
         match choice {
             Choice::Serve(i) => {
                 self.serve(i, rules, false);
-                // Nothing can come between an answer and whoever hears it at once.
+                // Nothing can come between an answer and the member that hears it at once.
                 if rules.prompt && self.members[i].replies.len() == 1 {
                     self.deliver(i);
                 }
@@ -470,7 +471,7 @@ impl World {
             Choice::ServeStale(i) => {
                 let lags = self.members[i].requests.front().is_some_and(Request::asks_the_head);
                 self.serve(i, rules, true);
-                // Nor has it heard of what else the member is to be told.
+                // The server that lags behind has not seen the member's other events either: they come after this one.
                 if lags && let Some(answer) = self.members[i].replies.pop_back() {
                     self.members[i].replies.push_front(answer);
                     self.deliver(i);
@@ -529,7 +530,7 @@ impl World {
             Choice::Raze => {
                 let all: Vec<_> = self.server.tickets.keys().copied().collect();
                 all.into_iter().for_each(|ticket| self.evict(ticket, rules));
-                self.server.tickets_drawn = 0;
+                self.server.last_sequence = 0;
                 self.server.claim = None;
                 // A server that shows a child more fails at the deletion, and starts again from another's snapshot.
                 self.wrong = Wrong::default();
@@ -541,23 +542,23 @@ impl World {
                 self.wrong.will_keep.extend(token);
             }
         }
-        let term = rules.policy.margins.lease_duration(rules.timeout);
-        // At a wrong server one may lead until its claim is refused.
+        let lease = rules.policy.margins.lease_duration(rules.timeout);
+        // A member at the wrong server may lead until its claim is refused.
         let all = rules.at_wrong.is_empty();
         let leading = self.leaders().filter(|(leader, _)| all || !leader.has_claim_under_way());
         let leading: Vec<_> = leading.map(|(_, token)| token).collect();
         let highest = leading.iter().copied().max();
-        let leading = leading.into_iter().filter(|token| !self.is_excused(*token, term)).min();
+        let leading = leading.into_iter().filter(|token| !self.is_excused(*token, lease)).min();
         self.led_backwards |= leading.is_some_and(|token| self.led.is_some_and(|led| token < led));
         self.led = self.led.max(highest);
     }
 
     /// The first thing found that must never be.
     pub fn broken(&self, rules: &Rules) -> Option<&'static str> {
-        let term = rules.policy.margins.lease_duration(rules.timeout);
+        let lease = rules.policy.margins.lease_duration(rules.timeout);
         let mut owners = self.server.tickets.values().map(|znode| znode.owner);
         let first = owners.find(|owner| *owner != STRANGER);
-        let leaders = self.leaders().filter(|(_, token)| !self.is_excused(*token, term));
+        let leaders = self.leaders().filter(|(_, token)| !self.is_excused(*token, lease));
         let leaders: Vec<_> = leaders.map(|(leader, _)| leader).collect();
         let is_answered = |leader: &&&Process| !leader.has_claim_under_way();
         let all_are_right = rules.at_wrong.is_empty();
@@ -567,7 +568,7 @@ impl World {
         }
         for leader in &leaders {
             let is_first = leader.session.is_some() && leader.session == first;
-            // One whose server lacks the head may be the first to claim.
+            // A member whose server lacks the head may be the first to claim.
             if !is_first && self.wrong.lacks.is_empty() {
                 return Some("a leader does not stand first");
             }
@@ -579,16 +580,16 @@ impl World {
         }
         let strict = rules.policy.unhealthy == Unhealthy::StandAside;
         if strict && self.leaders().any(|(leader, _)| leader.core.standing().is_unhealthy()) {
-            return Some("somebody leads whose application is not healthy");
+            return Some("a member leads whose application is not healthy");
         }
         if self.led_backwards {
             return Some("a fencing token went backwards");
         }
-        // A watch that was left for a ticket lost since is nobody's.
+        // A watch that was left for a ticket lost since does not count.
         let heeds = |ticket, id: &SessionId| {
             let member = &self.members[self.server.sessions[id].member];
             let stands = self.server.ticket_of(*id).is_some();
-            // One that its server shows, and that is gone, is no other member's.
+            // Nor does one on a znode that is gone and that only the member's server shows.
             let znode = self.server.tickets.get(&ticket).map(|znode| znode.token);
             let is_it = member.watching.is_some_and(|it| it.token.is_none() || it.token == znode);
             stands && member.session == Some(*id) && member.is_watching(ticket) && is_it
@@ -597,7 +598,7 @@ impl World {
             self.server.watches.iter().any(|(&ticket, watchers)| {
                 watchers.iter().filter(|id| heeds(ticket, id)).count() > 1
             });
-        // Two may stand right behind the head where one's server lacks the other.
+        // Two members may be right behind the head where the server of one lacks the other.
         if herd && self.wrong.lacks.is_empty() {
             return Some("one znode is watched twice: a herd");
         }
@@ -610,12 +611,12 @@ impl World {
             return Some("a renewal is sent before the one before it is answered");
         }
         if self.is_quiet() && self.members.iter().any(Process::is_stuck) {
-            return Some("nothing is left to happen, and somebody is stuck");
+            return Some("nothing is left to happen, and a member is stuck");
         }
         None
     }
 
-    /// Lets everybody be well for a while; then all must name the one who leads.
+    /// Ends all faults for a while; then all members must name the leader.
     pub fn heal(&mut self, rules: &Rules) -> Option<&'static str> {
         let znodes = self.server.tickets.iter();
         let forged = znodes.filter(|(_, znode)| znode.owner == STRANGER).map(|(&it, _)| it);
@@ -628,14 +629,14 @@ impl World {
             self.apply(Choice::Recover(i), rules);
         }
         let healed_at = self.now.after(4 * rules.timeout);
-        // Of several that a server shows for ever, one is found out in about 64 heartbeats.
+        // Of several znodes that a server shows for ever, one is found out in about 64 heartbeats.
         let ghosts = u32::try_from(self.wrong.keeps.len()).expect("few");
         let found_out_at = healed_at.after(ghosts * 80 * rules.policy.margins.heartbeat);
         while self.now < healed_at || self.ill().is_some() && self.now < found_out_at {
             (0..self.members.len()).for_each(|i| self.apply(Choice::Acknowledge(i), rules));
             self.live(rules.policy.margins.heartbeat / 4, rules);
             let dead = self.server.sessions.iter();
-            // Nobody keeps a session alive that its member has left, confirmed or not.
+            // A session that its member has left, confirmed or not, gets no more heartbeats.
             let left =
                 |id: SessionId, member: &Process| member.gone() || member.session != Some(id);
             let dead = dead.filter(|(id, s)| left(**id, &self.members[s.member]));
@@ -653,12 +654,12 @@ impl World {
         self.ill()
     }
 
-    /// What is not yet as it will be.
+    /// Returns what is not yet as it has to become.
     fn ill(&self) -> Option<&'static str> {
         if !self.all_are_described() {
             return Some("a znode does not say what its member is told to say");
         }
-        // Behind one whose end its server lost, a member does not know that it is next.
+        // Behind a member whose end its server lost, a member does not know that it is next.
         let all_are_right = self.wrong.lacks.is_empty() && self.wrong.keeps.is_empty();
         if all_are_right && !self.readiness_is_shown() {
             return Some("a znode does not say whether its member is a ready standby");
@@ -666,12 +667,12 @@ impl World {
         (!self.all_have_heard()).then_some("somebody does not know who leads, or where")
     }
 
-    /// A while in which everybody is well: timers fire, requests are answered.
+    /// Lets this time pass without faults: timers fire, requests are answered.
     pub fn live(&mut self, span: Duration, rules: &Rules) {
         self.live_without(None, span, rules);
     }
 
-    /// The same, but for one whose network loses whatever it sends: its own timers do fire.
+    /// The same, but for one member whose network loses all that it sends: its own timers do fire.
     pub fn live_without(&mut self, isolated: Option<usize>, span: Duration, rules: &Rules) {
         self.apply(Choice::Tick(span), rules);
         for i in 0..self.members.len() {
@@ -701,7 +702,7 @@ impl World {
         }
     }
 
-    /// The youngest of that name: the others were processes before it.
+    /// Returns the last member of that name: the others were processes before it.
     pub fn named(&self, name: &str) -> usize {
         self.members.iter().rposition(|m| m.name == name).expect("a member of that name")
     }
@@ -709,14 +710,14 @@ impl World {
     /// A reply that comes twice, or late: the event that said just this reaches the member again.
     pub fn repeat(&mut self, i: usize, said: &str) {
         let mut heard = self.heard.iter().rev();
-        let event = heard.find(|(who, event)| *who == i && event.to_string() == said);
+        let event = heard.find(|(member, event)| *member == i && event.to_string() == said);
         match event.cloned() {
             Some((_, event)) => self.step(i, event),
             None => self.tell("  which it never heard".into()),
         }
     }
 
-    /// As the room `zookeeper` does when no server was reached for as long as the session lasts. The
+    /// As the module `zookeeper` does when no server was reached for as long as the session lasts. The
     /// servers may keep it for longer.
     pub fn give_session_up(&mut self, i: usize) {
         self.members[i].forget_session();
@@ -802,10 +803,10 @@ impl World {
         })
     }
 
-    /// A stranger deleted its znode less than a term ago: only the token tells it from its rival.
-    fn is_excused(&self, token: FencingToken, term: Option<LeaseDuration>) -> bool {
+    /// Whether a stranger deleted its znode less than a lease ago: then two may lead, and only their tokens differ.
+    fn is_excused(&self, token: FencingToken, lease: Option<LeaseDuration>) -> bool {
         let evicted_at = self.server.evicted.get(&token);
-        evicted_at.zip(term).is_some_and(|(at, term)| self.now < at.after(term.0))
+        evicted_at.zip(lease).is_some_and(|(at, lease)| self.now < at.after(lease.0))
     }
 
     /// How many members have something to do now.
@@ -857,7 +858,7 @@ impl World {
         })
     }
 
-    /// The one right behind the head is ready, and says so; the others are not.
+    /// Whether the znode of the standby, and no other, says that it is ready.
     fn readiness_is_shown(&self) -> bool {
         let owner = |znode: &Znode| self.server.sessions.get(&znode.owner);
         self.server.tickets.values().enumerate().all(|(at, znode)| {
@@ -915,7 +916,7 @@ impl World {
                     Event::PredecessorRead { predecessor, .. } => {
                         self.members[i].notice(predecessor);
                     }
-                    // The room watches nothing more there.
+                    // The module `zookeeper` watches nothing more there.
                     Event::PredecessorGone { predecessor, .. }
                         if self.members[i].is_watching(predecessor) =>
                     {
@@ -928,7 +929,7 @@ impl World {
         }
     }
 
-    /// The room `zookeeper` makes another connection and asks again for all that was not answered.
+    /// The module `zookeeper` makes another connection and asks again for all that was not answered.
     fn cut(&mut self, i: usize) {
         let member = &mut self.members[i];
         let unheard = member.replies.drain(..).filter_map(|reply| match reply {
@@ -1038,7 +1039,7 @@ impl World {
                 unreachable!("served elsewhere")
             }
             Action::Join(data) => {
-                // Only after an attempt whose outcome is unknown does the room look for a znode of this session.
+                // Only after an attempt whose outcome is unknown does the module look for a znode of this session.
                 let looks = request.again && rules.flaw != Some(Flaw::BlindCreate);
                 let own = server.ticket_of(session).filter(|_| looks);
                 let sequence = own.unwrap_or_else(|| server.create(session, data));
@@ -1051,7 +1052,7 @@ impl World {
                 Event::QueueRead(self.shown_queue(member).chain(ghost).collect())
             }
             &Action::WatchPredecessor(predecessor) => {
-                // The room `zookeeper` knows whose znode it has watched here, over whichever connection.
+                // The module `zookeeper` knows whose znode it has watched here, over whichever connection.
                 let member = server.sessions[&session].member;
                 let watched = self.members[member].watching.filter(|it| it.sequence == predecessor);
                 let watched = watched.and_then(|it| it.token);
@@ -1063,7 +1064,7 @@ impl World {
                         let predecessor = Ticket { sequence: predecessor, token: znode.token };
                         Event::PredecessorRead { predecessor, announcement }
                     }
-                    // There is no other server, and this one lacks it: a lease must not be used for that.
+                    // There is no other server, and this one lacks it: no member may lead by its lease then.
                     None if self.server.tickets.contains_key(&predecessor) => {
                         Event::PredecessorGone { predecessor, token: None }
                     }
@@ -1129,8 +1130,8 @@ impl World {
         stands.is_none_or(|znode| znode.token != own.token)
     }
 
-    /// Whether the quorum belies what the server at hand shows. As the room `zookeeper` does, the member goes to another
-    /// server then, asks again for what was not answered, and believes no more what was belied.
+    /// Whether the quorum belies what the server at hand shows. As the module `zookeeper` does, the member goes to
+    /// another server then, asks again for what was not answered, and believes no more what was belied.
     fn proves_wrong(
         &mut self,
         i: usize,
@@ -1193,7 +1194,7 @@ impl World {
         self.cut(i);
     }
 
-    /// All who are connected to the server lose their connection, as it starts again.
+    /// All members at the wrong server lose their connection, as it starts again.
     fn lose_create(&mut self, sequence: Sequence) {
         let token = self.server.tickets.get(&sequence).map(|znode| znode.token);
         self.wrong.lacks.extend(token);
@@ -1219,7 +1220,7 @@ impl World {
         let own = Ticket { sequence, token: self.server.tickets[&sequence].token };
         match self.server.claim {
             Some((holder, ticket)) if holder != session && rules.flaw != Some(Flaw::PlainClaim) => {
-                // The room asks for the holder, and leaves a server that does not show it.
+                // The module `zookeeper` asks for the holder, and leaves a server that does not show it.
                 let member = self.server.sessions[&session].member;
                 let is_shown = self.shown_at(member, ticket.sequence).is_some();
                 self.members[member].at_wrong &= rules.only_wrong || is_shown;
@@ -1243,7 +1244,7 @@ impl World {
         true
     }
 
-    /// As the room `zookeeper` does at a renewal, who finds other words in its znode writes its own anew.
+    /// As the module `zookeeper` does at a renewal, a member that finds other data in its znode writes its own anew.
     fn correct(&mut self, session: SessionId) {
         let Some(ticket) = self.server.ticket_of(session) else { return };
         let znode = &self.server.tickets[&ticket];
@@ -1279,7 +1280,7 @@ impl World {
         Event::TicketLost(member.core.standing().ticket().unwrap_or(none))
     }
 
-    /// Whoever closed its session hears no more of it.
+    /// A member that closed its session hears no more of it.
     fn end_session(&mut self, session: SessionId, tell: bool) {
         let Some(Session { member, .. }) = self.server.sessions.remove(&session) else { return };
         for watchers in self.server.watches.values_mut() {
@@ -1321,7 +1322,7 @@ impl World {
         let token = znode.as_ref().map(|znode| znode.token);
         let gone = Event::PredecessorGone { predecessor: ticket, token };
         let kept = znode.filter(|znode| self.wrong.will_keep.contains(&znode.token));
-        // The server that loses the deletion tells none who are connected to it.
+        // The server that loses the deletion notifies none of the members at it.
         self.fire_except(ticket, &Reply::Notice(gone), kept.is_some());
         self.wrong.keeps.extend(kept.map(|znode| (ticket, znode)));
     }
@@ -1424,8 +1425,8 @@ fn expires_at(session: &Session) -> Moment {
 
 impl Server {
     fn create(&mut self, owner: SessionId, data: &ZnodeData) -> Sequence {
-        self.tickets_drawn += 1;
-        let sequence = Sequence::new(self.tickets_drawn).unwrap();
+        self.last_sequence += 1;
+        let sequence = Sequence::new(self.last_sequence).unwrap();
         self.insert(sequence, owner, data.clone());
         sequence
     }
@@ -1450,7 +1451,7 @@ impl Server {
         self.tickets.iter().find(|(_, znode)| znode.owner == session).map(|(&ticket, _)| ticket)
     }
 
-    /// The followers report who was heard of.
+    /// The followers report the sessions that they have heard of.
     fn report(&mut self, now: Moment) {
         self.reported_at = now;
         for session in self.sessions.values_mut().filter(|session| session.heard) {
@@ -1484,7 +1485,7 @@ impl Process {
         renewals.collect::<BTreeSet<_>>().len()
     }
 
-    /// Whether it has claimed and does not know yet what a quorum says to that.
+    /// Whether it has claimed and does not know yet whether a quorum accepts that.
     fn has_claim_under_way(&self) -> bool {
         let is_claim = |request: &Request| matches!(request.ask, Ask::Do(Action::Claim { .. }));
         let is_answer =
@@ -1516,7 +1517,7 @@ impl Process {
         self.replies.clear();
     }
 
-    /// As the driver does: whoever closes its session hears no more of it, and asks no more in it.
+    /// As the driver does: a member that closes its session hears no more of it, and asks no more in it.
     fn send(&mut self, actions: Vec<Action>, sent_at: Moment) {
         for action in actions {
             let session = self.session;

@@ -74,14 +74,14 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     periodSeconds: 1
     failureThreshold: 1
   {{- else if eq .Values.ready "member" }}
-  # Counts for the whole pod: ready means that it stands in the line and knows a leader, never that it leads. Leave it
+  # Counts for the whole pod: ready means that it is in the queue and knows a leader, never that it leads. Leave it
   # out if the application shall get traffic while ZooKeeper is away.
   readinessProbe:
     httpGet: {path: /readyz, port: probes}
     periodSeconds: 5
   {{- end }}
   lifecycle:
-    # As soon as the pod is to end, and before Bellwether is told so itself: out of the line, and leadership handed
+    # As soon as the pod is to end, and before Bellwether is told so itself: out of the queue, and leadership handed
     # over if it led. Not httpGet: that comes from outside, and orders are taken on loopback only.
     preStop:
       exec: {command: [/bellwether, drain]}

@@ -1,4 +1,4 @@
-//! Sessions come, move, close and expire.
+//! How sessions begin, move to another connection, close and expire.
 
 use super::{DELETED, events, nothing, watched};
 use crate::state::testing::{Answer, Bench, Heard};

@@ -1,4 +1,4 @@
-//! Who hears of what, and in which order.
+//! Which connections are notified of what, and in which order.
 
 use super::{
     CHANGED, CHILDREN, CREATED, DELETED, add_watch, delete, events, set_data, set_watches, watched,
@@ -27,7 +27,7 @@ fn a_notification_comes_before_the_answer_to_what_caused_it() {
 }
 
 #[test]
-fn one_that_watches_both_hears_once_of_a_deletion() {
+fn a_watcher_of_data_and_children_hears_once_of_a_deletion() {
     let mut bench = Bench::new();
     let (a, _) = bench.client();
     bench.create(a, "/x", 0);
@@ -86,7 +86,7 @@ fn persistent_watches_stay_and_recursive_ones_hear_of_no_children() {
     assert_eq!(bench.ask(a, REMOVE_WATCHES, add_watch("/x", 3)).error, 0);
     assert_eq!(bench.ask(a, REMOVE_WATCHES, add_watch("/x", 3)).error, -121);
     assert_eq!(bench.ask(a, REMOVE_WATCHES, add_watch("/x", 4)).error, -5);
-    // That of the other is still there: so the real one answers as well.
+    // The other session's watch is still there, and counts: the real server answers the same.
     assert_eq!(bench.ask(a, CHECK_WATCHES, add_watch("/x", 2)).error, 0);
     assert_eq!(bench.ask(a, CHECK_WATCHES, add_watch("/", 2)).error, -121);
 }
