@@ -105,7 +105,7 @@ fn every_endpoint_on_a_follower() {
     let status = ok(&follower, "/status");
     assert_eq!(status["role"], "follower");
     assert_eq!(status["znode"], line[1].name);
-    assert_eq!(status["sequence"], 1);
+    assert_eq!(status["sequence"], number_of(&line[1].name));
     assert_eq!(status["predecessor"], named.znode);
     assert_eq!(status["valid_for_ms"], Value::Null);
     assert_eq!(follower.get("/livez").status, 200);
@@ -247,6 +247,7 @@ fn address_and_labels_of_the_leader_reach_every_member() {
 #[test]
 fn the_queue_in_order() {
     let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
     let plain = Setup::of(&servers);
     let described = plain.clone().option("--address", "db-2:5432").option("--label", "zone=eu-2");
     let [first] = in_line(&plain, ["a"]);
@@ -254,25 +255,28 @@ fn the_queue_in_order() {
     let [third] = in_line(&plain, ["c"]);
     agreed([&first, &second, &third]);
 
+    // A claim takes a number of the sequence too.
+    let names = observer.line("/election", "leader_").into_iter().map(|znode| znode.name);
+    let [a, b, c]: [String; 3] = names.collect::<Vec<_>>().try_into().expect("three members");
     let expected = |asked: &str| {
-        let row = |id: &str, sequence: u64, address: Value, labels: Value| {
+        let row = |id: &str, znode: &str, address: Value, labels: Value| {
             json!({
                 "id": id,
-                "znode": format!("leader_{sequence:010}"),
-                "sequence": sequence,
+                "znode": znode,
+                "sequence": number_of(znode),
                 "address": address,
                 "labels": labels,
-                "is_leader": sequence == 0,
+                "is_leader": id == "a",
                 "is_self": id == asked,
-                "standby": if sequence == 1 { json!({"ready": true}) } else { Value::Null },
+                "standby": if id == "b" { json!({"ready": true}) } else { Value::Null },
                 "names": "a",
                 "version": env!("CARGO_PKG_VERSION"),
             })
         };
         json!({"members": [
-            row("a", 0, Value::Null, json!({})),
-            row("b", 1, json!("db-2:5432"), json!({"zone": "eu-2"})),
-            row("c", 2, Value::Null, json!({})),
+            row("a", &a, Value::Null, json!({})),
+            row("b", &b, json!("db-2:5432"), json!({"zone": "eu-2"})),
+            row("c", &c, Value::Null, json!({})),
         ]})
     };
     for member in [&first, &second, &third] {
@@ -281,6 +285,11 @@ fn the_queue_in_order() {
             if told == expected(&member.id) { Ok(()) } else { Err(told.to_string()) }
         });
     }
+}
+
+/// The number that ZooKeeper gave to the znode of this name.
+fn number_of(znode: &str) -> u64 {
+    znode.strip_prefix("leader_").expect("the prefix").parse().expect("ten digits")
 }
 
 #[test]

@@ -33,12 +33,13 @@ fn other_prefixes() {
         let [mut first, second, third] = in_line(&setup, ["a", "b", "c"]);
         let old = agreed([&first, &second, &third]);
         assert_eq!(old.znode, format!("{prefix}0000000000"));
-        assert_eq!(observer.line(&path, prefix).len(), 3);
+        let line = observer.line(&path, prefix);
+        assert_eq!(line.len(), 3);
 
         first.signal("TERM");
         first.wait();
         let new = agreed_after(&old, [&second, &third]);
-        assert_eq!((&*new.id, new.znode), ("b", format!("{prefix}0000000001")));
+        assert_eq!((&*new.id, &new.znode), ("b", &line[1].name));
     }
 }
 
