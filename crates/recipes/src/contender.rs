@@ -338,7 +338,7 @@ impl Contender {
     ) -> AfterRefusal {
         session.answered(sent_at, now);
         match self.place {
-            Place::Claiming { sent_at: claimed_at } if sent_at >= claimed_at => {}
+            Place::Claiming { sent_at: claimed_at } if claimed_at <= sent_at => {}
             Place::Holding(_) => {}
             Place::Locating(_) | Place::Behind(_) | Place::Claiming { .. } | Place::Refused => {
                 return AfterRefusal::Ignored;

@@ -779,3 +779,26 @@ fn a_leader_that_is_gone_is_asked_for_once() {
         assert_eq!(last.step(at(6_000), Event::Woke), [read_head(2, false, at(6_000))]);
     }
 }
+
+/// How many of 256 heartbeats ask a quorum for the head, which announces this.
+fn proofs(follower: &mut Member, announcement: &Option<Announcement>) -> usize {
+    head_announces(follower, at(0), announcement.clone());
+    let asks = |_: &i32| {
+        let now = follower.wake_at().expect("a heartbeat is to come");
+        let actions = follower.step(now, Event::Woke);
+        let [Action::ReadHead { head, prove, sent_at }] = actions[..] else {
+            panic!("not a heartbeat: {actions:?}")
+        };
+        assert_eq!(head, ticket(1).sequence);
+        let announcement = announcement.clone();
+        follower.step(now, Event::HeadRead { head: ticket(1), announcement, sent_at });
+        prove
+    };
+    (0..256).filter(asks).count()
+}
+
+#[test]
+fn a_quorum_is_asked_for_the_head_now_and_then() {
+    assert_eq!(proofs(&mut follower(&[1, 2, 3]), &leads(1)), 4);
+    assert_eq!(proofs(&mut follower(&[1, 2, 3]), &None), 32);
+}
