@@ -171,9 +171,10 @@ impl Member {
             .contender
             .duty()
             .filter(|duty| session.heartbeat_due(ticket, *duty).is_some_and(|due| due <= now));
+        let unlisted = queue.ask_for_unlisted(now);
         let actions = match due {
             None => vec![],
-            Some(_) if let Some(ask) = queue.ask_for_unlisted(now) => vec![ask],
+            Some(_) if unlisted.is_some() => unlisted.into_iter().collect(),
             Some(Duty::Wait) => return Self::poll_head(session, queue, now),
             Some(Duty::Hold) if self.unhealthy || queue.contender.is_refused() => {
                 vec![queue.renew(now), Action::ReadQueue]
