@@ -167,13 +167,8 @@ impl Contender {
     /// Whether a member with this ticket came before all that the queue showed: it has gone since it was announced, or
     /// the server that showed the queue lacks it.
     pub(crate) fn is_ahead_of_queue(&self, ticket: Ticket) -> bool {
-        let is_ahead = |it: &Predecessors| {
-            let head = it.head.sequence();
-            let head = it.head_token.map(|token| Ticket { sequence: head, token });
-            ticket.sequence < it.head.sequence()
-                && head.is_none_or(|it| it.is_in_order_with(ticket))
-        };
-        ticket.token < self.ticket.token && self.predecessors().is_some_and(is_ahead)
+        ticket.token < self.ticket.token
+            && self.predecessors().is_some_and(|ahead| ahead.is_before_head(ticket))
     }
 
     /// Forgets the queue: the server that showed it did not show all of it. It is to be read again.

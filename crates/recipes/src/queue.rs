@@ -75,11 +75,17 @@ impl Predecessors {
 
     /// Whether a member with this ticket may be the first of the queue, as far as the head is known.
     pub(crate) fn may_be_first(&self, ticket: Ticket) -> bool {
-        let head = self.head.sequence();
-        let in_order = self
-            .head_token
-            .is_none_or(|token| ticket.is_in_order_with(Ticket { sequence: head, token }));
-        in_order && self.head.may_be_followed_by(ticket.sequence)
+        self.is_in_order_with_head(ticket) && self.head.may_be_followed_by(ticket.sequence)
+    }
+
+    /// Whether a member with this ticket came before the head as it is known, and so before all that the queue showed.
+    pub(crate) fn is_before_head(&self, ticket: Ticket) -> bool {
+        self.is_in_order_with_head(ticket) && ticket.sequence < self.head.sequence()
+    }
+
+    fn is_in_order_with_head(&self, ticket: Ticket) -> bool {
+        let sequence = self.head.sequence();
+        self.head_token.is_none_or(|token| ticket.is_in_order_with(Ticket { sequence, token }))
     }
 
     /// Returns two members that were not created in the order of their numbers, if any are known: one of them was made
