@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::error::ErrorCode;
-use crate::watches::{ConnectionId, EventKind, WatchMode};
+use crate::watches::{ConnectionId, EventKind, WatchMode, Watches};
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::{Paths, SetWatches, Watch};
 
@@ -75,35 +75,22 @@ impl State {
         let SetWatches { relative_zxid, data, exists, children, persistent, recursive } = set;
         for path in paths(data) {
             let path = path?;
-            let missed = match self.tree.node(&path) {
-                None => Some(EventKind::Deleted),
-                Some(node) if node.kept.mzxid > relative_zxid => Some(EventKind::DataChanged),
-                Some(_) => None,
-            };
-            match missed {
-                Some(kind) => self.send(from, reply::notification(kind, &path)),
-                None => self.data_watches.add(&path, from, WatchMode::OneShot),
-            }
+            let missed = self.tree.node(&path).map_or(Some(EventKind::Deleted), |node| {
+                (node.kept.mzxid > relative_zxid).then_some(EventKind::DataChanged)
+            });
+            self.notify_or_watch(from, &path, missed, |state| &mut state.data_watches);
         }
         for path in paths(exists) {
             let path = path?;
-            if self.tree.node(&path).is_some() {
-                self.send(from, reply::notification(EventKind::Created, &path));
-            } else {
-                self.data_watches.add(&path, from, WatchMode::OneShot);
-            }
+            let missed = self.tree.node(&path).map(|_| EventKind::Created);
+            self.notify_or_watch(from, &path, missed, |state| &mut state.data_watches);
         }
         for path in paths(children) {
             let path = path?;
-            let missed = match self.tree.node(&path) {
-                None => Some(EventKind::Deleted),
-                Some(node) if node.kept.pzxid > relative_zxid => Some(EventKind::ChildrenChanged),
-                Some(_) => None,
-            };
-            match missed {
-                Some(kind) => self.send(from, reply::notification(kind, &path)),
-                None => self.child_watches.add(&path, from, WatchMode::OneShot),
-            }
+            let missed = self.tree.node(&path).map_or(Some(EventKind::Deleted), |node| {
+                (node.kept.pzxid > relative_zxid).then_some(EventKind::ChildrenChanged)
+            });
+            self.notify_or_watch(from, &path, missed, |state| &mut state.child_watches);
         }
         for (list, mode) in [(persistent, WatchMode::Persistent), (recursive, WatchMode::Recursive)]
         {
@@ -114,6 +101,20 @@ impl State {
             }
         }
         Ok(Reply::Nothing)
+    }
+
+    /// Notifies of what a watch has missed, or sets it where it has missed nothing.
+    fn notify_or_watch(
+        &mut self,
+        from: ConnectionId,
+        path: &str,
+        missed: Option<EventKind>,
+        watches: impl FnOnce(&mut Self) -> &mut Watches,
+    ) {
+        match missed {
+            Some(kind) => self.send(from, reply::notification(kind, path)),
+            None => watches(self).add(path, from, WatchMode::OneShot),
+        }
     }
 }
 
