@@ -99,7 +99,7 @@ impl Connection {
         match timeout(self.answer_timeout, request.into_future()).await {
             Ok(answer) => answer,
             Err(_) => {
-                self.broken.notify_one();
+                self.give_up();
                 Err(Error::Timeout)
             }
         }
@@ -110,13 +110,8 @@ impl Connection {
     ///
     /// The request leaves with the call, not with the first poll: later requests come behind it.
     pub(crate) fn check(&self, path: &str) -> impl Future<Output = Result<(), Error>> {
-        let mut writer = self.client.new_multi_writer();
-        let added = writer.add_check_version(path, -1);
-        let checked = writer.commit();
-        async move {
-            added?;
-            self.request(async { checked.await.map(drop).map_err(unwrap_multi) }).await
-        }
+        let checked = self.transact(1, |writer| writer.add_check_version(path, -1));
+        async move { checked.await?.all_or_none() }
     }
 
     /// Has a quorum carry out all of these operations or none.
@@ -161,6 +156,16 @@ impl Connection {
     /// Where the server listens.
     pub(crate) fn server(&self) -> &str {
         &self.server
+    }
+}
+
+impl Verdict {
+    /// Returns the error of the operation that failed, whichever it was.
+    pub(crate) fn all_or_none(self) -> Result<(), Error> {
+        match self {
+            Self::Done(_) => Ok(()),
+            Self::Failed { error, .. } => Err(error),
+        }
     }
 }
 
@@ -391,11 +396,4 @@ pub(crate) fn is_verdict(error: &Error) -> bool {
             | Error::QuotaExceeded
             | Error::Unimplemented
     )
-}
-
-pub(crate) fn unwrap_multi(error: ::zookeeper::MultiWriteError) -> Error {
-    match error {
-        ::zookeeper::MultiWriteError::RequestFailed { source }
-        | ::zookeeper::MultiWriteError::OperationFailed { source, .. } => source,
-    }
 }

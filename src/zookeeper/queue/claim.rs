@@ -5,7 +5,7 @@
 //! itself for the first; it cannot claim.
 
 use super::acl;
-use super::context::{Context, leave_wrong_server};
+use super::context::{Context, leave_if_lacking};
 use super::write::{Lost, still_ours, unless_denied};
 use super::znode::{is_of_session, is_ours, owner};
 use crate::zookeeper::client::{Connection, Leaving, Verdict, is_verdict};
@@ -86,14 +86,10 @@ async fn holder(
             if !unknown.holder.swap(true, Ordering::Relaxed) {
                 return Err(Error::Timeout);
             }
-            match connection.check(&claim_path).await {
-                Err(Error::NoNode) => return Err(Error::Timeout),
-                checked => checked?,
-            }
-            return match leave_wrong_server(connection, &claim_path, "does not show", "it is there")
-            {
-                Leaving::First | Leaving::Again => Err(Error::Timeout),
-                Leaving::NotYet => Ok(Claimed::Anothers(vec![])),
+            return match leave_if_lacking(connection, &claim_path).await {
+                Err(Error::NoNode) | Ok(Leaving::First | Leaving::Again) => Err(Error::Timeout),
+                Err(error) => Err(error),
+                Ok(Leaving::NotYet) => Ok(Claimed::Anothers(vec![])),
             };
         }
         read => read?,

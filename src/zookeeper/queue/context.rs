@@ -90,13 +90,11 @@ impl Context {
     /// first for ever, so another server is asked; where none is found for as long as a session lasts, another session is
     /// needed.
     pub(super) async fn own_is_not_shown(&self, connection: &Connection, path: &str) -> Error {
-        if let Err(error) = connection.check(path).await {
-            return error;
+        match leave_if_lacking(connection, path).await {
+            Err(error) => error,
+            Ok(Leaving::Again) => self.give_session_up().await,
+            Ok(Leaving::First | Leaving::NotYet) => Error::Timeout,
         }
-        if leave_wrong_server(connection, path, "does not show", "it is there") == Leaving::Again {
-            return self.give_session_up().await;
-        }
-        Error::Timeout
     }
 
     /// Says that the queue cannot go on in this session, and waits for the end of the session.
@@ -227,13 +225,18 @@ impl Context {
     }
 }
 
-/// Leaves a server with which a quorum disagrees, and says so.
-pub(super) fn leave_wrong_server(
+/// Handles that the server at hand does not show this znode. Returns [`Error::NoNode`] if a quorum agrees. Else that
+/// server has lost a transaction, and is left.
+pub(super) async fn leave_if_lacking(
     connection: &Connection,
     path: &str,
-    shows: &str,
-    is_there: &str,
-) -> Leaving {
+) -> Result<Leaving, Error> {
+    connection.check(path).await?;
+    Ok(leave_wrong_server(connection, path, "does not show", "it is there"))
+}
+
+/// Leaves a server with which a quorum disagrees, and says so.
+fn leave_wrong_server(connection: &Connection, path: &str, shows: &str, is_there: &str) -> Leaving {
     let leaving = connection.leave_server();
     if leaving == Leaving::NotYet {
         return leaving;

@@ -1,7 +1,7 @@
 //! Joins the queue: creates our znode, and never sends a second create without knowing what became of
 //! the first.
 
-use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_wrong_server};
+use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_lacking};
 use super::list::sequences;
 use super::name_taken::NameTaken;
 use super::znode::{is_of_session, token};
@@ -77,8 +77,7 @@ async fn find_own(context: &Context, connection: &Connection) -> Result<Option<T
     let listed = match sequences(context, connection).await {
         // It has just been checked, unless it has gone since.
         Err(Error::NoNode) => {
-            connection.check(root).await?;
-            leave_wrong_server(connection, root, "does not show", "it is there");
+            leave_if_lacking(connection, root).await?;
             return Err(Error::Timeout);
         }
         listed => listed?,

@@ -3,7 +3,7 @@
 
 use super::context::{Context, REFUSED_DELAY, RETRY_DELAY};
 use super::join::refuse_sequence;
-use crate::zookeeper::client::{Connection, is_verdict, unwrap_multi};
+use crate::zookeeper::client::{Connection, is_verdict};
 use ::zookeeper::{Acls, CreateMode, Error, Stat};
 use recipes::Sequence;
 use std::collections::BTreeSet;
@@ -76,11 +76,12 @@ async fn use_up(connection: &Connection, parent: &str, numbers: usize) -> Result
     let letters: String = (0..16).map(|_| fastrand::lowercase()).collect();
     let path = format!("{parent}/pass-{letters}");
     let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-    let mut writer = connection.client.new_multi_writer();
-    for _ in 0..numbers {
-        writer.add_create(&path, b"", &mode)?;
-        writer.add_delete(&path, None)?;
-    }
-    let used = writer.commit();
-    connection.request(async { used.await.map(drop).map_err(unwrap_multi) }).await
+    let used = connection.transact(2 * numbers, |writer| {
+        for _ in 0..numbers {
+            writer.add_create(&path, b"", &mode)?;
+            writer.add_delete(&path, None)?;
+        }
+        Ok(())
+    });
+    used.await?.all_or_none()
 }

@@ -1,7 +1,7 @@
 //! Reads other members' znodes once, without a watch.
 
 use super::QueueEvent;
-use super::context::{Context, leave_wrong_server};
+use super::context::{Context, leave_if_lacking};
 use super::list::sequences;
 use super::znode::{owner, token};
 use crate::zookeeper::client::{Connection, Leaving, is_verdict};
@@ -71,8 +71,7 @@ pub(super) async fn read_proven(
         (Err(error), _) if !is_verdict(&error) => Err(error),
         (Ok(()), Err(Error::NoNode)) => {
             // It may have gone between the two.
-            connection.check(&path).await?;
-            match leave_wrong_server(connection, &path, "does not show", "it is there") {
+            match leave_if_lacking(connection, &path).await? {
                 Leaving::First | Leaving::Again => Err(Error::Timeout),
                 Leaving::NotYet => Err(Error::NoNode),
             }

@@ -12,7 +12,7 @@
 //!    the predecessor's is.
 
 use super::QueueEvent;
-use super::context::{Context, leave_wrong_server};
+use super::context::{Context, leave_if_lacking};
 use super::znode::{is_of_session, is_ours, token};
 use crate::zookeeper::client::{Connection, Leaving, SessionHandle};
 use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
@@ -201,8 +201,7 @@ async fn read_and_watch(
         }
         read => return read.map(Some),
     }
-    connection.check(path).await?;
-    match leave_wrong_server(connection, path, "does not show", "it is there") {
+    match leave_if_lacking(connection, path).await? {
         Leaving::First | Leaving::Again => Err(Error::Timeout),
         Leaving::NotYet => Ok(None),
     }
