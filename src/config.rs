@@ -56,6 +56,9 @@ pub struct Config {
     /// The file with the token that a command has to show.
     pub token_file: Option<PathBuf>,
     pub exec: Exec,
+    /// Where the session is kept for a next process.
+    pub session_file: Option<PathBuf>,
+    pub on_restart: OnRestart,
     /// How to tell whether the application is healthy, if it is to be.
     pub health: Option<Health>,
     /// In the order in which they run.
@@ -83,6 +86,15 @@ pub enum OnExit {
     Stay,
     /// The command is started again.
     Restart,
+}
+
+/// What a process does with the session of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnRestart {
+    /// It goes on with it, in the same place and under the same token.
+    Resume,
+    /// It ends the session at once, so that the next member leads.
+    Release,
 }
 
 /// When a new leader counts as active.
@@ -166,6 +178,8 @@ impl Config {
                 kill_after: values.get(&table::KILL_AFTER)?,
                 on_exit: values.get(&table::ON_EXIT)?,
             },
+            session_file: values.written(&table::SESSION_FILE)?,
+            on_restart: values.get(&table::ON_RESTART)?,
             health: Health::new(values)?,
             hooks: hooks(values, policy.activation)?,
             reserve: Duration::ZERO,
@@ -180,6 +194,7 @@ impl Config {
         };
         self.settings.zookeeper.security.has_secrets()
             || self.token_file.is_some()
+            || self.session_file.is_some()
             || self.hooks.iter().any(shows)
     }
 }

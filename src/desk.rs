@@ -45,6 +45,8 @@ pub struct Recorded {
     pub at: SystemTime,
     /// What brought the change about, in words.
     pub cause: String,
+    /// If it began again what the process before had begun: for how long there was no process.
+    pub down_for: Option<Duration>,
 }
 
 /// The state of the connection with ZooKeeper. For people to read: nothing is decided by it.
@@ -54,10 +56,22 @@ pub struct Link {
     pub connected: bool,
     /// Why we are not where we want to be.
     pub problem: Option<String>,
+    /// What is told of the process before, whose session this is.
+    pub restart: Option<Restart>,
+}
+
+/// How a session came to this process from the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restart {
+    /// From when the process before was alive last, as far as is known, until its session was resumed.
+    pub down_for: Duration,
+    /// How often this session has been taken over.
+    pub restarts: u64,
 }
 
 impl Link {
     pub fn forget_session(&mut self) {
+        self.restart = None;
         self.session = None;
         self.connected = false;
     }

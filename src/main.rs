@@ -36,14 +36,17 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::ExecCommand { guard, files, command } => {
             Err(process::become_command(guard, files, &command))
         }
+        Command::Leave(effective) => daemon::leave(&effective).map(|said| say(&said)),
         Command::CheckConfig(effective) => check_config(&effective),
         Command::Terminal(errand) => run_errand(errand),
-        Command::Say(text) => {
-            // A reader that closes the pipe has read enough.
-            let _receiver_gone = io::stdout().write_all(&text);
-            Ok(0)
-        }
+        Command::Say(text) => Ok(say(&text)),
     }
+}
+
+fn say(text: &[u8]) -> u8 {
+    // A reader that closes the pipe has read enough.
+    let _receiver_gone = io::stdout().write_all(text);
+    0
 }
 
 fn guarded(ended: io::Result<()>) -> Result<u8, Failure> {

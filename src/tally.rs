@@ -49,6 +49,16 @@ impl Tally {
 
     /// Counts what a member is about to hear.
     pub fn hears(&mut self, event: &Event) {
+        if let Event::SessionTakenOver { record, timeout, sent_at } = event {
+            self.granted = Some(*timeout);
+            self.opened = Some((record.session, *sent_at));
+        }
+        // A leader that is back hands over nothing.
+        if let Event::TicketFound { ticket, data: Some(data) } = event
+            && data.announcement.as_ref().is_some_and(|it| it.ticket == *ticket)
+        {
+            self.own_term = Some(ticket.token);
+        }
         self.claims_refused += u64::from(matches!(event, Event::ClaimRefused { .. }));
         if let Event::SessionOpened { session, sent_at, .. } = event {
             self.sessions += 1;

@@ -75,7 +75,14 @@ impl Crowd {
         let reports = front.report.clone();
         thread::spawn(move || {
             runtime().block_on(async {
-                let drive = zookeeper::run(member, settings, clock, back, stopping);
+                let drive = zookeeper::run(
+                    member,
+                    settings,
+                    clock,
+                    back,
+                    zookeeper::Kept::default(),
+                    stopping,
+                );
                 tokio::join!(drive, listen(who, reports, clock, tell));
             });
         });

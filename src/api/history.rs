@@ -21,4 +21,7 @@ pub struct Term {
     pub to: Option<String>,
     /// How it ended, in words.
     pub ended: Option<String>,
+    /// If this member's process was restarted within the term: for how long it was down. Left out otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down_for_ms: Option<u64>,
 }

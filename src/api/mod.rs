@@ -21,7 +21,7 @@ pub use leader::{EVENTS, Event, IS_LEADER, LEADER, Leader, LeaderState, Leadersh
 pub use problem::{PROBLEM_TYPES, Problem};
 pub use profile::{OwnProfile, Patch};
 pub use queue::{MEMBERS, Member, Members};
-pub use status::{Application, Clock, Hook, HookRun, STATUS, Session, Standby, Status};
+pub use status::{Application, Clock, Hook, HookRun, Restart, STATUS, Session, Standby, Status};
 
 use serde::Serialize;
 use std::marker::PhantomData;

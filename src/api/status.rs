@@ -62,6 +62,17 @@ pub struct Session {
     /// Why this member is not where it wants to be; left out when it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// How the session came from a process before; left out where this one opened it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Restart {
+    /// For how long there was no process, at most.
+    pub down_for_ms: u64,
+    /// How often the session has been resumed after a restart.
+    pub restarts: u64,
 }
 
 #[derive(Serialize, Deserialize, ToSchema)]

@@ -1,7 +1,7 @@
 //! Parsers of single values, for the table of settings.
 
 use super::error::{ConfigError, Flaw};
-use super::{Activate, Listen, LogFormat, OnExit};
+use super::{Activate, Listen, LogFormat, OnExit, OnRestart};
 use recipes::MemberId;
 use recipes::election::{Disconnect, Unhealthy};
 use std::collections::BTreeMap;
@@ -148,6 +148,10 @@ pub(super) fn health_policy(text: &str) -> Result<Unhealthy, Flaw> {
 pub(super) fn on_exit(text: &str) -> Result<OnExit, Flaw> {
     let known = [("leave", OnExit::Leave), ("stay", OnExit::Stay), ("restart", OnExit::Restart)];
     one_of(text, &known)
+}
+
+pub(super) fn on_restart(text: &str) -> Result<OnRestart, Flaw> {
+    one_of(text, &[("resume", OnRestart::Resume), ("release", OnRestart::Release)])
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, Flaw> {

@@ -175,7 +175,7 @@ impl fmt::Display for Origin {
 #[cfg(test)]
 impl Values {
     /// The defaults, for a member `a`, and these flags on top.
-    pub(super) fn given(flags: &[(&'static str, &str)]) -> Self {
+    pub(crate) fn given(flags: &[(&'static str, &str)]) -> Self {
         let mut sources = Sources::default();
         sources.defaults.insert(super::table::ID.key(), "a".into());
         for (key, text) in flags {

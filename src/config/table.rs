@@ -7,12 +7,12 @@
 use super::health::{self, Check};
 use super::parse::{
     activate, disconnect, duration, failures, file, health_policy, labels, listen_at, log_format,
-    log_level, member_address, member_id, on_exit, probe_address, shown_labels,
+    log_level, member_address, member_id, on_exit, on_restart, probe_address, shown_labels,
 };
 use super::security::{Acl, Scheme};
 use super::servers::{self, Servers};
 use super::setting::{Kind, Row, Scope, Setting};
-use super::{Activate, Listen, LogFormat, OnExit};
+use super::{Activate, Listen, LogFormat, OnExit, OnRestart};
 use recipes::MemberId;
 use recipes::election::{Disconnect, Unhealthy};
 use std::collections::BTreeMap;
@@ -76,6 +76,18 @@ table! {
         .flag("session-timeout", "DURATION").variable("BELLWETHER_SESSION_TIMEOUT")
         .default("10s")
         .help("The session timeout to ask for: 500ms, 10s, 2m");
+
+    SESSION_FILE: PathBuf = Setting::new("zookeeper.session_file", file)
+        .flag("session-file", "FILE").variable("BELLWETHER_SESSION_FILE")
+        .help("Keep the session in this file, best in memory, so that a restart need not look like a crash");
+
+    ON_RESTART: OnRestart = Setting::new("zookeeper.on_restart", on_restart)
+        .flag("on-restart", "WHAT").variable("BELLWETHER_ON_RESTART")
+        .default("resume")
+        .help(
+            "What to do with the session in --session-file after a restart: resume (go on with it), \
+             or release (end it, and let the next member lead)",
+        );
 
     TICK_TIME: Duration = Setting::new("zookeeper.tick_time", duration)
         .flag("tick-time", "DURATION").variable("BELLWETHER_TICK_TIME")

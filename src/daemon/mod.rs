@@ -21,12 +21,13 @@ use self::signals::Signals;
 use self::threads::{ApplicationInputs, ApplicationThread, CommandThread, ElectionThread};
 use crate::cli::{self, Effective};
 use crate::clock::Clock;
-use crate::config::{Config, Exec};
+use crate::config::{Config, Exec, OnRestart, table};
 use crate::desk::{self, Front};
 use crate::exec::{self, Plan};
 use crate::http::{self, Gate, Limits};
 use crate::notify::{self, Switch};
 use crate::runtime;
+use crate::zookeeper::{self, Kept, OpenedSessionFile, SessionFile};
 use anyhow::{anyhow, bail};
 use recipes::election::Member;
 use std::ffi::OsString;
@@ -56,17 +57,60 @@ pub struct Task {
 pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)> {
     let config = &effective.config;
     let wrong = |why: String| (MISCONFIGURED, why);
-    let warnings = secrets::check(&config.settings, config.has_secrets()).map_err(wrong)?;
+    let mut warnings = secrets::check(&config.settings, config.has_secrets()).map_err(wrong)?;
+    let (kept, warning) = kept(config).map_err(wrong)?;
+    warnings.extend(warning);
     let level = logging::start(effective.log_format, &effective.log_level).map_err(wrong)?;
     cli::strays().iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
     let files = resources::open_more_files();
     let ended = runtime::run(async {
-        let mut daemon = Daemon::build(effective, level, task, files).await?;
+        let mut daemon = Daemon::build(effective, level, task, files, kept).await?;
         let code = daemon.run().await?;
         daemon.shutdown().await;
         anyhow::Ok(code)
     });
     ended.map_err(|error| (BROKEN, format!("{error:#}")))
+}
+
+/// Opens the file in which the session is kept, if there is to be one. Returns also a warning for the operator.
+fn kept(config: &Config) -> Result<(Kept, Option<String>), String> {
+    let Some(path) = &config.session_file else { return Ok((Kept::default(), None)) };
+    let member = config.profile.id.as_str();
+    let OpenedSessionFile { file, former, warning } =
+        SessionFile::open(path, &config.settings, member, Clock::system())?;
+    let release = config.on_restart == OnRestart::Release;
+    Ok((Kept { file: Some(Arc::new(file)), former, release }, warning))
+}
+
+/// Ends the session that a dead sidecar has left in its file. Returns what to say.
+///
+/// # Errors
+/// The exit code, and one sentence that says what is wrong.
+pub fn leave(effective: &Effective) -> Result<Vec<u8>, (u8, String)> {
+    let config = &effective.config;
+    let wrong = |why: String| (MISCONFIGURED, why);
+    secrets::check(&config.settings, config.has_secrets()).map_err(wrong)?;
+    let Some(path) = &config.session_file else {
+        let key = table::SESSION_FILE.key();
+        return Err(wrong(format!("{key} is not set: name the file by --session-file")));
+    };
+    let (kept, warning) = kept(config).map_err(wrong)?;
+    if let Some(warning) = warning {
+        return Err((BROKEN, warning));
+    }
+    let (path, Kept { file: Some(file), former, .. }) = (path.display(), kept) else {
+        unreachable!("a path was given")
+    };
+    let settings = &config.settings.zookeeper;
+    let leaving = zookeeper::leave(&file, former.as_ref(), settings, Clock::system());
+    match (runtime::run(leaving), former) {
+        (true, Some(_)) => Ok(format!("the session in {path} has ended\n").into()),
+        (true, None) => Ok(format!("there is no session in {path}\n").into()),
+        (false, _) => {
+            let why = "ZooKeeper does not confirm that the session has ended: it expires by itself";
+            Err((BROKEN, format!("{why}; see `bellwether inspect`")))
+        }
+    }
 }
 
 struct Daemon {
@@ -89,10 +133,11 @@ impl Daemon {
         level: Level,
         task: Option<Task>,
         files: Option<u64>,
+        kept: Kept,
     ) -> anyhow::Result<Self> {
         let in_force = InForce::of(&effective);
         let config = effective.config;
-        let plan = task.map(|task| task.plan(&config, files));
+        let plan = task.map(|task| task.plan(&config, files, &kept)).transpose()?;
         let id = config.profile.id.to_string();
         let clock = Clock::system();
         let member = Member::new(Arc::new(config.profile), config.policy);
@@ -133,7 +178,7 @@ impl Daemon {
         if cli::is_service() {
             tokio::spawn(systemd::tell(front.clone(), clock));
         }
-        let election = ElectionThread::start(member, settings, clock, back)?;
+        let election = ElectionThread::start(member, settings, clock, back, kept)?;
         let (health, desk) = (config.health, front.clone());
         let inputs = ApplicationInputs { stage, names, health, examined, files, clock, desk };
         let application = ApplicationThread::start(inputs, hooks, leave)?;
@@ -215,12 +260,22 @@ fn without_hooks(end: Result<io::Result<()>, RecvError>) -> anyhow::Error {
 }
 
 impl Task {
-    fn plan(self, config: &Config, files: Option<u64>) -> Plan {
+    fn plan(self, config: &Config, files: Option<u64>, kept: &Kept) -> io::Result<Plan> {
         let environment = vec![
             ("BELLWETHER_ID", config.profile.id.to_string()),
             ("BELLWETHER_ELECTION", config.election.clone()),
         ];
         let Exec { kill_after, on_exit } = config.exec;
-        Plan { command: self.command, kill_after, on_exit, once: self.once, files, environment }
+        let lock = kept.file.as_ref().map(|file| file.lock()).transpose()?;
+        Ok(Plan {
+            command: self.command,
+            kill_after,
+            on_exit,
+            once: self.once,
+            files,
+            environment,
+            kept: lock.map(Arc::new),
+            after_restart: kept.former.is_some(),
+        })
     }
 }

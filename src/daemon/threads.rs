@@ -7,7 +7,7 @@ use crate::desk::{Application, Back, Front};
 use crate::exec::{self, Orders, Plan};
 use crate::notify::{self, Names, Stage};
 use crate::runtime;
-use crate::zookeeper;
+use crate::zookeeper::{self, Kept};
 use recipes::Moment;
 use recipes::election::Member;
 use std::future::pending;
@@ -29,9 +29,10 @@ impl ElectionThread {
         settings: Settings,
         clock: Clock,
         back: Back,
+        kept: Kept,
     ) -> io::Result<Self> {
         let (stop, stopping) = oneshot::channel();
-        let life = move || zookeeper::run(member, settings, clock, back, stopping);
+        let life = move || zookeeper::run(member, settings, clock, back, kept, stopping);
         Ok(Self { stop, left: start("election", life)? })
     }
 }

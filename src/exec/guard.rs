@@ -127,6 +127,8 @@ struct Duty {
     alarm: Alarm,
     countdown: Countdown,
     supervisor_is_gone: bool,
+    /// Open until nothing is left below: no next process goes on with the session before.
+    _kept: Option<OwnedFd>,
 }
 
 enum News {
@@ -145,7 +147,7 @@ impl Duty {
         let _unread_signals = NOT_FOR_US.map(signal);
         set_child_subreaper(Some(getpid()))?;
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
-        let (greeting, sent) = greeted(&socket)?;
+        let (greeting, sent, kept) = greeted(&socket)?;
         let duty = Self {
             deaths,
             link: Link::over(socket)?,
@@ -154,6 +156,7 @@ impl Duty {
             alarm: Alarm::new()?,
             countdown: Countdown::new(greeting.kill_after, margin, greeting.until),
             supervisor_is_gone: false,
+            _kept: kept,
         };
         Ok((duty, sent))
     }

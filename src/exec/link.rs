@@ -62,12 +62,17 @@ impl Link {
         Ok(Self(UnixStream::from_std(stream)?))
     }
 
-    /// Greets the guard, and gives it what the command is to read from.
-    pub(super) fn greet(&self, greeting: Greeting, stdin: BorrowedFd<'_>) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    /// Greets the guard, and gives it what the command is to read from, and what it is to keep open.
+    pub(super) fn greet(
+        &self,
+        greeting: Greeting,
+        stdin: BorrowedFd<'_>,
+        kept: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut fds = SendAncillaryBuffer::new(&mut space);
-        let stdin = [stdin];
-        assert!(fds.push(SendAncillaryMessage::ScmRights(&stdin)), "there is space for one");
+        let given: Vec<_> = [stdin].into_iter().chain(kept).collect();
+        assert!(fds.push(SendAncillaryMessage::ScmRights(&given)), "there is space for two");
         let numbers = [
             nanos(greeting.until.0),
             nanos(greeting.kill_after),
@@ -142,9 +147,9 @@ impl Link {
 }
 
 /// Waits for the greeting, over a socket that is not a [`Link`] yet.
-pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(Greeting, OwnedFd)> {
+pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(Greeting, OwnedFd, Option<OwnedFd>)> {
     let mut bytes = [0; 24];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut fds = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         let into = &mut [IoSliceMut::new(&mut bytes)];
@@ -153,10 +158,11 @@ pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(Greeting, OwnedFd)> {
             received => break received?,
         }
     };
-    let stdin = fds.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+    let given = fds.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => Some((fds.next(), fds.next())),
         _ => None,
     });
+    let (stdin, kept) = given.unwrap_or_default();
     let stdin = stdin.filter(|_| received.bytes == bytes.len()).ok_or(ErrorKind::UnexpectedEof)?;
     let number = |nth: usize| {
         let mut number = [0; 8];
@@ -168,7 +174,7 @@ pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(Greeting, OwnedFd)> {
         kill_after: Duration::from_nanos(number(1)),
         files: Some(number(2)).filter(|files| *files != u64::MAX),
     };
-    Ok((greeting, stdin))
+    Ok((greeting, stdin, kept))
 }
 
 fn packet(tag: u8, number: u64) -> Packet {
@@ -197,8 +203,12 @@ mod tests {
             kill_after: Duration::from_secs(2),
             files: None,
         };
-        supervisor.greet(greeting, io::stdin().as_fd()).unwrap();
-        assert_eq!(greeted(&socket).unwrap().0, greeting);
+        for keeps in [false, true] {
+            let (stdin, stderr) = (io::stdin(), io::stderr());
+            supervisor.greet(greeting, stdin.as_fd(), keeps.then(|| stderr.as_fd())).unwrap();
+            let (heard, _, kept) = greeted(&socket).unwrap();
+            assert_eq!((heard, kept.is_some()), (greeting, keeps));
+        }
 
         let guard = Link::over(socket).unwrap();
         for message in [

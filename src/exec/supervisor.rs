@@ -15,8 +15,9 @@ use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 use std::ffi::OsString;
 use std::future::{pending, poll_fn};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
@@ -35,6 +36,10 @@ pub struct Plan {
     pub files: Option<u64>,
     /// What it is told of this member besides the token.
     pub environment: Vec<(&'static str, String)>,
+    /// What the guards keep open until the command is dead.
+    pub kept: Option<Arc<OwnedFd>>,
+    /// A process before this one may have run the command, and its guards may have been killed with it.
+    pub after_restart: bool,
 }
 
 /// The receiver of requests that would otherwise go to the driver directly.
@@ -63,10 +68,12 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
     process::spare_those_left_to_us()?;
     let room = plan.kill_after + TO_DIE;
     let alarm = Alarm::new()?;
+    // A command whose guards are all dead is killed by the kernel, which may take as long.
+    let not_before = clock.now().after(if plan.after_restart { TO_DIE } else { Duration::ZERO });
     let mut shop = Shop {
         plan,
         clock,
-        stage: Stage::Idle { not_before: clock.now(), spent: None },
+        stage: Stage::Idle { not_before, spent: None },
         run: None,
         held: vec![],
         leaving: None,
@@ -197,8 +204,9 @@ impl Shop {
         )?;
         let (kill_after, files) = (self.plan.kill_after, self.plan.files);
         let greeting = Greeting { until, kill_after, files };
-        outer_link.greet(greeting, inner_socket.as_fd())?;
-        inner_link.greet(greeting, io::stdin().as_fd())?;
+        let kept = self.plan.kept.as_ref().map(|kept| kept.as_fd());
+        outer_link.greet(greeting, inner_socket.as_fd(), kept)?;
+        inner_link.greet(greeting, io::stdin().as_fd(), kept)?;
         info!(token = token.0, "this member leads: starting the command");
         self.run = Some(Run {
             outer_guard: guard.pid(),

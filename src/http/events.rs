@@ -148,7 +148,7 @@ fn missed(sight: &Sight, seen: u64) -> Vec<String> {
 }
 
 fn past(sight: &Sight, recorded: &Recorded) -> String {
-    let Recorded { change, index, at, cause } = recorded;
+    let Recorded { change, index, at, cause, down_for: _ } = recorded;
     let index = sight.started.index(*index);
     framed(change.kind.name(), Some(index), &over(sight, change, index, *at, Some(cause)))
 }
@@ -303,7 +303,13 @@ mod tests {
                 let chronicle = Arc::make_mut(&mut report.chronicle);
                 for change in changes(&chronicle.view(), &standing.at(now)) {
                     let (index, at) = (standing.index_at(now), SystemTime::UNIX_EPOCH);
-                    chronicle.push(Recorded { change, index, at, cause: "the test".into() });
+                    chronicle.push(Recorded {
+                        change,
+                        index,
+                        at,
+                        cause: "the test".into(),
+                        down_for: None,
+                    });
                 }
                 report.standing = standing;
             });

@@ -2,6 +2,7 @@
 
 use super::Sight;
 use super::routes::ApiRouter;
+use super::verdict::millis;
 use crate::api::{self, History, Term};
 use crate::desk::{Chronicle, Recorded};
 use axum::Json;
@@ -28,7 +29,7 @@ async fn history(State(sight): State<Sight>) -> Json<History> {
 fn terms(chronicle: &Chronicle) -> Vec<Term> {
     let mut terms: Vec<Term> = vec![];
     let mut led_before = None;
-    for Recorded { at, change, cause, .. } in chronicle.iter() {
+    for Recorded { at, change, cause, down_for, .. } in chronicle.iter() {
         let view = change.view();
         let token = view.leader().map(|leader| leader.ticket.token);
         if token == led_before {
@@ -46,6 +47,7 @@ fn terms(chronicle: &Chronicle) -> Vec<Term> {
                 from: api::date(*at),
                 to: None,
                 ended: None,
+                down_for_ms: down_for.map(millis),
             });
         }
         led_before = token;

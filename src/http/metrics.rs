@@ -163,6 +163,16 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
         tally.granted.unwrap_or_default().as_secs_f64(),
     );
     page.counter("bellwether_sessions_total", "Sessions that were opened.", tally.sessions as f64);
+    page.gauge(
+        "bellwether_session_restarts",
+        "How often the session was resumed by a next process after a restart; 0 if this process opened it.",
+        link.restart.map_or(0.0, |restart| restart.restarts as f64),
+    );
+    page.gauge(
+        "bellwether_session_down_seconds",
+        "For how long there was no process, at most, before this one resumed the session; 0 if this process opened it.",
+        link.restart.map_or(0.0, |restart| restart.down_for.as_secs_f64()),
+    );
     page.hooks(&sight.desk.hooks.borrow().records);
     page.families.extend(sight.visits.families());
     page.gauges(

@@ -3,7 +3,7 @@
 use super::routes::ApiRouter;
 use super::verdict::millis;
 use super::{Sight, claim};
-use crate::api::{self, Clock, Hook, HookRun, Session, Standby, Status};
+use crate::api::{self, Clock, Hook, HookRun, Restart, Session, Standby, Status};
 use crate::desk::{Application, HookRecord, Report};
 use axum::Json;
 use axum::extract::State;
@@ -40,6 +40,10 @@ async fn status(State(sight): State<Sight>) -> Json<Status> {
             timeout_ms: link.session.map(|(_, timeout)| millis(timeout)),
             connected: link.connected,
             problem: link.problem.clone(),
+            restart: link.restart.map(|restart| Restart {
+                down_for_ms: millis(restart.down_for),
+                restarts: restart.restarts,
+            }),
         },
         application: sight
             .desk

@@ -3,8 +3,8 @@
 use super::table::{Cell, pairs, table};
 use super::text::visible;
 use crate::api::{
-    Application, Done, Event, History, Hook, HookRun, Leader, LeaderState, Member, Members, Role,
-    Status, Term,
+    Application, Done, Event, History, Hook, HookRun, Leader, LeaderState, Member, Members,
+    Restart, Role, Status, Term,
 };
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
@@ -67,6 +67,12 @@ impl View for Status {
             true => ("connected", Cell::new("yes")),
             false => ("connected", Cell::new("no").style(BAD)),
         });
+        if let Some(restart) = &session.restart {
+            let Restart { down_for_ms, restarts } = restart;
+            let resumed =
+                format!("after {} at most, {restarts} in this session", span(*down_for_ms));
+            rows.push(("restarted", Cell::new(&resumed)));
+        }
         if let Some(problem) = &session.problem {
             rows.push(("problem", Cell::new(problem).style(BAD)));
         }

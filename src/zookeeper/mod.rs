@@ -18,15 +18,39 @@
 //! [`check`] is for before anything is begun, and [`inspect()`] for a look from outside, which joins
 //! nothing and writes nothing.
 
+use crate::clock::Clock;
+use crate::config::Zookeeper;
+use client::{Credentials, end_former};
+
 mod client;
 mod election;
 mod inspect;
 mod queue;
 mod runner;
 
-pub use client::check;
+pub use client::{Former, OpenedSessionFile, SessionFile, check};
 pub use election::MemberData;
 #[cfg(any(test, fuzzing))]
 pub(crate) use election::{decode, encode};
 pub use inspect::{Znode, inspect};
-pub use runner::run;
+pub use runner::{Kept, run};
+
+/// Ends the session that a process left behind in its file, and removes the file. Returns whether the servers have
+/// confirmed it.
+pub async fn leave(
+    file: &SessionFile,
+    former: Option<&Former>,
+    settings: &Zookeeper,
+    clock: Clock,
+) -> bool {
+    if let Some(former) = former {
+        file.closing();
+        let credentials = Credentials::of(settings);
+        let limit = settings.session_timeout;
+        if end_former(former, clock, settings, &credentials, limit).await.is_err() {
+            return false;
+        }
+    }
+    file.remove();
+    true
+}

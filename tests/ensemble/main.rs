@@ -33,6 +33,7 @@ mod partitions;
 mod pipes;
 mod places;
 mod races;
+mod restart;
 mod security;
 mod service;
 mod soak;

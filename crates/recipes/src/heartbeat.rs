@@ -49,16 +49,30 @@ impl HeartbeatHistory {
         timeout: Duration,
         margins: &Margins,
     ) -> Self {
-        let is_in_time = |interval| {
-            let duration = margins.at(interval).lease_duration(timeout);
-            let in_time = duration.is_some_and(|it| answered_at.since(self.last) < it.0);
-            self.is_regular(interval, margins) && in_time
-        };
-        if is_in_time(HeartbeatInterval::Normal) || is_in_time(HeartbeatInterval::Double) {
+        Self::taken_over(self.known_until(timeout, margins), sent_at, answered_at)
+    }
+
+    /// Begins when the session is resumed, by a request sent and answered at these moments, by a member that knew the
+    /// session to live until then.
+    pub(crate) fn taken_over(
+        known_until: Option<Moment>,
+        sent_at: Moment,
+        answered_at: Moment,
+    ) -> Self {
+        if known_until.is_some_and(|until| answered_at < until) {
             Self::begun(sent_at)
         } else {
             Self::from(Regular { since: answered_at, known: false }, sent_at)
         }
+    }
+
+    /// Returns until when the session, of this timeout, surely lives, as far as heartbeats have been regular.
+    pub(crate) fn known_until(&self, timeout: Duration, margins: &Margins) -> Option<Moment> {
+        let until = |interval| {
+            let duration = margins.at(interval).lease_duration(timeout)?;
+            self.is_regular(interval, margins).then(|| self.last.after(duration.0))
+        };
+        until(HeartbeatInterval::Normal).max(until(HeartbeatInterval::Double))
     }
 
     /// Adds a heartbeat that was sent and answered at these moments.

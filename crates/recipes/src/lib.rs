@@ -21,6 +21,8 @@
 //! - a claim is committed together with the claim znode, of which there is one in a queue, or its refusal is told;
 //! - that the own znode is gone, or is not in the queue, is told only where a quorum agrees;
 //! - a znode that a quorum says is gone is told to be gone, also where the server at hand still shows it;
+//! - a session of a process before is told by one process at a time, after the one before has ended, and not if that one
+//!   had begun to close it;
 //! - the loss of the own znode is told before the disappearance of the predecessor, if it was committed before it.
 //!
 //! # Invariants
@@ -57,4 +59,5 @@ pub use contender::{Holder, Way};
 pub use ids::{FencingToken, MemberId, Sequence, SessionId, Ticket};
 pub use lease::{LeaseDuration, Margins};
 pub use queue::Queue;
+pub use session::SessionRecord;
 pub use time::Moment;

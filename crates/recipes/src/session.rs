@@ -21,6 +21,16 @@ pub(crate) struct Session {
     lease: Option<Lease>,
 }
 
+/// What a process knows of its session, for the next process to go on with after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionRecord {
+    pub session: SessionId,
+    /// The smallest that it ever had.
+    pub timeout: Duration,
+    /// Until when the servers surely do not end it, if that is known: a resumption that is answered before is in time.
+    pub known_until: Option<Moment>,
+}
+
 /// The one heartbeat that may be under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Heartbeat {
@@ -69,6 +79,27 @@ impl Session {
         let cut = |lease: Lease| lease.cut_to(policy.lease_duration(timeout, lease.interval()));
         self.lease = self.lease.map(cut);
         Some(self)
+    }
+
+    /// Goes on with the session of a process before, asked for and had at these moments with this timeout. Returns `None`
+    /// if that leaves no useful lease. Nothing is taken over but until when the session was known to live, and that only
+    /// where the servers grant as much as before.
+    pub(crate) fn taken_over(
+        policy: LeasePolicy,
+        record: SessionRecord,
+        timeout: Duration,
+        sent_at: Moment,
+        now: Moment,
+    ) -> Option<Self> {
+        let known_until = record.known_until.filter(|_| timeout >= record.timeout);
+        let opened = Self::opened(policy, record.session, timeout.min(record.timeout), sent_at)?;
+        Some(Self { history: HeartbeatHistory::taken_over(known_until, sent_at, now), ..opened })
+    }
+
+    /// Returns what a next process has to know.
+    pub(crate) fn record(&self) -> SessionRecord {
+        let known_until = self.history.known_until(self.timeout, &self.policy.margins);
+        SessionRecord { session: self.id, timeout: self.timeout, known_until }
     }
 
     pub(crate) fn id(&self) -> SessionId {

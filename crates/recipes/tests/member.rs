@@ -802,3 +802,131 @@ fn a_quorum_is_asked_for_the_head_now_and_then() {
     assert_eq!(proofs(&mut follower(&[1, 2, 3]), &leads(1)), 4);
     assert_eq!(proofs(&mut follower(&[1, 2, 3]), &None), 32);
 }
+
+/// What the process before noted, in a session of ten seconds.
+fn taken_over(known_until: Option<Moment>, timeout: Duration, sent_at: Moment) -> Event {
+    let record = SessionRecord { session: SessionId(1), timeout: seconds(10), known_until };
+    Event::SessionTakenOver { record, timeout, sent_at }
+}
+
+fn found(number: i32, announcement: Option<Announcement>) -> Event {
+    let data = ZnodeData { profile: profile("me"), announcement, ready: false };
+    Event::TicketFound { ticket: ticket(number), data: Some(data) }
+}
+
+/// A member that took its session over, asked for at five seconds and had at this moment, and that is first.
+fn restarted(known_until: Option<Moment>, timeout: Duration, now: Moment) -> Member {
+    let mut member = member(Disconnect::Hold);
+    assert_eq!(member.step(now, taken_over(known_until, timeout, at(5_000))), [Action::FindTicket]);
+    assert_eq!(member.step(now, found(1, None)), [Action::ReadQueue]);
+    member.step(now, queue(&[1]));
+    member.step(now, Event::Committed { sent_at: now });
+    member
+}
+
+#[test]
+fn a_session_taken_over_in_time_carries_a_lease_at_once_and_no_other_does() {
+    let leads = |known_until, timeout, now| {
+        let member = restarted(known_until, timeout, now);
+        matches!(member.standing().at(now), Role::Leader { .. })
+    };
+    assert!(leads(Some(at(5_101)), seconds(10), at(5_100)));
+    assert!(!leads(Some(at(5_100)), seconds(10), at(5_100)), "that is the end of what was known");
+    assert!(!leads(None, seconds(10), at(5_100)));
+    assert!(!leads(Some(at(5_101)), seconds(9), at(5_100)), "the servers grant less than before");
+    assert!(leads(Some(at(5_101)), seconds(11), at(5_100)));
+}
+
+#[test]
+fn a_session_taken_over_is_worth_no_more_than_its_smallest_timeout() {
+    let member = restarted(Some(at(9_000)), seconds(60), at(5_100));
+    assert_eq!(leads_until(&member, at(5_100)), at(5_100 + 6_890));
+    let mut short = self::member(Disconnect::Hold);
+    let actions = short.step(at(5_000), taken_over(None, seconds(3), at(5_000)));
+    assert_eq!(actions, [Action::CloseSession]);
+}
+
+/// Sent at five seconds, and known to be regular from then on, as after a reconnect.
+#[test]
+fn what_a_process_notes_is_until_when_its_heartbeats_vouch_for_the_session() {
+    let mut member = leader(Disconnect::Hold);
+    let known_until = |member: &Member| member.session_record().expect("it has one").known_until;
+    assert_eq!(known_until(&member), Some(at(6_890)));
+    member.step(at(1_000), Event::Committed { sent_at: at(900) });
+    assert_eq!(known_until(&member), Some(at(900 + 6_890)));
+    // Too far apart for the longest lease, and not for the shorter one.
+    member.step(at(2_500), Event::Committed { sent_at: at(2_400) });
+    assert_eq!(known_until(&member), Some(at(2_400 + 4_890)));
+    member.step(at(5_500), Event::Committed { sent_at: at(5_400) });
+    assert_eq!(known_until(&member), None, "too far apart for either");
+    member.step(at(6_000), Event::Command(Command::Resign));
+    assert_eq!(member.session_record(), None);
+}
+
+#[test]
+fn a_member_that_is_back_under_another_address_is_believed() {
+    let mut member = member(Disconnect::Hold);
+    member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
+    let older =
+        Profile { address: Some("old".into()), revision: 4, ..Profile::clone(&profile("me")) };
+    let own = Announcement { leader: Arc::new(older.clone()), ticket: ticket(1), active: true };
+    let data =
+        ZnodeData { profile: Arc::new(older), announcement: Some(own.clone()), ready: false };
+    let actions =
+        member.step(at(5_000), Event::TicketFound { ticket: ticket(1), data: Some(data) });
+    let [Action::ReadQueue, Action::Update(data)] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!((data.profile.revision, &data.profile.address), (5, &None));
+    assert_eq!(
+        data.announcement.as_ref(),
+        Some(&own),
+        "until it leads, the others read what they read"
+    );
+    let actions = member.step(at(5_000), queue(&[1]));
+    let [Action::Claim { data, .. }] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!(data.announcement.as_ref().map(|it| it.leader.revision), Some(5));
+}
+
+#[test]
+fn an_application_that_was_active_has_not_to_acknowledge_again() {
+    let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
+    let activation = Activation::OnAcknowledgement { within: seconds(5) };
+    let policy = Policy { activation, ..Policy::new(margins) };
+    let is_active = |was_active| {
+        let mut member = Member::new(profile("me"), policy);
+        member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
+        let announcement =
+            Announcement { leader: profile("me"), ticket: ticket(1), active: was_active };
+        member.step(at(5_000), found(1, Some(announcement)));
+        member.step(at(5_000), queue(&[1]));
+        member.step(at(5_000), Event::Committed { sent_at: at(5_000) });
+        let Role::Leader { announcement, .. } = member.standing().at(at(5_000)) else { panic!() };
+        announcement.active
+    };
+    assert!(is_active(true));
+    assert!(!is_active(false));
+}
+
+/// It was deleted by force, and others came before.
+#[test]
+fn an_application_that_was_active_is_not_where_its_member_leads_no_more() {
+    let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
+    let activation = Activation::OnAcknowledgement { within: seconds(5) };
+    let mut member = Member::new(profile("me"), Policy { activation, ..Policy::new(margins) });
+    member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
+    let announcement = Announcement { leader: profile("me"), ticket: ticket(3), active: true };
+    member.step(at(5_000), found(3, Some(announcement)));
+    member.step(at(5_000), queue(&[2, 3]));
+    member.step(at(5_000), Event::PredecessorRead { predecessor: ticket(2), announcement: None });
+    member.step(at(5_000), gone(2));
+    member.step(at(5_000), Event::Committed { sent_at: at(5_000) });
+    let Role::Leader { announcement, .. } = member.standing().at(at(5_000)) else { panic!() };
+    assert!(!announcement.active);
+}
+
+#[test]
+fn a_session_without_a_znode_is_closed() {
+    let mut member = member(Disconnect::Hold);
+    member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
+    let actions = member.step(at(5_000), Event::NoTicketFound);
+    assert_eq!(actions, [Action::CloseSession, Action::OpenSession]);
+}

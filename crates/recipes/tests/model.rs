@@ -304,6 +304,64 @@ fn a_standby_and_one_behind_it_and_two_misfortunes() {
     check(Rules { members: 3, faults, ..STANDBY }).assert_properties();
 }
 
+const RESTARTS: Faults = Faults { crashes: true, restarts: true, ..Faults::NONE };
+
+/// A process is killed, and started again, at every point of joining, claiming and leading. What it sent may be received
+/// later.
+#[test]
+fn members_that_are_restarted_from_the_start() {
+    let rules = Rules { faults: RESTARTS, horizon: Duration::from_secs(5), ..STANDBY };
+    let rules = Rules { settled: false, sessions_max: 4, ..rules };
+    check(Rules { misfortunes_max: 1, ..rules }).assert_properties();
+}
+
+#[test]
+fn members_that_are_restarted_in_the_queue() {
+    let rules = Rules { faults: RESTARTS, horizon: Duration::from_secs(5), ..STANDBY };
+    check(Rules { misfortunes_max: 1, ..rules }).assert_properties();
+}
+
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn members_that_are_restarted_in_the_queue_and_two_misfortunes() {
+    let faults = Faults { lost_reports: true, resignations: true, ..RESTARTS };
+    let rules = Rules { faults, horizon: Duration::from_secs(5), ..STANDBY };
+    check(Rules { sessions_max: 5, ..rules }).assert_properties();
+}
+
+/// The servers may let a process take its session over when they have begun to end it.
+#[test]
+fn a_leader_that_is_restarted_as_its_session_ends() {
+    let faults = Faults { stalls: true, ..RESTARTS };
+    let horizon = Duration::from_secs(5);
+    let rules = Rules { misfortunes_max: 3, faults, settled: true, horizon, ..ALONE };
+    check(Rules { sessions_max: 3, ..rules }).assert_properties();
+}
+
+#[test]
+fn a_leader_whose_session_is_cut_short_by_a_restart() {
+    let short_resumptions = Some(Duration::from_secs(3));
+    let faults = Faults { short_resumptions, ..RESTARTS };
+    let horizon = Duration::from_secs(5);
+    let rules = Rules { misfortunes_max: 3, faults, settled: true, horizon, ..ALONE };
+    check(Rules { sessions_max: 3, ..rules }).assert_properties();
+}
+
+/// The lock keeps a second process from the session of one that lives. Without it two lead by one session.
+#[test]
+fn a_second_process_with_the_note_of_one_that_lives() {
+    let rules = Rules { flaw: Some(Flaw::NoLock), faults: RESTARTS, ..STANDBY };
+    finds(&rules, "two members lead at once");
+}
+
+/// A session that was being closed when its process was killed may end at any moment.
+#[test]
+fn a_session_that_is_closed_before_that_is_noted() {
+    let faults = Faults { resignations: true, ..RESTARTS };
+    let rules = Rules { flaw: Some(Flaw::LateNote), faults, misfortunes_max: 3, ..STANDBY };
+    finds(&rules, "a leader does not stand first");
+}
+
 /// One server loses the transaction that ends the leader, and the standby is connected to it.
 #[test]
 fn a_standby_at_a_server_that_shows_the_dead() {

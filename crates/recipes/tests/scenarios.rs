@@ -28,6 +28,7 @@ const RULES: Rules = Rules {
     sessions_max: i64::MAX,
     faults: Faults {
         crashes: true,
+        restarts: true,
         cuts: true,
         evictions: true,
         razing: true,
@@ -118,7 +119,7 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
             return world.join(String::leak(name.to_owned()), &rules);
         }
         // How members join is shown in `handover.txt`.
-        [ref names @ .., "are", "in", "the", "queue"] => {
+        [ref names @ .., "are" | "is", "in", "the", "queue"] => {
             let story = world.trace.replace(vec![]);
             for name in names {
                 world.join(String::leak((*name).to_owned()), rules);
@@ -148,6 +149,12 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         [name, "wakes"] => Choice::Wake(world.named(name)),
         [name, "is", "cut", "off"] => Choice::Cut(world.named(name)),
         [name, "crashes"] => Choice::Crash(world.named(name)),
+        [name, "is", "restarted"] => Choice::Restart(world.named(name)),
+        [name, "is", "restarted", "without", "its", "note"] => {
+            Choice::RestartAnew(world.named(name))
+        }
+        ["what", name, "sent", "before", "is", "received"] => Choice::ServeLate(world.named(name)),
+        [name, "is", "started", "a", "second", "time"] => Choice::Twin(world.named(name)),
         [name, "is", "told", "to", "resign"] => Choice::Resign(world.named(name)),
         [name, "is", "told", "to", "pause"] => Choice::Pause(world.named(name)),
         [name, "is", "told", "to", "resume"] => Choice::Resume(world.named(name)),

@@ -14,11 +14,11 @@ const fn ms(ms: u64) -> Duration {
 
 prop_compose! {
     fn faults()(
-        [crashes, cuts, delays, lost_reports, stale_reads] in any::<[bool; 5]>(),
+        [crashes, restarts, cuts, delays, lost_reports, stale_reads] in any::<[bool; 6]>(),
         [orders, moves, sickness, evictions, lies, razing, forgeries] in any::<[bool; 7]>(),
         [lost_creates, lost_deletes] in any::<[bool; 2]>(),
     ) -> Faults {
-        Faults { crashes, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing, forgeries, lost_creates, lost_deletes, ..Faults::default() }
+        Faults { crashes, restarts, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing, forgeries, lost_creates, lost_deletes, ..Faults::default() }
     }
 }
 
@@ -92,6 +92,8 @@ proptest! {
                 Choice::Serve(_) | Choice::Deliver(_) | Choice::Wake(_) => 0,
                 Choice::ServeSlowly(_) | Choice::ServeStale(_) | Choice::Tick(_) => 1,
                 Choice::Miss(_) | Choice::Doom(_) | Choice::Expire(_) => 1,
+                Choice::Restart(_) | Choice::ServeLate(_) => 1,
+                Choice::RestartAnew(_) | Choice::Twin(_) => 2,
                 Choice::Cut(_) | Choice::Crash(_) | Choice::Stop(_) => 2,
                 Choice::Resign(_) | Choice::Pause(_) | Choice::Resume(_) | Choice::Describe(_) => 2,
                 Choice::Acknowledge(_) => 1,

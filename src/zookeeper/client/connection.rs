@@ -341,11 +341,11 @@ async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<String>, Failure> {
 /// out no handle to the tasks. So this names itself as that spawner for the length of each poll of
 /// the future that connects, keeps what is spawned, and ends it when dropped.
 #[derive(Default)]
-struct LibraryTasks(Mutex<JoinSet<()>>);
+pub(super) struct LibraryTasks(Mutex<JoinSet<()>>);
 
 impl LibraryTasks {
     /// Runs the future, and keeps each task that is spawned while it is polled.
-    async fn run<T>(&self, future: impl Future<Output = T>) -> T {
+    pub(super) async fn run<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         poll_fn(|context| {
             let _spawns_into_self = spawns_core::enter(self);

@@ -8,7 +8,9 @@ mod connection;
 mod credentials;
 mod diagnosis;
 mod failure_reporter;
+mod password;
 mod session;
+mod session_file;
 mod tls_errors;
 
 pub(crate) use connection::{
@@ -18,8 +20,10 @@ pub(crate) use credentials::Credentials;
 pub use credentials::check;
 pub(crate) use diagnosis::diagnose;
 pub(crate) use session::{
-    Before, Session, SessionEvent, SessionHandle, SessionSettings, UnclosedSession,
+    Before, Session, SessionEvent, SessionHandle, SessionSettings, UnclosedSession, close_limit,
+    end_former,
 };
+pub use session_file::{Former, Opened as OpenedSessionFile, SessionFile};
 
 /// Tells an owner what happened, in one order with all else that it is told.
 pub(crate) type Tell<E> = Box<dyn Fn(E) + Send + Sync>;

@@ -4,11 +4,12 @@ use super::Tell;
 use super::connection::{Connection, End, Failure, LeftServers, Opened, connect, is_verdict};
 use super::credentials::Credentials;
 use super::failure_reporter::{FailureReporter, Source};
+use super::session_file::{Former, SessionFile};
 use crate::clock::Clock;
 use crate::config::Zookeeper;
-use crate::desk::Link;
+use crate::desk::{Link, Restart};
 use ::zookeeper::SessionInfo;
-use recipes::{Moment, SessionId};
+use recipes::{Moment, SessionId, SessionRecord};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::error::RecvError;
@@ -33,6 +34,8 @@ pub(crate) type UnclosedSession = Option<SessionInfo>;
 pub(crate) enum SessionEvent {
     /// The servers granted the session that was asked for at `sent_at`.
     Opened { session: SessionId, timeout: Duration, sent_at: Moment },
+    /// The session of the process before goes on, asked for at `sent_at`.
+    TakenOver { record: SessionRecord, timeout: Duration, sent_at: Moment },
     /// The connection is lost; the session may live.
     Disconnected,
     /// The session goes on over another connection, asked for at `sent_at`; the server may have cut
@@ -50,6 +53,10 @@ pub(crate) struct SessionSettings {
     /// Where `/status` reads how the session stands.
     pub(crate) link: watch::Sender<Link>,
     pub(crate) before: Before,
+    /// Where the session is kept for a next process.
+    pub(crate) file: Option<Arc<SessionFile>>,
+    /// The session of the process before, to go on with.
+    pub(crate) former: Option<Former>,
 }
 
 /// Why a session is opened.
@@ -90,6 +97,7 @@ struct Keeper {
     connection: watch::Sender<Option<Connection>>,
     link: watch::Sender<Link>,
     before: Before,
+    file: Option<Arc<SessionFile>>,
     left: LeftServers,
 }
 
@@ -100,13 +108,23 @@ impl Session {
         before: UnclosedSession,
         tell: Tell<SessionEvent>,
     ) -> Self {
-        let SessionSettings { settings, credentials, clock, link, before: why } = settings;
+        let SessionSettings { settings, credentials, clock, link, before: why, file, former } =
+            settings;
         let (connection, connections) = watch::channel(None);
         let (close, closing) = oneshot::channel();
         let left = LeftServers::none(clock);
-        let keeper =
-            Keeper { settings, credentials, clock, tell, connection, link, before: why, left };
-        let keeping = tokio::spawn(keeper.keep(before, closing));
+        let keeper = Keeper {
+            settings,
+            credentials,
+            clock,
+            tell,
+            connection,
+            link,
+            before: why,
+            file,
+            left,
+        };
+        let keeping = tokio::spawn(keeper.keep(before, former, closing));
         Self { handle: SessionHandle(connections), close, keeping }
     }
 
@@ -165,15 +183,25 @@ impl Keeper {
     async fn keep(
         self,
         before: UnclosedSession,
+        former: Option<Former>,
         mut close: oneshot::Receiver<()>,
     ) -> UnclosedSession {
+        let mut unclosed = before.clone();
         let opening = async {
             tokio::time::sleep(self.before.delay()).await;
-            self.open(before.clone()).await
+            match former {
+                Some(former) => self.take_over(&former, &mut unclosed).await,
+                None => Ok(self.open(before).await),
+            }
         };
-        let (mut session, mut opened, closing) = tokio::select! {
-            opened = opening => opened,
-            _ = &mut close => return before,
+        let opening = tokio::select! {
+            opened = opening => Some(opened),
+            _ = &mut close => None,
+        };
+        let (mut session, mut opened, closing) = match opening {
+            Some(Ok(opened)) => opened,
+            Some(Err(unclosed)) => return unclosed,
+            None => return unclosed,
         };
         loop {
             self.connection.send_replace(Some(opened.connection));
@@ -197,7 +225,7 @@ impl Keeper {
             self.report_disconnected(LOST.into());
             let sent_at;
             let resumed = tokio::select! {
-                resumed = self.resume(&session) => resumed,
+                resumed = self.resume(&session, LOST) => resumed,
                 _ = &mut close => return Some(session),
             };
             match resumed {
@@ -220,6 +248,44 @@ impl Keeper {
         (!matches!(closed, Ok(Ok(true)))).then_some(session)
     }
 
+    /// Goes on with the session of the process before, which may be closed instead as soon as it is known.
+    async fn take_over(
+        &self,
+        former: &Former,
+        unclosed: &mut UnclosedSession,
+    ) -> Result<(SessionInfo, Opened, Option<Closing>), UnclosedSession> {
+        let session = match former.session().await {
+            Ok(session) => session,
+            Err(error) => {
+                self.lost(&format!("the session of the process before is left to expire: {error}"));
+                return Err(None);
+            }
+        };
+        *unclosed = Some(session.clone());
+        let what = "the session of the process before is not resumed yet";
+        let (opened, sent_at) = self.resume(&session, what).await?;
+        let record = former.record;
+        let restart = Restart {
+            down_for: self.clock.now().since(former.noted_at),
+            restarts: former.restarts + 1,
+        };
+        if let Some(file) = &self.file {
+            let (timeout, now) = (opened.timeout.min(record.timeout), self.clock.now());
+            file.taken_over(timeout, restart.restarts, now);
+        }
+        info!(
+            session = %record.session,
+            down_for_ms = restart.down_for.as_millis(),
+            restarts = restart.restarts,
+            "resumed the session of the process before"
+        );
+        self.link.send_modify(|link| link.restart = Some(restart));
+        self.report_connected(&opened);
+        let timeout = opened.timeout;
+        (self.tell)(SessionEvent::TakenOver { record, timeout, sent_at });
+        Ok((session, opened, None))
+    }
+
     async fn open(&self, mut before: UnclosedSession) -> (SessionInfo, Opened, Option<Closing>) {
         let mut backoff = Backoff::new();
         let mut reporter =
@@ -229,6 +295,9 @@ impl Keeper {
             match reporter.with_reports(self.open_once(&mut before)).await {
                 Ok((opened, closing)) => {
                     let session = opened.connection.client.session().clone();
+                    if let Some(file) = &self.file {
+                        file.keep(&session, opened.timeout, self.clock.now()).await;
+                    }
                     self.report_connected(&opened);
                     let id = SessionId(session.id().0);
                     let timeout = opened.timeout;
@@ -268,10 +337,14 @@ impl Keeper {
     }
 
     /// Tries for as long as the servers would keep a session of which they hear nothing.
-    async fn resume(&self, session: &SessionInfo) -> Result<(Opened, Moment), UnclosedSession> {
+    async fn resume(
+        &self,
+        session: &SessionInfo,
+        what: &str,
+    ) -> Result<(Opened, Moment), UnclosedSession> {
         let lost_at = self.clock.now();
         let mut backoff = Backoff::new();
-        let mut reporter = self.reporter(LOST.to_owned());
+        let mut reporter = self.reporter(what.to_owned());
         loop {
             let sent_at = self.clock.now();
             let before = Some(session.clone());
@@ -302,7 +375,7 @@ impl Keeper {
 
     /// How long to wait for the end of a session, while the owner waits too.
     fn close_limit(&self) -> Duration {
-        (self.settings.session_timeout / 4).min(Duration::from_secs(1))
+        close_limit(&self.settings)
     }
 
     fn lost(&self, why: &str) {
@@ -326,11 +399,42 @@ impl Keeper {
     fn report_connected(&self, opened: &Opened) {
         let id = SessionId(opened.connection.client.session_id().0);
         info!(session = %id, timeout_ms = opened.timeout.as_millis(), "connected to ZooKeeper");
-        self.link.send_replace(Link {
-            session: Some((id, opened.timeout)),
-            connected: true,
-            problem: None,
+        self.link.send_modify(|link| {
+            let restart = link.restart;
+            *link = Link {
+                session: Some((id, opened.timeout)),
+                connected: true,
+                problem: None,
+                restart,
+            };
         });
+    }
+}
+
+/// How long to wait for the end of a session, while its owner waits too.
+pub(crate) fn close_limit(settings: &Zookeeper) -> Duration {
+    (settings.session_timeout / 4).min(Duration::from_secs(1))
+}
+
+/// Ends the session of the process before, within so long.
+///
+/// # Errors
+/// It may live on, and is returned where it is known.
+pub(crate) async fn end_former(
+    former: &Former,
+    clock: Clock,
+    settings: &Zookeeper,
+    credentials: &Arc<Credentials>,
+    limit: Duration,
+) -> Result<(), UnclosedSession> {
+    let session = former.session().await.map_err(|error| {
+        warn!("the session of the process before is left to expire: {error}");
+        None
+    })?;
+    let closing = close_session(clock, settings.clone(), credentials.clone(), session.clone());
+    match timeout(limit, closing).await {
+        Ok(true) => Ok(()),
+        Ok(false) | Err(_) => Err(Some(session)),
     }
 }
 

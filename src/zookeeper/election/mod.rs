@@ -16,6 +16,7 @@ use crate::desk::Entry;
 use ::zookeeper::Error;
 use recipes::Holder;
 use recipes::election::{Action, Announcement, Event, ZnodeData};
+use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 /// An election's session, and the member's place in its queue.
@@ -79,6 +80,7 @@ impl ElectionSession {
                 unreachable!("the runner opens and closes sessions")
             }
             Action::Join(data) => self.queue.join(self.encode(&data)),
+            Action::FindTicket => self.queue.find(),
             Action::ReadQueue => self.queue.list(),
             Action::WatchPredecessor(predecessor) => self.queue.watch_predecessor(predecessor),
             Action::ReadHead { head, prove, sent_at } => self.queue.read(head, prove, sent_at),
@@ -112,6 +114,10 @@ impl ElectionSession {
         Some(match event {
             QueueEvent::Joined(ticket) => Event::Joined(ticket),
             QueueEvent::TicketLost(ticket) => Event::TicketLost(ticket),
+            QueueEvent::Found { ticket, data } => {
+                Event::TicketFound { ticket, data: self.own_data(&data) }
+            }
+            QueueEvent::NoneFound => Event::NoTicketFound,
             QueueEvent::Listed { number, .. } if !self.queue.is_last_listing(number) => {
                 return None;
             }
@@ -163,6 +169,11 @@ impl ElectionSession {
         }
     }
 
+    fn own_data(&self, data: &[u8]) -> Option<ZnodeData> {
+        let MemberData { profile, announcement, ready, .. } = decode(data, &self.prefix)?;
+        Some(ZnodeData { profile: Arc::new(profile), announcement, ready })
+    }
+
     fn announcement(&self, data: &[u8]) -> Option<Announcement> {
         decode(data, &self.prefix)?.announcement
     }
@@ -190,6 +201,9 @@ fn of_session(event: SessionEvent) -> Event {
     match event {
         SessionEvent::Opened { session, timeout, sent_at } => {
             Event::SessionOpened { session, timeout, sent_at }
+        }
+        SessionEvent::TakenOver { record, timeout, sent_at } => {
+            Event::SessionTakenOver { record, timeout, sent_at }
         }
         SessionEvent::Disconnected => Event::Disconnected,
         SessionEvent::Resumed { timeout, sent_at } => Event::SessionResumed { timeout, sent_at },

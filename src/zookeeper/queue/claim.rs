@@ -45,16 +45,10 @@ pub(super) async fn claim(context: &Context, ticket: Ticket, data: &[u8]) -> Res
         let answer = answer.await;
         unknown.outcome.fetch_or(answer.is_err(), Ordering::Relaxed);
         match answer? {
-            Verdict::Done(results) => match results.into_iter().next() {
-                Some(MultiWriteResult::SetData { stat }) if is_ours(&stat, ticket, &connection) => {
-                    Ok(Claimed::Ours(stat))
-                }
-                // We wrote into another's znode and hold its claim: both go with this session.
-                _ => Err(Error::NoNode),
-            },
+            Verdict::Done(results) => ours(results, ticket, &connection),
             Verdict::Failed { at: 0, error } => unless_denied(context, &path, Err(error)).await,
             Verdict::Failed { error: Error::NodeExists, .. } => {
-                holder(context, &connection, ticket, &unknown).await
+                holder(context, &connection, ticket, data, &unknown).await
             }
             Verdict::Failed { error, .. } => Err(error),
         }
@@ -76,6 +70,7 @@ async fn holder(
     context: &Context,
     connection: &Connection,
     ticket: Ticket,
+    announced: &[u8],
     unknown: &Unknown,
 ) -> Result<Claimed, Error> {
     let claim_path = context.claim_path();
@@ -96,8 +91,7 @@ async fn holder(
     };
     unknown.holder.store(false, Ordering::Relaxed);
     if is_of_session(&stat, connection) {
-        // An attempt of which no answer came was carried out.
-        return still_ours(context, connection, ticket).await.map(Claimed::Ours);
+        return confirm(context, connection, ticket, announced).await;
     }
     if unknown.outcome.load(Ordering::Relaxed) {
         // It may be ours all the same, where this server shows one that is gone. It ends with our session, on that server
@@ -119,4 +113,40 @@ async fn holder(
         }
     }
     Ok(Claimed::Anothers(data))
+}
+
+/// Writes to our own znode where our claim stands already: an attempt of which no answer came was carried out, or the
+/// process before this one made it.
+async fn confirm(
+    context: &Context,
+    connection: &Connection,
+    ticket: Ticket,
+    data: &[u8],
+) -> Result<Claimed, Error> {
+    let (path, claim_path) = (context.path(ticket.sequence), context.claim_path());
+    let answer = connection.transact(2, |writer| {
+        writer.add_set_data(&path, data, None)?;
+        writer.add_check_version(&claim_path, -1)
+    });
+    match answer.await? {
+        Verdict::Done(results) => ours(results, ticket, connection),
+        Verdict::Failed { at: 0, error } => unless_denied(context, &path, Err(error)).await,
+        // It went meanwhile, so it is made anew.
+        Verdict::Failed { error: Error::NoNode, .. } => Err(Error::Timeout),
+        Verdict::Failed { error, .. } => Err(error),
+    }
+}
+
+fn ours(
+    results: Vec<MultiWriteResult>,
+    ticket: Ticket,
+    connection: &Connection,
+) -> Result<Claimed, Error> {
+    match results.into_iter().next() {
+        Some(MultiWriteResult::SetData { stat }) if is_ours(&stat, ticket, connection) => {
+            Ok(Claimed::Ours(stat))
+        }
+        // We wrote into another's znode and hold its claim: both go with this session.
+        _ => Err(Error::NoNode),
+    }
 }

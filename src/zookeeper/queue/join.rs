@@ -4,7 +4,7 @@
 use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_lacking};
 use super::list::sequences;
 use super::name_taken::NameTaken;
-use super::znode::{is_of_session, token};
+use super::znode::{is_of_session, is_ours, token};
 use super::{acl, make_path};
 use crate::zookeeper::client::{Connection, is_verdict};
 use ::zookeeper::{CreateMode, Error, Stat};
@@ -64,6 +64,17 @@ pub(super) async fn join(context: &Context, data: &[u8]) -> Ticket {
             }
         }
     }
+}
+
+/// Returns the znode that this session owns, and its data.
+pub(super) async fn find(context: &Context) -> Option<(Ticket, Vec<u8>)> {
+    let found = context.until_judged(async |connection| {
+        let Some(ticket) = find_own(context, &connection).await? else { return Ok(None) };
+        let path = context.path(ticket.sequence);
+        let (data, stat) = connection.request(connection.client.get_data(&path)).await?;
+        if is_ours(&stat, ticket, &connection) { Ok(Some((ticket, data))) } else { Ok(None) }
+    });
+    found.await.unwrap_or(None)
 }
 
 /// Returns the lowest znode of this session, and deletes any other. The check is the barrier behind

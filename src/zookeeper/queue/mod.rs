@@ -70,6 +70,10 @@ pub(crate) enum QueueEvent {
     Joined(Ticket),
     /// This znode of ours is gone, or is another's, although the session lives.
     TicketLost(Ticket),
+    /// The session owns this znode already, with this data.
+    Found { ticket: Ticket, data: Vec<u8> },
+    /// The session owns none.
+    NoneFound,
     /// The queue as it was at some moment not later than now, and the number of the listing.
     Listed { number: u64, members: BTreeSet<Sequence> },
     /// The predecessor's znode, which is being watched; told again each time its data changes.
@@ -162,13 +166,24 @@ impl Queue {
             }
             context.set_own(None);
             let ticket = join::join(&context, &data).await;
-            context.set_own(Some(ticket));
-            let _receiver_gone = writes.send(Write::Joined(ticket));
-            context.tell(QueueEvent::Joined(ticket));
-            tokio::join!(
-                watches::watch(&context, ticket, predecessor),
-                acl::warn_if_weak(&context)
-            );
+            stand(&context, &writes, ticket, predecessor, QueueEvent::Joined(ticket)).await;
+        });
+        self.place.replace(place).inspect(AbortHandle::abort);
+    }
+
+    /// Finds the znode that this session owns already, and watches it. None is created.
+    pub(crate) fn find(&mut self) {
+        let (context, writes) = (self.context.clone(), self.writes.clone());
+        let predecessor;
+        (self.predecessor, predecessor) = watch::channel(None);
+        let place = self.watches.spawn(async move {
+            match join::find(&context).await {
+                Some((ticket, data)) => {
+                    let found = QueueEvent::Found { ticket, data };
+                    stand(&context, &writes, ticket, predecessor, found).await;
+                }
+                None => context.tell(QueueEvent::NoneFound),
+            }
         });
         self.place.replace(place).inspect(AbortHandle::abort);
     }
@@ -255,4 +270,18 @@ impl Queue {
     pub(crate) async fn end_watches(mut self) {
         self.watches.shutdown().await;
     }
+}
+
+/// Tells that our znode stands, and watches it and the predecessor's from then on.
+async fn stand(
+    context: &Context,
+    writes: &mpsc::UnboundedSender<Write>,
+    ticket: Ticket,
+    predecessor: watch::Receiver<Option<Sequence>>,
+    event: QueueEvent,
+) {
+    context.set_own(Some(ticket));
+    let _receiver_gone = writes.send(Write::Joined(ticket));
+    context.tell(event);
+    tokio::join!(watches::watch(context, ticket, predecessor), acl::warn_if_weak(context));
 }

@@ -5,7 +5,10 @@ mod members_cache;
 
 use self::event_log::{EventLog, Severity};
 use self::members_cache::MembersCache;
-use super::client::{Before, Credentials, SessionSettings, UnclosedSession};
+use super::client::{
+    Before, Credentials, Former, SessionFile, SessionSettings, UnclosedSession, close_limit,
+    end_former,
+};
 use super::election::ElectionSession;
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
@@ -13,7 +16,7 @@ use crate::config::Settings;
 use crate::desk::{self, Back, Caller, Chronicle, Link, Recorded, Report, Request};
 use crate::tally::Tally;
 use recipes::election::{Action, Event, Member, Standing, changes};
-use recipes::{Moment, Sequence};
+use recipes::{Moment, Sequence, SessionRecord};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -28,9 +31,20 @@ pub async fn run(
     settings: Settings,
     clock: Clock,
     desk: Back,
+    kept: Kept,
     stop: oneshot::Receiver<()>,
 ) -> bool {
-    Runner::new(member, settings, clock, desk).run(stop).await
+    Runner::new(member, settings, clock, desk, kept).run(stop).await
+}
+
+/// What outlives a process, where an operator wants that.
+#[derive(Default)]
+pub struct Kept {
+    pub file: Option<Arc<SessionFile>>,
+    /// The session of the process before.
+    pub former: Option<Former>,
+    /// Whether that session is to be ended, rather than to go on.
+    pub release: bool,
 }
 
 /// The loop's state.
@@ -46,6 +60,9 @@ struct Runner {
     session: Option<ElectionSession>,
     /// The session before, if it may live on.
     unclosed: UnclosedSession,
+    kept: Kept,
+    /// What was noted last of the session, for a next process.
+    noted: Option<SessionRecord>,
     members: MembersCache,
     /// What the member wants done since its last step.
     actions: Vec<Action>,
@@ -67,7 +84,7 @@ struct Runner {
 }
 
 impl Runner {
-    fn new(member: Member, settings: Settings, clock: Clock, desk: Back) -> Self {
+    fn new(member: Member, settings: Settings, clock: Clock, desk: Back, kept: Kept) -> Self {
         let (link_in, link) = watch::channel(Link::default());
         let acl_warning = Arc::<Mutex<Option<String>>>::default();
         let actions = member.start();
@@ -77,6 +94,8 @@ impl Runner {
             reports: Reports { link: link_in, meter: desk.meter.clone(), acl_warning },
             session: None,
             unclosed: None,
+            kept,
+            noted: None,
             members: MembersCache::new(&settings.prefix),
             actions,
             standing: member.standing(),
@@ -100,6 +119,10 @@ impl Runner {
     /// first, as the lease is there already, then send the claim. Claiming: send the write first, then
     /// publish. What is sent, the end of a session too, leaves before anything is logged.
     async fn run(mut self, mut stop: oneshot::Receiver<()>) -> bool {
+        // A session that was being closed may end at any moment.
+        if let Some(former) = self.kept.former.take_if(|it| self.kept.release || it.is_closing) {
+            self.unclosed = self.end(&former).await.err().flatten();
+        }
         loop {
             if self.leads_before_claim() || self.term_has_ended {
                 self.publish();
@@ -113,13 +136,35 @@ impl Runner {
             }
             self.forget_session_and_open_another();
             if self.stopping {
-                return self.unclosed.is_none();
+                return self.leave().await;
             }
             self.answer_commands();
             if let Some(event) = self.next_event(&mut stop).await {
                 self.step(event);
             }
         }
+    }
+
+    async fn end(&self, former: &Former) -> Result<(), UnclosedSession> {
+        self.kept.file.iter().for_each(|file| file.closing());
+        let settings = &self.settings.zookeeper;
+        let limit = close_limit(settings);
+        end_former(former, self.clock, settings, &self.credentials, limit).await
+    }
+
+    /// Leaves nothing behind, if it can. Returns whether nothing is left.
+    async fn leave(mut self) -> bool {
+        // A member that was not healthy yet has not gone on with it.
+        let former = self.kept.former.take();
+        let has_ended = match former {
+            Some(former) => self.end(&former).await.is_ok(),
+            None => true,
+        };
+        let has_left = has_ended && self.unclosed.is_none();
+        if let Some(file) = self.kept.file.filter(|_| has_left) {
+            file.remove();
+        }
+        has_left
     }
 
     /// Whether the member leads already, at the notification, while its claim is yet to be sent.
@@ -190,7 +235,12 @@ impl Runner {
         if self.actions.is_empty() {
             return None;
         }
-        Some(self.session.take()?.close().await)
+        let session = self.session.take()?;
+        // Before the request leaves: a next process must not go on with a session that may end at any moment.
+        if let Some(file) = &self.kept.file {
+            file.closing();
+        }
+        Some(session.close().await)
     }
 
     /// Does the rest, once the session is closed: another is opened if the member wants one.
@@ -215,6 +265,8 @@ impl Runner {
             clock: self.clock,
             link: self.reports.link.clone(),
             before,
+            file: self.kept.file.clone(),
+            former: self.kept.former.take(),
         };
         let (unclosed, reports) = (self.unclosed.take(), self.reports.clone());
         self.session = Some(ElectionSession::open(&self.settings, session, unclosed, reports));
@@ -284,6 +336,7 @@ impl Runner {
         let late = self.standing.is_overdue(now);
         self.tally.hears(&event);
         self.actions = self.member.step(now, event.clone());
+        self.note(now);
         let before = std::mem::replace(&mut self.standing, self.member.standing());
         self.term_has_ended = before.way().is_some() && self.standing.way().is_none();
         self.tally.stands(&self.standing, now);
@@ -295,7 +348,9 @@ impl Runner {
         let changes = changes(&self.chronicle.view(), &self.standing.at(now));
         for change in changes.iter().cloned() {
             let (index, at) = (self.standing.index_at(now), self.clock.date());
-            let recorded = Recorded { change, index, at, cause: cause() };
+            let restart = self.link.borrow().restart.filter(|_| change.view().own_term().is_some());
+            let down_for = restart.map(|restart| restart.down_for);
+            let recorded = Recorded { change, index, at, cause: cause(), down_for };
             Arc::make_mut(&mut self.chronicle).push(recorded);
         }
         let is_routine = is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
@@ -314,6 +369,16 @@ impl Runner {
         if let Some(pair) = out_of_order.filter(|_| before.out_of_order() != out_of_order) {
             warn!("{}", self.out_of_order(pair));
         }
+    }
+
+    /// Notes for a next process what has changed of the session.
+    fn note(&mut self, now: Moment) {
+        let Some(file) = &self.kept.file else { return };
+        let record = self.member.session_record();
+        if let Some(record) = record.filter(|_| record != self.noted) {
+            file.note(record, now);
+        }
+        self.noted = record;
     }
 
     /// Whether the event belongs to a claim that is tried again soon after it was refused: at a server that lacks the

@@ -1,10 +1,12 @@
 //! From a session to a place in the queue.
 
-use super::phase::{InQueue, Next, Phase, Stage, rejoin, stay};
-use super::{Action, Disconnect, Member, ZnodeData};
+use super::announcement::KnownLeader;
+use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
+use super::{Action, Disconnect, Member, Profile, ZnodeData};
 use crate::contender::Located;
 use crate::session::Session;
-use crate::{Moment, Queue, SessionId, Ticket};
+use crate::{Moment, Queue, SessionId, SessionRecord, Ticket};
+use std::sync::Arc;
 use std::time::Duration;
 
 impl Member {
@@ -24,6 +26,72 @@ impl Member {
                 (Phase::InSession(session, stage), vec![Action::ReadQueue])
             }
             Some(session) => self.join(session),
+        }
+    }
+
+    pub(super) fn on_session_taken_over(
+        &self,
+        phase: Phase,
+        record: SessionRecord,
+        timeout: Duration,
+        sent_at: Moment,
+        now: Moment,
+    ) -> Next {
+        let Phase::NoSession = phase else { return stay(phase) };
+        match Session::taken_over(self.lease_policy, record, timeout, sent_at, now) {
+            None => self.become_too_short(now),
+            // Also where the application is not healthy yet: a term is not to end because its health is not known.
+            Some(session) => {
+                (Phase::InSession(session, Stage::FindingTicket), vec![Action::FindTicket])
+            }
+        }
+    }
+
+    /// Goes on where the process before was: in the same place, under the same token.
+    pub(super) fn on_ticket_found(
+        &mut self,
+        phase: Phase,
+        ticket: Ticket,
+        data: Option<ZnodeData>,
+        now: Moment,
+    ) -> Next {
+        let Phase::InSession(session, Stage::FindingTicket) = phase else { return stay(phase) };
+        let mut queue = InQueue::joined(ticket);
+        let mut actions = vec![Action::ReadQueue];
+        if let Some(found) = &data {
+            self.profile = self.newer_than(&found.profile);
+            queue.ready_shown = found.ready;
+        }
+        let found_profile = data.as_ref().map(|found| found.profile.clone());
+        let own = data.and_then(|found| found.announcement).filter(|it| it.ticket == ticket);
+        if let Some(announcement) = own {
+            queue.activity = if announcement.active { Activity::Active } else { queue.activity };
+            // What the others read there is not to change before this member leads again.
+            queue.leader = KnownLeader::Announced { announcement, since: now };
+        }
+        if found_profile.as_ref() != Some(&self.profile) {
+            actions.push(Action::Update(queue.data(&self.profile)));
+        }
+        (Phase::InSession(session, Stage::InQueue(queue)), actions)
+    }
+
+    /// Returns the own profile under a revision by which the others take it for newer than the one found, if it differs.
+    fn newer_than(&self, found: &Profile) -> Arc<Profile> {
+        let own = &*self.profile;
+        let is_same = (&own.address, &own.labels) == (&found.address, &found.labels);
+        let revision = own.revision.max(found.revision + u64::from(!is_same));
+        Arc::new(Profile { revision, ..own.clone() })
+    }
+
+    /// Of what the session owned, the claim may still stand, and goes only with the session.
+    pub(super) fn on_no_ticket_found(phase: Phase) -> Next {
+        match phase {
+            Phase::InSession(_, Stage::FindingTicket) => rejoin(),
+            phase @ (Phase::Stopped
+            | Phase::Withdrawn
+            | Phase::NoSession
+            | Phase::SessionTooShort { .. }
+            | Phase::InSession(..)) => stay(phase),
         }
     }
 
@@ -121,7 +189,7 @@ impl Member {
             | Phase::Withdrawn
             | Phase::NoSession
             | Phase::SessionTooShort { .. }
-            | Phase::InSession(_, Stage::Joining { .. })) => stay(phase),
+            | Phase::InSession(_, Stage::Joining { .. } | Stage::FindingTicket)) => stay(phase),
         }
     }
 
@@ -133,6 +201,7 @@ impl Member {
             Located::Behind { .. } if self.unhealthy => rejoin(),
             Located::Behind { watch, head } => {
                 queue.leader = queue.leader.retain_if(|leader| leader >= head);
+                queue.activity = Activity::NotElected;
                 let mut actions = Vec::with_capacity(2);
                 actions.extend(watch.map(Action::WatchPredecessor));
                 // What the predecessor announced before may have been passed over, and it is read again only when it

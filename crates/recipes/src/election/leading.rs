@@ -33,7 +33,7 @@ impl Member {
         queue.leader = KnownLeader::Unknown;
         queue.doubted_under = None;
         queue.ready_shown = false;
-        queue.activity = Activity::begun(self.activation, now);
+        queue.activity = queue.activity.begun(self.activation, now);
         let claim = Action::Claim { data: queue.data(&self.profile), sent_at: now };
         (Phase::InSession(session, Stage::InQueue(queue)), vec![claim])
     }
@@ -46,7 +46,9 @@ impl Member {
         };
         match queue.contender.on_committed(&mut session, sent_at, now) {
             AfterCommit::RanOut => return rejoin(),
-            AfterCommit::Began => queue.activity = Activity::begun(self.activation, now),
+            AfterCommit::Began => {
+                queue.activity = queue.activity.begun(self.activation, now);
+            }
             AfterCommit::Unchanged => {}
         }
         stay(Phase::InSession(session, Stage::InQueue(queue)))

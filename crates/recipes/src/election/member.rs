@@ -4,7 +4,7 @@ use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
 use super::{Action, Activation, Command, Disconnect, Event, Policy, Profile, Standing, Unhealthy};
 use crate::lease::LeasePolicy;
 use crate::session::{Duty, Session};
-use crate::{FencingToken, Moment};
+use crate::{FencingToken, Moment, SessionRecord};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Member {
             Phase::Stopped | Phase::Withdrawn | Phase::NoSession => None,
             Phase::SessionTooShort { retry_at } => Some(*retry_at),
             Phase::InSession(_, Stage::AwaitingEmptyQueue { recheck_at }) => *recheck_at,
-            Phase::InSession(_, Stage::Joining { .. }) => None,
+            Phase::InSession(_, Stage::Joining { .. } | Stage::FindingTicket) => None,
             Phase::InSession(session, Stage::InQueue(queue)) => {
                 let contender = &queue.contender;
                 let heartbeat = contender
@@ -95,6 +95,17 @@ impl Member {
         Standing::of(self)
     }
 
+    /// Returns what a next process has to know to go on with this member's session, while it has one.
+    pub fn session_record(&self) -> Option<SessionRecord> {
+        match &self.phase {
+            Phase::InSession(session, _) => Some(session.record()),
+            Phase::Stopped
+            | Phase::Withdrawn
+            | Phase::NoSession
+            | Phase::SessionTooShort { .. } => None,
+        }
+    }
+
     /// Returns the leader that this member names to its application.
     fn announced(&self) -> Option<super::Announcement> {
         let (_, queue) = self.phase.in_queue()?;
@@ -109,6 +120,11 @@ impl Member {
             Event::SessionOpened { session, timeout, sent_at } => {
                 self.on_session_opened(phase, session, timeout, sent_at, now)
             }
+            Event::SessionTakenOver { record, timeout, sent_at } => {
+                self.on_session_taken_over(phase, record, timeout, sent_at, now)
+            }
+            Event::TicketFound { ticket, data } => self.on_ticket_found(phase, ticket, data, now),
+            Event::NoTicketFound => Self::on_no_ticket_found(phase),
             Event::Disconnected => self.on_disconnected(phase),
             Event::SessionResumed { timeout, sent_at } => {
                 self.on_session_resumed(phase, timeout, sent_at, now)
@@ -159,7 +175,7 @@ impl Member {
             | Phase::SessionTooShort { .. }
             | Phase::InSession(
                 _,
-                Stage::AwaitingEmptyQueue { .. } | Stage::Joining { .. },
+                Stage::AwaitingEmptyQueue { .. } | Stage::Joining { .. } | Stage::FindingTicket,
             )) => stay(phase),
         }
     }
@@ -255,7 +271,10 @@ impl Member {
             }
             (
                 Unhealthy::LeadAlone,
-                Phase::InSession(_, Stage::Joining { .. } | Stage::InQueue(_)),
+                Phase::InSession(
+                    _,
+                    Stage::Joining { .. } | Stage::FindingTicket | Stage::InQueue(_),
+                ),
             ) => rejoin(),
             (
                 Unhealthy::LeadAlone,

@@ -21,7 +21,7 @@ pub use member::Member;
 pub use policy::{Activation, Disconnect, Policy, Unhealthy};
 pub use standing::{Role, Standing};
 
-use crate::{FencingToken, Holder, Moment, Queue, Sequence, SessionId, Ticket};
+use crate::{FencingToken, Holder, Moment, Queue, Sequence, SessionId, SessionRecord, Ticket};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ use std::time::Duration;
 pub enum Event {
     /// The servers granted the session that was asked for at this moment.
     SessionOpened { session: SessionId, timeout: Duration, sent_at: Moment },
+    /// The session of this member's process before goes on, with this timeout, asked for at this moment.
+    SessionTakenOver { record: SessionRecord, timeout: Duration, sent_at: Moment },
     /// The connection is lost. The session may live.
     Disconnected,
     /// The session goes on over another connection, asked for at this moment; the server may have cut its timeout.
@@ -38,6 +40,10 @@ pub enum Event {
     SessionLost,
     /// The member's own znode exists.
     Joined(Ticket),
+    /// The session that was taken over owns this znode, with this data.
+    TicketFound { ticket: Ticket, data: Option<ZnodeData> },
+    /// It owns none.
+    NoTicketFound,
     /// This znode of the member is gone, or is another's, although the session lives: it was deleted by force.
     TicketLost(Ticket),
     /// The queue, read at some moment not later than now.
@@ -89,6 +95,8 @@ pub enum Action {
     CloseSession,
     /// Create the ephemeral sequential znode with this data, or find the one this session already owns.
     Join(ZnodeData),
+    /// Find the znode that the session owns, after it was taken over. None is created.
+    FindTicket,
     ReadQueue,
     /// Read the predecessor's data and leave a watch on it.
     WatchPredecessor(Sequence),

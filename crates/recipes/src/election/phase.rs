@@ -33,6 +33,8 @@ pub(super) enum Stage {
     Joining {
         profile: Arc<Profile>,
     },
+    /// The session was taken over from a process before, and the znode that it owns is looked for.
+    FindingTicket,
     InQueue(InQueue),
 }
 
@@ -82,7 +84,10 @@ impl Phase {
     pub(super) fn in_queue(&self) -> Option<(&Session, &InQueue)> {
         match self {
             Self::InSession(session, Stage::InQueue(queue)) => Some((session, queue)),
-            Self::InSession(_, Stage::AwaitingEmptyQueue { .. } | Stage::Joining { .. })
+            Self::InSession(
+                _,
+                Stage::AwaitingEmptyQueue { .. } | Stage::Joining { .. } | Stage::FindingTicket,
+            )
             | Self::Stopped
             | Self::Withdrawn
             | Self::NoSession
@@ -130,11 +135,13 @@ impl InQueue {
 }
 
 impl Activity {
-    /// How a term begins.
-    pub(super) fn begun(activation: Activation, now: Moment) -> Self {
-        match activation {
-            Activation::AtOnce => Self::Active,
-            Activation::OnAcknowledgement { within } => Self::Elected { until: now.after(within) },
+    /// How a term begins, or goes on in the next process where the application was active.
+    pub(super) fn begun(self, activation: Activation, now: Moment) -> Self {
+        match (self, activation) {
+            (Self::Active, _) | (_, Activation::AtOnce) => Self::Active,
+            (Self::NotElected | Self::Elected { .. }, Activation::OnAcknowledgement { within }) => {
+                Self::Elected { until: now.after(within) }
+            }
         }
     }
 

@@ -10,10 +10,13 @@ impl Event {
     pub fn name(&self) -> &'static str {
         match self {
             Self::SessionOpened { .. } => "session-opened",
+            Self::SessionTakenOver { .. } => "session-taken-over",
             Self::Disconnected => "disconnected",
             Self::SessionResumed { .. } => "session-resumed",
             Self::SessionLost => "session-lost",
             Self::Joined(_) => "ticket-drawn",
+            Self::TicketFound { .. } => "ticket-found",
+            Self::NoTicketFound => "no-ticket-found",
             Self::TicketLost(_) => "ticket-lost",
             Self::QueueRead(_) => "line-read",
             Self::PredecessorRead { .. } => "predecessor-read",
@@ -72,12 +75,17 @@ impl fmt::Display for Event {
             Self::SessionOpened { session, timeout, .. } => {
                 write!(f, "session {session} opened, timeout {timeout:?}")
             }
+            Self::SessionTakenOver { record, timeout, .. } => {
+                write!(f, "session {} resumed after a restart, timeout {timeout:?}", record.session)
+            }
             Self::Disconnected => f.write_str("disconnected"),
             Self::SessionResumed { timeout, .. } => {
                 write!(f, "session resumed, timeout {timeout:?}")
             }
             Self::SessionLost => f.write_str("session lost"),
             Self::Joined(ticket) => write!(f, "joined as {}", ticket.sequence),
+            Self::TicketFound { ticket, .. } => write!(f, "found ticket {}", ticket.sequence),
+            Self::NoTicketFound => f.write_str("found no ticket"),
             Self::TicketLost(ticket) => write!(f, "lost ticket {}", ticket.sequence),
             Self::QueueRead(queue) => write!(f, "the queue is {queue}"),
             Self::PredecessorRead { predecessor: Ticket { sequence, .. }, announcement }
@@ -124,6 +132,7 @@ impl fmt::Display for Action {
             Self::OpenSession => f.write_str("open a session"),
             Self::CloseSession => f.write_str("close the session"),
             Self::Join(_) => f.write_str("join"),
+            Self::FindTicket => f.write_str("find its ticket"),
             Self::ReadQueue => f.write_str("read the queue"),
             Self::WatchPredecessor(predecessor) => write!(f, "watch {predecessor}"),
             Self::ReadHead { head, prove: false, .. } => write!(f, "read the head, {head}"),

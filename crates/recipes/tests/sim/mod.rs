@@ -50,6 +50,8 @@ pub struct Rules {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub crashes: bool,
+    /// A member that crashed may be started again, with what it noted of its session or without.
+    pub restarts: bool,
     /// A connection may be lost, with what is under way in it.
     pub cuts: bool,
     /// A reply may be late.
@@ -92,6 +94,7 @@ impl Faults {
     /// [`Self::default`] for constants.
     pub const NONE: Self = Self {
         crashes: false,
+        restarts: false,
         cuts: false,
         delays: false,
         lost_reports: false,
@@ -124,6 +127,10 @@ pub enum Flaw {
     TrustedReads,
     /// The standby does not ask whether its predecessor stands.
     UnprovenPredecessor,
+    /// A second process may be started with what a living one noted of its session.
+    NoLock,
+    /// That a session is about to be closed is noted no sooner than it is closed.
+    LateNote,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -172,6 +179,8 @@ struct Session {
     /// Whether the next report leaves it out, and whether the last one did.
     missing: bool,
     missed: bool,
+    /// A next process has taken it over: of what came over the connections before, only its end counts.
+    taken_over: bool,
     /// Its time is up: the server still answers it at this moment, and no heartbeat saves it.
     doomed: bool,
 }
@@ -204,6 +213,12 @@ pub struct Process {
     pub crashed: bool,
     pub stopped: bool,
     pub session: Option<SessionId>,
+    /// What it noted of its session for a next process.
+    note: Option<Note>,
+    /// Whether it notes that it closes a session no sooner than that is done.
+    notes_late: bool,
+    /// What it sent before it crashed, and no server has received yet.
+    late: VecDeque<Request>,
     /// As the module `zookeeper` does, a member that is cut off asks again for what was not answered.
     watching: Option<Watched>,
     requests: VecDeque<Request>,
@@ -214,6 +229,15 @@ pub struct Process {
     at_wrong: bool,
     /// What a quorum told it is gone, although that server shows it.
     denied: BTreeSet<FencingToken>,
+}
+
+/// What a process notes of its session, where the next one finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Note {
+    /// To go on with.
+    Has(SessionRecord),
+    /// To be ended: it may have been closed.
+    Closes(SessionId),
 }
 
 /// The predecessor's znode, and its token once it was read.
@@ -236,6 +260,8 @@ struct Request {
 enum Ask {
     /// Take the session up over a new connection, see whether our znode stands, and watch it.
     Resume,
+    /// Take over the session of a process before.
+    TakeOver(SessionRecord),
     Do(Action),
 }
 
@@ -261,6 +287,14 @@ pub enum Choice {
     /// A member loses its connection and what was under way in it.
     Cut(usize),
     Crash(usize),
+    /// A crashed member is started again, with its note.
+    Restart(usize),
+    /// The same, but the note is lost.
+    RestartAnew(usize),
+    /// A server receives what a crashed member sent.
+    ServeLate(usize),
+    /// A second process is started with the note of one that lives.
+    Twin(usize),
     Resign(usize),
     Pause(usize),
     Resume(usize),
@@ -338,6 +372,12 @@ impl World {
     }
 
     pub fn join(&mut self, name: &'static str, rules: &Rules) {
+        let process = self.process(name, None, self.members.len(), rules);
+        self.members.push(process);
+    }
+
+    /// Returns a process that begins with this note.
+    fn process(&self, name: &'static str, note: Option<Note>, i: usize, rules: &Rules) -> Process {
         let id = MemberId::new(name).unwrap();
         let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
         let core = Member::new(Arc::new(profile), rules.policy);
@@ -348,19 +388,50 @@ impl World {
             crashed: false,
             stopped: false,
             session: None,
+            note,
+            notes_late: rules.flaw == Some(Flaw::LateNote),
+            late: VecDeque::new(),
             watching: None,
             requests: VecDeque::new(),
             replies: VecDeque::new(),
             seen: 0,
-            at_wrong: rules.at_wrong.contains(&self.members.len()),
+            at_wrong: rules.at_wrong.contains(&i),
             denied: BTreeSet::new(),
         };
+        if let Some(Note::Closes(session)) = note {
+            let ask = Ask::Do(Action::CloseSession);
+            let (session, sent_at) = (Some(session), self.now);
+            process.requests.push_back(Request { session, sent_at, ask, again: false });
+        }
         process.send(actions, self.now);
-        self.members.push(process);
+        if let Some(Note::Has(record)) = note {
+            let opens = process.requests.back_mut().expect("a member begins with a session");
+            opens.ask = Ask::TakeOver(record);
+        }
+        process
+    }
+
+    /// Starts a process in the place of one that crashed. What that one sent may be received later.
+    fn restart(&mut self, i: usize, with_note: bool, rules: &Rules) {
+        let before = &self.members[i];
+        let (note, late) = (before.note.filter(|_| with_note), before.late.clone());
+        self.members[i] = Process { late, ..self.process(before.name, note, i, rules) };
     }
 
     pub fn choices(&self, rules: &Rules, choices: &mut Vec<Choice>) {
         let faults = rules.faults;
+        for (i, member) in self.members.iter().enumerate() {
+            if member.crashed && faults.restarts {
+                choices.extend([Choice::Restart(i), Choice::RestartAnew(i)]);
+            }
+            if !member.late.is_empty() {
+                choices.push(Choice::ServeLate(i));
+            }
+            let holds_note = !member.crashed && matches!(member.note, Some(Note::Has(_)));
+            if rules.flaw == Some(Flaw::NoLock) && holds_note {
+                choices.push(Choice::Twin(i));
+            }
+        }
         for (i, member) in self.members.iter().enumerate().filter(|(_, m)| !m.crashed) {
             if let Some(request) = member.requests.front()
                 && self.is_granted(request, rules)
@@ -481,9 +552,20 @@ impl World {
             Choice::Wake(i) => self.step(i, Event::Woke),
             Choice::Cut(i) => self.cut(i),
             Choice::Crash(i) => {
-                self.members[i].crashed = true;
-                self.members[i].requests.clear();
-                self.members[i].replies.clear();
+                let member = &mut self.members[i];
+                member.crashed = true;
+                member.replies.clear();
+                let sent = std::mem::take(&mut member.requests);
+                let is_late = |request: &Request| rules.faults.restarts && request.is_write();
+                member.late.extend(sent.into_iter().filter(is_late));
+            }
+            Choice::Restart(i) => self.restart(i, true, rules),
+            Choice::RestartAnew(i) => self.restart(i, false, rules),
+            Choice::ServeLate(i) => self.serve_late(i, rules),
+            Choice::Twin(i) => {
+                let (name, note) = (self.members[i].name, self.members[i].note);
+                let twin = self.process(name, note, self.members.len(), rules);
+                self.members.push(twin);
             }
             Choice::Resign(i) => self.step(i, Event::Command(Command::Resign)),
             Choice::Pause(i) => self.step(i, Event::Command(Command::Pause)),
@@ -606,6 +688,12 @@ impl World {
         let owners: Vec<_> = owners.filter(|owner| *owner != STRANGER).collect();
         if owners.iter().collect::<BTreeSet<_>>().len() < owners.len() {
             return Some("one session owns two znodes");
+        }
+        let living = self.members.iter().filter(|m| !m.crashed);
+        let sessions: Vec<_> = living.filter_map(|m| m.session).collect();
+        let is_shared = sessions.iter().collect::<BTreeSet<_>>().len() < sessions.len();
+        if is_shared && rules.flaw != Some(Flaw::NoLock) {
+            return Some("two members go on with one session");
         }
         if self.members.iter().any(|m| m.renewals_under_way() > 1) {
             return Some("a renewal is sent before the one before it is answered");
@@ -757,6 +845,10 @@ impl World {
             Choice::Wake(i) => format!("{} wakes", name(i)),
             Choice::Cut(i) => format!("{} is cut off", name(i)),
             Choice::Crash(i) => format!("{} crashes", name(i)),
+            Choice::Restart(i) => format!("{} is restarted", name(i)),
+            Choice::RestartAnew(i) => format!("{} is restarted without its note", name(i)),
+            Choice::ServeLate(i) => format!("what {} sent before is received", name(i)),
+            Choice::Twin(i) => format!("{} is started a second time", name(i)),
             Choice::Resign(i) => format!("{} is told to resign", name(i)),
             Choice::Pause(i) => format!("{} is told to pause", name(i)),
             Choice::Resume(i) => format!("{} is told to resume", name(i)),
@@ -847,7 +939,8 @@ impl World {
 
     fn is_quiet(&self) -> bool {
         let asleep = |m: &Process| m.crashed || m.core.wake_at().is_none_or(|at| at > self.now);
-        self.members.iter().all(|m| m.requests.is_empty() && m.replies.is_empty() && asleep(m))
+        let idle = |m: &Process| m.requests.is_empty() && m.replies.is_empty() && m.late.is_empty();
+        self.members.iter().all(|m| idle(m) && asleep(m))
             && self.server.sessions.values().all(|s| !self.members[s.member].crashed)
     }
 
@@ -896,6 +989,7 @@ impl World {
             let arrow = if wants.is_empty() { "" } else { "  ->  " };
             trace.push(format!("  {}: {said}{arrow}{}", self.members[i].name, wants.join(", ")));
         }
+        self.members[i].take_note(&actions);
         self.members[i].send(actions, self.now);
     }
 
@@ -911,6 +1005,9 @@ impl World {
                 match event {
                     Event::SessionOpened { session, .. } => {
                         self.members[i].session = Some(session);
+                    }
+                    Event::SessionTakenOver { record, .. } => {
+                        self.members[i].session = Some(record.session);
                     }
                     Event::SessionLost => self.members[i].forget_session(),
                     Event::PredecessorRead { predecessor, .. } => {
@@ -972,12 +1069,18 @@ impl World {
                 heard: false,
                 missing: false,
                 missed: false,
+                taken_over: false,
                 doomed: false,
             };
             self.server.sessions.insert(session, opened);
             let (timeout, sent_at) = (rules.timeout, request.sent_at);
             let opened = Event::SessionOpened { session, timeout, sent_at };
             self.members[i].replies.push_back(Reply::To(request, opened, self.now));
+            return;
+        }
+        if let Ask::TakeOver(record) = request.ask {
+            let event = self.take_over(i, record, request.sent_at, rules);
+            self.members[i].replies.push_back(Reply::To(request, event, self.now));
             return;
         }
         let Some(session) = request.session else { return };
@@ -994,6 +1097,7 @@ impl World {
         }
         let Some(alive) = self.server.sessions.get_mut(&session) else { return };
         let event = match &request.ask {
+            Ask::TakeOver(_) => unreachable!("served above"),
             Ask::Resume => {
                 alive.touched_at = self.now;
                 let granted = rules.faults.short_resumptions.unwrap_or(rules.timeout);
@@ -1022,6 +1126,53 @@ impl World {
         }
     }
 
+    fn take_over(
+        &mut self,
+        i: usize,
+        record: SessionRecord,
+        sent_at: Moment,
+        rules: &Rules,
+    ) -> Event {
+        let Some(alive) = self.server.sessions.get_mut(&record.session) else {
+            return Event::SessionLost;
+        };
+        alive.member = i;
+        alive.taken_over = true;
+        alive.heard = true;
+        alive.touched_at = self.now;
+        alive.timeout = rules.faults.short_resumptions.unwrap_or(rules.timeout);
+        let timeout = alive.timeout;
+        for watchers in self.server.watches.values_mut() {
+            watchers.remove(&record.session);
+        }
+        self.server.watches.retain(|_, watchers| !watchers.is_empty());
+        Event::SessionTakenOver { record, timeout, sent_at }
+    }
+
+    /// Carries out what a process sent before it crashed. Once its session was taken over, the servers refuse all but its
+    /// end.
+    fn serve_late(&mut self, i: usize, rules: &Rules) {
+        let Some(request) = self.members[i].late.pop_front() else { return };
+        let Some(session) = request.session else { return };
+        let Some(alive) = self.server.sessions.get(&session) else { return };
+        match &request.ask {
+            Ask::Do(Action::CloseSession) => self.end_session(session, true),
+            Ask::Do(_) if alive.taken_over => {}
+            Ask::Do(Action::Join(data)) => {
+                if self.server.ticket_of(session).is_none() {
+                    self.server.create(session, data);
+                }
+            }
+            Ask::Do(Action::Claim { data, sent_at }) => {
+                self.claim(session, data, *sent_at, rules);
+            }
+            Ask::Do(Action::Update(data) | Action::Relay { data, .. }) => {
+                self.put(session, data);
+            }
+            Ask::Resume | Ask::TakeOver(_) | Ask::Do(_) => {}
+        }
+    }
+
     fn judge(
         &mut self,
         session: SessionId,
@@ -1045,6 +1196,15 @@ impl World {
                 let sequence = own.unwrap_or_else(|| server.create(session, data));
                 let token = server.tickets[&sequence].token;
                 Event::Joined(Ticket { sequence, token })
+            }
+            Action::FindTicket => {
+                let member = server.sessions[&session].member;
+                let own = server.ticket_of(session);
+                let own = own.and_then(|it| Some((it, self.shown_at(member, it)?)));
+                own.map_or(Event::NoTicketFound, |(sequence, znode)| Event::TicketFound {
+                    ticket: Ticket { sequence, token: znode.token },
+                    data: Some(znode.data.clone()),
+                })
             }
             Action::ReadQueue => {
                 let ghost = server.ghost.map(|(_, ghost)| ghost).filter(|_| stale);
@@ -1377,6 +1537,18 @@ impl Request {
     fn asks_the_head(&self) -> bool {
         matches!(self.ask, Ask::Do(Action::ReadHead { .. }))
     }
+
+    fn is_write(&self) -> bool {
+        let Ask::Do(action) = &self.ask else { return false };
+        matches!(
+            action,
+            Action::CloseSession
+                | Action::Join(_)
+                | Action::Claim { .. }
+                | Action::Update(_)
+                | Action::Relay { .. }
+        )
+    }
 }
 
 impl Choice {
@@ -1390,6 +1562,7 @@ impl Choice {
             | Self::Ail(_)
             | Self::Recover(_)
             | Self::Crash(_)
+            | Self::Twin(_)
             | Self::Evict(_)
             | Self::Lie(..)
             | Self::Forge(_)
@@ -1399,6 +1572,9 @@ impl Choice {
             Self::Miss(_) | Self::Doom(_) => 1,
             Self::Serve(_) | Self::ServeSlowly(_) | Self::ServeStale(_) | Self::Deliver(_) => 0,
             Self::Acknowledge(_)
+            | Self::Restart(_)
+            | Self::RestartAnew(_)
+            | Self::ServeLate(_)
             | Self::Wake(_)
             | Self::Stop(_)
             | Self::Tick(_)
@@ -1479,7 +1655,7 @@ impl Process {
         });
         let moment = |request: &Request| match request.ask {
             Ask::Do(Action::Renew { sent_at, .. }) => Some(sent_at),
-            Ask::Resume | Ask::Do(_) => None,
+            Ask::Resume | Ask::TakeOver(_) | Ask::Do(_) => None,
         };
         let renewals = self.requests.iter().chain(answered).filter_map(moment);
         renewals.collect::<BTreeSet<_>>().len()
@@ -1508,6 +1684,17 @@ impl Process {
 
     fn is_stuck(&self) -> bool {
         !self.gone() && !self.core.standing().is_withdrawn() && self.core.wake_at().is_none()
+    }
+
+    /// As the module `zookeeper` does, before what is wanted is sent: that a session is about to end is noted first.
+    fn take_note(&mut self, actions: &[Action]) {
+        let closes = actions.iter().any(Action::ends_session) && !self.notes_late;
+        if closes && let Some(session) = self.session {
+            self.note = Some(Note::Closes(session));
+        }
+        if let Some(record) = self.core.session_record() {
+            self.note = Some(Note::Has(record));
+        }
     }
 
     fn forget_session(&mut self) {

@@ -1,0 +1,603 @@
+//! The file in which a process keeps its session for the next one: a restart then need not look like a crash.
+//!
+//! A lock on the file, which the kernel lets go of with the last process that has it open, keeps a session from two
+//! processes at once. So the file is never replaced: it is written in place, all of it with one call, within one page,
+//! and a checksum tells a whole one from any other.
+
+use super::password::{self, Password};
+use crate::clock::{Clock, ClockIdentity};
+use crate::config::Settings;
+use ::zookeeper::SessionInfo;
+use base64::prelude::{BASE64_STANDARD, Engine};
+use recipes::{Moment, SessionId, SessionRecord};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstatfs, open};
+use rustix::io::Errno;
+use secrecy::ExposeSecret;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+use tracing::warn;
+
+/// How the file is written; another version is not read.
+const VERSION: u32 = 1;
+/// One page: what is written into it by one call is there as a whole, or not at all, whenever the process is killed.
+const SIZE: usize = 4096;
+/// File systems that may keep a lock from other machines, or lose it while it is held, by their magic numbers.
+const WITHOUT_LOCKS: [(u32, &str); 10] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB"),
+    (0x0102_1997, "9p"),
+    (0x6573_5546, "FUSE"),
+    (0x00c3_6400, "Ceph"),
+    (0x5346_414f, "AFS"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+];
+/// What these hold is gone after a reboot.
+const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// The session file of this process, locked.
+pub struct SessionFile {
+    file: File,
+    path: PathBuf,
+    inode: u64,
+    owner: Owner,
+    kept: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    session: Option<Kept>,
+    /// The last attempt to write failed, which was warned of.
+    is_unwritable: bool,
+}
+
+/// What was found in the file.
+pub struct Opened {
+    pub file: SessionFile,
+    pub former: Option<Former>,
+    /// Why what is there is not taken up.
+    pub warning: Option<String>,
+}
+
+/// The session of the process before.
+pub struct Former {
+    pub(crate) record: SessionRecord,
+    password: Password,
+    /// Whether that process had begun to close it.
+    pub(crate) is_closing: bool,
+    /// When that process was alive last, as far as it noted.
+    pub(crate) noted_at: Moment,
+    /// How often the session had been taken over by then.
+    pub(crate) restarts: u64,
+}
+
+/// Whose session it is: none of these may differ.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Owner {
+    servers: String,
+    path: String,
+    member: String,
+    host: String,
+    /// The boot and the time namespace, whose clock the moments are of.
+    clock: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    version: u32,
+    owner: Owner,
+    /// A copy of the file has another.
+    inode: u64,
+    session: Option<Kept>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Kept {
+    id: i64,
+    password: String,
+    timeout_ms: u64,
+    known_until_ns: Option<u64>,
+    noted_at_ns: u64,
+    is_closing: bool,
+    restarts: u64,
+}
+
+impl SessionFile {
+    /// Opens the file of this member, or makes one, and locks it for as long as this process, or one that it gave the
+    /// lock to, lives.
+    ///
+    /// # Errors
+    /// One sentence that names the file, what is wrong, and how to mend it.
+    pub fn open(
+        path: &Path,
+        settings: &Settings,
+        member: &str,
+        clock: Clock,
+    ) -> Result<Opened, String> {
+        let named = |what: String| format!("zookeeper.session_file {} {what}", path.display());
+        Self::open_unnamed(path, settings, member, clock).map_err(named)
+    }
+
+    fn open_unnamed(
+        path: &Path,
+        settings: &Settings,
+        member: &str,
+        clock: Clock,
+    ) -> Result<Opened, String> {
+        let file = locked(path)?;
+        let inode = file.metadata().map_err(cannot("read"))?.ino();
+        let owner = Owner {
+            servers: settings.zookeeper.hosts.clone(),
+            path: format!("{}/{}", settings.root, settings.prefix),
+            member: member.to_owned(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            clock: clock_of(&file)?,
+        };
+        let mut bytes = [0; SIZE];
+        let length = read_all(&file, &mut bytes).map_err(cannot("read"))?;
+        let mut file = Self { file, path: path.to_owned(), inode, owner, kept: Mutex::default() };
+        file.encoded(None).ok_or("cannot hold so long names: shorten zookeeper.servers")?;
+        let (former, problem) = match file.former(&bytes[..length], clock.now()) {
+            Ok(Some((former, kept))) => {
+                file.kept = State { session: Some(kept), is_unwritable: false }.into();
+                (Some(former), None)
+            }
+            Ok(None) => (None, None),
+            Err(problem) => (None, Some(problem)),
+        };
+        let warning = problem.map(|problem| {
+            format!(
+                "zookeeper.session_file {} {problem}: what is there is not taken up, this member opens a session of its \
+                 own",
+                path.display()
+            )
+        });
+        Ok(Opened { file, former, warning })
+    }
+
+    /// Returns the lock, for a process that is to hold it as well.
+    ///
+    /// # Errors
+    /// No more files can be opened.
+    pub fn lock(&self) -> io::Result<OwnedFd> {
+        self.file.try_clone().map(OwnedFd::from)
+    }
+
+    /// Notes a session that was just granted, before anything is created in it.
+    pub(crate) async fn keep(&self, session: &SessionInfo, timeout: Duration, now: Moment) {
+        match password::of(session.clone()).await {
+            Ok(password) => self.write(
+                &mut self.state(),
+                Some(Kept {
+                    id: session.id().0,
+                    password: BASE64_STANDARD.encode(password.expose_secret()),
+                    timeout_ms: millis(timeout),
+                    known_until_ns: None,
+                    noted_at_ns: nanos(now),
+                    is_closing: false,
+                    restarts: 0,
+                }),
+            ),
+            Err(error) => {
+                warn!("a restart will cost this session: its password is not known ({error})");
+                self.write(&mut self.state(), None);
+            }
+        }
+    }
+
+    /// Notes that this process goes on with the session that it found.
+    pub(crate) fn taken_over(&self, timeout: Duration, restarts: u64, now: Moment) {
+        let mut state = self.state();
+        let (timeout_ms, noted_at_ns) = (millis(timeout), nanos(now));
+        let taken = state.session.clone();
+        let taken = taken.map(|kept| Kept {
+            timeout_ms,
+            known_until_ns: None,
+            noted_at_ns,
+            restarts,
+            ..kept
+        });
+        self.write(&mut state, taken);
+    }
+
+    /// Notes what is known of the session now.
+    pub(crate) fn note(&self, record: SessionRecord, now: Moment) {
+        let mut state = self.state();
+        let Some(kept) = state.session.clone().filter(|kept| kept.id == record.session.0) else {
+            return;
+        };
+        let noted = Kept {
+            timeout_ms: millis(record.timeout),
+            known_until_ns: record.known_until.map(nanos),
+            noted_at_ns: nanos(now),
+            ..kept
+        };
+        self.write(&mut state, Some(noted));
+    }
+
+    /// Notes that the session is about to be closed: from then on it may end at any moment, and is good for nothing but
+    /// to be closed.
+    pub(crate) fn closing(&self) {
+        let mut state = self.state();
+        let closing = state.session.clone().map(|kept| Kept { is_closing: true, ..kept });
+        if closing.is_some() {
+            self.write(&mut state, closing);
+        }
+    }
+
+    /// Removes the file: there is nothing to take over.
+    pub(crate) fn remove(&self) {
+        let leads_here = fs::symlink_metadata(&self.path).is_ok_and(|it| it.ino() == self.inode);
+        if leads_here && let Err(error) = fs::remove_file(&self.path) {
+            // What it says is known to be over.
+            self.write(&mut self.state(), None);
+            warn!("{} stays behind, empty: {error}", self.path.display());
+        }
+    }
+
+    fn write(&self, state: &mut State, session: Option<Kept>) {
+        let bytes = self
+            .encoded(session.clone())
+            .expect("a session is shorter than the longest that was tried");
+        state.session = session;
+        match self.file.write_all_at(&bytes, 0) {
+            Ok(()) => state.is_unwritable = false,
+            Err(error) => {
+                // What is there may not be true any more.
+                if self.file.set_len(0).is_err() {
+                    let _or_gone = fs::remove_file(&self.path);
+                }
+                if !state.is_unwritable {
+                    state.is_unwritable = true;
+                    let path = self.path.display();
+                    warn!("a restart will cost the session: {path} cannot be written: {error}");
+                }
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.kept.lock().expect("no panic while it is held")
+    }
+
+    /// Returns `None` if it does not fit.
+    fn encoded(&self, session: Option<Kept>) -> Option<Vec<u8>> {
+        let (owner, inode) = (self.owner.clone(), self.inode);
+        let written = Written { version: VERSION, owner, inode, session };
+        let mut bytes = serde_json::to_vec(&written).expect("texts and numbers are JSON");
+        bytes.push(b'\n');
+        let sum = sum(&bytes);
+        bytes.extend(sum.as_bytes());
+        // Room for a session, where there is none yet.
+        let room = if written.session.is_none() { 1024 } else { 0 };
+        if bytes.len() + room >= SIZE {
+            return None;
+        }
+        bytes.resize(SIZE - 1, b' ');
+        bytes.push(b'\n');
+        Some(bytes)
+    }
+
+    /// Returns the session that is noted there, or why it is not this member's.
+    fn former(&self, bytes: &[u8], now: Moment) -> Result<Option<(Former, Kept)>, String> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let damaged = || "is damaged, or no session file".to_owned();
+        let end = bytes.iter().position(|byte| *byte == b'\n').ok_or_else(damaged)? + 1;
+        let (text, rest) = bytes.split_at(end);
+        if rest.trim_ascii() != sum(text).as_bytes() {
+            return Err(damaged());
+        }
+        let written: serde_json::Value = serde_json::from_slice(text).map_err(|_| damaged())?;
+        if written["version"] != VERSION {
+            return Err("is of another version of this program".into());
+        }
+        let Written { owner, inode, session, .. } =
+            serde_json::from_value(written).map_err(|_| damaged())?;
+        let others = [
+            (owner.servers != self.owner.servers, "is of another ensemble"),
+            (owner.path != self.owner.path, "is of another path there"),
+            (owner.member != self.owner.member, "is of another member"),
+            (owner.host != self.owner.host, "is of another host"),
+            (owner.clock != self.owner.clock, "is of another boot"),
+            (inode != self.inode, "is a copy of another file"),
+        ];
+        if let Some((_, what)) = others.into_iter().find(|(differs, _)| *differs) {
+            return Err(what.into());
+        }
+        let Some(kept) = session else { return Ok(None) };
+        let noted_at = Moment(Duration::from_nanos(kept.noted_at_ns));
+        if noted_at > now {
+            return Err("is of another clock".into());
+        }
+        let password = BASE64_STANDARD.decode(&kept.password).map_err(|_| damaged())?;
+        let record = SessionRecord {
+            session: SessionId(kept.id),
+            timeout: Duration::from_millis(kept.timeout_ms),
+            known_until: kept.known_until_ns.map(|ns| Moment(Duration::from_nanos(ns))),
+        };
+        let (is_closing, restarts) = (kept.is_closing, kept.restarts);
+        let former = Former { record, password: password.into(), is_closing, noted_at, restarts };
+        Ok(Some((former, kept)))
+    }
+}
+
+impl Former {
+    /// Returns the session for the client library.
+    pub(crate) async fn session(&self) -> io::Result<SessionInfo> {
+        password::session(self.record.session.0, &self.password).await
+    }
+}
+
+/// Opens the file and locks it, where the path leads to that file still.
+fn locked(path: &Path) -> Result<File, String> {
+    // Once more for each process that removed it as it ended.
+    for _ in 0..8 {
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = match open(path, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => File::from(file),
+            Err(Errno::LOOP) => return Err("is a symbolic link: name the file itself".into()),
+            Err(Errno::ISDIR | Errno::NXIO) => {
+                return Err("is no regular file: name another".into());
+            }
+            Err(error) => {
+                return Err(format!(
+                    "cannot be opened: {error}. Its directory has to exist and be writable"
+                ));
+            }
+        };
+        let metadata = file.metadata().map_err(cannot("read"))?;
+        if !metadata.is_file() {
+            return Err("is no regular file: name another".into());
+        }
+        if metadata.uid() != rustix::process::geteuid().as_raw() {
+            return Err("belongs to another user: remove it, or name another".into());
+        }
+        if metadata.mode() & 0o077 != 0 {
+            return Err(
+                "can be read or written by others, and holds a secret: remove it, or chmod 600"
+                    .into(),
+            );
+        }
+        if metadata.nlink() > 1 {
+            return Err("has a second name (a hard link): remove it, or name another".into());
+        }
+        let magic = fstatfs(&file).map_err(cannot("read"))?.f_type as u32;
+        if let Some((_, name)) = WITHOUT_LOCKS.iter().find(|(number, _)| *number == magic) {
+            return Err(format!(
+                "lies on {name}, where locks may not hold: name one on a local file system, best in memory"
+            ));
+        }
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err("is held by another process, whose session it keeps: end that one, and its command, or name \
+                     another file"
+                    .into());
+            }
+            Err(error) => return Err(format!("cannot be locked: {error}")),
+        }
+        let is_same = |it: fs::Metadata| (it.dev(), it.ino()) == (metadata.dev(), metadata.ino());
+        if fs::symlink_metadata(path).is_ok_and(is_same) {
+            return Ok(file);
+        }
+    }
+    Err("is replaced again and again: name another".into())
+}
+
+/// Names the clock whose moments are noted.
+fn clock_of(file: &File) -> Result<String, String> {
+    let ClockIdentity { boot_id, time_namespace } = ClockIdentity::read();
+    let magic = fstatfs(file).map_err(cannot("read"))?.f_type as u32;
+    let boot = match boot_id {
+        Some(boot) => boot,
+        None if IN_MEMORY.contains(&magic) => "this".into(),
+        None => {
+            return Err("may outlive a reboot, which cannot be told here (no /proc/sys/kernel/random/boot_id): name one \
+                 in memory (tmpfs)"
+                .into());
+        }
+    };
+    Ok(format!("{boot} {}", time_namespace.unwrap_or_default()))
+}
+
+fn read_all(file: &File, into: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    loop {
+        match file.read_at(&mut into[length..], length as u64)? {
+            0 => return Ok(length),
+            read => length += read,
+        }
+    }
+}
+
+fn cannot<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
+    move |error| format!("cannot be {what}: {error}")
+}
+
+fn sum(text: &[u8]) -> String {
+    BASE64_STANDARD.encode(Sha256::digest(text))
+}
+
+fn nanos(moment: Moment) -> u64 {
+    u64::try_from(moment.0.as_nanos()).expect("a machine does not run for 584 years")
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Values;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn what_is_noted_is_found_by_the_next_process() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("session");
+        let now = Clock::system().now();
+        let known_until = Some(now.after(SECOND));
+        let record = SessionRecord { session: SessionId(7), timeout: 9 * SECOND, known_until };
+        {
+            let Opened { file, former, warning } = opened(&path);
+            assert!(former.is_none() && warning.is_none());
+            keep(&file, 7);
+            file.note(SessionRecord { session: SessionId(8), ..record }, now);
+            file.note(record, now);
+        }
+        let former = opened(&path).former.expect("it was noted");
+        assert_eq!((former.record, former.noted_at), (record, now));
+        assert_eq!(former.password.expose_secret(), b"password");
+        assert!(!former.is_closing && former.restarts == 0);
+        {
+            let Opened { file, .. } = opened(&path);
+            file.taken_over(8 * SECOND, 1, now);
+        }
+        let taken = opened(&path).former.expect("it is still there");
+        assert_eq!((taken.restarts, taken.record.timeout), (1, 8 * SECOND));
+        assert_eq!(taken.record.known_until, None, "until the next heartbeat");
+    }
+
+    #[test]
+    fn a_session_that_is_being_closed_says_so_also_if_another_process_opened_it() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("session");
+        keep(&opened(&path).file, 7);
+        opened(&path).file.closing();
+        assert!(opened(&path).former.expect("it may live").is_closing);
+    }
+
+    #[test]
+    fn a_file_is_one_process_s_until_all_are_gone_that_hold_it() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("session");
+        let first = opened(&path).file;
+        assert!(refusal(&path).contains("is held by another process"), "{}", refusal(&path));
+        let guard = first.lock().unwrap();
+        drop(first);
+        assert!(refusal(&path).contains("is held by another process"));
+        drop(guard);
+        opened(&path).file.remove();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn only_a_file_of_ours_alone_is_used() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        fs::write(at("open"), "").unwrap();
+        fs::set_permissions(at("open"), fs::Permissions::from_mode(0o640)).unwrap();
+        symlink(at("open"), at("link")).unwrap();
+        drop(opened(&at("file")));
+        fs::hard_link(at("file"), at("name")).unwrap();
+        for (path, why) in [
+            (at("open"), "can be read or written by others"),
+            (at("link"), "is a symbolic link"),
+            (at("name"), "has a second name"),
+            (home.path().to_owned(), "is no regular file"),
+            ("/dev/null".into(), "is no regular file"),
+            (at("none/session"), "cannot be opened"),
+        ] {
+            assert!(refusal(&path).contains(why), "{}: {}", path.display(), refusal(&path));
+        }
+        let mode = fs::metadata(at("file")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_damaged_or_anothers_is_warned_of_and_not_taken_up() {
+        let home = tempfile::tempdir().unwrap();
+        let (path, other) = (home.path().join("session"), home.path().join("copy"));
+        keep(&opened(&path).file, 7);
+        let whole = fs::read(&path).unwrap();
+        assert_eq!(whole.len(), SIZE);
+        let warned = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            let Opened { former, warning, .. } = opened(&path);
+            assert!(former.is_none());
+            warning.unwrap_or_default()
+        };
+        assert_eq!(warned(b""), "", "a file that was truncated is a new one");
+        for length in [1, 40, whole.len() / 8] {
+            assert!(warned(&whole[..length]).contains("is damaged"));
+        }
+        let mut garbled = whole.clone();
+        garbled[60] ^= 1;
+        assert!(warned(&garbled).contains("is damaged"));
+        assert!(warned(b"any text\n").contains("is damaged"));
+        fs::write(&path, &whole).unwrap();
+        fs::copy(&path, &other).unwrap();
+        let copied = opened(&other).warning.expect("it is a copy");
+        assert!(copied.contains("is a copy of another file"), "{copied}");
+        let another = Settings { root: "/other".into(), ..settings() };
+        let warning = SessionFile::open(&path, &another, "me", Clock::system()).unwrap().warning;
+        assert!(warning.expect("it is another's").contains("is of another path there"));
+        let warning =
+            SessionFile::open(&path, &settings(), "you", Clock::system()).unwrap().warning;
+        assert!(warning.expect("it is another's").contains("is of another member"));
+        // A warning changes nothing there.
+        assert!(opened(&path).former.is_some());
+    }
+
+    #[test]
+    fn what_is_swapped_or_truncated_while_it_is_held_is_not_believed() {
+        let home = tempfile::tempdir().unwrap();
+        let (path, other) = (home.path().join("session"), home.path().join("other"));
+        let file = opened(&path).file;
+        keep(&file, 7);
+        file.file.set_len(0).unwrap();
+        file.closing();
+        assert_eq!(
+            fs::metadata(&path).unwrap().len(),
+            SIZE as u64,
+            "it is written whole each time"
+        );
+        fs::rename(&path, &other).unwrap();
+        symlink(&other, &path).unwrap();
+        assert!(refusal(&path).contains("is a symbolic link"));
+        file.remove();
+        assert!(path.is_symlink() && other.exists(), "the path leads to another file");
+    }
+
+    fn keep(file: &SessionFile, id: i64) {
+        let kept = Kept {
+            id,
+            password: BASE64_STANDARD.encode(b"password"),
+            timeout_ms: 10_000,
+            known_until_ns: None,
+            noted_at_ns: 0,
+            is_closing: false,
+            restarts: 0,
+        };
+        file.write(&mut file.state(), Some(kept));
+    }
+
+    #[track_caller]
+    fn opened(path: &Path) -> Opened {
+        SessionFile::open(path, &settings(), "me", Clock::system()).expect("it can be used")
+    }
+
+    fn refusal(path: &Path) -> String {
+        let refused = SessionFile::open(path, &settings(), "me", Clock::system());
+        refused.err().expect("it cannot be used")
+    }
+
+    fn settings() -> Settings {
+        Settings::new(&Values::given(&[]), 10 * SECOND).unwrap()
+    }
+}
