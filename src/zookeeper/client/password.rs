@@ -19,6 +19,10 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// A request with a password of sixteen bytes has 45.
 const LONGEST_REQUEST: u32 = 256;
 
+/// Its length, its number (-2), the last transaction (none) and no error.
+const HEARTBEAT_ANSWER: [u8; 20] =
+    [0, 0, 0, 16, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
 /// What is in a client's request for a session, as far as it matters here.
 struct ConnectRequest {
     timeout_ms: u32,
@@ -51,6 +55,9 @@ pub(crate) async fn session(id: i64, password: &Password) -> io::Result<SessionI
     let answering = async {
         let (mut library, _) = number.heard(&listener).await?;
         library.write_all(&number.answer(id, password)).await?;
+        // The library waits for one heartbeat more.
+        frame(&mut library).await?;
+        library.write_all(&HEARTBEAT_ANSWER).await?;
         io::Result::Ok(library)
     };
     let both = async { tokio::join!(answering, tasks.run(connecting)) };
@@ -102,13 +109,21 @@ impl Number {
     }
 }
 
-async fn request(stream: &mut TcpStream) -> io::Result<ConnectRequest> {
+async fn frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let length = stream.read_u32().await?;
-    if !(28..=LONGEST_REQUEST).contains(&length) {
+    if length > LONGEST_REQUEST {
         return Err(ErrorKind::InvalidData.into());
     }
     let mut bytes = vec![0; length as usize];
     stream.read_exact(&mut bytes).await?;
+    Ok(bytes)
+}
+
+async fn request(stream: &mut TcpStream) -> io::Result<ConnectRequest> {
+    let bytes = frame(stream).await?;
+    if bytes.len() < 28 {
+        return Err(ErrorKind::InvalidData.into());
+    }
     let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     // The protocol's version, what was seen last, the timeout, the session, and the password's length come before it.
     let (timeout_ms, length) = (number(12), number(24) as usize);
