@@ -118,7 +118,7 @@ table! {
     ID: MemberId = Setting::new("member.id", member_id)
         .flag("id", "NAME").variable("BELLWETHER_ID")
         .derived("$POD_NAME, else the host's name")
-        .help("This member's name");
+        .help("This member's name, which no other member of the election may have");
 
     ADDRESS: Option<String> = Setting::new("member.address", member_address)
         .flag("address", "ADDRESS").variable("BELLWETHER_ADDRESS")

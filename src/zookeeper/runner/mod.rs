@@ -10,10 +10,10 @@ use super::election::ElectionSession;
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
-use crate::desk::{self, Back, Caller, Chronicle, Link, Recorded, Report, Request};
+use crate::desk::{self, Back, Caller, Chronicle, Link, Namesake, Recorded, Report, Request};
 use crate::tally::Tally;
 use recipes::election::{Action, Event, Member, Standing, changes};
-use recipes::{Moment, Sequence};
+use recipes::{FencingToken, Moment, Sequence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -59,6 +59,8 @@ struct Runner {
     alarm: Alarm,
     /// When a claim was refused last.
     claim_refused_at: Option<Moment>,
+    /// The token of the namesake of which the log has warned.
+    namesake_warned_of: Option<FencingToken>,
     /// The last event was the loss of our znode: a client has deleted it.
     ticket_was_lost: bool,
     /// The last event ended a term that began at the notification: its claim was refused.
@@ -86,6 +88,7 @@ impl Runner {
             commands: vec![],
             alarm: Alarm::new().expect("one more file can be opened"),
             claim_refused_at: None,
+            namesake_warned_of: None,
             ticket_was_lost: false,
             term_has_ended: false,
             stopping: false,
@@ -108,6 +111,7 @@ impl Runner {
             self.publish();
             let closing = self.give_session_up().await;
             self.log.write(&self.standing);
+            self.warn_of_namesake();
             if let Some(closing) = closing {
                 self.unclosed = closing.await;
             }
@@ -160,6 +164,16 @@ impl Runner {
             *published = report;
             is_news
         });
+    }
+
+    /// Warns once of each leader that has the id of this member.
+    fn warn_of_namesake(&mut self) {
+        let namesake = self.desk.report.borrow().namesake(self.clock.now());
+        if let Some(namesake @ Namesake::AnotherMember { token }) = namesake
+            && self.namesake_warned_of.replace(token) != Some(token)
+        {
+            warn!("{namesake}");
+        }
     }
 
     /// Adds the member's own problem, which is the greater one. This is the one place that tells it.
