@@ -2,9 +2,11 @@
 
 mod event_log;
 mod members_cache;
+mod unacknowledged;
 
 use self::event_log::{EventLog, Severity};
 use self::members_cache::MembersCache;
+use self::unacknowledged::Unacknowledged;
 use super::client::{Before, Credentials, SessionSettings, UnclosedSession};
 use super::election::ElectionSession;
 use super::queue::Reports;
@@ -59,6 +61,7 @@ struct Runner {
     alarm: Alarm,
     /// When a claim was refused last.
     claim_refused_at: Option<Moment>,
+    unacknowledged: Unacknowledged,
     /// The token of the namesake of which the log has warned.
     namesake_warned_of: Option<FencingToken>,
     /// The last event was the loss of our znode: a client has deleted it.
@@ -88,6 +91,7 @@ impl Runner {
             commands: vec![],
             alarm: Alarm::new().expect("one more file can be opened"),
             claim_refused_at: None,
+            unacknowledged: Unacknowledged::default(),
             namesake_warned_of: None,
             ticket_was_lost: false,
             term_has_ended: false,
@@ -182,6 +186,9 @@ impl Runner {
         let problem = match self.standing.out_of_order() {
             _ if self.standing.is_session_too_short() => Some(REFUSED.into()),
             Some(pair) => Some(self.out_of_order(pair)),
+            None if link.session.is_none() && link.problem.is_none() => {
+                self.unacknowledged.problem()
+            }
             None => return link,
         };
         Link { problem, ..link }
@@ -220,7 +227,10 @@ impl Runner {
         }
         let before = match (actions.contains(&Action::CloseSession), self.ticket_was_lost) {
             (false, _) => Before::Ended,
-            (true, false) => Before::Closed,
+            (true, false) => match self.unacknowledged.delay() {
+                Duration::ZERO => Before::Closed,
+                delay => Before::ClosedUnacknowledged { delay },
+            },
             (true, true) => Before::ClosedAfterForce,
         };
         let session = SessionSettings {
@@ -301,6 +311,10 @@ impl Runner {
         let before = std::mem::replace(&mut self.standing, self.member.standing());
         self.term_has_ended = before.way().is_some() && self.standing.way().is_none();
         self.tally.stands(&self.standing, now);
+        self.unacknowledged.stands(&self.standing, now);
+        if late && self.term_has_ended {
+            self.unacknowledged.ended(before.ticket().map(|ticket| ticket.token));
+        }
         let cause = || match (lapsed, late) {
             (true, _) => format!("{LAPSED}; {event}"),
             (false, true) => format!("{OVERDUE}; {event}"),
