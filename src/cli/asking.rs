@@ -166,16 +166,8 @@ impl Arguments for Order {
         let token = match file {
             None => None,
             Some(file) => {
-                let name = config::named(&file);
-                let text = std::fs::read_to_string(&file)
-                    .map_err(|error| format!("--token-file: cannot read {name}: {error}"))?;
-                let no_token = || {
-                    format!(
-                        "--token-file: {name} holds no token: write one line of visible ASCII \
-                         characters"
-                    )
-                };
-                Some(Token::new(&text).ok_or_else(no_token)?)
+                let token = config::token("--token-file", &file)?;
+                Some(Token::new(&token).expect("it was found to be one"))
             }
         };
         let sidecar = self.address.sidecar()?.shown(token);

@@ -208,8 +208,8 @@ fn in_doubt(method: &Method) -> &'static str {
 
 impl Token {
     /// `None` if it is not one line of visible ASCII characters.
-    pub fn new(written: &str) -> Option<Self> {
-        let token = config::token_in(written.as_bytes())?;
+    pub fn new(written: &[u8]) -> Option<Self> {
+        let token = config::token_in(written)?;
         let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok()?;
         value.set_sensitive(true);
         Some(Self(value))
@@ -345,9 +345,9 @@ mod tests {
 
     #[test]
     fn a_token_is_one_visible_line() {
-        assert!(Token::new(" secret\n").is_some());
+        assert!(Token::new(b" secret\n").is_some());
         for wrong in ["", " \n", "a b", "a\nb", "ä"] {
-            assert!(Token::new(wrong).is_none(), "{wrong:?}");
+            assert!(Token::new(wrong.as_bytes()).is_none(), "{wrong:?}");
         }
     }
 }
