@@ -66,6 +66,10 @@ fn check_config(effective: &Effective, json: bool) -> Result<u8, Failure> {
 }
 
 fn run_errand(errand: Errand) -> Result<u8, Failure> {
+    if let Some(program) = errand.program() {
+        // Not after a long wait.
+        cli::runnable(program)?;
+    }
     let has_secrets = errand.has_secrets();
     let warnings = match &errand {
         Errand::Inspect { settings, .. } => {
