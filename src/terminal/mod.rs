@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::config::Settings;
 pub use calls::{COMMANDS, Call, QUESTIONS};
 pub use probe::Probe;
-pub use sidecar::{Sidecar, Token};
+pub use sidecar::{Answer, Sidecar, Token};
 use std::io::{self, Write};
 use std::time::Duration;
 pub use wait::Whom;
