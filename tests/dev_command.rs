@@ -1,4 +1,5 @@
-//! `bellwether dev` on the real binary: what it prints, what its keys do, and that nothing outlives it.
+//! `bellwether dev` on the real binary: what it prints, what its keys do, and that nothing outlives it. And
+//! `scripts/quickstart`, which starts its server.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -135,6 +136,58 @@ fn what_is_wrong_is_named_with_its_remedy() {
         assert_eq!(status.code(), Some(code), "{arguments:?}: {stderr}");
         assert!(told.iter().all(|told| stderr.contains(told)), "{arguments:?}: {stderr}");
     }
+}
+
+#[test]
+fn the_quickstart_shows_a_leader_a_crash_and_the_next_leader() {
+    let Output { status, stdout, stderr } = quickstart(&[]).output().unwrap();
+    let (stdout, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    assert!(status.success(), "{stdout}{stderr}");
+    for told in [
+        "== the leader: every member knows it\n",
+        "/leader    # c\n{\"leader\":{\"id\":\"a\"",
+        "== the queue: the head leads",
+        "== the leader crashes\n",
+        "== b leads: both survivors say so, ",
+        "/leader    # b\n{\"leader\":{\"id\":\"b\",\"address\":\"127.0.0.1:8002\"",
+    ] {
+        assert!(stdout.contains(told), "{told}: {stdout}{stderr}");
+    }
+    assert_eq!(stderr, "");
+}
+
+#[test]
+fn the_quickstart_leaves_all_running_if_it_is_told_to_and_says_how_to_stop_it() {
+    // Not by pipes, which would stay open for as long as what is left running.
+    let told = tempfile::NamedTempFile::new().unwrap();
+    let status = quickstart(&["--keep"]).stdout(told.reopen().unwrap()).status().unwrap();
+    let told = fs::read_to_string(told.path()).unwrap();
+    assert!(status.success(), "{told}");
+    let members: Vec<_> = ["a", "b", "c"].map(|id| url_in(&told, id)).into();
+    let stop = told.lines().find_map(|line| line.strip_prefix("    kill ")).unwrap();
+    let (processes, home) = stop.split_once("; rm -rf ").unwrap();
+    let processes: Vec<i32> = processes.split(' ').map(|number| number.parse().unwrap()).collect();
+    assert_eq!(processes.len(), 4, "the server and three members: {told}");
+    let answers = |url: &String| answer(url, "/leader").contains("\"id\":\"b\"");
+    let all_answer = members.iter().all(answers);
+    for process in &processes {
+        signal(*process, Signal::TERM);
+    }
+    eventually("all has ended", || !processes.iter().any(|process| runs(*process)));
+    fs::remove_dir_all(home).unwrap();
+    assert!(all_answer, "{told}");
+}
+
+fn quickstart(arguments: &[&str]) -> Command {
+    let mut command = Command::new("scripts/quickstart");
+    command.args(["--binary", BELLWETHER]).args(arguments).env_remove("ZOOKEEPER");
+    command
+}
+
+/// The URL that is told last of this member.
+fn url_in(told: &str, id: &str) -> String {
+    let line = told.lines().rfind(|line| line.starts_with(&format!("{id}    "))).unwrap();
+    line.split_whitespace().nth(1).unwrap().to_owned()
 }
 
 fn dev(arguments: &[&str]) -> Command {
