@@ -2,9 +2,10 @@
 
 use rustix::process::{Signal, getpgrp};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, ErrorKind, IsTerminal, Read, StdinLock};
+use std::iter;
 use std::thread;
-use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 pub(super) const HELP: &str = "\
@@ -25,8 +26,8 @@ pub(super) enum Key {
 
 /// The keys of the terminal that is the standard input, whose mode is restored when this is dropped.
 pub(super) struct Keys {
-    bytes: UnboundedReceiver<u8>,
-    continued: Signals,
+    pressed: UnboundedReceiver<Key>,
+    continued: unix::Signal,
     before: Termios,
 }
 
@@ -38,14 +39,15 @@ impl Keys {
             return Ok(None);
         }
         let before = tcgetattr(io::stdin())?;
-        let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
-        let (sender, bytes) = unbounded_channel();
+        let continued = unix::signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
+        let (sender, pressed) = unbounded_channel();
         // It ends with the process: nothing wakes a thread that waits for a key.
         thread::Builder::new().name("keys".into()).spawn(move || {
-            let read = io::stdin().lock().bytes().map_while(Result::ok);
-            let _receiver_gone = read.map(|byte| sender.send(byte)).find(Result::is_err);
+            let mut stdin = io::stdin().lock();
+            let pressed = iter::from_fn(|| read(&mut stdin)).flatten();
+            let _receiver_gone = pressed.map(|key| sender.send(key)).find(Result::is_err);
         })?;
-        let keys = Self { bytes, continued, before };
+        let keys = Self { pressed, continued, before };
         keys.take_each()?;
         Ok(Some(keys))
     }
@@ -54,7 +56,7 @@ impl Keys {
     pub(super) async fn next(&mut self) -> Option<Key> {
         loop {
             tokio::select! {
-                byte = self.bytes.recv() => return byte.map(Key::of),
+                key = self.pressed.recv() => return key,
                 // The shell has set the terminal's mode meanwhile.
                 _ = self.continued.recv() => self.take_each().ok()?,
             }
@@ -75,7 +77,26 @@ impl Drop for Keys {
     }
 }
 
+/// Waits for keys. `None` when the terminal is gone.
+fn read(stdin: &mut StdinLock<'_>) -> Option<Vec<Key>> {
+    let mut bytes = [0; 64];
+    loop {
+        match stdin.read(&mut bytes) {
+            Ok(length) if length > 0 => return Some(Key::all_of(&bytes[..length])),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Ok(_) | Err(_) => return None,
+        }
+    }
+}
+
 impl Key {
+    /// Returns the keys that these bytes stand for, which have come at once.
+    fn all_of(bytes: &[u8]) -> Vec<Self> {
+        // An arrow is one key, whose bytes end with a letter.
+        let bytes = if bytes.starts_with(b"\x1b") { &bytes[..1] } else { bytes };
+        bytes.iter().map(|byte| Self::of(*byte)).collect()
+    }
+
     fn of(byte: u8) -> Self {
         match byte.to_ascii_lowercase() {
             b'k' => Self::Kill,
@@ -86,5 +107,16 @@ impl Key {
             b'q' => Self::Quit,
             _ => Self::Other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arrow_is_no_letter() {
+        assert_eq!(Key::all_of(b"\x1b[A"), [Key::Other]);
+        assert_eq!(Key::all_of(b"kA?"), [Key::Kill, Key::Add, Key::Help]);
     }
 }

@@ -6,9 +6,9 @@ use super::member::{Member, Ports, SESSION, Surroundings};
 use super::signals::Signals;
 use super::story::Story;
 use super::{MOST_MEMBERS, reachable, say, start_server, warning};
-use crate::api::{LeaderState, RESIGN};
+use crate::api::{Done, LeaderState, RESIGN};
 use crate::clock::Clock;
-use crate::process;
+use crate::terminal::Trouble;
 use anyhow::{Context, bail};
 use dev_server::DevServer;
 use hyper::Method;
@@ -90,6 +90,8 @@ impl Stage {
         say(if keys.is_some() { HELP } else { "Ctrl-C or SIGTERM ends all of it." })?;
         say("")?;
         loop {
+            // First, since a death may have been noticed where another member's was waited for.
+            self.bury().await?;
             let key = async {
                 match &mut keys {
                     Some(keys) => keys.next().await,
@@ -106,7 +108,7 @@ impl Stage {
                     },
                 },
                 Some(news) = self.news.recv() => self.heard(news)?,
-                _ = self.deaths.recv() => self.bury().await?,
+                _ = self.deaths.recv() => {}
             }
         }
     }
@@ -240,8 +242,8 @@ impl Stage {
         let tell = self.tell.clone();
         tokio::spawn(async move {
             let answer = sidecar_at(port).ask(Method::POST, RESIGN.path, 4 * PATIENCE).await;
-            let done = answer.and_then(|answer| answer.body::<crate::api::Done>());
-            if let Err((_, Some(why))) = done.map_err(crate::terminal::Trouble::told) {
+            let done = answer.and_then(|answer| answer.body::<Done>());
+            if let Err((_, Some(why))) = done.map_err(Trouble::told) {
                 let _receiver_gone = tell.send(News::Line(format!("{id} does not resign: {why}")));
             }
         });
@@ -267,7 +269,6 @@ impl Stage {
 
     /// Tells which members have ended, and forgets them.
     async fn bury(&mut self) -> anyhow::Result<()> {
-        process::reap();
         let mut ended: Vec<_> = self.members.extract_if(.., |member| !member.is_alive()).collect();
         for member in &mut ended {
             let how = member.end(&mut self.deaths).await;
