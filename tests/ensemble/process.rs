@@ -29,9 +29,12 @@ pub(crate) fn send_signal(process: i32, name: &str) {
         "HUP" => Signal::HUP,
         "INT" => Signal::INT,
         "KILL" => Signal::KILL,
+        "QUIT" => Signal::QUIT,
         "STOP" => Signal::STOP,
         "TERM" => Signal::TERM,
         "USR1" => Signal::USR1,
+        "USR2" => Signal::USR2,
+        "WINCH" => Signal::WINCH,
         _ => panic!("SIG{name} is in no test so far"),
     };
     let sent = Pid::from_raw(process).map(|process| kill_process(process, signal));
