@@ -42,8 +42,8 @@
 //! - Requests are handled one after the other. A real server decides on a request while earlier ones are still on their
 //!   way. That shows at the end of a sequence counter, where pipelined creates are given numbers below zero, and behind a
 //!   pipelined setACL, where the old list may still count, or createContainer with the flags of an ephemeral znode, which
-//!   may still be one, or a multi with a null path or with the flags of a TTL in another create, of which the first
-//!   operations may still count.
+//!   may still be one, or a multi with the flags of a TTL in another create, of which the first operations may still
+//!   count.
 //! - An addWatch on null is answered and watches nothing. The real server fails to forget it when its connection ends.
 //! - A client that does not read what it is sent is not read from either, and closed when 16 MiB wait for it. A multiRead
 //!   of more than 16 MiB is refused with MarshallingError, and an ACL of more than 65,536 entries with InvalidACL.

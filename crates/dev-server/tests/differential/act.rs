@@ -420,13 +420,7 @@ impl Request {
 impl Write {
     /// Whether the real server takes it for an error of its own, and does not undo what was before it in a multi.
     fn trips_a_multi(&self) -> bool {
-        let (Self::Create { path, .. }
-        | Self::Delete { path, .. }
-        | Self::SetData { path, .. }
-        | Self::Check { path, .. }) = self;
-        let is_without_its_ttl =
-            matches!(self, Self::Create { kind, flags: 5 | 6, .. } if *kind != CREATE_TTL);
-        matches!(path, Place::Null) || is_without_its_ttl
+        matches!(self, Self::Create { kind, flags: 5 | 6, .. } if *kind != CREATE_TTL)
     }
 
     fn kind(&self) -> i32 {
