@@ -2,7 +2,7 @@
 //! requests that it takes.
 
 use crate::tally::{Meter, Tally};
-use recipes::election::{Announcement, Change, Command, Member, Profile, Standing, View};
+use recipes::election::{Announcement, Cause, Change, Command, Member, Profile, Standing, View};
 use recipes::{Moment, SessionId, Ticket};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,8 +43,7 @@ pub struct Recorded {
     /// The standing's index since this change.
     pub index: u64,
     pub at: SystemTime,
-    /// What brought the change about, in words.
-    pub cause: String,
+    pub cause: Cause,
 }
 
 /// The state of the connection with ZooKeeper. For people to read: nothing is decided by it.

@@ -81,7 +81,9 @@ mod tests {
         );
         keeps::<LeaderState>(&format!("{{{state}}}"));
         keeps::<Event>(&format!(r#"{{{state},"role":"leader","at":"T"}}"#));
-        keeps::<Event>(&format!(r#"{{{state},"role":"absent","at":"T","cause":"a reason"}}"#));
+        let caused = format!(r#"{state},"role":"absent","at":"T","cause":"a reason""#);
+        keeps::<Event>(&format!("{{{caused}}}"));
+        keeps::<Event>(&format!(r#"{{{caused},"change":"became-leader"}}"#));
         keeps::<Leadership>(&format!(
             r#"{{"is_leader":true,"role":"leader","active":true,"leader":"a","token":4,{until},"reason":"r"}}"#
         ));

@@ -26,6 +26,8 @@ mod places;
 mod problem;
 mod profile;
 mod routes;
+#[cfg(test)]
+mod scene;
 mod serve;
 mod status;
 mod truthful;
