@@ -219,6 +219,8 @@ pub struct Front {
     pub meter: Arc<Meter>,
     /// For how long to wait for a command to be carried out.
     pub patience: Duration,
+    /// The longest time between two heartbeats of a leader.
+    pub heartbeat: Duration,
 }
 
 impl Front {
@@ -274,7 +276,16 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
     // Nor a result of a health check.
     let (_, application) = watch::channel(None);
     let patience = Front::PATIENCE;
-    (back, Front { report: report_out, requests: ask, hooks, application, meter, patience })
+    let front = Front {
+        report: report_out,
+        requests: ask,
+        hooks,
+        application,
+        meter,
+        patience,
+        heartbeat: member.heartbeat(),
+    };
+    (back, front)
 }
 
 #[cfg(test)]

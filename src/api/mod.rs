@@ -124,9 +124,10 @@ mod tests {
         keeps::<Elector>(
             r#"{"name":"a","is_leader":true,"leader":"a","node":"a","timestamp":"T","last_update":"T"}"#,
         );
-        keeps::<Problem>(
-            r#"{"type":"urn:bellwether:problem:no-leader","title":"t","status":503,"detail":"d"}"#,
-        );
+        let problem =
+            r#""type":"urn:bellwether:problem:no-leader","title":"t","status":503,"detail":"d""#;
+        keeps::<Problem>(&format!("{{{problem}}}"));
+        keeps::<Problem>(&format!(r#"{{{problem},"index":1}}"#));
     }
 
     #[test]
