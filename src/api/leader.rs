@@ -64,7 +64,7 @@ pub struct Event {
 pub struct Leadership {
     pub is_leader: bool,
     pub role: Role,
-    /// Whether the leader's application has taken up its work, where it is asked to say so.
+    /// Whether this member leads and its application has taken up its work, where it is asked to say so.
     #[serde(default = "yes")]
     #[schema(required = true)]
     pub active: bool,
