@@ -248,7 +248,8 @@ impl Runner {
             }
             Some(request) = self.desk.requests.recv() => self.on_request(request),
             read = self.members.read() => {
-                self.members.answer(&read, self.clock.now());
+                let again = self.session.as_mut().map(|session| || session.read_members());
+                self.members.answer(&read, again, self.clock.now());
                 None
             }
             _ = self.link.changed() => None,
@@ -264,7 +265,8 @@ impl Runner {
                 None
             }
             Request::Members(answer) => {
-                self.members.ask(answer, self.session.as_mut(), self.clock.now());
+                let read = self.session.as_mut().map(|session| || session.read_members());
+                self.members.ask(answer, read, self.clock.now());
                 None
             }
             Request::Carry(command, caller) => {
@@ -298,6 +300,9 @@ impl Runner {
             let (index, at) = (self.standing.index_at(now), self.clock.date());
             let recorded = Recorded { change, index, at, cause };
             Arc::make_mut(&mut self.chronicle).push(recorded);
+        }
+        if !changes.is_empty() || before.ticket() != self.standing.ticket() {
+            self.members.outdate();
         }
         let is_routine = is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
         let severity = match (is_routine, lapsed || late) {
