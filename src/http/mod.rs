@@ -25,6 +25,7 @@ mod patroni;
 mod places;
 mod problem;
 mod profile;
+mod redirect;
 mod routes;
 #[cfg(test)]
 mod scene;
