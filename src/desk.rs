@@ -7,7 +7,7 @@ use recipes::{Moment, SessionId, Ticket};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
@@ -221,6 +221,8 @@ pub struct Front {
     pub patience: Duration,
     /// The longest time between two heartbeats of a leader.
     pub heartbeat: Duration,
+    /// Notified when a client has asked for the end of the process.
+    pub shutdown: Arc<Notify>,
 }
 
 impl Front {
@@ -284,6 +286,7 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
         meter,
         patience,
         heartbeat: member.heartbeat(),
+        shutdown: Arc::default(),
     };
     (back, front)
 }

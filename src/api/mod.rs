@@ -13,7 +13,7 @@ mod profile;
 mod queue;
 mod status;
 
-pub use command::{ACK, DRAIN, Done, PAUSE, RESIGN, RESUME};
+pub use command::{ACK, DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN};
 pub use elector::Elector;
 pub use history::{HISTORY, History, Term};
 pub use hook::{HookMessage, LeaderFile};

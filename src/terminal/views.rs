@@ -166,6 +166,7 @@ impl View for Done {
     fn view(&self) -> String {
         let place = match (&self.znode, &self.predecessor) {
             _ if self.done == "acknowledged" => "its leader is active".to_owned(),
+            _ if self.done == "begun to leave" => "its process ends".to_owned(),
             _ if self.done == "resumed" && self.znode.is_none() => "it joins the line".to_owned(),
             (None, _) if self.done == "resigned" => {
                 "it has no new place in the line yet".to_owned()
