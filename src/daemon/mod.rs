@@ -113,7 +113,7 @@ impl Daemon {
         };
         let (signals, hangup) = (Signals::new()?, signals::hangup()?);
         let listeners =
-            Listeners::open(&config.listen, config.probe_listen).await?;
+            Listeners::open(&config.listen, &config.socket, config.probe_listen).await?;
         if !config.listen.is_local() && matches!(gate, Gate::Header) {
             warn!(
                 "http.listen {} is no loopback: any client that reaches it can give orders; set \
