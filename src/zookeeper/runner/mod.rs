@@ -10,7 +10,7 @@ use super::election::ElectionSession;
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
-use crate::desk::{self, Back, Caller, Chronicle, Link, Recorded, Report, Request};
+use crate::desk::{self, Back, Caller, Chronicle, Link, Onsets, Recorded, Report, Request};
 use crate::tally::Tally;
 use recipes::election::{Action, Event, Member, Standing, changes};
 use recipes::{Moment, Sequence};
@@ -52,6 +52,7 @@ struct Runner {
     /// How the member stands since then.
     standing: Standing,
     chronicle: Arc<Chronicle>,
+    onsets: Onsets,
     tally: Tally,
     log: EventLog,
     /// Callers that wait until the last step's actions are done.
@@ -81,6 +82,7 @@ impl Runner {
             actions,
             standing: member.standing(),
             chronicle: Arc::default(),
+            onsets: Onsets::default(),
             tally: Tally::begun(clock.now()),
             log: EventLog::of(&settings),
             commands: vec![],
@@ -144,10 +146,13 @@ impl Runner {
         }
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
+        let link = self.link_with_own_problem();
+        self.onsets = self.onsets.noting(&self.standing, &link, || self.clock.date());
         let report = Report {
             standing: self.standing.clone(),
-            link: self.link_with_own_problem(),
+            link,
+            onsets: self.onsets,
             turned_at: self.clock.now(),
             chronicle: self.chronicle.clone(),
             tally: self.tally,
