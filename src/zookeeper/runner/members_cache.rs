@@ -49,6 +49,15 @@ impl MembersCache {
         }
     }
 
+    /// Forgets what was read before a change of who leads, so that no answer to a later question shows the queue
+    /// as it was before it.
+    pub(super) fn outdate(&mut self, session: Option<&mut ElectionSession>) {
+        self.read = None;
+        if self.under_way.is_some() {
+            self.under_way = session.map(ElectionSession::read_members);
+        }
+    }
+
     /// Waits for the reading under way.
     pub(super) async fn read(&mut self) -> Result<Arc<[Entry]>, String> {
         let Some(reading) = &mut self.under_way else { return std::future::pending().await };
@@ -80,3 +89,29 @@ impl MembersCache {
 }
 
 const SESSION_ENDED: &str = "the session with ZooKeeper ended";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_before_a_change_of_who_leads_answers_nobody_after_it() {
+        let now = Moment(Duration::from_secs(1));
+        let mut cache = MembersCache::new("leader_");
+        let ask = |cache: &mut MembersCache| {
+            let (answer, mut answered) = oneshot::channel();
+            cache.ask(answer, None, now);
+            answered.try_recv().expect("an answer at once").map(|entries| entries.len())
+        };
+        cache.answer(&Ok([].into()), now);
+        assert_eq!(ask(&mut cache), Ok(0));
+        cache.outdate(None);
+        assert_eq!(ask(&mut cache), Err("there is no session with ZooKeeper".to_owned()));
+
+        // A reading that was under way began before the change too.
+        let (read, reading) = oneshot::channel();
+        cache.under_way = Some(reading);
+        cache.outdate(None);
+        assert!(read.is_closed());
+    }
+}

@@ -303,6 +303,9 @@ impl Runner {
             let recorded = Recorded { change, index, at, cause: cause() };
             Arc::make_mut(&mut self.chronicle).push(recorded);
         }
+        if !changes.is_empty() {
+            self.members.outdate(self.session.as_mut());
+        }
         let is_routine = is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
         let severity = match (is_routine, lapsed || late) {
             (true, _) => Severity::Routine,
