@@ -20,6 +20,7 @@ mod members;
 mod metrics;
 mod openapi;
 mod orders;
+mod own_problems;
 mod page;
 mod patroni;
 mod places;

@@ -12,7 +12,9 @@ use super::election::ElectionSession;
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
-use crate::desk::{self, Back, Caller, Chronicle, Link, Namesake, Recorded, Report, Request};
+use crate::desk::{
+    self, Back, Caller, Chronicle, Link, Namesake, Onsets, Recorded, Report, Request,
+};
 use crate::tally::Tally;
 use recipes::election::{Action, Cause, Event, Member, Standing, changes};
 use recipes::{FencingToken, Moment, Sequence};
@@ -54,6 +56,7 @@ struct Runner {
     /// How the member stands since then.
     standing: Standing,
     chronicle: Arc<Chronicle>,
+    onsets: Onsets,
     tally: Tally,
     log: EventLog,
     /// Callers that wait until the last step's actions are done.
@@ -86,6 +89,7 @@ impl Runner {
             actions,
             standing: member.standing(),
             chronicle: Arc::default(),
+            onsets: Onsets::default(),
             tally: Tally::begun(clock.now()),
             log: EventLog::of(&settings),
             commands: vec![],
@@ -152,10 +156,13 @@ impl Runner {
         }
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
+        let link = self.link_with_own_problem();
+        self.onsets = self.onsets.noting(&self.standing, &link, || self.clock.date());
         let report = Report {
             standing: self.standing.clone(),
-            link: self.link_with_own_problem(),
+            link,
+            onsets: self.onsets,
             turned_at: self.clock.now(),
             chronicle: self.chronicle.clone(),
             tally: self.tally,
