@@ -24,7 +24,7 @@ pub mod table;
 
 pub use self::error::{ConfigError, Flaw, Found};
 pub use self::file::File;
-pub use self::files::{named, token, token_in};
+pub use self::files::{group_number, named, token, token_in};
 pub use self::health::{Check, Health};
 pub use self::hook::{
     Deed, Hook, HookKeys, Post, Signal, Unknown, can_use_files, replaceable, secret,
