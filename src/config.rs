@@ -24,7 +24,7 @@ pub mod table;
 
 pub use self::error::{ConfigError, Flaw, Found};
 pub use self::file::File;
-pub use self::files::{file_text, named, token, token_in};
+pub use self::files::{file_text, group_number, named, token, token_in};
 pub use self::health::{Check, Health};
 pub use self::hook::{
     Deed, Hook, HookKeys, Post, Signal, Unknown, can_use_files, no_directory, replaceable, secret,

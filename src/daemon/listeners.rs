@@ -1,6 +1,6 @@
 //! Where HTTP is served: a port or a socket for the application, and perhaps a port for probes.
 
-use crate::config::{Listen, SocketAccess};
+use crate::config::{Listen, SocketAccess, group_number};
 use crate::http::{self, Limits, Services};
 use anyhow::{Context, bail};
 use std::fs::{self, Permissions};
@@ -14,8 +14,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::info;
 
-const SOCKET_GROUP: &str = "http.socket_group";
-const GROUPS: &str = "/etc/group";
 /// How many connections may wait in the kernel to be accepted.
 const BACKLOG: u32 = 1024;
 
@@ -118,31 +116,13 @@ async fn bind_socket(
     socket.bind(path).with_context(cannot)?;
     // Before it listens: no client is let in by the permissions that a new file has.
     if group.is_some() {
+        let key = "http.socket_group";
         chown(path, None, group).with_context(|| {
-            format!("cannot give {listen} to its group ({SOCKET_GROUP}): is this process in it?")
+            format!("cannot give {listen} to its group ({key}): is this process in it?")
         })?;
     }
     fs::set_permissions(path, Permissions::from_mode(access.mode)).with_context(cannot)?;
     socket.listen(BACKLOG).with_context(cannot)
-}
-
-/// Looks into the file alone: a static binary knows no other directory of groups.
-fn group_number(group: &str) -> anyhow::Result<u32> {
-    if let Ok(number) = group.parse() {
-        return Ok(number);
-    }
-    let groups = fs::read_to_string(GROUPS)
-        .with_context(|| format!("{SOCKET_GROUP} = {group:?}: cannot read {GROUPS}"))?;
-    number_in(&groups, group).with_context(|| {
-        format!("{SOCKET_GROUP} = {group:?} is not in {GROUPS}: write the group's number")
-    })
-}
-
-fn number_in(groups: &str, group: &str) -> Option<u32> {
-    groups.lines().find_map(|line| match line.split(':').collect::<Vec<_>>()[..] {
-        [name, _, number, ..] if name == group => number.parse().ok(),
-        _ => None,
-    })
 }
 
 /// The file of a socket that we have bound.
@@ -194,14 +174,5 @@ mod tests {
             why.contains("http.socket_group") && why.contains("write the group's number"),
             "{why}"
         );
-    }
-
-    #[test]
-    fn a_group_is_found_by_its_whole_name() {
-        let groups = "root:x:0:\nshop:x:1001:a,b\n+broken\nshop2:x:y:\n";
-        assert_eq!(number_in(groups, "shop"), Some(1001));
-        for other in ["sho", "x", "1001", "+broken", "shop2", ""] {
-            assert_eq!(number_in(groups, other), None, "{other}");
-        }
     }
 }

@@ -131,7 +131,7 @@ impl Daemon {
         let http::Names { election, prefix } = names;
         let names = notify::Names { id, election, prefix, first_index: services.first_index };
         let server = listeners.serve(services, limits)?;
-        tokio::spawn(signals::terminate_when_asked(front.clone()));
+        tokio::spawn(signals::terminate_when_asked(front.shutdown.clone()));
         if cli::is_service() {
             tokio::spawn(systemd::tell(front.clone(), clock));
         }
