@@ -2,12 +2,12 @@
 //! requests that it takes.
 
 use crate::tally::{Meter, Tally};
-use recipes::election::{Announcement, Change, Command, Member, Profile, Standing, View};
+use recipes::election::{Announcement, Cause, Change, Command, Member, Profile, Standing, View};
 use recipes::{Moment, SessionId, Ticket};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
@@ -43,8 +43,7 @@ pub struct Recorded {
     /// The standing's index since this change.
     pub index: u64,
     pub at: SystemTime,
-    /// What brought the change about, in words.
-    pub cause: String,
+    pub cause: Cause,
 }
 
 /// The state of the connection with ZooKeeper. For people to read: nothing is decided by it.
@@ -220,6 +219,10 @@ pub struct Front {
     pub meter: Arc<Meter>,
     /// For how long to wait for a command to be carried out.
     pub patience: Duration,
+    /// The longest time between two heartbeats of a leader.
+    pub heartbeat: Duration,
+    /// Notified when a client has asked for the end of the process.
+    pub shutdown: Arc<Notify>,
 }
 
 impl Front {
@@ -275,7 +278,17 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
     // Nor a result of a health check.
     let (_, application) = watch::channel(None);
     let patience = Front::PATIENCE;
-    (back, Front { report: report_out, requests: ask, hooks, application, meter, patience })
+    let front = Front {
+        report: report_out,
+        requests: ask,
+        hooks,
+        application,
+        meter,
+        patience,
+        heartbeat: member.heartbeat(),
+        shutdown: Arc::default(),
+    };
+    (back, front)
 }
 
 #[cfg(test)]

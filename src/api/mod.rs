@@ -13,7 +13,7 @@ mod profile;
 mod queue;
 mod status;
 
-pub use command::{ACK, DRAIN, Done, PAUSE, RESIGN, RESUME};
+pub use command::{ACK, DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN};
 pub use elector::Elector;
 pub use history::{HISTORY, History, Term};
 pub use hook::{HookMessage, LeaderFile};
@@ -81,7 +81,9 @@ mod tests {
         );
         keeps::<LeaderState>(&format!("{{{state}}}"));
         keeps::<Event>(&format!(r#"{{{state},"role":"leader","at":"T"}}"#));
-        keeps::<Event>(&format!(r#"{{{state},"role":"absent","at":"T","cause":"a reason"}}"#));
+        let caused = format!(r#"{state},"role":"absent","at":"T","cause":"a reason""#);
+        keeps::<Event>(&format!("{{{caused}}}"));
+        keeps::<Event>(&format!(r#"{{{caused},"change":"became-leader"}}"#));
         keeps::<Leadership>(&format!(
             r#"{{"is_leader":true,"role":"leader","active":true,"leader":"a","token":4,{until},"reason":"r"}}"#
         ));
@@ -122,9 +124,10 @@ mod tests {
         keeps::<Elector>(
             r#"{"name":"a","is_leader":true,"leader":"a","node":"a","timestamp":"T","last_update":"T"}"#,
         );
-        keeps::<Problem>(
-            r#"{"type":"urn:bellwether:problem:no-leader","title":"t","status":503,"detail":"d"}"#,
-        );
+        let problem =
+            r#""type":"urn:bellwether:problem:no-leader","title":"t","status":503,"detail":"d""#;
+        keeps::<Problem>(&format!("{{{problem}}}"));
+        keeps::<Problem>(&format!(r#"{{{problem},"index":1}}"#));
     }
 
     #[test]

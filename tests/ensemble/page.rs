@@ -261,7 +261,7 @@ fn what_others_write_stays_text_and_a_long_queue_is_shown() {
     page.kept_to_itself();
 }
 
-/// Draws the README's picture: `cargo test --test ensemble picture -- --ignored`.
+/// Draws the README's picture: `cargo test --features all-tests --test ensemble picture -- --ignored`.
 #[test]
 #[ignore = "it writes into docs/"]
 fn the_picture_in_the_readme() {

@@ -12,7 +12,7 @@ use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
 use crate::desk::{self, Back, Caller, Chronicle, Link, Recorded, Report, Request};
 use crate::tally::Tally;
-use recipes::election::{Action, Event, Member, Standing, changes};
+use recipes::election::{Action, Cause, Event, Member, Standing, changes};
 use recipes::{Moment, Sequence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -248,7 +248,8 @@ impl Runner {
             }
             Some(request) = self.desk.requests.recv() => self.on_request(request),
             read = self.members.read() => {
-                self.members.answer(&read, self.clock.now());
+                let again = self.session.as_mut().map(|session| || session.read_members());
+                self.members.answer(&read, again, self.clock.now());
                 None
             }
             _ = self.link.changed() => None,
@@ -264,7 +265,8 @@ impl Runner {
                 None
             }
             Request::Members(answer) => {
-                self.members.ask(answer, self.session.as_mut(), self.clock.now());
+                let read = self.session.as_mut().map(|session| || session.read_members());
+                self.members.ask(answer, read, self.clock.now());
                 None
             }
             Request::Carry(command, caller) => {
@@ -287,16 +289,20 @@ impl Runner {
         let before = std::mem::replace(&mut self.standing, self.member.standing());
         self.term_has_ended = before.way().is_some() && self.standing.way().is_none();
         self.tally.stands(&self.standing, now);
-        let cause = || match (lapsed, late) {
+        let words = || match (lapsed, late) {
             (true, _) => format!("{LAPSED}; {event}"),
             (false, true) => format!("{OVERDUE}; {event}"),
             (false, false) => event.to_string(),
         };
         let changes = changes(&self.chronicle.view(), &self.standing.at(now));
+        let cause = Cause::of(&event, &before, now);
         for change in changes.iter().cloned() {
             let (index, at) = (self.standing.index_at(now), self.clock.date());
-            let recorded = Recorded { change, index, at, cause: cause() };
+            let recorded = Recorded { change, index, at, cause };
             Arc::make_mut(&mut self.chronicle).push(recorded);
+        }
+        if !changes.is_empty() || before.ticket() != self.standing.ticket() {
+            self.members.outdate();
         }
         let is_routine = is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
         let severity = match (is_routine, lapsed || late) {
@@ -305,8 +311,8 @@ impl Runner {
             (false, false) => Severity::Notable,
         };
         let stopping = self.stopping;
-        let words = || if stopping { format!("{}: leaving the queue", cause()) } else { cause() };
-        self.log.record(event.name(), words, &self.actions, changes, severity, now);
+        let said = || if stopping { format!("{}: leaving the queue", words()) } else { words() };
+        self.log.record(event.name(), said, &self.actions, changes, severity, now);
         if self.standing.is_session_too_short() && !before.is_session_too_short() {
             self.log.alarm(REFUSED);
         }
