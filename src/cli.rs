@@ -4,19 +4,20 @@
 //! - `effective`: the configuration that results.
 //! - `asking`, `papers`: commands that ask a sidecar, and that print what packagers install.
 //! - `dev`: what `dev` is to start.
-//! - `strays`: variables that are misspelt.
+//! - `strays`: variables that are misspelt. `programs`: whether programs that are to be run are there.
 
 mod asking;
 mod calls;
 mod dev;
 mod effective;
 mod papers;
+mod programs;
 mod sources;
 mod strays;
 
 pub use self::effective::Effective;
-pub use self::strays::strays;
-use crate::config::{self, ConfigError, Scope};
+pub use self::programs::runnable;
+use crate::config::{self, Check, Config, ConfigError, Deed, Scope, table};
 use crate::terminal::{COMMANDS, Call, Errand, QUESTIONS};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -89,6 +90,9 @@ struct CheckOptions {
     /// Check it for `exec`, which needs room in the lease to end its command
     #[arg(long = "exec")]
     for_exec: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -107,7 +111,7 @@ struct ExecOptions {
 #[derive(Args)]
 struct ConfigFile {
     /// A TOML file; config/bellwether.toml documents every key [file: none]
-    #[arg(long, env = "BELLWETHER_CONFIG", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    #[arg(short, long, env = "BELLWETHER_CONFIG", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     config: Option<PathBuf>,
 }
 
@@ -127,7 +131,7 @@ const GROUPS: &[(&str, &[Call], &[&str])] = &[
     ("Look into ZooKeeper", &[], &["inspect"]),
     #[cfg(feature = "dev")]
     ("Try and develop", &[], &["dev"]),
-    ("For packagers", &[], &["completions", "man"]),
+    ("About the program", &[], &["version", "completions", "man"]),
 ];
 
 /// Of every command that asks or tells.
@@ -146,7 +150,10 @@ pub enum Command {
         once: bool,
         command: Vec<OsString>,
     },
-    CheckConfig(Effective),
+    CheckConfig {
+        effective: Effective,
+        json: bool,
+    },
     /// Ask a sidecar or ZooKeeper, and print the answer.
     Terminal(Errand),
     /// Start a server and members to try.
@@ -186,12 +193,12 @@ pub fn read() -> Result<Command, String> {
             effective.config = effective.config.with_command()?;
             Ok(Command::Exec { effective, once, command })
         }
-        Subcommands::CheckConfig(CheckOptions { file, for_exec }) => {
+        Subcommands::CheckConfig(CheckOptions { file, for_exec, json }) => {
             let mut effective = effective(file, given)?;
             if for_exec {
                 effective.config = effective.config.with_command()?;
             }
-            Ok(Command::CheckConfig(effective))
+            Ok(Command::CheckConfig { effective, json })
         }
         Subcommands::ExecOuterGuard { command } => Ok(Command::ExecOuterGuard { command }),
         Subcommands::ExecInnerGuard { command } => Ok(Command::ExecInnerGuard { command }),
@@ -245,9 +252,26 @@ fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigEr
     let effective = Effective::new(sources::values(file.config, given)?)?;
     let config = &effective.config;
     // Otherwise a wrong token would show late, when a command comes.
-    config.token_file.as_deref().map_or(Ok(()), |file| config::token(file).map(drop))?;
+    config
+        .token_file
+        .as_deref()
+        .map_or(Ok(()), |file| config::token(table::TOKEN_FILE.key(), file).map(drop))?;
     config::can_use_files(&config.hooks)?;
     Ok(effective)
+}
+
+/// Returns what is odd about the configuration and prevents nothing, one sentence for each.
+pub fn warnings(config: &Config) -> Vec<String> {
+    let hooks = config.hooks.iter().enumerate().filter_map(|(n, hook)| match &hook.deed {
+        Deed::Run { command, .. } => programs::missing(&format!("hook[{n}].command"), command),
+        Deed::Keep { file, .. } => config::no_directory(&format!("hook[{n}].file"), file),
+        Deed::Post(_) | Deed::Signal { .. } | Deed::Label(_) => None,
+    });
+    let health = config.health.as_ref().and_then(|health| match &health.check {
+        Check::Run(command) => programs::missing(table::HEALTH_CHECK.key(), command),
+        Check::Get { .. } => None,
+    });
+    strays::strays().into_iter().chain(hooks).chain(health).collect()
 }
 
 /// Returns what `check-config` prints for a file that says this, if no other file is looked at.

@@ -24,10 +24,10 @@ pub mod table;
 
 pub use self::error::{ConfigError, Flaw, Found};
 pub use self::file::File;
-pub use self::files::{named, token, token_in};
+pub use self::files::{file_text, named, token, token_in};
 pub use self::health::{Check, Health};
 pub use self::hook::{
-    Deed, Hook, HookKeys, Post, Signal, Unknown, can_use_files, replaceable, secret,
+    Deed, Hook, HookKeys, Post, Signal, Unknown, can_use_files, no_directory, replaceable, secret,
 };
 pub use self::parse::{labels_as_text, listen, span};
 pub use self::pod::{PodLabel, Written as WrittenPod, is_namespace};

@@ -3,8 +3,9 @@
 
 use crate::tally::{Meter, Tally};
 use recipes::election::{Announcement, Cause, Change, Command, Member, Profile, Standing, View};
-use recipes::{Moment, SessionId, Ticket};
+use recipes::{FencingToken, Moment, SessionId, Ticket};
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -29,6 +30,45 @@ impl Report {
     /// Tells whether the driver's loop runs.
     pub fn turns(&self, now: Moment) -> bool {
         now.since(self.turned_at) <= STUCK_AFTER
+    }
+}
+
+/// What a leader is that has the id of this member and stands ahead of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namesake {
+    /// It may be an earlier life of this member, whose session ends within this time.
+    MayBeEarlierLife { token: FencingToken, for_at_most: Duration },
+    /// It has outlived every session of an earlier life.
+    AnotherMember { token: FencingToken },
+}
+
+impl Report {
+    /// Returns the leader that is not named to the application, as it has the id of this member.
+    pub fn namesake(&self, now: Moment) -> Option<Namesake> {
+        let token = self.standing.namesake()?.ticket.token;
+        let left = self.tally.earlier_lives_end_at?.0.checked_sub(now.0);
+        Some(match left.filter(|left| !left.is_zero()) {
+            Some(for_at_most) => Namesake::MayBeEarlierLife { token, for_at_most },
+            None => Namesake::AnotherMember { token },
+        })
+    }
+}
+
+/// Says it to operators.
+impl fmt::Display for Namesake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MayBeEarlierLife { token, for_at_most } => write!(
+                f,
+                "behind an earlier life of this member, token {token}, whose session ends within {} ms",
+                for_at_most.as_millis()
+            ),
+            Self::AnotherMember { token } => write!(
+                f,
+                "another member leads under the id of this one, with token {token}: give each member an id of its \
+                 own (member.id, --id)"
+            ),
+        }
     }
 }
 
@@ -294,8 +334,44 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use recipes::FencingToken;
+    use recipes::election::{Event, Policy};
+    use recipes::{Margins, MemberId, Sequence};
     use std::collections::BTreeMap;
+
+    #[test]
+    fn a_leader_of_the_own_id_is_another_member_once_it_has_outlived_an_earlier_life() {
+        let second = Duration::from_secs(1);
+        let margins = Margins { heartbeat: second, half_tick: second };
+        let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
+        let profile = Arc::new(Profile { id, address: None, labels, revision: 0 });
+        let mut member = Member::new(profile.clone(), Policy::new(margins));
+        let (back, front) = set_up(&member, at(0));
+        let mut hear = |now, event: Event| {
+            let _undone = member.step(now, event.clone());
+            back.report.send_modify(|report| {
+                report.tally.hears(&event);
+                report.standing = member.standing();
+            });
+        };
+        let judged = |now| front.report.borrow().namesake(now);
+        let ticket =
+            |n: i32| Ticket { sequence: Sequence::new(n).unwrap(), token: FencingToken(n as u64) };
+        let (ahead, token) = (ticket(3), ticket(3).token);
+        let timeout = Duration::from_secs(10);
+        hear(at(0), Event::SessionOpened { session: SessionId(1), timeout, sent_at: at(0) });
+        hear(at(0), Event::Joined(ticket(4)));
+        hear(at(0), Event::QueueRead([ahead.sequence, ticket(4).sequence].into_iter().collect()));
+        assert_eq!(judged(at(60)), None, "who leads is not known");
+        let announcement = Some(Announcement { leader: profile, ticket: ahead, active: true });
+        hear(at(1), Event::PredecessorRead { predecessor: ahead, announcement });
+        let for_at_most = Duration::from_secs(1);
+        assert_eq!(judged(at(14)), Some(Namesake::MayBeEarlierLife { token, for_at_most }));
+        assert_eq!(judged(at(15)), Some(Namesake::AnotherMember { token }));
+        // The servers may have a new leader, which counts all timeouts anew.
+        hear(at(20), Event::SessionResumed { timeout, sent_at: at(20) });
+        assert_eq!(judged(at(34)), Some(Namesake::MayBeEarlierLife { token, for_at_most }));
+        assert_eq!(judged(at(35)), Some(Namesake::AnotherMember { token }));
+    }
 
     #[test]
     fn a_command_to_move_comes_too_late_when_its_caller_waits_no_more() {

@@ -19,6 +19,8 @@ pub struct Tally {
     pub sessions: u64,
     /// The timeout that the servers granted last, also if it is too short for a lease.
     pub granted: Option<Duration>,
+    /// Until when a session of an earlier life of this member may live, for all that is known.
+    pub earlier_lives_end_at: Option<Moment>,
     last_leader: Option<FencingToken>,
     own_term: Option<FencingToken>,
     opened: Option<(SessionId, Moment)>,
@@ -38,6 +40,7 @@ impl Tally {
             claims_refused: 0,
             sessions: 0,
             granted: None,
+            earlier_lives_end_at: None,
             last_leader: None,
             own_term: None,
             opened: None,
@@ -54,9 +57,13 @@ impl Tally {
             self.sessions += 1;
             self.opened = Some((*session, *sent_at));
         }
-        if let Event::SessionOpened { timeout, .. } | Event::SessionResumed { timeout, .. } = event
+        if let Event::SessionOpened { timeout, sent_at, .. }
+        | Event::SessionResumed { timeout, sent_at } = event
         {
             self.granted = Some(*timeout);
+            // An earlier life has sent nothing since. The servers look for sessions that are over once a tick, and a
+            // timeout is two ticks or more; a new leader of theirs counts all timeouts anew, and breaks the connections.
+            self.earlier_lives_end_at = Some(sent_at.after(*timeout + *timeout / 2));
         }
     }
 

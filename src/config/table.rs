@@ -32,7 +32,7 @@ macro_rules! table {
 
 table! {
     SERVERS: Servers = Setting::new("zookeeper.servers", servers::parse)
-        .flag("zookeeper", "SERVERS").variable("BELLWETHER_ZOOKEEPER")
+        .flag("zookeeper", "SERVERS").short('z').variable("BELLWETHER_ZOOKEEPER")
         .default("127.0.0.1:2181").scope(Scope::Election)
         .help("ZooKeeper's servers, host:port,host:port/chroot");
 
@@ -93,7 +93,7 @@ table! {
         .help("What a leader does when its connection is lost: hold or step-down");
 
     PATH: String = Setting::new("election.path", servers::parse_election)
-        .flag("election", "PATH").variable("BELLWETHER_ELECTION")
+        .flag("election", "PATH").short('e').variable("BELLWETHER_ELECTION")
         .default("/election").scope(Scope::Election)
         .help("The group's path in ZooKeeper");
 
@@ -116,19 +116,19 @@ table! {
         .help("With --activate ack, how soon the application has to say so");
 
     ID: MemberId = Setting::new("member.id", member_id)
-        .flag("id", "NAME").variable("BELLWETHER_ID")
+        .flag("id", "NAME").short('i').variable("BELLWETHER_ID")
         .derived("$POD_NAME, else the host's name")
-        .help("This member's name");
+        .help("This member's name, which no other member of the election may have");
 
     ADDRESS: Option<String> = Setting::new("member.address", member_address)
-        .flag("address", "ADDRESS").variable("BELLWETHER_ADDRESS")
+        .flag("address", "ADDRESS").short('a').variable("BELLWETHER_ADDRESS")
         .in_flight()
         .help("Where the application can be reached; told to the others");
 
     LABELS: BTreeMap<String, String> = Setting::new("member.labels", labels)
-        .flag("label", "KEY=VALUE")
+        .flag("label", "KEY=VALUE").short('l').variable("BELLWETHER_LABELS")
         .kind(Kind::Labels).shown_by(shown_labels).in_flight()
-        .help("Metadata told to the others; may be given again");
+        .help("Metadata told to the others; may be given again, and the variable is KEY=VALUE,KEY=VALUE");
 
     LISTEN: Listen = Setting::new("http.listen", listen_at)
         .flag("listen", "IP:PORT|unix:PATH").variable("BELLWETHER_LISTEN")
@@ -155,7 +155,7 @@ table! {
 
     HEALTH_CHECK: Option<Check> = Setting::new("health.check", Check::parse)
         .flag("app-health", "URL|COMMAND").variable("BELLWETHER_APP_HEALTH")
-        .may_be_secret().shown_by(health::shown)
+        .shown_by(health::shown)
         .help(
             "Take part only while the application is healthy: the URL to GET, or a command that \
              begins with its absolute path",

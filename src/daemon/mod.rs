@@ -58,7 +58,7 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
     let wrong = |why: String| (MISCONFIGURED, why);
     let warnings = secrets::check(&config.settings, config.has_secrets()).map_err(wrong)?;
     let level = logging::start(effective.log_format, &effective.log_level).map_err(wrong)?;
-    cli::strays().iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
+    cli::warnings(config).iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
     let files = resources::open_more_files();
     let ended = runtime::run(async {
         let mut daemon = Daemon::build(effective, level, task, files).await?;

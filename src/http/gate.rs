@@ -86,7 +86,8 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem>
     };
     let file = file.clone();
     // The file system may hang.
-    let reading = tokio::task::spawn_blocking(move || config::token(&file));
+    let reading =
+        tokio::task::spawn_blocking(move || config::token(config::table::TOKEN_FILE.key(), &file));
     let read = match tokio::time::timeout(PATIENCE, reading).await {
         Ok(read) => read.expect("it does not panic").map_err(|error| error.to_string()),
         Err(_) => Err(format!("http.token_file: not read within {PATIENCE:?}")),

@@ -39,7 +39,7 @@ async fn status(State(sight): State<Sight>) -> Json<Status> {
             id: link.session.map(|(id, _)| id.to_string()),
             timeout_ms: link.session.map(|(_, timeout)| millis(timeout)),
             connected: link.connected,
-            problem: link.problem.clone(),
+            problem: verdict.problem(),
         },
         application: sight
             .desk

@@ -349,6 +349,23 @@ fn a_member_behind_or_of_the_own_name_is_never_named_as_leader() {
     assert!(names_none(&hear("me", 1, 1)), "an earlier life of this member");
 }
 
+#[test]
+fn a_leader_of_the_own_id_is_known_as_a_namesake_until_none_is_ahead() {
+    let hear = |leader: &str| {
+        let mut second = in_queue(Disconnect::Hold, &[1, 2]);
+        let announcement =
+            Some(Announcement { leader: profile(leader), ticket: ticket(1), active: true });
+        second.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement });
+        second
+    };
+    let namesake = |member: &Member| member.standing().namesake().map(|it| it.ticket);
+    assert_eq!(namesake(&hear("first")), None);
+    let mut second = hear("me");
+    assert_eq!(namesake(&second), Some(ticket(1)));
+    second.step(at(0), gone(1));
+    assert_eq!(namesake(&second), None, "it claims, or leads, itself");
+}
+
 /// As long as the head was not read, nothing else tells that it is a lie.
 #[test]
 fn a_token_larger_than_the_own_is_not_the_leaders() {

@@ -61,6 +61,8 @@ pub(crate) enum Before {
     Closed,
     /// The one before was closed as its znode was deleted by force.
     ClosedAfterForce,
+    /// The one before was closed as the application did not acknowledge in time, term after term.
+    ClosedUnacknowledged { delay: Duration },
 }
 
 /// A session that a task of its own keeps alive.
@@ -132,6 +134,7 @@ impl Before {
         match self {
             Self::Ended => Duration::ZERO,
             Self::Closed => DELAY_AFTER_CLOSE,
+            Self::ClosedUnacknowledged { delay } => DELAY_AFTER_CLOSE.max(delay),
             Self::ClosedAfterForce => DELAY_AFTER_FORCE.mul_f64(1.0 + fastrand::f64()),
         }
     }
@@ -297,7 +300,7 @@ impl Keeper {
     }
 
     fn reporter(&self, what: String) -> FailureReporter<'_> {
-        FailureReporter::new(&self.settings, &self.credentials, &self.link, what)
+        FailureReporter::new(&self.settings, &self.credentials, &self.link, self.clock, what)
     }
 
     /// How long to wait for the end of a session, while the owner waits too.

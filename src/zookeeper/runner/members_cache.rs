@@ -1,6 +1,7 @@
 //! The members as they were last read for operators, and the callers that wait for the next reading.
 
 use crate::desk::Entry;
+use crate::zookeeper::client::in_words;
 use crate::zookeeper::election::{Reading, entry};
 use recipes::Moment;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ impl MembersCache {
             Ok(Ok(members)) => {
                 Ok(members.into_iter().map(|member| entry(member, &self.prefix)).collect())
             }
-            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Err(error)) => Err(in_words(&error)),
             Err(_) => Err(SESSION_ENDED.into()),
         }
     }

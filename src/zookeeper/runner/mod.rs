@@ -2,18 +2,20 @@
 
 mod event_log;
 mod members_cache;
+mod unacknowledged;
 
 use self::event_log::{EventLog, Severity};
 use self::members_cache::MembersCache;
+use self::unacknowledged::Unacknowledged;
 use super::client::{Before, Credentials, SessionSettings, UnclosedSession};
 use super::election::ElectionSession;
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
-use crate::desk::{self, Back, Caller, Chronicle, Link, Recorded, Report, Request};
+use crate::desk::{self, Back, Caller, Chronicle, Link, Namesake, Recorded, Report, Request};
 use crate::tally::Tally;
 use recipes::election::{Action, Cause, Event, Member, Standing, changes};
-use recipes::{Moment, Sequence};
+use recipes::{FencingToken, Moment, Sequence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -59,6 +61,9 @@ struct Runner {
     alarm: Alarm,
     /// When a claim was refused last.
     claim_refused_at: Option<Moment>,
+    unacknowledged: Unacknowledged,
+    /// The token of the namesake of which the log has warned.
+    namesake_warned_of: Option<FencingToken>,
     /// The last event was the loss of our znode: a client has deleted it.
     ticket_was_lost: bool,
     /// The last event ended a term that began at the notification: its claim was refused.
@@ -86,6 +91,8 @@ impl Runner {
             commands: vec![],
             alarm: Alarm::new().expect("one more file can be opened"),
             claim_refused_at: None,
+            unacknowledged: Unacknowledged::default(),
+            namesake_warned_of: None,
             ticket_was_lost: false,
             term_has_ended: false,
             stopping: false,
@@ -108,6 +115,7 @@ impl Runner {
             self.publish();
             let closing = self.give_session_up().await;
             self.log.write(&self.standing);
+            self.warn_of_namesake();
             if let Some(closing) = closing {
                 self.unclosed = closing.await;
             }
@@ -162,12 +170,25 @@ impl Runner {
         });
     }
 
+    /// Warns once of each leader that has the id of this member.
+    fn warn_of_namesake(&mut self) {
+        let namesake = self.desk.report.borrow().namesake(self.clock.now());
+        if let Some(namesake @ Namesake::AnotherMember { token }) = namesake
+            && self.namesake_warned_of.replace(token) != Some(token)
+        {
+            warn!("{namesake}");
+        }
+    }
+
     /// Adds the member's own problem, which is the greater one. This is the one place that tells it.
     fn link_with_own_problem(&self) -> Link {
         let link = self.link.borrow().clone();
         let problem = match self.standing.out_of_order() {
             _ if self.standing.is_session_too_short() => Some(REFUSED.into()),
             Some(pair) => Some(self.out_of_order(pair)),
+            None if link.session.is_none() && link.problem.is_none() => {
+                self.unacknowledged.problem()
+            }
             None => return link,
         };
         Link { problem, ..link }
@@ -206,7 +227,10 @@ impl Runner {
         }
         let before = match (actions.contains(&Action::CloseSession), self.ticket_was_lost) {
             (false, _) => Before::Ended,
-            (true, false) => Before::Closed,
+            (true, false) => match self.unacknowledged.delay() {
+                Duration::ZERO => Before::Closed,
+                delay => Before::ClosedUnacknowledged { delay },
+            },
             (true, true) => Before::ClosedAfterForce,
         };
         let session = SessionSettings {
@@ -289,6 +313,10 @@ impl Runner {
         let before = std::mem::replace(&mut self.standing, self.member.standing());
         self.term_has_ended = before.way().is_some() && self.standing.way().is_none();
         self.tally.stands(&self.standing, now);
+        self.unacknowledged.stands(&self.standing, now);
+        if late && self.term_has_ended {
+            self.unacknowledged.ended(before.ticket().map(|ticket| ticket.token));
+        }
         let words = || match (lapsed, late) {
             (true, _) => format!("{LAPSED}; {event}"),
             (false, true) => format!("{OVERDUE}; {event}"),
