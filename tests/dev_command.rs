@@ -103,6 +103,8 @@ fn a_taken_port_is_told_and_a_member_takes_the_next() {
     assert!(!line.contains("http://127.0.0.1:4040 "), "{line}");
     assert!(line.contains("(4040"), "{line}");
     assert!(line.ends_with(" taken by another program)"), "{line}");
+    dev.signal(Signal::TERM);
+    assert_eq!(dev.exit_code(), Some(0), "{:#?}", dev.seen);
 }
 
 #[test]
