@@ -88,6 +88,7 @@ impl Browser {
 
     /// Returns a screenshot of the whole page as a PNG.
     pub(crate) fn screenshot(&self) -> Vec<u8> {
+        self.command("Emulation.setScrollbarsHidden", json!({"hidden": true}));
         let all = json!({"format": "png", "captureBeyondViewport": true});
         let picture = self.command("Page.captureScreenshot", all);
         let data = picture["data"].as_str().expect("a picture");
