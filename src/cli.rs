@@ -3,10 +3,12 @@
 //! - `sources`: what the command line, the environment and the file say of the settings.
 //! - `effective`: the configuration that results.
 //! - `asking`, `papers`: commands that ask a sidecar, and that print what packagers install.
+//! - `dev`: what `dev` is to start.
 //! - `strays`: variables that are misspelt. `programs`: whether programs that are to be run are there.
 
 mod asking;
 mod calls;
+mod dev;
 mod effective;
 mod papers;
 mod programs;
@@ -66,6 +68,17 @@ enum Subcommands {
     ExecCommand { guard: i32, files: String, command: Vec<OsString> },
     #[command(flatten)]
     Asking(asking::Asking),
+    /// Try it: an in-memory ZooKeeper and members on this machine; never for production.
+    ///
+    /// For trying, developing and testing, without Java, root or anything to install. The server runs in
+    /// this process, each member in one of its own, with its API at 127.0.0.1:4040 or one of the next
+    /// ports. It prints where each is, and then a line whenever the leader changes. At a terminal single
+    /// keys kill the leader, freeze it and let it go on, have it resign, and add a member. Ctrl-C ends
+    /// all of it; what was stored is gone then. Nothing that is set for members counts but RUST_LOG.
+    ///
+    /// Exits 0 after a signal, 2 if an argument is wrong, 1 if it cannot listen or a member cannot start.
+    #[cfg_attr(not(feature = "dev"), command(hide = true))]
+    Dev(dev::Arguments),
     #[command(flatten)]
     Papers(papers::Papers),
 }
@@ -116,6 +129,8 @@ const GROUPS: &[(&str, &[Call], &[&str])] = &[
     ("Ask the sidecar", QUESTIONS, &["watch", "wait", "probe"]),
     ("Tell the sidecar", COMMANDS, &[]),
     ("Look into ZooKeeper", &[], &["inspect"]),
+    #[cfg(feature = "dev")]
+    ("Try and develop", &[], &["dev"]),
     ("About the program", &[], &["version", "completions", "man"]),
 ];
 
@@ -141,6 +156,9 @@ pub enum Command {
     },
     /// Ask a sidecar or ZooKeeper, and print the answer.
     Terminal(Errand),
+    /// Start a server and members to try.
+    #[cfg(feature = "dev")]
+    Dev(crate::dev::Options),
     /// Print this.
     Say(Vec<u8>),
     /// Guard the guard of this command.
@@ -188,6 +206,7 @@ pub fn read() -> Result<Command, String> {
             Ok(Command::ExecCommand { guard, files: files.parse().ok(), command })
         }
         Subcommands::Asking(asking) => asking::errand(asking, given).map(Command::Terminal),
+        Subcommands::Dev(arguments) => arguments.command(),
         Subcommands::Papers(papers) => papers::written(papers, command()).map(Command::Say),
     }
 }

@@ -24,7 +24,7 @@ pub mod table;
 
 pub use self::error::{ConfigError, Flaw, Found};
 pub use self::file::File;
-pub use self::files::{file_text, named, token, token_in};
+pub use self::files::{file_text, group_number, named, token, token_in};
 pub use self::health::{Check, Health};
 pub use self::hook::{
     Deed, Hook, HookKeys, Post, Signal, Unknown, can_use_files, no_directory, replaceable, secret,
@@ -52,6 +52,7 @@ pub struct Config {
     pub profile: Profile,
     pub policy: Policy,
     pub listen: Listen,
+    pub socket: SocketAccess,
     pub probe_listen: Option<SocketAddr>,
     /// The file with the token that a command has to show.
     pub token_file: Option<PathBuf>,
@@ -113,6 +114,14 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
+/// Who may connect to the Unix socket, where there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketAccess {
+    pub mode: u32,
+    /// A name or a number.
+    pub group: Option<String>,
+}
+
 /// What the election needs of ZooKeeper.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -154,12 +163,14 @@ impl Config {
         };
         fits(&profile, &settings.prefix)?;
         let (listen, probe_listen) = listeners(values)?;
+        let socket = socket_access(values, &listen)?;
         Ok(Self {
             settings,
             election: values.get(&table::PATH)?,
             profile,
             policy,
             listen,
+            socket,
             probe_listen,
             token_file: values.written(&table::TOKEN_FILE)?,
             exec: Exec {
@@ -219,6 +230,20 @@ fn listeners(values: &Values) -> Result<(Listen, Option<SocketAddr>), ConfigErro
             .remedy("give it a port of its own"));
     }
     Ok((listen, probe_listen))
+}
+
+fn socket_access(values: &Values, listen: &Listen) -> Result<SocketAccess, ConfigError> {
+    let (mode, group) =
+        (values.written(&table::SOCKET_MODE)?, values.written(&table::SOCKET_GROUP)?);
+    let written =
+        [(mode.is_some(), table::SOCKET_MODE.key()), (group.is_some(), table::SOCKET_GROUP.key())];
+    if let (Listen::Tcp(_), Some((_, key))) = (listen, written.iter().find(|(is, _)| *is)) {
+        let problem = format!("is of no use, as {} is no Unix socket", table::LISTEN.key());
+        return Err(ConfigError::new(*key, problem)
+            .remedy("leave it out, or listen at unix:/run/bellwether.sock or the like"));
+    }
+    // Like a port of the loopback, a socket is for all users of this machine. Its directory may say otherwise.
+    Ok(SocketAccess { mode: mode.unwrap_or(0o666), group })
 }
 
 fn hooks(values: &Values, activation: Activation) -> Result<Vec<Hook>, ConfigError> {

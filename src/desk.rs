@@ -2,13 +2,13 @@
 //! requests that it takes.
 
 use crate::tally::{Meter, Tally};
-use recipes::election::{Announcement, Change, Command, Member, Profile, Standing, View};
+use recipes::election::{Announcement, Cause, Change, Command, Member, Profile, Standing, View};
 use recipes::{FencingToken, Moment, SessionId, Ticket};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
@@ -17,6 +17,7 @@ use tokio::time::timeout;
 pub struct Report {
     pub standing: Standing,
     pub link: Link,
+    pub onsets: Onsets,
     /// When the driver's loop last ran.
     pub turned_at: Moment,
     pub chronicle: Arc<Chronicle>,
@@ -83,8 +84,7 @@ pub struct Recorded {
     /// The standing's index since this change.
     pub index: u64,
     pub at: SystemTime,
-    /// What brought the change about, in words.
-    pub cause: String,
+    pub cause: Cause,
 }
 
 /// The state of the connection with ZooKeeper. For people to read: nothing is decided by it.
@@ -92,6 +92,8 @@ pub struct Recorded {
 pub struct Link {
     pub session: Option<(SessionId, Duration)>,
     pub connected: bool,
+    /// The server of the last connection, as it was asked.
+    pub server: Option<Arc<str>>,
     /// Why we are not where we want to be.
     pub problem: Option<String>,
 }
@@ -100,6 +102,34 @@ impl Link {
     pub fn forget_session(&mut self) {
         self.session = None;
         self.connected = false;
+    }
+
+    /// Whether the session is not as it should be.
+    fn is_troubled(&self) -> bool {
+        self.problem.is_some() || (self.session.is_some() && !self.connected)
+    }
+}
+
+/// Since when the member is in states that keep it from its work, by the wall clock; `None` while it is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Onsets {
+    pub paused: Option<SystemTime>,
+    pub unhealthy: Option<SystemTime>,
+    /// Of the connection with ZooKeeper or the session.
+    pub link: Option<SystemTime>,
+}
+
+impl Onsets {
+    /// Returns them as of this moment: a state that lasts keeps its onset, whatever its words are now.
+    #[must_use]
+    pub fn noting(self, standing: &Standing, link: &Link, date: impl Fn() -> SystemTime) -> Self {
+        let onset =
+            |before: Option<SystemTime>, lasts: bool| lasts.then(|| before.unwrap_or_else(&date));
+        Self {
+            paused: onset(self.paused, standing.is_paused()),
+            unhealthy: onset(self.unhealthy, standing.is_unhealthy()),
+            link: onset(self.link, link.is_troubled()),
+        }
     }
 }
 
@@ -197,6 +227,8 @@ pub struct HookRecord {
     /// On which change it runs at the moment.
     pub running: Option<&'static str>,
     pub last: Option<HookRun>,
+    /// When the first of the runs began that failed with none that succeeded since.
+    pub failing_since: Option<SystemTime>,
 }
 
 /// How the application is, by its last check.
@@ -260,6 +292,10 @@ pub struct Front {
     pub meter: Arc<Meter>,
     /// For how long to wait for a command to be carried out.
     pub patience: Duration,
+    /// The longest time between two heartbeats of a leader.
+    pub heartbeat: Duration,
+    /// Notified when a client has asked for the end of the process.
+    pub shutdown: Arc<Notify>,
 }
 
 impl Front {
@@ -302,6 +338,7 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
     let report = Report {
         standing: member.standing(),
         link: Link::default(),
+        onsets: Onsets::default(),
         turned_at: now,
         chronicle: Arc::default(),
         tally: Tally::begun(now),
@@ -315,14 +352,24 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
     // Nor a result of a health check.
     let (_, application) = watch::channel(None);
     let patience = Front::PATIENCE;
-    (back, Front { report: report_out, requests: ask, hooks, application, meter, patience })
+    let front = Front {
+        report: report_out,
+        requests: ask,
+        hooks,
+        application,
+        meter,
+        patience,
+        heartbeat: member.heartbeat(),
+        shutdown: Arc::default(),
+    };
+    (back, front)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use recipes::election::{Event, Policy};
-    use recipes::{Margins, MemberId, Sequence};
+    use recipes::{FencingToken, Margins, MemberId, Sequence};
     use std::collections::BTreeMap;
 
     #[test]
@@ -380,6 +427,46 @@ mod tests {
             let (caller, _) = Caller::patient();
             assert!(!comes_too_late(&order, &caller, at(0)), "its sender never waits");
         }
+    }
+
+    #[test]
+    fn a_state_that_lasts_keeps_its_onset() {
+        let heartbeat = Duration::from_secs(1);
+        let id = MemberId::new("a").unwrap();
+        let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
+        let policy = Policy::new(Margins { heartbeat, half_tick: heartbeat });
+        let mut member = Member::new(Arc::new(profile), policy);
+        let mut link = Link::default();
+        let mut onsets = Onsets::default();
+        let mut note = |link: &Link, member: &Member, second: u64| {
+            onsets = onsets.noting(&member.standing(), link, || date(second));
+            onsets
+        };
+        assert_eq!(note(&link, &member, 1), Onsets::default());
+
+        link.problem = Some("the servers refuse".into());
+        note(&link, &member, 2);
+        link.problem = Some("the servers do not answer".into());
+        assert_eq!(note(&link, &member, 3), Onsets { link: Some(date(2)), ..Onsets::default() });
+        let session = (SessionId(1), heartbeat);
+        link = Link { session: Some(session), connected: true, ..Link::default() };
+        assert_eq!(note(&link, &member, 4), Onsets::default());
+        link.connected = false;
+        assert_eq!(note(&link, &member, 5).link, Some(date(5)), "before a reason is known");
+
+        member.step(at(6), Event::Command(Command::Pause));
+        note(&link, &member, 6);
+        member.step(at(7), Event::Command(Command::ReportHealth { healthy: false }));
+        let [link_since, paused, unhealthy] = [5, 6, 7].map(|second| Some(date(second)));
+        assert_eq!(note(&link, &member, 7), Onsets { paused, unhealthy, link: link_since });
+        member.step(at(8), Event::Command(Command::Resume));
+        member.step(at(8), Event::Command(Command::ReportHealth { healthy: true }));
+        link.forget_session();
+        assert_eq!(note(&link, &member, 8), Onsets::default());
+    }
+
+    fn date(second: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(second)
     }
 
     fn at(seconds: u64) -> Moment {

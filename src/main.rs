@@ -40,6 +40,8 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
         }
         Command::CheckConfig { effective, json } => check_config(&effective, json),
         Command::Terminal(errand) => run_errand(errand),
+        #[cfg(feature = "dev")]
+        Command::Dev(options) => bellwether::dev::run(&options),
         Command::Say(text) => {
             // A reader that closes the pipe has read enough.
             let _receiver_gone = io::stdout().write_all(&text);

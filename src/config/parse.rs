@@ -128,6 +128,22 @@ pub(super) fn listen_at(text: &str) -> Result<Listen, Flaw> {
     Ok(Listen::Unix(path.into()))
 }
 
+/// Parses who may do what with a file.
+pub(super) fn mode(text: &str) -> Result<u32, Flaw> {
+    let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+    mode.ok_or_else(|| {
+        Flaw::new("is no mode of a file").remedy("write octal digits, such as \"0644\"")
+    })
+}
+
+pub(super) fn group(text: &str) -> Result<String, Flaw> {
+    if text.is_empty() || text.contains([':', '\n', '\0']) {
+        return Err(Flaw::new("is no group").remedy("write its name or its number"));
+    }
+    Ok(text.to_owned())
+}
+
 pub(super) fn probe_address(text: &str) -> Result<Option<SocketAddr>, Flaw> {
     or_none(text, |text| socket_address(text, "0.0.0.0:4041"))
 }

@@ -6,8 +6,8 @@
 
 use super::health::{self, Check};
 use super::parse::{
-    activate, disconnect, duration, failures, file, health_policy, labels, listen_at, log_format,
-    log_level, member_address, member_id, on_exit, probe_address, shown_labels,
+    activate, disconnect, duration, failures, file, group, health_policy, labels, listen_at,
+    log_format, log_level, member_address, member_id, mode, on_exit, probe_address, shown_labels,
 };
 use super::security::{Acl, Scheme};
 use super::servers::{self, Servers};
@@ -134,6 +134,15 @@ table! {
         .flag("listen", "IP:PORT|unix:PATH").variable("BELLWETHER_LISTEN")
         .default("127.0.0.1:4040")
         .help("Where to serve the application's API");
+
+    SOCKET_MODE: u32 = Setting::new("http.socket_mode", mode)
+        .flag("socket-mode", "MODE").variable("BELLWETHER_SOCKET_MODE")
+        .derived("0666")
+        .help("Who may connect to the Unix socket of --listen, as chmod has it");
+
+    SOCKET_GROUP: String = Setting::new("http.socket_group", group)
+        .flag("socket-group", "GROUP").variable("BELLWETHER_SOCKET_GROUP")
+        .help("The group of that socket: a name of /etc/group, or a number");
 
     PROBE_LISTEN: Option<SocketAddr> = Setting::new("http.probe_listen", probe_address)
         .flag("probe-listen", "IP:PORT").variable("BELLWETHER_PROBE_LISTEN")

@@ -112,7 +112,8 @@ impl Daemon {
             None => Gate::Header,
         };
         let (signals, hangup) = (Signals::new()?, signals::hangup()?);
-        let listeners = Listeners::open(&config.listen, config.probe_listen).await?;
+        let listeners =
+            Listeners::open(&config.listen, &config.socket, config.probe_listen).await?;
         if !config.listen.is_local() && matches!(gate, Gate::Header) {
             warn!(
                 "http.listen {} is no loopback: any client that reaches it can give orders; set \
@@ -130,6 +131,7 @@ impl Daemon {
         let http::Names { election, prefix } = names;
         let names = notify::Names { id, election, prefix, first_index: services.first_index };
         let server = listeners.serve(services, limits)?;
+        tokio::spawn(signals::terminate_when_asked(front.shutdown.clone()));
         if cli::is_service() {
             tokio::spawn(systemd::tell(front.clone(), clock));
         }

@@ -2,7 +2,7 @@
 //!
 //! Without a token configured, a command needs the header `X-Bellwether`, whatever it says: a page in
 //! a browser cannot send it across origins without asking first, and is never allowed to. With one,
-//! it needs that token, which no page has.
+//! it needs that token, which no page has: into the page of this sidecar a person types it.
 
 use super::Sight;
 use super::problem::Problem;

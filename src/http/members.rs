@@ -17,7 +17,7 @@ pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(members))
 }
 
-/// The queue, in order; read from ZooKeeper at most once a second.
+/// The queue, in order; read from ZooKeeper at most once a second, and anew after a change of who leads.
 #[utoipa::path(get, path = api::MEMBERS.path, responses(
     (status = 200, description = "The line", body = Members),
     Unavailable,

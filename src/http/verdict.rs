@@ -95,6 +95,11 @@ impl Verdict {
         self.leader().is_some_and(|leader| leader.active)
     }
 
+    /// Whether this member's lease ran out, and the election has not heard of it yet.
+    pub(super) fn has_lapsed(&self) -> bool {
+        self.report.standing.has_lapsed(self.now)
+    }
+
     pub(super) fn follows(&self) -> bool {
         matches!(self.role, Role::Follower { .. })
     }

@@ -37,6 +37,7 @@ pub const COMMANDS: &[Call] = &[
         &api::DRAIN,
         "Have this member hand over and leave the line, for a preStop hook; the same as pause",
     ),
+    Call::post(&api::SHUTDOWN, "Have this member leave the line and its process end, for Jobs"),
 ];
 
 impl Call {

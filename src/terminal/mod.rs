@@ -23,7 +23,7 @@ use crate::config::Settings;
 pub use calls::{COMMANDS, Call, QUESTIONS};
 pub use field::FieldPath;
 pub use probe::Probe;
-pub use sidecar::{Sidecar, Token};
+pub use sidecar::{Answer, Sidecar, Token};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::time::Duration;

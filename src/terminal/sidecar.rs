@@ -41,7 +41,8 @@ enum Place {
 /// The token that a command has to show. It is never printed.
 pub struct Token(HeaderValue);
 
-pub(super) struct Answer {
+/// What a sidecar has answered.
+pub struct Answer {
     asked: String,
     status: StatusCode,
     is_problem: bool,
@@ -123,7 +124,10 @@ impl Sidecar {
     }
 
     /// Asks, and reads the whole answer.
-    pub(super) async fn ask(
+    ///
+    /// # Errors
+    /// There is none, or it makes no sense.
+    pub async fn ask(
         &self,
         method: Method,
         path: &str,
@@ -257,12 +261,15 @@ impl Answer {
     }
 
     /// The index of the answer, also where there is no leader.
-    pub(super) fn index(&self) -> Option<u64> {
+    pub fn index(&self) -> Option<u64> {
         self.index
     }
 
-    /// Parses the body of a success. A problem document is a no, anything else makes no sense.
-    pub(super) fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, Trouble> {
+    /// Parses the body of a success.
+    ///
+    /// # Errors
+    /// A problem document is a no, anything else makes no sense.
+    pub fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, Trouble> {
         if self.status.is_success() {
             return self.parsed();
         }

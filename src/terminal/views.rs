@@ -153,15 +153,20 @@ impl View for History {
 
 /// One line for one event.
 pub(super) fn event(name: &str, event: &Event) -> String {
-    let Event { state, at, cause, .. } = event;
+    let Event { state, at, cause, change, .. } = event;
     let style = match name {
         "became-leader" => GOOD,
         "lost-leadership" | "leader-lost" => ODD,
         _ => PLAIN,
     };
-    let says = match &state.leader {
-        Some(leader) => sentence(leader, state.is_self),
-        None => "no leader is known".into(),
+    let says = match (change, &state.leader) {
+        // It tells the past: who leads is told by the `state` that follows.
+        (Some(change), Some(Leader { id, token, .. })) => {
+            visible(&format!("{change}, {id} with token {token}"))
+        }
+        (Some(change), None) => visible(change),
+        (None, Some(leader)) => sentence(leader, state.is_self),
+        (None, None) => "no leader is known".into(),
     };
     let cause = cause.as_ref().map(|cause| format!(": {}", visible(cause))).unwrap_or_default();
     let (at, name) = (visible(at), visible(name));
@@ -179,6 +184,7 @@ impl View for Done {
     fn view(&self, _: Width) -> String {
         let place = match (&self.znode, &self.predecessor) {
             _ if self.done == "acknowledged" => "its leader is active".to_owned(),
+            _ if self.done == "begun to leave" => "its process ends".to_owned(),
             _ if self.done == "resumed" && self.znode.is_none() => "it joins the line".to_owned(),
             (None, _) if self.done == "resigned" => {
                 "it has no new place in the line yet".to_owned()
@@ -286,6 +292,27 @@ mod tests {
         ] {
             assert_eq!(told, format!("this member has {expected}\n"));
         }
+    }
+
+    #[test]
+    fn a_missed_change_is_not_told_as_the_present() {
+        let leader = json!({"id": "b", "address": null, "labels": {}, "znode": "n_1", "token": 4});
+        let line = |change: Option<&str>, leader: &Value| {
+            let mut body = json!({
+                "leader": leader, "is_self": false, "valid_for_ms": null, "index": 1,
+                "role": "follower", "at": "T", "cause": "why",
+            });
+            if let Some(change) = change {
+                body["change"] = json!(change);
+            }
+            let name = if change.is_some() { "missed" } else { "leader-changed" };
+            strip_str(&event(name, &serde_json::from_value(body).unwrap())).to_string()
+        };
+        let missed = line(Some("leader-changed"), &leader);
+        assert_eq!(missed, "T  missed           leader-changed, b with token 4: why\n");
+        let lost = line(Some("leader-lost"), &Value::Null);
+        assert_eq!(lost, "T  missed           leader-lost: why\n");
+        assert_eq!(line(None, &leader), "T  leader-changed   b leads with token 4: why\n");
     }
 
     #[test]

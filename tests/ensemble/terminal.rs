@@ -438,6 +438,7 @@ fn completions_and_manual_pages_know_every_command() {
         "pause",
         "resume",
         "drain",
+        "shutdown",
         "inspect",
         "version",
         "completions",

@@ -104,6 +104,45 @@ fn leads_until(member: &Member, now: Moment) -> Moment {
 }
 
 #[test]
+fn what_ends_a_term_is_judged_in_words_of_operations() {
+    let ended = |member: &mut Member, now: Moment, event: Event| {
+        let before = member.standing();
+        member.step(now, event.clone());
+        assert!(!matches!(member.standing().at(now), Role::Leader { .. }), "{event:?}");
+        Cause::of(&event, &before, now).to_string()
+    };
+    let (resign, pause) = (Event::Command(Command::Resign), Event::Command(Command::Pause));
+    let unhealthy = Event::Command(Command::ReportHealth { healthy: false });
+    for (event, expected) in [
+        (resign.clone(), "resigned"),
+        (pause, "paused"),
+        (unhealthy, "the application is not healthy"),
+        (Event::Stop, "left"),
+        (Event::SessionLost, "session expired"),
+        (Event::TicketLost(ticket(1)), "the znode was deleted"),
+        (refused(Holder::Gone, at(0)), "the claim was refused"),
+    ] {
+        assert_eq!(ended(&mut leader(Disconnect::Hold), at(1000), event), expected);
+    }
+    let stepped_down = ended(&mut leader(Disconnect::StepDown), at(1000), Event::Disconnected);
+    assert_eq!(stepped_down, "disconnected");
+    for late in [Event::Woke, Event::Committed { sent_at: at(0) }, Event::SessionLost, resign] {
+        let why = ended(&mut leader(Disconnect::Hold), at(7000), late);
+        assert_eq!(why, "the lease ran out", "whatever comes after that");
+    }
+
+    let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
+    let activation = Activation::OnAcknowledgement { within: seconds(2) };
+    let mut elected = Member::new(profile("me"), Policy { activation, ..Policy::new(margins) });
+    elected.step(at(0), opened(seconds(10)));
+    elected.step(at(0), Event::Joined(ticket(1)));
+    elected.step(at(0), queue(&[1]));
+    elected.step(at(0), Event::Committed { sent_at: at(0) });
+    let why = ended(&mut elected, at(2000), Event::Woke);
+    assert_eq!(why, "the application did not acknowledge in time");
+}
+
+#[test]
 fn a_resumption_with_a_shorter_timeout_cuts_this_lease_and_every_later_one() {
     let mut leader = leader(Disconnect::Hold);
     assert_eq!(leads_until(&leader, at(500)), at(6_890));

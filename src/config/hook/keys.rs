@@ -2,7 +2,7 @@
 
 use super::{Deed, Hook, Post, Signal, Unknown};
 use crate::config::error::{ConfigError, Flaw};
-use crate::config::parse::{duration, one_of};
+use crate::config::parse::{duration, mode, one_of};
 use crate::config::pod::{self, PodLabel};
 use recipes::election::ChangeKind;
 use serde::Deserialize;
@@ -152,11 +152,7 @@ impl HookKeys {
 
     fn mode(&self) -> Result<u32, ConfigError> {
         let Some(text) = &self.mode else { return Ok(0o644) };
-        let digits = (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
-        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
-        let flaw =
-            || Flaw::new("is no mode of a file").remedy("write octal digits, such as \"0644\"");
-        mode.ok_or_else(|| flaw().at("mode", text))
+        mode(text).map_err(|flaw| flaw.at("mode", text))
     }
 
     fn unknown(&self) -> Result<Unknown, ConfigError> {

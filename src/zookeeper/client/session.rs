@@ -332,6 +332,7 @@ impl Keeper {
         self.link.send_replace(Link {
             session: Some((id, opened.timeout)),
             connected: true,
+            server: Some(opened.connection.server().into()),
             problem: None,
         });
     }

@@ -12,9 +12,11 @@ use super::election::ElectionSession;
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
-use crate::desk::{self, Back, Caller, Chronicle, Link, Namesake, Recorded, Report, Request};
+use crate::desk::{
+    self, Back, Caller, Chronicle, Link, Namesake, Onsets, Recorded, Report, Request,
+};
 use crate::tally::Tally;
-use recipes::election::{Action, Event, Member, Standing, changes};
+use recipes::election::{Action, Cause, Event, Member, Standing, changes};
 use recipes::{FencingToken, Moment, Sequence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -54,6 +56,7 @@ struct Runner {
     /// How the member stands since then.
     standing: Standing,
     chronicle: Arc<Chronicle>,
+    onsets: Onsets,
     tally: Tally,
     log: EventLog,
     /// Callers that wait until the last step's actions are done.
@@ -86,6 +89,7 @@ impl Runner {
             actions,
             standing: member.standing(),
             chronicle: Arc::default(),
+            onsets: Onsets::default(),
             tally: Tally::begun(clock.now()),
             log: EventLog::of(&settings),
             commands: vec![],
@@ -152,10 +156,13 @@ impl Runner {
         }
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
+        let link = self.link_with_own_problem();
+        self.onsets = self.onsets.noting(&self.standing, &link, || self.clock.date());
         let report = Report {
             standing: self.standing.clone(),
-            link: self.link_with_own_problem(),
+            link,
+            onsets: self.onsets,
             turned_at: self.clock.now(),
             chronicle: self.chronicle.clone(),
             tally: self.tally,
@@ -272,7 +279,8 @@ impl Runner {
             }
             Some(request) = self.desk.requests.recv() => self.on_request(request),
             read = self.members.read() => {
-                self.members.answer(&read, self.clock.now());
+                let again = self.session.as_mut().map(|session| || session.read_members());
+                self.members.answer(&read, again, self.clock.now());
                 None
             }
             _ = self.link.changed() => None,
@@ -288,7 +296,8 @@ impl Runner {
                 None
             }
             Request::Members(answer) => {
-                self.members.ask(answer, self.session.as_mut(), self.clock.now());
+                let read = self.session.as_mut().map(|session| || session.read_members());
+                self.members.ask(answer, read, self.clock.now());
                 None
             }
             Request::Carry(command, caller) => {
@@ -315,16 +324,20 @@ impl Runner {
         if late && self.term_has_ended {
             self.unacknowledged.ended(before.ticket().map(|ticket| ticket.token));
         }
-        let cause = || match (lapsed, late) {
+        let words = || match (lapsed, late) {
             (true, _) => format!("{LAPSED}; {event}"),
             (false, true) => format!("{OVERDUE}; {event}"),
             (false, false) => event.to_string(),
         };
         let changes = changes(&self.chronicle.view(), &self.standing.at(now));
+        let cause = Cause::of(&event, &before, now);
         for change in changes.iter().cloned() {
             let (index, at) = (self.standing.index_at(now), self.clock.date());
-            let recorded = Recorded { change, index, at, cause: cause() };
+            let recorded = Recorded { change, index, at, cause };
             Arc::make_mut(&mut self.chronicle).push(recorded);
+        }
+        if !changes.is_empty() || before.ticket() != self.standing.ticket() {
+            self.members.outdate();
         }
         let is_routine = is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
         let severity = match (is_routine, lapsed || late) {
@@ -333,8 +346,8 @@ impl Runner {
             (false, false) => Severity::Notable,
         };
         let stopping = self.stopping;
-        let words = || if stopping { format!("{}: leaving the queue", cause()) } else { cause() };
-        self.log.record(event.name(), words, &self.actions, changes, severity, now);
+        let said = || if stopping { format!("{}: leaving the queue", words()) } else { words() };
+        self.log.record(event.name(), said, &self.actions, changes, severity, now);
         if self.standing.is_session_too_short() && !before.is_session_too_short() {
             self.log.alarm(REFUSED);
         }

@@ -5,6 +5,7 @@
 //! not an event, it is silence, and silence lets the lease run out.
 
 mod announcement;
+mod cause;
 mod change;
 mod following;
 mod joining;
@@ -16,6 +17,7 @@ mod standing;
 mod words;
 
 pub use announcement::{Announcement, Profile, ZnodeData};
+pub use cause::Cause;
 pub use change::{Change, ChangeKind, View, changes};
 pub use member::Member;
 pub use policy::{Activation, Disconnect, Policy, Unhealthy};
