@@ -163,14 +163,13 @@ impl Config {
         };
         fits(&profile, &settings.prefix)?;
         let (listen, probe_listen) = listeners(values)?;
-        let socket = socket_access(values, &listen)?;
         Ok(Self {
             settings,
             election: values.get(&table::PATH)?,
             profile,
             policy,
             listen,
-            socket,
+            socket: socket_access(values)?,
             probe_listen,
             token_file: values.written(&table::TOKEN_FILE)?,
             exec: Exec {
@@ -232,18 +231,10 @@ fn listeners(values: &Values) -> Result<(Listen, Option<SocketAddr>), ConfigErro
     Ok((listen, probe_listen))
 }
 
-fn socket_access(values: &Values, listen: &Listen) -> Result<SocketAccess, ConfigError> {
-    let (mode, group) =
-        (values.written(&table::SOCKET_MODE)?, values.written(&table::SOCKET_GROUP)?);
-    let written =
-        [(mode.is_some(), table::SOCKET_MODE.key()), (group.is_some(), table::SOCKET_GROUP.key())];
-    if let (Listen::Tcp(_), Some((_, key))) = (listen, written.iter().find(|(is, _)| *is)) {
-        let problem = format!("is of no use, as {} is no Unix socket", table::LISTEN.key());
-        return Err(ConfigError::new(*key, problem)
-            .remedy("leave it out, or listen at unix:/run/bellwether.sock or the like"));
-    }
+fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
     // Like a port of the loopback, a socket is for all users of this machine. Its directory may say otherwise.
-    Ok(SocketAccess { mode: mode.unwrap_or(0o666), group })
+    let mode = values.written(&table::SOCKET_MODE)?.unwrap_or(0o666);
+    Ok(SocketAccess { mode, group: values.written(&table::SOCKET_GROUP)? })
 }
 
 fn hooks(values: &Values, activation: Activation) -> Result<Vec<Hook>, ConfigError> {

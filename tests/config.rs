@@ -267,8 +267,6 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--config", unwanted], "hook[0].acknowledges takes election.activate"),
         (vec!["--token-file", "/does/not/exist"], "http.token_file"),
         (vec!["--listen", "unix:here.sock"], "http.listen"),
-        (vec!["--socket-mode", "0660"], "http.socket_mode is of no use, as http.listen is no"),
-        (vec!["--socket-group", "shop"], "http.socket_group is of no use, as http.listen is no"),
         (vec!["--listen", "unix:/run/a", "--socket-mode", "rw"], "octal digits, such as"),
         (vec!["--listen", "unix:/run/a", "--socket-mode", "7777"], "http.socket_mode"),
         (vec!["--listen", "unix:/run/a", "--socket-group", "a:b"], "http.socket_group"),
