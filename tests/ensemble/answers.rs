@@ -28,7 +28,7 @@ fn freezes() -> u64 {
 }
 
 /// Returns the time of this clock as an application reads it, in nanoseconds.
-fn now(clock: ClockId) -> u64 {
+pub(crate) fn now(clock: ClockId) -> u64 {
     let now = clock_gettime(clock);
     let nanos = now.tv_sec * 1_000_000_000 + now.tv_nsec;
     u64::try_from(nanos).expect("time goes on from boot")
@@ -75,17 +75,17 @@ impl Drop for Over<'_> {
 }
 
 /// A client that asks over one connection.
-struct Asker(BufReader<TcpStream>);
+pub(crate) struct Asker(BufReader<TcpStream>);
 
 impl Asker {
-    fn at(port: u16) -> io::Result<Self> {
+    pub(crate) fn at(port: u16) -> io::Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         Ok(Self(BufReader::new(stream)))
     }
 
-    fn ask(&mut self, path: &str) -> io::Result<(u16, Value)> {
+    pub(crate) fn ask(&mut self, path: &str) -> io::Result<(u16, Value)> {
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         self.0.get_mut().write_all(request.as_bytes())?;
         let (mut status, mut length, mut line) = (0, 0, String::new());
