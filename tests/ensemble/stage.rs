@@ -147,7 +147,10 @@ impl Stage {
             let number = self.members.iter().position(|member| member.id == leader.id);
             let leader = number.expect("they agreed on a member");
             let (leaders_server, head_server) = (self.server_of(leader), self.head_server());
-            let guards = self.guards_of(leader)?;
+            let guards = match seat {
+                Seat::RunsACommand => self.guards_of(leader),
+                Seat::Anywhere | Seat::AtAFollower | Seat::AtTheHeadServer => None,
+            };
             let cast = Cast { leader, leaders_server, head_server, guards };
             let fits = match seat {
                 Seat::Anywhere => true,
@@ -157,6 +160,10 @@ impl Stage {
             };
             if fits {
                 return Ok(cast);
+            }
+            // On a busy machine, it may have lost its lease meanwhile, and its command with it.
+            if seat == Seat::RunsACommand && self.setups[leader].runs_a_command() {
+                continue;
             }
             self.terminate(leader);
             self.heal();
@@ -288,27 +295,26 @@ impl Stage {
         self.stopped.0.push(guard);
     }
 
-    /// Waits until this member's command runs, and returns its guards, unless it runs none.
-    fn guards_of(&self, member: usize) -> Result<Option<Guards>, String> {
+    /// Waits for a session until this member's command runs, and returns its guards, unless it runs none.
+    fn guards_of(&self, member: usize) -> Option<Guards> {
         if !self.setups[member].runs_a_command() {
-            return Ok(None);
+            return None;
         }
         let sidecar = self.members[member].process_id().cast_signed();
         let find = |parent: i32, name: &str| {
             let is_it = |pid: &i32| {
-                fs::read(format!("/proc/{pid}/cmdline"))
-                    .is_ok_and(|line| line.split(|byte| *byte == 0).nth(1) == Some(name.as_bytes()))
+                let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                line.split(|byte| *byte == 0).nth(1) == Some(name.as_bytes())
             };
             children_of(parent).into_iter().find(is_it).ok_or_else(|| format!("no {name}"))
         };
-        within(LIMIT, || {
+        let found = within(SHORT_SESSION, || {
             let outer = find(sidecar, "exec-outer-guard")?;
             let inner = find(outer, "exec-inner-guard")?;
-            if children_of(inner).is_empty() {
-                return Err("no command".to_owned());
-            }
-            Ok(Some(Guards { outer, inner }))
-        })
+            let runs = !children_of(inner).is_empty();
+            if runs { Ok(Guards { outer, inner }) } else { Err("no command".to_owned()) }
+        });
+        found.ok()
     }
 
     fn server_of(&mut self, member: usize) -> usize {
