@@ -24,6 +24,7 @@ mod leaving;
 mod load;
 mod logs;
 mod lost;
+mod margins;
 mod monitoring;
 mod offspring;
 mod openapi;
