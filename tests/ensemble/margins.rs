@@ -14,7 +14,7 @@ use crate::{
 use rustix::process::Signal;
 use std::{
     fmt::Write as _,
-    fs,
+    fs, hint,
     os::unix::fs::PermissionsExt,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
@@ -80,7 +80,11 @@ fn how_long_a_command_lives_on_once_it_is_to_be_killed() {
     thread::scope(|scope| {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         for _ in 0..cores {
-            scope.spawn(|| while !is_over.load(Relaxed) {});
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    hint::spin_loop();
+                }
+            });
         }
         measure("all cores busy");
         is_over.store(true, Relaxed);
