@@ -29,11 +29,16 @@ fn never_two_at_once_while_the_leader_is_killed_frozen_and_terminated() {
     one_at_a_time_in_spite_of(Fault::OF_THE_LEADER);
 }
 
+#[test]
+fn never_two_at_once_while_guards_and_sidecar_are_killed_and_stopped() {
+    one_at_a_time_in_spite_of(Fault::OF_WATCHERS);
+}
+
 /// No lease covers force: two commands may run for as long as the first may take to end. Then all goes on.
 #[test]
 fn a_strangers_force_costs_no_more_than_the_time_to_end() {
     let diary = Diary::new();
-    let mut stage = Stage::set(3, |setup| diary.kept_by(setup, STUBBORN));
+    let mut stage = Stage::set(3, |_, setup| diary.kept_by(setup, STUBBORN));
     for fault in Fault::BY_STRANGERS {
         let before = diary.runs().len();
         suffer(&mut stage, &[*fault], Duration::ZERO).result.expect("all is well afterwards");
@@ -51,7 +56,7 @@ fn a_strangers_force_costs_no_more_than_the_time_to_end() {
 #[track_caller]
 fn one_at_a_time_in_spite_of(faults: &[Fault]) {
     let diary = Diary::new();
-    let mut stage = Stage::set(3, |setup| diary.kept_by(setup, STUBBORN));
+    let mut stage = Stage::set(3, |_, setup| diary.kept_by(setup, STUBBORN));
     diary.next_run(0);
     for fault in faults {
         let before = diary.runs().len();

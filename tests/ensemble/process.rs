@@ -3,6 +3,7 @@
 use crate::wait::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
+    fs,
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
@@ -83,4 +84,20 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns the children of a process, which may be gone.
+pub(crate) fn children_of(process: i32) -> Vec<i32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return vec![] };
+    let children = threads.flatten().filter_map(|thread| {
+        let children = fs::read_to_string(thread.path().join("children")).ok()?;
+        Some(children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+    });
+    children.flatten().collect()
+}
+
+/// Sends a signal to a process that may be gone.
+pub(crate) fn signal(process: i32, signal: Signal) {
+    let process = Pid::from_raw(process).expect("a process");
+    let _gone = kill_process(process, signal);
 }
