@@ -14,8 +14,8 @@ const PAGE: &str = include_str!("page.html");
 /// Nothing from elsewhere, nothing inline but these two parts, and no text that becomes HTML.
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
-    "style-src 'sha256-VObmv781NZ5jScqOyaNF2BO0AILSjtnkvBUtqoIBsrw='; ",
-    "script-src 'sha256-Ulg7FuWfEzRsDYhuyegOi8PA1939KTHjwPir4AY6vog='; ",
+    "style-src 'sha256-Zb2/4qSGIogtbHMoBWHxkJYFtYcYA0wJhmzG1MNvIW0='; ",
+    "script-src 'sha256-6OClqisiX6N/vfE0hhBOKrwaGtTaF9grCp8ue0262JU='; ",
     "require-trusted-types-for 'script'; trusted-types 'none'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
