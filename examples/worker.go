@@ -24,7 +24,8 @@ func ask(query string, timeout time.Duration) (answer state) {
 	client := http.Client{Timeout: timeout}
 	if reply, err := client.Get(url + "/leader" + query); err == nil {
 		defer reply.Body.Close()
-		if reply.StatusCode == 200 && json.NewDecoder(reply.Body).Decode(&answer) == nil {
+		// Without a leader the answer is 503, which has the index too.
+		if json.NewDecoder(reply.Body).Decode(&answer) == nil && answer.Index != 0 {
 			return answer
 		}
 	}
@@ -38,12 +39,13 @@ func work(token uint64) {
 }
 
 func main() {
+	is := ask("", 2*time.Second)
 	for {
-		is := ask("", 2*time.Second)
+		// The answer is news, and old when it is read: permission is only that the deadline has not passed.
 		for ; is.IsSelf; is = ask("", 2*time.Second) {
 			work(is.Leader.Token)
 		}
 		// Answers as soon as the state differs from that of the index, and after a minute in any case.
-		ask(fmt.Sprintf("?index=%d&wait=1m", is.Index), 90*time.Second)
+		is = ask(fmt.Sprintf("?index=%d&wait=1m", is.Index), 90*time.Second)
 	}
 }

@@ -4,11 +4,16 @@ import http.client, json, os, time, urllib.request
 
 url = os.environ.get("BELLWETHER", "http://127.0.0.1:4040")
 
+# Raises nothing for 503, the answer without a leader: it has the index too.
+web = urllib.request.OpenerDirector()
+web.add_handler(urllib.request.HTTPHandler())
+
 def ask(query, timeout):
     try:
-        with urllib.request.urlopen(f"{url}/leader{query}", timeout=timeout) as answer:
-            return json.load(answer)
-    except (OSError, http.client.HTTPException):
+        with web.open(f"{url}/leader{query}", timeout=timeout) as answer:
+            state = json.load(answer)
+            return {"is_self": False, "index": state["index"]} | state
+    except (OSError, http.client.HTTPException, ValueError, KeyError):
         time.sleep(1)
         return {"is_self": False, "index": 0}
 
@@ -16,14 +21,15 @@ def work(token):
     print("working with token", token, flush=True)
     time.sleep(1)
 
-def leads(state):
-    now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    return state["is_self"] and now < state["valid_until_boottime_ns"]
+# The answer is news, and old when it is read: permission is only that the deadline has not passed.
+def may_work(state):
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) < state["valid_until_boottime_ns"]
 
 state = ask("", 2)
 while True:
-    while leads(state):
-        work(state["leader"]["token"])
+    while state["is_self"]:
+        if may_work(state):
+            work(state["leader"]["token"])
         state = ask("", 2)
     # Answers as soon as the state differs from that of the index, and after a minute in any case.
     state = ask(f"?index={state['index']}&wait=1m", 90)

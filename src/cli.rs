@@ -3,18 +3,21 @@
 //! - `sources`: what the command line, the environment and the file say of the settings.
 //! - `effective`: the configuration that results.
 //! - `asking`, `papers`: commands that ask a sidecar, and that print what packagers install.
-//! - `strays`: variables that are misspelt.
+//! - `dev`: what `dev` is to start.
+//! - `strays`: variables that are misspelt. `programs`: whether programs that are to be run are there.
 
 mod asking;
 mod calls;
+mod dev;
 mod effective;
 mod papers;
+mod programs;
 mod sources;
 mod strays;
 
 pub use self::effective::Effective;
-pub use self::strays::strays;
-use crate::config::{self, ConfigError, Scope};
+pub use self::programs::runnable;
+use crate::config::{self, Check, Config, ConfigError, Deed, Scope, table};
 use crate::terminal::{COMMANDS, Call, Errand, QUESTIONS};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -70,6 +73,17 @@ enum Subcommands {
     ExecCommand { guard: i32, files: String, command: Vec<OsString> },
     #[command(flatten)]
     Asking(asking::Asking),
+    /// Try it: an in-memory ZooKeeper and members on this machine; never for production.
+    ///
+    /// For trying, developing and testing, without Java, root or anything to install. The server runs in
+    /// this process, each member in one of its own, with its API at 127.0.0.1:4040 or one of the next
+    /// ports. It prints where each is, and then a line whenever the leader changes. At a terminal single
+    /// keys kill the leader, freeze it and let it go on, have it resign, and add a member. Ctrl-C ends
+    /// all of it; what was stored is gone then. Nothing that is set for members counts but RUST_LOG.
+    ///
+    /// Exits 0 after a signal, 2 if an argument is wrong, 1 if it cannot listen or a member cannot start.
+    #[cfg_attr(not(feature = "dev"), command(hide = true))]
+    Dev(dev::Arguments),
     #[command(flatten)]
     Papers(papers::Papers),
 }
@@ -81,6 +95,9 @@ struct CheckOptions {
     /// Check it for `exec`, which needs room in the lease to end its command
     #[arg(long = "exec")]
     for_exec: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -99,7 +116,7 @@ struct ExecOptions {
 #[derive(Args)]
 struct ConfigFile {
     /// A TOML file; config/bellwether.toml documents every key [file: none]
-    #[arg(long, env = "BELLWETHER_CONFIG", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    #[arg(short, long, env = "BELLWETHER_CONFIG", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     config: Option<PathBuf>,
 }
 
@@ -118,7 +135,9 @@ const GROUPS: &[(&str, &[Call], &[&str])] = &[
     ("Ask the sidecar", QUESTIONS, &["watch", "wait", "probe"]),
     ("Tell the sidecar", COMMANDS, &[]),
     ("Look into ZooKeeper", &[], &["inspect"]),
-    ("For packagers", &[], &["completions", "man"]),
+    #[cfg(feature = "dev")]
+    ("Try and develop", &[], &["dev"]),
+    ("About the program", &[], &["version", "completions", "man"]),
 ];
 
 /// Of every command that asks or tells.
@@ -139,9 +158,15 @@ pub enum Command {
     },
     /// End what a dead sidecar has left behind.
     Leave(Effective),
-    CheckConfig(Effective),
+    CheckConfig {
+        effective: Effective,
+        json: bool,
+    },
     /// Ask a sidecar or ZooKeeper, and print the answer.
     Terminal(Errand),
+    /// Start a server and members to try.
+    #[cfg(feature = "dev")]
+    Dev(crate::dev::Options),
     /// Print this.
     Say(Vec<u8>),
     /// Guard the guard of this command.
@@ -177,12 +202,12 @@ pub fn read() -> Result<Command, String> {
             Ok(Command::Exec { effective, once, command })
         }
         Subcommands::Leave(file) => Ok(Command::Leave(effective(file, given)?)),
-        Subcommands::CheckConfig(CheckOptions { file, for_exec }) => {
+        Subcommands::CheckConfig(CheckOptions { file, for_exec, json }) => {
             let mut effective = effective(file, given)?;
             if for_exec {
                 effective.config = effective.config.with_command()?;
             }
-            Ok(Command::CheckConfig(effective))
+            Ok(Command::CheckConfig { effective, json })
         }
         Subcommands::ExecOuterGuard { command } => Ok(Command::ExecOuterGuard { command }),
         Subcommands::ExecInnerGuard { command } => Ok(Command::ExecInnerGuard { command }),
@@ -190,6 +215,7 @@ pub fn read() -> Result<Command, String> {
             Ok(Command::ExecCommand { guard, files: files.parse().ok(), command })
         }
         Subcommands::Asking(asking) => asking::errand(asking, given).map(Command::Terminal),
+        Subcommands::Dev(arguments) => arguments.command(),
         Subcommands::Papers(papers) => papers::written(papers, command()).map(Command::Say),
     }
 }
@@ -235,9 +261,26 @@ fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigEr
     let effective = Effective::new(sources::values(file.config, given)?)?;
     let config = &effective.config;
     // Otherwise a wrong token would show late, when a command comes.
-    config.token_file.as_deref().map_or(Ok(()), |file| config::token(file).map(drop))?;
+    config
+        .token_file
+        .as_deref()
+        .map_or(Ok(()), |file| config::token(table::TOKEN_FILE.key(), file).map(drop))?;
     config::can_use_files(&config.hooks)?;
     Ok(effective)
+}
+
+/// Returns what is odd about the configuration and prevents nothing, one sentence for each.
+pub fn warnings(config: &Config) -> Vec<String> {
+    let hooks = config.hooks.iter().enumerate().filter_map(|(n, hook)| match &hook.deed {
+        Deed::Run { command, .. } => programs::missing(&format!("hook[{n}].command"), command),
+        Deed::Keep { file, .. } => config::no_directory(&format!("hook[{n}].file"), file),
+        Deed::Post(_) | Deed::Signal { .. } | Deed::Label(_) => None,
+    });
+    let health = config.health.as_ref().and_then(|health| match &health.check {
+        Check::Run(command) => programs::missing(table::HEALTH_CHECK.key(), command),
+        Check::Get { .. } => None,
+    });
+    strays::strays().into_iter().chain(hooks).chain(health).collect()
 }
 
 /// Returns what `check-config` prints for a file that says this, if no other file is looked at.

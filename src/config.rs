@@ -24,10 +24,10 @@ pub mod table;
 
 pub use self::error::{ConfigError, Flaw, Found};
 pub use self::file::File;
-pub use self::files::{named, token, token_in};
+pub use self::files::{file_text, group_number, named, token, token_in};
 pub use self::health::{Check, Health};
 pub use self::hook::{
-    Deed, Hook, HookKeys, Post, Signal, Unknown, can_use_files, replaceable, secret,
+    Deed, Hook, HookKeys, Post, Signal, Unknown, can_use_files, no_directory, replaceable, secret,
 };
 pub use self::parse::{labels_as_text, listen, span};
 pub use self::pod::{PodLabel, Written as WrittenPod, is_namespace};
@@ -52,6 +52,7 @@ pub struct Config {
     pub profile: Profile,
     pub policy: Policy,
     pub listen: Listen,
+    pub socket: SocketAccess,
     pub probe_listen: Option<SocketAddr>,
     /// The file with the token that a command has to show.
     pub token_file: Option<PathBuf>,
@@ -115,7 +116,7 @@ pub enum LogFormat {
 pub const HOOKS_VARIABLE: &str = "BELLWETHER_CHANGE";
 
 /// How long a process may still run after it was killed: the killer has to be woken and the killed process
-/// to be scheduled, on a busy machine. An estimate: how long that takes was not measured.
+/// to be scheduled, on a busy machine. docs/exec.md has what was measured, and how to measure it again.
 pub const TO_DIE: Duration = Duration::from_millis(250);
 
 /// Where the application's API is served.
@@ -123,6 +124,14 @@ pub const TO_DIE: Duration = Duration::from_millis(250);
 pub enum Listen {
     Tcp(SocketAddr),
     Unix(PathBuf),
+}
+
+/// Who may connect to the Unix socket, where there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketAccess {
+    pub mode: u32,
+    /// A name or a number.
+    pub group: Option<String>,
 }
 
 /// What the election needs of ZooKeeper.
@@ -172,6 +181,7 @@ impl Config {
             profile,
             policy,
             listen,
+            socket: socket_access(values)?,
             probe_listen,
             token_file: values.written(&table::TOKEN_FILE)?,
             exec: Exec {
@@ -234,6 +244,12 @@ fn listeners(values: &Values) -> Result<(Listen, Option<SocketAddr>), ConfigErro
             .remedy("give it a port of its own"));
     }
     Ok((listen, probe_listen))
+}
+
+fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
+    // Like a port of the loopback, a socket is for all users of this machine. Its directory may say otherwise.
+    let mode = values.written(&table::SOCKET_MODE)?.unwrap_or(0o666);
+    Ok(SocketAccess { mode, group: values.written(&table::SOCKET_GROUP)? })
 }
 
 fn hooks(values: &Values, activation: Activation) -> Result<Vec<Hook>, ConfigError> {

@@ -2,12 +2,13 @@
 //! requests that it takes.
 
 use crate::tally::{Meter, Tally};
-use recipes::election::{Announcement, Change, Command, Member, Profile, Standing, View};
-use recipes::{Moment, SessionId, Ticket};
+use recipes::election::{Announcement, Cause, Change, Command, Member, Profile, Standing, View};
+use recipes::{FencingToken, Moment, SessionId, Ticket};
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
@@ -16,6 +17,7 @@ use tokio::time::timeout;
 pub struct Report {
     pub standing: Standing,
     pub link: Link,
+    pub onsets: Onsets,
     /// When the driver's loop last ran.
     pub turned_at: Moment,
     pub chronicle: Arc<Chronicle>,
@@ -32,6 +34,45 @@ impl Report {
     }
 }
 
+/// What a leader is that has the id of this member and stands ahead of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namesake {
+    /// It may be an earlier life of this member, whose session ends within this time.
+    MayBeEarlierLife { token: FencingToken, for_at_most: Duration },
+    /// It has outlived every session of an earlier life.
+    AnotherMember { token: FencingToken },
+}
+
+impl Report {
+    /// Returns the leader that is not named to the application, as it has the id of this member.
+    pub fn namesake(&self, now: Moment) -> Option<Namesake> {
+        let token = self.standing.namesake()?.ticket.token;
+        let left = self.tally.earlier_lives_end_at?.0.checked_sub(now.0);
+        Some(match left.filter(|left| !left.is_zero()) {
+            Some(for_at_most) => Namesake::MayBeEarlierLife { token, for_at_most },
+            None => Namesake::AnotherMember { token },
+        })
+    }
+}
+
+/// Says it to operators.
+impl fmt::Display for Namesake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MayBeEarlierLife { token, for_at_most } => write!(
+                f,
+                "behind an earlier life of this member, token {token}, whose session ends within {} ms",
+                for_at_most.as_millis()
+            ),
+            Self::AnotherMember { token } => write!(
+                f,
+                "another member leads under the id of this one, with token {token}: give each member an id of its \
+                 own (member.id, --id)"
+            ),
+        }
+    }
+}
+
 /// The last changes of who leads, the newest at the end.
 #[derive(Clone, Debug, Default)]
 pub struct Chronicle(VecDeque<Recorded>);
@@ -43,9 +84,8 @@ pub struct Recorded {
     /// The standing's index since this change.
     pub index: u64,
     pub at: SystemTime,
-    /// What brought the change about, in words.
-    pub cause: String,
-    /// If it began again what the process before had begun: for how long there was no process.
+    pub cause: Cause,
+    /// If the change goes on with a term of the process before: for how long there was no process.
     pub down_for: Option<Duration>,
 }
 
@@ -54,6 +94,8 @@ pub struct Recorded {
 pub struct Link {
     pub session: Option<(SessionId, Duration)>,
     pub connected: bool,
+    /// The server of the last connection, as it was asked.
+    pub server: Option<Arc<str>>,
     /// Why we are not where we want to be.
     pub problem: Option<String>,
     /// What is told of the process before, whose session this is.
@@ -74,6 +116,34 @@ impl Link {
         self.restart = None;
         self.session = None;
         self.connected = false;
+    }
+
+    /// Whether the session is not as it should be.
+    fn is_troubled(&self) -> bool {
+        self.problem.is_some() || (self.session.is_some() && !self.connected)
+    }
+}
+
+/// Since when the member is in states that keep it from its work, by the wall clock; `None` while it is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Onsets {
+    pub paused: Option<SystemTime>,
+    pub unhealthy: Option<SystemTime>,
+    /// Of the connection with ZooKeeper or the session.
+    pub link: Option<SystemTime>,
+}
+
+impl Onsets {
+    /// Returns them as of this moment: a state that lasts keeps its onset, whatever its words are now.
+    #[must_use]
+    pub fn noting(self, standing: &Standing, link: &Link, date: impl Fn() -> SystemTime) -> Self {
+        let onset =
+            |before: Option<SystemTime>, lasts: bool| lasts.then(|| before.unwrap_or_else(&date));
+        Self {
+            paused: onset(self.paused, standing.is_paused()),
+            unhealthy: onset(self.unhealthy, standing.is_unhealthy()),
+            link: onset(self.link, link.is_troubled()),
+        }
     }
 }
 
@@ -171,6 +241,8 @@ pub struct HookRecord {
     /// On which change it runs at the moment.
     pub running: Option<&'static str>,
     pub last: Option<HookRun>,
+    /// When the first of the runs began that failed with none that succeeded since.
+    pub failing_since: Option<SystemTime>,
 }
 
 /// How the application is, by its last check.
@@ -234,6 +306,10 @@ pub struct Front {
     pub meter: Arc<Meter>,
     /// For how long to wait for a command to be carried out.
     pub patience: Duration,
+    /// The longest time between two heartbeats of a leader.
+    pub heartbeat: Duration,
+    /// Notified when a client has asked for the end of the process.
+    pub shutdown: Arc<Notify>,
 }
 
 impl Front {
@@ -276,6 +352,7 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
     let report = Report {
         standing: member.standing(),
         link: Link::default(),
+        onsets: Onsets::default(),
         turned_at: now,
         chronicle: Arc::default(),
         tally: Tally::begun(now),
@@ -289,14 +366,60 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
     // Nor a result of a health check.
     let (_, application) = watch::channel(None);
     let patience = Front::PATIENCE;
-    (back, Front { report: report_out, requests: ask, hooks, application, meter, patience })
+    let front = Front {
+        report: report_out,
+        requests: ask,
+        hooks,
+        application,
+        meter,
+        patience,
+        heartbeat: member.heartbeat(),
+        shutdown: Arc::default(),
+    };
+    (back, front)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use recipes::FencingToken;
+    use recipes::election::{Event, Policy};
+    use recipes::{FencingToken, Margins, MemberId, Sequence};
     use std::collections::BTreeMap;
+
+    #[test]
+    fn a_leader_of_the_own_id_is_another_member_once_it_has_outlived_an_earlier_life() {
+        let second = Duration::from_secs(1);
+        let margins = Margins { heartbeat: second, half_tick: second };
+        let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
+        let profile = Arc::new(Profile { id, address: None, labels, revision: 0 });
+        let mut member = Member::new(profile.clone(), Policy::new(margins));
+        let (back, front) = set_up(&member, at(0));
+        let mut hear = |now, event: Event| {
+            let _undone = member.step(now, event.clone());
+            back.report.send_modify(|report| {
+                report.tally.hears(&event);
+                report.standing = member.standing();
+            });
+        };
+        let judged = |now| front.report.borrow().namesake(now);
+        let ticket =
+            |n: i32| Ticket { sequence: Sequence::new(n).unwrap(), token: FencingToken(n as u64) };
+        let (ahead, token) = (ticket(3), ticket(3).token);
+        let timeout = Duration::from_secs(10);
+        hear(at(0), Event::SessionOpened { session: SessionId(1), timeout, sent_at: at(0) });
+        hear(at(0), Event::Joined(ticket(4)));
+        hear(at(0), Event::QueueRead([ahead.sequence, ticket(4).sequence].into_iter().collect()));
+        assert_eq!(judged(at(60)), None, "who leads is not known");
+        let announcement = Some(Announcement { leader: profile, ticket: ahead, active: true });
+        hear(at(1), Event::PredecessorRead { predecessor: ahead, announcement });
+        let for_at_most = Duration::from_secs(1);
+        assert_eq!(judged(at(14)), Some(Namesake::MayBeEarlierLife { token, for_at_most }));
+        assert_eq!(judged(at(15)), Some(Namesake::AnotherMember { token }));
+        // The servers may have a new leader, which counts all timeouts anew.
+        hear(at(20), Event::SessionResumed { timeout, sent_at: at(20) });
+        assert_eq!(judged(at(34)), Some(Namesake::MayBeEarlierLife { token, for_at_most }));
+        assert_eq!(judged(at(35)), Some(Namesake::AnotherMember { token }));
+    }
 
     #[test]
     fn a_command_to_move_comes_too_late_when_its_caller_waits_no_more() {
@@ -318,6 +441,46 @@ mod tests {
             let (caller, _) = Caller::patient();
             assert!(!comes_too_late(&order, &caller, at(0)), "its sender never waits");
         }
+    }
+
+    #[test]
+    fn a_state_that_lasts_keeps_its_onset() {
+        let heartbeat = Duration::from_secs(1);
+        let id = MemberId::new("a").unwrap();
+        let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
+        let policy = Policy::new(Margins { heartbeat, half_tick: heartbeat });
+        let mut member = Member::new(Arc::new(profile), policy);
+        let mut link = Link::default();
+        let mut onsets = Onsets::default();
+        let mut note = |link: &Link, member: &Member, second: u64| {
+            onsets = onsets.noting(&member.standing(), link, || date(second));
+            onsets
+        };
+        assert_eq!(note(&link, &member, 1), Onsets::default());
+
+        link.problem = Some("the servers refuse".into());
+        note(&link, &member, 2);
+        link.problem = Some("the servers do not answer".into());
+        assert_eq!(note(&link, &member, 3), Onsets { link: Some(date(2)), ..Onsets::default() });
+        let session = (SessionId(1), heartbeat);
+        link = Link { session: Some(session), connected: true, ..Link::default() };
+        assert_eq!(note(&link, &member, 4), Onsets::default());
+        link.connected = false;
+        assert_eq!(note(&link, &member, 5).link, Some(date(5)), "before a reason is known");
+
+        member.step(at(6), Event::Command(Command::Pause));
+        note(&link, &member, 6);
+        member.step(at(7), Event::Command(Command::ReportHealth { healthy: false }));
+        let [link_since, paused, unhealthy] = [5, 6, 7].map(|second| Some(date(second)));
+        assert_eq!(note(&link, &member, 7), Onsets { paused, unhealthy, link: link_since });
+        member.step(at(8), Event::Command(Command::Resume));
+        member.step(at(8), Event::Command(Command::ReportHealth { healthy: true }));
+        link.forget_session();
+        assert_eq!(note(&link, &member, 8), Onsets::default());
+    }
+
+    fn date(second: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(second)
     }
 
     fn at(seconds: u64) -> Moment {

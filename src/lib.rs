@@ -21,6 +21,7 @@
 //! - [`runtime`]: the one place that builds tokio runtimes.
 //! - [`clock`]: the one place that knows what time it is.
 //! - [`daemon`]: builds all of this, runs it, and shuts it down in order.
+//! - `dev`: an in-memory ZooKeeper and members as processes, for trying and developing. A feature; nothing knows of it.
 //!
 //! `main.rs` parses the command line and dispatches it. `tests/architecture.rs` has, and checks, which module may
 //! import which.
@@ -32,6 +33,8 @@ pub mod clock;
 pub mod config;
 pub mod daemon;
 pub mod desk;
+#[cfg(feature = "dev")]
+pub mod dev;
 pub mod exec;
 pub mod files;
 #[cfg(any(test, fuzzing))]

@@ -29,6 +29,8 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(effective) => daemon::run(effective, None),
         Command::Exec { effective, once, command } => {
+            // Else it would lead with nothing to do, or again and again.
+            cli::runnable(&command[0])?;
             daemon::run(effective, Some(Task { command, once }))
         }
         Command::ExecOuterGuard { command } => guarded(exec::guard_guard(&command)),
@@ -37,8 +39,10 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
             Err(process::become_command(guard, files, &command))
         }
         Command::Leave(effective) => daemon::leave(&effective).map(|said| say(&said)),
-        Command::CheckConfig(effective) => check_config(&effective),
+        Command::CheckConfig { effective, json } => check_config(&effective, json),
         Command::Terminal(errand) => run_errand(errand),
+        #[cfg(feature = "dev")]
+        Command::Dev(options) => bellwether::dev::run(&options),
         Command::Say(text) => Ok(say(&text)),
     }
 }
@@ -56,15 +60,21 @@ fn guarded(ended: io::Result<()>) -> Result<u8, Failure> {
     }
 }
 
-fn check_config(effective: &Effective) -> Result<u8, Failure> {
+fn check_config(effective: &Effective, json: bool) -> Result<u8, Failure> {
     let config = &effective.config;
-    let warnings = secrets::check(&config.settings, config.has_secrets()).map_err(misconfigured)?;
-    cli::strays().iter().chain(&warnings).for_each(|warning| complain(warning));
-    let _receiver_gone = write!(io::stdout(), "{effective}");
+    let mut warnings = cli::warnings(config);
+    warnings.extend(secrets::check(&config.settings, config.has_secrets()).map_err(misconfigured)?);
+    warnings.iter().for_each(|warning| complain(warning));
+    let shown = if json { effective.json(&warnings) } else { effective.to_string() };
+    let _receiver_gone = write!(io::stdout(), "{shown}");
     Ok(0)
 }
 
 fn run_errand(errand: Errand) -> Result<u8, Failure> {
+    if let Some(program) = errand.program() {
+        // Not after a long wait.
+        cli::runnable(program)?;
+    }
     let has_secrets = errand.has_secrets();
     let warnings = match &errand {
         Errand::Inspect { settings, .. } => {

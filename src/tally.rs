@@ -19,6 +19,8 @@ pub struct Tally {
     pub sessions: u64,
     /// The timeout that the servers granted last, also if it is too short for a lease.
     pub granted: Option<Duration>,
+    /// Until when a session of an earlier life of this member may live, for all that is known.
+    pub earlier_lives_end_at: Option<Moment>,
     last_leader: Option<FencingToken>,
     own_term: Option<FencingToken>,
     opened: Option<(SessionId, Moment)>,
@@ -38,6 +40,7 @@ impl Tally {
             claims_refused: 0,
             sessions: 0,
             granted: None,
+            earlier_lives_end_at: None,
             last_leader: None,
             own_term: None,
             opened: None,
@@ -49,24 +52,24 @@ impl Tally {
 
     /// Counts what a member is about to hear.
     pub fn hears(&mut self, event: &Event) {
-        if let Event::SessionTakenOver { record, timeout, sent_at } = event {
-            self.granted = Some(*timeout);
+        if let Event::SessionTakenOver { record, sent_at, .. } = event {
             self.opened = Some((record.session, *sent_at));
         }
         // A leader that is back hands over nothing.
-        if let Event::TicketFound { ticket, data: Some(data) } = event
-            && data.announcement.as_ref().is_some_and(|it| it.ticket == *ticket)
-        {
-            self.own_term = Some(ticket.token);
-        }
+        self.own_term = event.resumed_term().or(self.own_term);
         self.claims_refused += u64::from(matches!(event, Event::ClaimRefused { .. }));
         if let Event::SessionOpened { session, sent_at, .. } = event {
             self.sessions += 1;
             self.opened = Some((*session, *sent_at));
         }
-        if let Event::SessionOpened { timeout, .. } | Event::SessionResumed { timeout, .. } = event
+        if let Event::SessionOpened { timeout, sent_at, .. }
+        | Event::SessionTakenOver { timeout, sent_at, .. }
+        | Event::SessionResumed { timeout, sent_at } = event
         {
             self.granted = Some(*timeout);
+            // An earlier life has sent nothing since. The servers look for sessions that are over once a tick, and a
+            // timeout is two ticks or more; a new leader of theirs counts all timeouts anew, and breaks the connections.
+            self.earlier_lives_end_at = Some(sent_at.after(*timeout + *timeout / 2));
         }
     }
 
@@ -218,8 +221,8 @@ impl Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use recipes::election::{Announcement, Member, Policy, Profile};
-    use recipes::{Margins, MemberId, Sequence};
+    use recipes::election::{Announcement, Member, Policy, Profile, ZnodeData};
+    use recipes::{Margins, MemberId, Sequence, SessionRecord};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
@@ -313,6 +316,26 @@ mod tests {
         second.hears(at(0), Event::Committed { sent_at: at(0) });
         second.hears(at(0), gone(1));
         assert_eq!(counted(&second), (1, 0));
+    }
+
+    #[test]
+    fn a_leader_that_is_back_after_a_restart_hands_over_nothing() {
+        let mut watched = Watched::new(at(0));
+        let timeout = Duration::from_secs(10);
+        let record = SessionRecord { session: SessionId(1), timeout, known_until: Some(at(9_000)) };
+        watched.hears(at(0), Event::SessionTakenOver { record, timeout, sent_at: at(0) });
+        let announcement =
+            Some(Announcement { leader: profile("me"), ticket: ticket(1), active: true });
+        let data = Some(ZnodeData { profile: profile("me"), announcement, ready: false });
+        watched.hears(at(0), Event::TicketFound { ticket: ticket(1), data });
+        watched.hears(at(0), line(&[1]));
+        watched.hears(at(0), Event::Committed { sent_at: at(0) });
+        assert!(watched.member.standing().way().is_some());
+        let Tally { handovers_by_notification, handovers_by_claim, sessions, granted, .. } =
+            watched.tally;
+        assert_eq!((handovers_by_notification, handovers_by_claim, sessions), (0, 0, 0));
+        assert_eq!(granted, Some(timeout));
+        assert_eq!(watched.tally.age_of(SessionId(1), at(5_000)), Some(Duration::from_secs(5)));
     }
 
     #[test]

@@ -17,8 +17,10 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("checkup", &["recipes", "clock", "config", "desk", "http_client", "process"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["recipes", "files"]),
-    // It turns a command line into one of the terminal's errands.
-    ("cli", &["config", "terminal"]),
+    // It turns a command line into one of the terminal's errands, or into what `dev` starts.
+    ("cli", &["config", "dev", "terminal"]),
+    // Members are processes to it, which it starts and asks as a person would. Nothing that a member runs knows of it.
+    ("dev", &["api", "clock", "config", "process", "recipes", "runtime", "terminal"]),
     ("tally", &["recipes"]),
     ("desk", &["recipes", "tally"]),
     ("zookeeper", &["recipes", "clock", "config", "desk", "files", "runtime", "tally"]),
@@ -74,6 +76,8 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
     ("anstream", &["terminal"]),
+    ("dev_server", &["dev"]),
+    ("termios", &["dev"]),
     ("tokio_rustls", &["zookeeper", "http_client"]),
     ("expose_secret", &["zookeeper"]),
     ("hmac", &["notify"]),
@@ -84,7 +88,8 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     // What it returns locks what it was read from.
     ("wait_for", &["desk", "zookeeper"]),
     ("env::var", &["cli"]),
-    ("fs::read_to_string", &["cli"]),
+    // A log that `dev` has had written is its own.
+    ("fs::read_to_string", &["cli", "dev"]),
     // A file that an operator names is read by `files`; the others are the kernel's.
     ("fs::read", &["clock", "process"]),
     ("File::open", &["files"]),

@@ -267,6 +267,9 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--config", unwanted], "hook[0].acknowledges takes election.activate"),
         (vec!["--token-file", "/does/not/exist"], "http.token_file"),
         (vec!["--listen", "unix:here.sock"], "http.listen"),
+        (vec!["--listen", "unix:/run/a", "--socket-mode", "rw"], "octal digits, such as"),
+        (vec!["--listen", "unix:/run/a", "--socket-mode", "7777"], "http.socket_mode"),
+        (vec!["--listen", "unix:/run/a", "--socket-group", "a:b"], "http.socket_group"),
         (vec!["--nonsense"], "--nonsense"),
     ] {
         for command in ["run", "check-config"] {
@@ -393,7 +396,7 @@ fn a_secret_that_stands_where_a_files_name_belongs_is_not_repeated() {
     let (code, printed) = ran(&mut bellwether(&["resign", "--token-file", "hush"]));
     assert_eq!(code, 2, "{printed}");
     assert!(
-        printed.contains("--token-file: cannot read") && !printed.contains("hush"),
+        printed.contains("--token-file: what is written there") && !printed.contains("hush"),
         "{printed}"
     );
     // A name without a path is one all the same if there is such a file.
@@ -461,4 +464,82 @@ fn an_address_in_use_ends_with_1() {
     let (code, printed) = ran(&mut bellwether(&["run", "--listen", &address]));
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("http.listen") && printed.contains(&address), "{printed}");
+}
+
+#[test]
+fn labels_are_read_of_the_environment_and_a_flag_beats_them() {
+    let shown = |args: &[&str], labels: &str| {
+        let mut command = bellwether(&["check-config"]);
+        let (code, printed) = ran(command.args(args).env("BELLWETHER_LABELS", labels));
+        let line = printed.lines().find(|line| line.contains("member.labels")).unwrap().to_owned();
+        (code, line.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let told = "member.labels version=1.4,zone=a environment BELLWETHER_LABELS";
+    assert_eq!(shown(&[], "zone=a, version=1.4"), (0, told.into()));
+    let flag = "member.labels zone=b flag --label";
+    assert_eq!(shown(&["--label", "zone=b"], "zone=a"), (0, flag.into()));
+    let (code, wrong) = shown(&[], "zone");
+    assert_eq!(code, 2, "{wrong}");
+    assert!(wrong.contains("write KEY=VALUE,KEY=VALUE"), "{wrong}");
+}
+
+/// Nothing writes into it, so reading it would wait for ever.
+#[test]
+fn a_pipe_where_a_file_belongs_is_refused_and_not_waited_for() {
+    let home = tempfile::tempdir().unwrap();
+    let pipe = home.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = pipe.to_str().unwrap();
+    for args in [["check-config", "--config"], ["run", "--token-file"], ["pause", "--token-file"]] {
+        let mut limited = Command::new("timeout");
+        limited.arg("20").arg(env!("CARGO_BIN_EXE_bellwether")).args(args).arg(pipe);
+        let (code, printed) = ran(&mut limited);
+        assert_eq!(code, 2, "{args:?}: {printed}");
+        assert!(printed.contains(pipe) && printed.contains("is no "), "{args:?}: {printed}");
+    }
+}
+
+#[test]
+fn what_is_not_there_yet_is_warned_of() {
+    let hooks = file(
+        "[[hook]]\nfile = \"/no/such/place/leader.json\"\n\
+         [[hook]]\non = [\"became-leader\"]\ncommand = [\"/no/such/program\"]\n",
+    );
+    let mut command = bellwether(&["check-config", "--app-health", "/no/such/check", "--config"]);
+    let (code, printed) = ran(command.arg(hooks.path()));
+    assert_eq!(code, 0, "{printed}");
+    for told in [
+        "hook[0].file: /no/such/place/leader.json cannot be written, as there is no directory",
+        "hook[1].command: cannot run /no/such/program: there is no such file",
+        "health.check: cannot run /no/such/check: there is no such file",
+    ] {
+        assert!(printed.contains(told), "{told}: {printed}");
+    }
+}
+
+/// No server is there to join with: it ends before that.
+#[test]
+fn a_program_that_cannot_be_run_ends_exec_before_it_joins() {
+    let plain = file("");
+    for (program, code) in [("/no/such/program", 127), (plain.path().to_str().unwrap(), 126)] {
+        let (ended, printed) = ran(&mut bellwether(&["exec", "--", program]));
+        assert_eq!(ended, code, "{printed}");
+        assert!(printed.starts_with(&format!("bellwether: cannot run {program}")), "{printed}");
+        assert_eq!(printed.lines().count(), 1, "{printed}");
+    }
+}
+
+#[test]
+fn a_program_reads_the_configuration_as_json() {
+    let mut command = bellwether(&["check-config", "--json", "-i", "a", "-z", "zk-0:1, zk-1"]);
+    let Output { status, stdout, .. } = command.output().unwrap();
+    assert!(status.success());
+    let told: serde_json::Value = serde_json::from_slice(&stdout).unwrap();
+    let setting = |key: &str| (&told["settings"][key]["value"], &told["settings"][key]["origin"]);
+    assert_eq!(setting("member.id"), (&"a".into(), &"flag --id".into()));
+    assert_eq!(setting("http.listen"), (&"127.0.0.1:4040".into(), &"default".into()));
+    assert_eq!(told["settings"].as_object().unwrap().len(), ALL.len());
+    assert_eq!((&told["lease_ms"], &told["warnings"]), (&6890.into(), &serde_json::json!([])));
+    let (code, version) = ran(&mut bellwether(&["version"]));
+    assert_eq!((code, &*version), (0, concat!("bellwether ", env!("CARGO_PKG_VERSION"), "\n")));
 }

@@ -667,6 +667,18 @@ fn the_build_of_the_image_sees_what_it_copies() {
     }
 }
 
+/// Nor are there any tests: cargo looks for those whose path it is not told.
+#[test]
+fn the_build_of_the_image_is_told_where_each_test_would_be() {
+    for manifest in ["Cargo.toml", "crates/dev-server/Cargo.toml", "crates/recipes/Cargo.toml"] {
+        let read: Value = toml::from_str(&fs::read_to_string(manifest).unwrap()).unwrap();
+        let targets = ["test", "bench"].map(|kind| read[kind].as_sequence());
+        for target in targets.into_iter().flatten().flatten() {
+            assert!(target["path"].is_string(), "{manifest}: {target:?}");
+        }
+    }
+}
+
 fn manifests() -> Vec<PathBuf> {
     let files = fs::read_dir("deploy/kubernetes").unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> =

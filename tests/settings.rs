@@ -93,6 +93,24 @@ fn the_document_has_a_row_for_every_setting_and_no_other() {
 }
 
 #[test]
+fn the_document_has_a_row_for_every_key_of_a_hook_and_no_other() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut file, b"[[hook]]\nno_such_key = 1\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+    let checked = command.args(["check-config", "--config"]).arg(file.path()).output().unwrap();
+    let said = String::from_utf8(checked.stderr).unwrap();
+    let known = said.split("expected one of ").nth(1).unwrap_or_else(|| panic!("{said}"));
+    let mut known: Vec<_> = known.split('`').skip(1).step_by(2).collect();
+    let rows = include_str!("../docs/hooks.md").lines();
+    let rows = rows.skip_while(|line| !line.starts_with("| key of a `[[hook]]`")).skip(2);
+    let cells = rows.map_while(|row| row.strip_prefix("| ")?.split(" | ").next());
+    let mut told: Vec<_> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    known.sort_unstable();
+    told.sort_unstable();
+    assert_eq!(told, known);
+}
+
+#[test]
 fn the_document_says_what_changes_in_flight() {
     assert!(DOCUMENT.contains("What has a `*` above changes in flight"));
     for row in ALL {

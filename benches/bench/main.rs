@@ -26,6 +26,9 @@ mod host;
 #[path = "../../tests/ensemble/member.rs"]
 mod member;
 #[allow(dead_code)]
+#[path = "../../tests/ensemble/ports.rs"]
+mod ports;
+#[allow(dead_code)]
 #[path = "../../tests/ensemble/process.rs"]
 mod process;
 #[allow(dead_code)]

@@ -9,6 +9,7 @@ pub const RESIGN: Post<Done> = Post::at("/resign");
 pub const PAUSE: Post<Done> = Post::at("/pause");
 pub const RESUME: Post<Done> = Post::at("/resume");
 pub const DRAIN: Post<Done> = Post::at("/drain");
+pub const SHUTDOWN: Post<Done> = Post::at("/shutdown");
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Done {

@@ -18,8 +18,9 @@ pub struct Term {
     pub is_self: bool,
     /// When this member heard of it.
     pub from: String,
+    /// When this member heard of its end, or could hear of it no more.
     pub to: Option<String>,
-    /// How it ended, in words.
+    /// How it ended, or that it is not heard of since, in words.
     pub ended: Option<String>,
     /// If this member's process was restarted within the term: for how long it was down. Left out otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]

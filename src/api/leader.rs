@@ -45,14 +45,18 @@ pub struct Leader {
 }
 
 /// An event's data.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct Event {
     #[serde(flatten)]
     pub state: LeaderState,
     pub role: Role,
     pub at: String,
+    /// What brought the change about, in words; left out where there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
+    /// Which change was missed: only with `missed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -60,7 +64,7 @@ pub struct Event {
 pub struct Leadership {
     pub is_leader: bool,
     pub role: Role,
-    /// Whether the leader's application has taken up its work, where it is asked to say so.
+    /// Whether this member leads and its application has taken up its work, where it is asked to say so.
     #[serde(default = "yes")]
     #[schema(required = true)]
     pub active: bool,

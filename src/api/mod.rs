@@ -13,7 +13,7 @@ mod profile;
 mod queue;
 mod status;
 
-pub use command::{ACK, DRAIN, Done, PAUSE, RESIGN, RESUME};
+pub use command::{ACK, DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN};
 pub use elector::Elector;
 pub use history::{HISTORY, History, Term};
 pub use hook::{HookMessage, LeaderFile};
@@ -21,7 +21,9 @@ pub use leader::{EVENTS, Event, IS_LEADER, LEADER, Leader, LeaderState, Leadersh
 pub use problem::{PROBLEM_TYPES, Problem};
 pub use profile::{OwnProfile, Patch};
 pub use queue::{MEMBERS, Member, Members};
-pub use status::{Application, Clock, Hook, HookRun, Restart, STATUS, Session, Standby, Status};
+pub use status::{
+    Application, Clock, Hook, HookRun, OwnProblem, Restart, STATUS, Session, Standby, Status,
+};
 
 use serde::Serialize;
 use std::marker::PhantomData;
@@ -81,7 +83,9 @@ mod tests {
         );
         keeps::<LeaderState>(&format!("{{{state}}}"));
         keeps::<Event>(&format!(r#"{{{state},"role":"leader","at":"T"}}"#));
-        keeps::<Event>(&format!(r#"{{{state},"role":"absent","at":"T","cause":"a reason"}}"#));
+        let caused = format!(r#"{state},"role":"absent","at":"T","cause":"a reason""#);
+        keeps::<Event>(&format!("{{{caused}}}"));
+        keeps::<Event>(&format!(r#"{{{caused},"change":"became-leader"}}"#));
         keeps::<Leadership>(&format!(
             r#"{{"is_leader":true,"role":"leader","active":true,"leader":"a","token":4,{until},"reason":"r"}}"#
         ));
@@ -95,15 +99,18 @@ mod tests {
             r#""id":"a","role":"follower","election":"/e","znode":"n_2","sequence":2,"token":5,"predecessor":"n_1","standby":{{"ready":true}},"leader":{leader},"valid_for_ms":null,"paused":false"#
         );
         keeps::<Status>(&format!(
-            r#"{{{begins},"session":{{"id":"0x1","timeout_ms":10,"connected":true}},{ends}}}"#
+            r#"{{{begins},"session":{{"id":"0x1","timeout_ms":10,"connected":true,"server":"h:1"}},{ends}}}"#
         ));
         let run = r#"{"change":"leader-lost","at":"T","took_ms":1,"failure":"f"}"#;
         let hook = format!(
             r#"{{"hook":"h","on":["leader-lost"],"runs":1,"failures":1,"cut_short":0,"running":null,"last":{run}}}"#
         );
-        let session = r#""session":{"id":null,"timeout_ms":null,"connected":false,"problem":"p"}"#;
+        let session = r#""session":{"id":null,"timeout_ms":null,"connected":false,"server":null,"problem":"p"}"#;
+        let problems = r#""problems":[{"kind":"zookeeper","problem":"p","since":"T"}]"#;
         let application = r#""application":{"healthy":false,"failure":"f"}"#;
-        keeps::<Status>(&format!("{{{begins},{session},{application},\"hooks\":[{hook}],{ends}}}"));
+        keeps::<Status>(&format!(
+            "{{{begins},{session},{problems},{application},\"hooks\":[{hook}],{ends}}}"
+        ));
         keeps::<Members>(
             r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1"}]}"#,
         );
@@ -122,9 +129,10 @@ mod tests {
         keeps::<Elector>(
             r#"{"name":"a","is_leader":true,"leader":"a","node":"a","timestamp":"T","last_update":"T"}"#,
         );
-        keeps::<Problem>(
-            r#"{"type":"urn:bellwether:problem:no-leader","title":"t","status":503,"detail":"d"}"#,
-        );
+        let problem =
+            r#""type":"urn:bellwether:problem:no-leader","title":"t","status":503,"detail":"d""#;
+        keeps::<Problem>(&format!("{{{problem}}}"));
+        keeps::<Problem>(&format!(r#"{{{problem},"index":1}}"#));
     }
 
     #[test]

@@ -15,4 +15,7 @@ pub struct Problem {
     pub status: u16,
     /// For people.
     pub detail: String,
+    /// As `/leader` tells it, where the problem is about who leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<u64>,
 }

@@ -23,6 +23,9 @@ pub struct Status {
     /// Whether it was told to stay out of the queue.
     pub paused: bool,
     pub session: Session,
+    /// What is wrong, the gravest first; left out if nothing is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<OwnProblem>,
     /// Left out if its health is not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<Application>,
@@ -59,6 +62,10 @@ pub struct Session {
     pub id: Option<String>,
     pub timeout_ms: Option<u64>,
     pub connected: bool,
+    /// The server that it is connected with; null without a connection.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub server: Option<String>,
     /// Why this member is not where it wants to be; left out when it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -73,6 +80,17 @@ pub struct Restart {
     pub down_for_ms: u64,
     /// How often the session has been resumed after a restart.
     pub restarts: u64,
+}
+
+/// What keeps a member, or the election as it sees it, from its work.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct OwnProblem {
+    /// Tells problems apart, and stays the same: `zookeeper`, `paused`, `unhealthy`, `no-leader`, `not-active` or
+    /// `hook`.
+    pub kind: String,
+    /// For people.
+    pub problem: String,
+    pub since: String,
 }
 
 #[derive(Serialize, Deserialize, ToSchema)]

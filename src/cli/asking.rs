@@ -4,10 +4,12 @@ use super::calls::{Arguments, Listed};
 use super::{ConfigFile, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
-    COMMANDS, Call, Errand, Form, Probe, QUESTIONS, Question, Sidecar, Token, Whom,
+    COMMANDS, Call, Errand, FieldPath, Form, Probe, QUESTIONS, Question, Sidecar, Token, Waiting,
+    Whom, Width,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 #[derive(Subcommand)]
@@ -19,11 +21,13 @@ pub(super) enum Asking {
     /// When the stream of events is lost it says so on stderr and tries again; what was missed is
     /// told as far as the sidecar remembers it. It ends with an error only if the sidecar cannot
     /// be reached in the first place.
-    Watch(View),
-    /// Wait until somebody leads, or this member does.
+    Watch(Stream),
+    /// Wait until somebody leads, or this member does, and then run a command, if one is given.
     ///
-    /// It waits as well for a sidecar that is not there yet, or is restarted.
-    Wait(Waiting),
+    /// It waits as well for a sidecar that is not there yet, or is restarted. It becomes the command (by exec), which
+    /// has BELLWETHER_LEADER_ID, BELLWETHER_LEADER_ADDRESS and BELLWETHER_LEADER_TOKEN in its environment. Nothing ends
+    /// the command when leadership is lost: that is what `bellwether exec` is for.
+    Wait(WaitArguments),
     /// Answer yes or no with the exit code, for probes in an image without a shell.
     ///
     /// Prints nothing if it is a yes, else why on stderr.
@@ -40,7 +44,7 @@ pub(super) enum Asking {
 #[derive(Args)]
 pub(super) struct Address {
     /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: where BELLWETHER_LISTEN says, else http://127.0.0.1:4040]
-    #[arg(long, env = "BELLWETHER_URL", value_name = "URL")]
+    #[arg(short, long, env = "BELLWETHER_URL", value_name = "URL")]
     url: Option<String>,
 }
 
@@ -48,15 +52,43 @@ pub(super) struct Address {
 pub(super) struct View {
     #[command(flatten)]
     address: Address,
+    /// Print the answer again whenever it is another
+    #[arg(short, long)]
+    watch: bool,
     #[command(flatten)]
-    form: Json,
+    form: Output,
+}
+
+/// Of commands that follow changes as it is.
+#[derive(Args)]
+pub(super) struct Stream {
+    #[command(flatten)]
+    address: Address,
+    #[command(flatten)]
+    form: Output,
 }
 
 #[derive(Args)]
-pub(super) struct Json {
-    /// Print JSON, as the sidecar answers it
-    #[arg(long)]
+pub(super) struct Output {
+    /// How to print
+    #[arg(short, long, value_name = "FORM", default_value = "table")]
+    output: FormName,
+    /// The same as --output json
+    #[arg(long, conflicts_with = "output")]
     json: bool,
+    /// Print one field of the JSON alone: leader.address, or members.*.id
+    #[arg(short, long, value_name = "PATH", conflicts_with_all = ["output", "json"])]
+    field: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum FormName {
+    /// For people
+    Table,
+    /// For people, with every column
+    Wide,
+    /// JSON, as it is answered
+    Json,
 }
 
 #[derive(Args)]
@@ -67,11 +99,11 @@ pub(super) struct Order {
     #[arg(long, env = "BELLWETHER_TOKEN_FILE", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     token_file: Option<PathBuf>,
     #[command(flatten)]
-    form: Json,
+    form: Output,
 }
 
 #[derive(Args)]
-pub(super) struct Waiting {
+pub(super) struct WaitArguments {
     #[command(flatten)]
     address: Address,
     /// Until any leader is known; this is the default
@@ -80,11 +112,17 @@ pub(super) struct Waiting {
     /// Until this member leads
     #[arg(long = "self")]
     itself: bool,
+    /// And until its application has taken up its work
+    #[arg(long)]
+    active: bool,
     /// For how long at most: 500ms, 10s, 2m [default: for ever]
-    #[arg(long, value_name = "DURATION")]
+    #[arg(short, long, value_name = "DURATION")]
     timeout: Option<String>,
     #[command(flatten)]
-    form: Json,
+    form: Output,
+    /// The command to become and its arguments, behind --
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
 }
 
 #[derive(Args)]
@@ -113,11 +151,13 @@ pub(super) struct Inspecting {
     #[command(flatten)]
     file: ConfigFile,
     /// For how long at most to wait for ZooKeeper
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    #[arg(short, long, value_name = "DURATION", default_value = "10s")]
     timeout: String,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    /// Look again and again, and print what there is whenever it is another
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    form: Output,
 }
 
 /// # Errors
@@ -126,16 +166,25 @@ pub(super) fn errand(asking: Asking, given: &ArgMatches) -> Result<Errand, Strin
     match asking {
         Asking::Question(question) => question.errand(),
         Asking::Command(command) => command.errand(),
-        Asking::Watch(view) => view.errand(Question::Watch),
-        Asking::Wait(waiting) => {
-            let whom = if waiting.itself { Whom::Itself } else { Whom::Anybody };
-            let at_most = waiting.timeout.map(|span| config::span("--timeout", &span));
-            let question = Question::Wait { whom, at_most: at_most.transpose()? };
-            Ok(Errand::Ask {
-                sidecar: waiting.address.sidecar()?,
-                question,
-                form: waiting.form.form(),
-            })
+        Asking::Watch(Stream { address, form }) => Ok(Errand::Ask {
+            sidecar: address.sidecar()?,
+            question: Question::Watch,
+            form: form.form(),
+        }),
+        Asking::Wait(WaitArguments {
+            address,
+            leader: _,
+            itself,
+            active,
+            timeout,
+            form,
+            command,
+        }) => {
+            let whom = if itself { Whom::Itself } else { Whom::Anybody };
+            let at_most = timeout.map(|span| config::span("--timeout", &span)).transpose()?;
+            let waiting = Waiting { whom, active, at_most };
+            let question = Question::Wait { waiting, command };
+            Ok(Errand::Ask { sidecar: address.sidecar()?, question, form: form.form() })
         }
         Asking::Probe(probing) => {
             let probe = match probing.probe {
@@ -144,7 +193,11 @@ pub(super) fn errand(asking: Asking, given: &ArgMatches) -> Result<Errand, Strin
                 ProbeName::Live => Probe::Live,
             };
             let question = Question::Probe { probe, verbose: probing.verbose };
-            Ok(Errand::Ask { sidecar: probing.address.sidecar()?, question, form: Form::People })
+            Ok(Errand::Ask {
+                sidecar: probing.address.sidecar()?,
+                question,
+                form: Form::People(Width::Narrow),
+            })
         }
         Asking::Inspect(inspecting) => inspecting.errand(given),
     }
@@ -153,7 +206,8 @@ pub(super) fn errand(asking: Asking, given: &ArgMatches) -> Result<Errand, Strin
 impl Arguments for View {
     const CALLS: &'static [Call] = QUESTIONS;
 
-    fn errand(self, question: Question) -> Result<Errand, String> {
+    fn errand(self, call: &'static Call) -> Result<Errand, String> {
+        let question = Question::Call { call, again: self.watch };
         Ok(Errand::Ask { sidecar: self.address.sidecar()?, question, form: self.form.form() })
     }
 }
@@ -161,24 +215,17 @@ impl Arguments for View {
 impl Arguments for Order {
     const CALLS: &'static [Call] = COMMANDS;
 
-    fn errand(self, question: Question) -> Result<Errand, String> {
+    fn errand(self, call: &'static Call) -> Result<Errand, String> {
         let file = self.token_file.filter(|file| !file.as_os_str().is_empty());
         let token = match file {
             None => None,
             Some(file) => {
-                let name = config::named(&file);
-                let text = std::fs::read_to_string(&file)
-                    .map_err(|error| format!("--token-file: cannot read {name}: {error}"))?;
-                let no_token = || {
-                    format!(
-                        "--token-file: {name} holds no token: write one line of visible ASCII \
-                         characters"
-                    )
-                };
-                Some(Token::new(&text).ok_or_else(no_token)?)
+                let token = config::token("--token-file", &file)?;
+                Some(Token::new(&token).expect("it was found to be one"))
             }
         };
         let sidecar = self.address.sidecar()?.shown(token);
+        let question = Question::Call { call, again: false };
         Ok(Errand::Ask { sidecar, question, form: self.form.form() })
     }
 }
@@ -197,9 +244,15 @@ impl Address {
     }
 }
 
-impl Json {
-    fn form(&self) -> Form {
-        if self.json { Form::Scripts } else { Form::People }
+impl Output {
+    fn form(self) -> Form {
+        match (self.field, self.output) {
+            (Some(path), _) => Form::Field(FieldPath::new(&path)),
+            (None, FormName::Json) => Form::Scripts,
+            (None, _) if self.json => Form::Scripts,
+            (None, FormName::Table) => Form::People(Width::Narrow),
+            (None, FormName::Wide) => Form::People(Width::Wide),
+        }
     }
 }
 
@@ -208,7 +261,6 @@ impl Inspecting {
         let values = sources::values(self.file.config, given)?;
         let patience = config::span("--timeout", &self.timeout)?;
         let settings = Settings::new(&values, patience)?;
-        let form = Json { json: self.json }.form();
-        Ok(Errand::Inspect { settings, patience, form })
+        Ok(Errand::Inspect { settings, patience, again: self.watch, form: self.form.form() })
     }
 }

@@ -1,6 +1,6 @@
 //! A subcommand for each question and command of the terminal's lists.
 
-use crate::terminal::{Call, Errand, Question};
+use crate::terminal::{Call, Errand};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 
@@ -14,12 +14,12 @@ pub(super) struct Listed<A> {
 pub(super) trait Arguments: Args {
     const CALLS: &'static [Call];
 
-    fn errand(self, question: Question) -> Result<Errand, String>;
+    fn errand(self, call: &'static Call) -> Result<Errand, String>;
 }
 
 impl<A: Arguments> Listed<A> {
     pub(super) fn errand(self) -> Result<Errand, String> {
-        self.arguments.errand(Question::Call(self.call))
+        self.arguments.errand(self.call)
     }
 }
 

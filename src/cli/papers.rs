@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 #[derive(Subcommand)]
 pub(super) enum Papers {
+    /// Print the program's version.
+    Version,
     /// Print the completions for a shell.
     ///
     /// For bash: `bellwether completions bash > /usr/share/bash-completion/completions/bellwether`.
@@ -34,6 +36,7 @@ pub(super) struct Manual {
 pub(super) fn written(papers: Papers, mut command: Command) -> Result<Vec<u8>, String> {
     let mut text = vec![];
     match papers {
+        Papers::Version => text.extend(command.render_version().bytes()),
         Papers::Completions { shell } => {
             let (command, name) = (&mut command, "bellwether");
             match shell {

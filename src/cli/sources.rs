@@ -4,7 +4,7 @@ use crate::config::security::CREDENTIALS_VARIABLE;
 use crate::config::table::{ALL, ID};
 use crate::config::{
     ConfigError, File, Found, Given, Kind, Origin, Row, Scope, Sources, Values, WrittenPod,
-    labels_as_text,
+    file_text, labels_as_text,
 };
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -22,14 +22,16 @@ fn flag(row: &'static Row) -> Option<Arg> {
     let flag = row.flag.as_ref()?;
     let default = Some(row.default.words()).filter(|words| !words.is_empty()).unwrap_or("none");
     let help = format!("{} [default: {default}] [key: {}]", row.help, row.key);
-    let arg = Arg::new(row.key).long(flag.name).value_name(flag.value).help(help);
-    let arg = match row.variable {
-        Some(variable) => arg.env(variable),
-        None => arg,
-    };
-    Some(match row.kind {
-        Kind::Text | Kind::Number => arg,
-        Kind::Labels => arg.action(ArgAction::Append).value_parser(label),
+    let arg = Arg::new(row.key).long(flag.name).short(flag.short).value_name(flag.value);
+    Some(match (row.kind, row.variable) {
+        (Kind::Text | Kind::Number, Some(variable)) => arg.help(help).env(variable),
+        (Kind::Text | Kind::Number, None) => arg.help(help),
+        // The flag is for one label, the variable for all, so it is not the flag's.
+        (Kind::Labels, variable) => {
+            let variable = variable.map(|name| format!(" [env: {name}=]")).unwrap_or_default();
+            let arg = arg.help(format!("{help}{variable}"));
+            arg.action(ArgAction::Append).value_parser(label)
+        }
     })
 }
 
@@ -47,10 +49,7 @@ pub(super) fn values(file: Option<PathBuf>, matches: &ArgMatches) -> Result<Valu
         return values_beside((PathBuf::new(), File::default()), matches);
     };
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(&path).map_err(|error| ConfigError {
-        found: Found::File(name.clone()),
-        ..ConfigError::new("--config", format!("cannot be read: {error}"))
-    })?;
+    let text = file_text("--config", &path)?;
     let file = parsed(&text, &name)?;
     values_beside((path, file), matches)
 }
@@ -92,21 +91,22 @@ fn printable(text: &str) -> String {
 
 /// Returns what a flag or a variable says. A variable that is set to nothing is not set.
 fn given(row: &'static Row, matches: &ArgMatches) -> Option<Given> {
-    let Some(flag) = &row.flag else {
+    let in_environment = || {
         let variable = row.variable?;
         let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
-        return Some(Given { text, origin: Origin::Environment(variable) });
+        Some(Given { text, origin: Origin::Environment(variable) })
     };
+    let Some(flag) = &row.flag else { return in_environment() };
     // Not every command takes every flag.
     if matches.try_contains_id(row.key).is_err() {
         return None;
     }
     let text = match row.kind {
         Kind::Text | Kind::Number => matches.get_one::<String>(row.key)?.clone(),
-        Kind::Labels => {
-            let labels = matches.get_many::<(String, String)>(row.key)?;
-            labels_as_text(&labels.cloned().collect())
-        }
+        Kind::Labels => match matches.get_many::<(String, String)>(row.key) {
+            Some(labels) => labels_as_text(&labels.cloned().collect()),
+            None => return in_environment(),
+        },
     };
     let origin = match (matches.value_source(row.key), row.variable) {
         (Some(ValueSource::EnvVariable), Some(_)) if text.is_empty() => return None,

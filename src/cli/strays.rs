@@ -1,6 +1,7 @@
 //! Warns of environment variables that begin like the program's and are none of them: they are misspelt.
 
 use crate::config::security::CREDENTIALS_VARIABLE;
+use crate::config::table::ALL;
 use clap::Command;
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ const TOLD: [&str; 6] =
     ["CHANGE", "LEADER_ADDRESS", "LEADER_ID", "LEADER_TOKEN", "TOKEN", "VALID_UNTIL_BOOTTIME_NS"];
 
 /// A sentence for each.
-pub fn strays() -> Vec<String> {
+pub(super) fn strays() -> Vec<String> {
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     among(names, &known(&super::command()))
 }
@@ -22,17 +23,28 @@ fn among(names: impl Iterator<Item = String>, known: &BTreeSet<String>) -> Vec<S
         rest.is_some_and(|rest| !known.contains(name) && !TOLD.contains(&rest) && !is_service(rest))
     });
     let sentence = |stray: String| {
-        let nearest = known.iter().min_by_key(|known| strsim::damerau_levenshtein(known, &stray));
+        let near = known.iter().filter(|known| is_near(known, &stray));
+        let nearest = near.min_by_key(|known| strsim::damerau_levenshtein(known, &stray));
         let nearest = nearest.map(|nearest| format!(": is {nearest} meant?")).unwrap_or_default();
         format!("{} is set, but nobody reads it{nearest}", stray.escape_debug())
     };
     strays.map(sentence).collect()
 }
 
+/// Whether one may be meant by the other: a third of it is spelt otherwise at most, or it only goes on.
+fn is_near(known: &str, stray: &str) -> bool {
+    let [known, stray] = [known, stray].map(|name| name.strip_prefix(OURS).unwrap_or(name));
+    let differ = strsim::damerau_levenshtein(known, stray);
+    3 * differ <= known.len() || stray.starts_with(known) || known.starts_with(stray)
+}
+
 fn known(command: &Command) -> BTreeSet<String> {
     let all = command.get_subcommands().flat_map(Command::get_arguments);
     let variables = all.filter_map(|argument| argument.get_env()?.to_str()).map(str::to_owned);
-    variables.chain([CREDENTIALS_VARIABLE.to_owned()]).collect()
+    let of_settings =
+        ALL.iter().filter_map(|row| row.variable).filter(|name| name.starts_with(OURS));
+    let others = of_settings.chain([CREDENTIALS_VARIABLE]).map(str::to_owned);
+    variables.chain(others).collect()
 }
 
 /// Whether it is what Kubernetes says of a Service whose name begins with `bellwether`, such as
@@ -63,6 +75,8 @@ mod tests {
             let line = format!("{stray} is set, but nobody reads it: is {meant} meant?");
             assert_eq!(said(stray), line);
         }
+        let far = "BELLWETHER_COLOUR is set, but nobody reads it";
+        assert_eq!(said("BELLWETHER_COLOUR"), far, "nothing like it is there");
         let ours = known.iter().map(String::as_str);
         let others = [
             "BELLWETHER",

@@ -1,22 +1,35 @@
-//! Small files that a value names: how a token is read of one, and how they are named in an error.
+//! Small files that a value names: how a token or a group is read of one, and how they are named in an error.
 
-use super::error::{ConfigError, Flaw};
+use super::error::{ConfigError, Flaw, Found};
 use crate::files::{self, Size};
 use std::path::Path;
 
-/// Reads the token that a command has to show.
+/// Reads the token that a command has to show, of a file that this key, or flag, names.
 ///
 /// # Errors
 /// One sentence that names the file, what is wrong with it, and how to mend it. It tells nothing of
 /// what is in the file.
-pub fn token(file: &Path) -> Result<Vec<u8>, ConfigError> {
-    let text = files::read(file, Size::Line).map_err(Flaw::new);
+pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
+    let remedy = "write one line of visible ASCII characters into a file, and name that";
+    let text = files::read(file, Size::Line).map_err(|why| Flaw::new(why).remedy(remedy));
     let token = text.and_then(|text| {
-        let no_token =
-            || Flaw::new("holds no token").remedy("write one line of visible ASCII characters");
+        let no_token = || Flaw::new("holds no token").remedy(remedy);
         token_in(&text).map(<[u8]>::to_vec).ok_or_else(no_token)
     });
-    token.map_err(|flaw| flaw.in_file(super::table::TOKEN_FILE.key(), file))
+    token.map_err(|flaw| flaw.in_file(key, file))
+}
+
+/// Reads the configuration file.
+///
+/// # Errors
+/// One sentence that names the file, what is wrong with it, and how to mend it.
+pub fn file_text(key: &str, file: &Path) -> Result<String, ConfigError> {
+    let remedy = "name a TOML file; config/bellwether.toml is one with every key";
+    let text = files::read(file, Size::Certificates).map_err(|why| Flaw::new(why).remedy(remedy));
+    let no_text = |_| Flaw::new("is no UTF-8 text").remedy(remedy);
+    let text = text.and_then(|bytes| String::from_utf8(bytes).map_err(no_text));
+    let found = Found::File(file.display().to_string());
+    text.map_err(|flaw| ConfigError { found, ..flaw.of(key) })
 }
 
 /// Names a file in an error, unless it may be a secret that was written where a path belongs.
@@ -37,4 +50,44 @@ pub fn token_in(text: &[u8]) -> Option<&[u8]> {
     let token = text.trim_ascii();
     let visible = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
     visible.then_some(token)
+}
+
+/// Returns the number of a group, given by that or by its name. It looks into `/etc/group` alone: a static binary knows
+/// no other directory.
+///
+/// # Errors
+/// One sentence that says what is wrong with the name, and how to mend it.
+pub fn group_number(group: &str) -> Result<u32, ConfigError> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    let key = super::table::SOCKET_GROUP.key();
+    let groups = files::read(Path::new("/etc/group"), Size::Certificates)
+        .map_err(|problem| Flaw::new(format!("cannot be looked up: /etc/group {problem}")));
+    let number = groups.and_then(|groups| {
+        let unknown = || Flaw::new("is not in /etc/group").remedy("write the group's number");
+        number_in(&String::from_utf8_lossy(&groups), group).ok_or_else(unknown)
+    });
+    number.map_err(|flaw| flaw.at(key, group))
+}
+
+fn number_in(groups: &str, group: &str) -> Option<u32> {
+    groups.lines().find_map(|line| match line.split(':').collect::<Vec<_>>()[..] {
+        [name, _, number, ..] if name == group => number.parse().ok(),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_found_by_its_whole_name() {
+        let groups = "root:x:0:\nshop:x:1001:a,b\n+broken\nshop2:x:y:\n";
+        assert_eq!(number_in(groups, "shop"), Some(1001));
+        for other in ["sho", "x", "1001", "+broken", "shop2", ""] {
+            assert_eq!(number_in(groups, other), None, "{other}");
+        }
+    }
 }

@@ -74,8 +74,8 @@ pub(super) fn file(text: &str) -> Result<PathBuf, Flaw> {
 
 pub(super) fn member_id(text: &str) -> Result<MemberId, Flaw> {
     MemberId::new(text).ok_or_else(|| {
-        Flaw::new("must be 1 to 253 visible ASCII characters without spaces")
-            .remedy("it is read in logs and compared with host names")
+        Flaw::new("must be 1 to 253 visible ASCII characters without spaces, as a host's name is")
+            .remedy("write a name such as app-0")
     })
 }
 
@@ -84,13 +84,22 @@ pub(super) fn member_address(text: &str) -> Result<Option<String>, Flaw> {
     or_none(text, |text| Ok(text.to_owned()))
 }
 
-/// Labels are an object of JSON wherever they are one text.
+/// Labels are an object of JSON wherever they are one text, except in the environment: `zone=a,version=1.4`.
 pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, Flaw> {
-    let labels = or_none(text, |text| {
-        serde_json::from_str(text).map_err(|error| Flaw::new(format!("are no labels ({error})")))
-    });
-    labels.map(Option::unwrap_or_default)
+    if text.starts_with('{') {
+        let flaw = |error| Flaw::new(format!("are no labels ({error})")).remedy(LABELS);
+        return serde_json::from_str(text).map_err(flaw);
+    }
+    let label = |pair: &str| match pair.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok((key.trim().to_owned(), value.trim().to_owned()))
+        }
+        Some(_) | None => Err(Flaw::new(format!("has {pair:?}, which is no label")).remedy(LABELS)),
+    };
+    or_none(text, |text| text.split(',').map(label).collect()).map(Option::unwrap_or_default)
 }
+
+const LABELS: &str = "write KEY=VALUE,KEY=VALUE, such as zone=eu-1,version=1.4";
 
 /// Writes labels as one text, for `labels` to read.
 pub fn labels_as_text(labels: &BTreeMap<String, String>) -> String {
@@ -119,13 +128,35 @@ pub(super) fn listen_at(text: &str) -> Result<Listen, Flaw> {
     Ok(Listen::Unix(path.into()))
 }
 
+/// Parses who may do what with a file.
+pub(super) fn mode(text: &str) -> Result<u32, Flaw> {
+    let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+    mode.ok_or_else(|| {
+        Flaw::new("is no mode of a file").remedy("write octal digits, such as \"0644\"")
+    })
+}
+
+pub(super) fn group(text: &str) -> Result<String, Flaw> {
+    if text.is_empty() || text.contains([':', '\n', '\0']) {
+        return Err(Flaw::new("is no group").remedy("write its name or its number"));
+    }
+    Ok(text.to_owned())
+}
+
 pub(super) fn probe_address(text: &str) -> Result<Option<SocketAddr>, Flaw> {
     or_none(text, |text| socket_address(text, "0.0.0.0:4041"))
 }
 
 fn socket_address(text: &str, example: &str) -> Result<SocketAddr, Flaw> {
     let flaw = |_| Flaw::new("is no address").remedy(format!("write IP:PORT, such as {example}"));
-    text.parse().map_err(flaw)
+    let whole = match text.split_once(':') {
+        // As other programs have it: every address of this machine.
+        Some(("", port)) => format!("0.0.0.0:{port}"),
+        Some(("localhost", port)) => format!("127.0.0.1:{port}"),
+        Some(_) | None => text.to_owned(),
+    };
+    whole.parse().map_err(flaw)
 }
 
 pub(super) fn failures(text: &str) -> Result<u32, Flaw> {
@@ -170,7 +201,8 @@ pub(super) fn log_level(text: &str) -> Result<String, Flaw> {
     }
     match text.parse::<Targets>() {
         Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(Flaw::new(format!("makes no sense: {error}"))),
+        Err(error) => Err(Flaw::new(format!("makes no sense ({error})"))
+            .remedy("write a level, or parts with levels: info,bellwether=debug")),
     }
 }
 
@@ -184,6 +216,30 @@ mod tests {
         assert_eq!(error(&[("a", ())]), "must be \"a\"");
         assert_eq!(error(&[("a", ()), ("b", ())]), "must be \"a\" or \"b\"");
         assert_eq!(error(&[("a", ()), ("b", ()), ("c", ())]), "must be \"a\", \"b\" or \"c\"");
+    }
+
+    #[test]
+    fn labels_are_read_as_the_environment_has_them() {
+        let told = [("zone", "a"), ("version", "1=4")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        assert_eq!(labels("zone=a, version=1=4").unwrap(), BTreeMap::from(told));
+        for wrong in ["zone", "=a", "zone=a,", "zone=a,b", "{\"a\":1}"] {
+            assert!(labels(wrong).unwrap_err().to_string().contains("write KEY=VALUE"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_address_may_be_written_as_other_programs_have_it() {
+        for (text, meant) in [
+            (":4040", "0.0.0.0:4040"),
+            ("localhost:4040", "127.0.0.1:4040"),
+            ("[::1]:4040", "[::1]:4040"),
+        ] {
+            assert_eq!(listen_at(text).unwrap().to_string(), meant);
+            assert_eq!(probe_address(text).unwrap().unwrap().to_string(), meant);
+        }
+        for wrong in [":", ":x", "::1:4040", "4040", "localhost", "elsewhere:4040"] {
+            assert!(listen_at(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

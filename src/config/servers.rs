@@ -20,6 +20,7 @@ pub(super) fn parse(text: &str) -> Result<Servers, Flaw> {
         // What stands before an @ is a password.
         Err(if text.contains('@') { flaw.hiding_value() } else { flaw })
     };
+    let text = text.trim();
     let (hosts, chroot) = match text.find('/') {
         Some(at) => text.split_at(at),
         None => (text, ""),
@@ -38,7 +39,7 @@ pub(super) fn parse(text: &str) -> Result<Servers, Flaw> {
         return wrong(&format!("has a chroot that {problem}"));
     }
     let mut with_ports = vec![];
-    for host in hosts.split(',') {
+    for host in hosts.split(',').map(str::trim) {
         let (name, port) = match host.rsplit_once(':') {
             _ if host.ends_with(']') => (host, "2181"),
             Some((name, port)) if !name.contains(':') || name.ends_with(']') => (name, port),
@@ -71,7 +72,7 @@ pub(super) fn parse_election(text: &str) -> Result<String, Flaw> {
             .remedy("give the election a path of its own, such as \"/election\""));
     }
     match path_problem(text) {
-        Some(problem) => Err(Flaw::new(problem)),
+        Some(problem) => Err(Flaw::new(problem).remedy("write a path such as \"/election\"")),
         None => Ok(text.to_owned()),
     }
 }
@@ -128,6 +129,13 @@ mod tests {
         assert_eq!(servers.hosts, "a:1,[::1]:2,c:2181");
         assert_eq!(servers.chroot, "/deep/root");
         assert_eq!(parse("a:1/").unwrap().chroot, "");
+    }
+
+    #[test]
+    fn blanks_around_a_server_are_no_part_of_it() {
+        let servers = parse(" zk-0:2181, zk-1 ,zk-2:2181/root\n").unwrap();
+        assert_eq!(servers.hosts, "zk-0:2181,zk-1:2181,zk-2:2181");
+        assert_eq!(servers.chroot, "/root");
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub struct Row {
 /// A flag of the command line, and what its help calls the value.
 pub struct Flag {
     pub name: &'static str,
+    pub short: Option<char>,
     pub value: &'static str,
 }
 
@@ -86,7 +87,15 @@ impl<T> Setting<T> {
     }
 
     pub(super) const fn flag(mut self, name: &'static str, value: &'static str) -> Self {
-        self.row.flag = Some(Flag { name, value });
+        self.row.flag = Some(Flag { name, short: None, value });
+        self
+    }
+
+    /// Adds a letter that stands for the flag.
+    pub(super) const fn short(mut self, letter: char) -> Self {
+        if let Some(flag) = &mut self.row.flag {
+            flag.short = Some(letter);
+        }
         self
     }
 

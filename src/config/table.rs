@@ -6,8 +6,9 @@
 
 use super::health::{self, Check};
 use super::parse::{
-    activate, disconnect, duration, failures, file, health_policy, labels, listen_at, log_format,
-    log_level, member_address, member_id, on_exit, on_restart, probe_address, shown_labels,
+    activate, disconnect, duration, failures, file, group, health_policy, labels, listen_at,
+    log_format, log_level, member_address, member_id, mode, on_exit, on_restart, probe_address,
+    shown_labels,
 };
 use super::security::{Acl, Scheme};
 use super::servers::{self, Servers};
@@ -32,7 +33,7 @@ macro_rules! table {
 
 table! {
     SERVERS: Servers = Setting::new("zookeeper.servers", servers::parse)
-        .flag("zookeeper", "SERVERS").variable("BELLWETHER_ZOOKEEPER")
+        .flag("zookeeper", "SERVERS").short('z').variable("BELLWETHER_ZOOKEEPER")
         .default("127.0.0.1:2181").scope(Scope::Election)
         .help("ZooKeeper's servers, host:port,host:port/chroot");
 
@@ -105,7 +106,7 @@ table! {
         .help("What a leader does when its connection is lost: hold or step-down");
 
     PATH: String = Setting::new("election.path", servers::parse_election)
-        .flag("election", "PATH").variable("BELLWETHER_ELECTION")
+        .flag("election", "PATH").short('e').variable("BELLWETHER_ELECTION")
         .default("/election").scope(Scope::Election)
         .help("The group's path in ZooKeeper");
 
@@ -128,24 +129,33 @@ table! {
         .help("With --activate ack, how soon the application has to say so");
 
     ID: MemberId = Setting::new("member.id", member_id)
-        .flag("id", "NAME").variable("BELLWETHER_ID")
+        .flag("id", "NAME").short('i').variable("BELLWETHER_ID")
         .derived("$POD_NAME, else the host's name")
-        .help("This member's name");
+        .help("This member's name, which no other member of the election may have");
 
     ADDRESS: Option<String> = Setting::new("member.address", member_address)
-        .flag("address", "ADDRESS").variable("BELLWETHER_ADDRESS")
+        .flag("address", "ADDRESS").short('a').variable("BELLWETHER_ADDRESS")
         .in_flight()
         .help("Where the application can be reached; told to the others");
 
     LABELS: BTreeMap<String, String> = Setting::new("member.labels", labels)
-        .flag("label", "KEY=VALUE")
+        .flag("label", "KEY=VALUE").short('l').variable("BELLWETHER_LABELS")
         .kind(Kind::Labels).shown_by(shown_labels).in_flight()
-        .help("Metadata told to the others; may be given again");
+        .help("Metadata told to the others; may be given again, and the variable is KEY=VALUE,KEY=VALUE");
 
     LISTEN: Listen = Setting::new("http.listen", listen_at)
         .flag("listen", "IP:PORT|unix:PATH").variable("BELLWETHER_LISTEN")
         .default("127.0.0.1:4040")
         .help("Where to serve the application's API");
+
+    SOCKET_MODE: u32 = Setting::new("http.socket_mode", mode)
+        .flag("socket-mode", "MODE").variable("BELLWETHER_SOCKET_MODE")
+        .derived("0666")
+        .help("Who may connect to the Unix socket of --listen, as chmod has it");
+
+    SOCKET_GROUP: String = Setting::new("http.socket_group", group)
+        .flag("socket-group", "GROUP").variable("BELLWETHER_SOCKET_GROUP")
+        .help("The group of that socket: a name of /etc/group, or a number");
 
     PROBE_LISTEN: Option<SocketAddr> = Setting::new("http.probe_listen", probe_address)
         .flag("probe-listen", "IP:PORT").variable("BELLWETHER_PROBE_LISTEN")
@@ -158,7 +168,7 @@ table! {
 
     HEALTH_CHECK: Option<Check> = Setting::new("health.check", Check::parse)
         .flag("app-health", "URL|COMMAND").variable("BELLWETHER_APP_HEALTH")
-        .may_be_secret().shown_by(health::shown)
+        .shown_by(health::shown)
         .help(
             "Take part only while the application is healthy: the URL to GET, or a command that \
              begins with its absolute path",

@@ -75,11 +75,22 @@ fn what_is_wrong_is_said_with_its_key() {
         ("exec.on_exit", "maybe"),
         ("exec.kill_after", "soon"),
     ] {
-        let error = error(&[(key, wrong)]);
-        assert!(error.starts_with(key), "{wrong:?}: {error}");
+        let error = config(&[(key, wrong)]).unwrap_err();
+        let is_told = error.remedy.is_some() || error.problem.starts_with("must ");
+        assert!(is_told, "{wrong:?}: what to write instead: {error}");
+        assert!(error.to_string().starts_with(key), "{wrong:?}: {error}");
     }
     assert!(error(&[("member.address", &"x".repeat(600))]).contains("1024"));
     assert!(error(&[("member.labels", r#"{"":"x"}"#)]).contains("without a key"));
+}
+
+#[test]
+fn a_health_check_is_repeated_unless_it_may_have_a_password_a_query_or_arguments() {
+    let said = |check: &str| error(&[("health.check", check)]);
+    assert!(said("foo").starts_with("health.check = \"foo\" is no URL"), "{}", said("foo"));
+    for secret in ["http://u:hush@h/", "https://h/?key=hush", "check --password=hush"] {
+        assert!(!said(secret).contains("hush"), "{}", said(secret));
+    }
 }
 
 #[test]

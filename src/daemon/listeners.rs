@@ -1,18 +1,21 @@
 //! Where HTTP is served: a port or a socket for the application, and perhaps a port for probes.
 
-use crate::config::Listen;
+use crate::config::{Listen, SocketAccess, group_number};
 use crate::http::{self, Limits, Services};
 use anyhow::{Context, bail};
 use std::fs::{self, Permissions};
 use std::future::pending;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener, UnixSocket, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::info;
+
+/// How many connections may wait in the kernel to be accepted.
+const BACKLOG: u32 = 1024;
 
 /// The listeners that are bound, and not served yet.
 pub(super) struct Listeners {
@@ -35,11 +38,15 @@ pub(super) struct Server {
 }
 
 impl Listeners {
-    pub(super) async fn open(listen: &Listen, probe: Option<SocketAddr>) -> anyhow::Result<Self> {
+    pub(super) async fn open(
+        listen: &Listen,
+        access: &SocketAccess,
+        probe: Option<SocketAddr>,
+    ) -> anyhow::Result<Self> {
         let (api, socket) = match listen {
             Listen::Tcp(address) => (ApiListener::Tcp(bind("http.listen", *address).await?), None),
             Listen::Unix(path) => {
-                let listener = bind_socket(listen, path).await?;
+                let listener = bind_socket(listen, path, access).await?;
                 (ApiListener::Unix(listener), SocketFile::at(path))
             }
         };
@@ -80,7 +87,11 @@ async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("cannot serve at {address} ({key}): is it in use, or not ours?"))
 }
 
-async fn bind_socket(listen: &Listen, path: &Path) -> anyhow::Result<UnixListener> {
+async fn bind_socket(
+    listen: &Listen,
+    path: &Path,
+    access: &SocketAccess,
+) -> anyhow::Result<UnixListener> {
     let cannot = || format!("cannot serve at {listen} (http.listen)");
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
@@ -97,10 +108,21 @@ async fn bind_socket(listen: &Listen, path: &Path) -> anyhow::Result<UnixListene
         Err(_) => {}
     }
     let cannot = || format!("{}: is its directory there, and ours to write in?", cannot());
-    let listener = UnixListener::bind(path).with_context(cannot)?;
-    // Like a port of the loopback, it is for all users of this machine. Its directory may say otherwise.
-    fs::set_permissions(path, Permissions::from_mode(0o666)).with_context(cannot)?;
-    Ok(listener)
+    let group = match &access.group {
+        Some(group) => Some(group_number(group)?),
+        None => None,
+    };
+    let socket = UnixSocket::new_stream()?;
+    socket.bind(path).with_context(cannot)?;
+    // Before it listens: no client is let in by the permissions that a new file has.
+    if group.is_some() {
+        let key = "http.socket_group";
+        chown(path, None, group).with_context(|| {
+            format!("cannot give {listen} to its group ({key}): is this process in it?")
+        })?;
+    }
+    fs::set_permissions(path, Permissions::from_mode(access.mode)).with_context(cannot)?;
+    socket.listen(BACKLOG).with_context(cannot)
 }
 
 /// The file of a socket that we have bound.
@@ -125,4 +147,32 @@ impl SocketFile {
 /// Which file that is, whatever its name.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::getgid;
+
+    #[tokio::test]
+    async fn a_socket_is_for_those_whom_its_mode_and_group_let_in() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("socket");
+        let listen = Listen::Unix(path.clone());
+        let own = getgid().as_raw();
+        for (mode, group) in [(0o666, None), (0o660, Some(own.to_string()))] {
+            let access = SocketAccess { mode, group };
+            let listener = bind_socket(&listen, &path, &access).await.unwrap();
+            let found = fs::metadata(&path).unwrap();
+            assert_eq!((found.mode() & 0o777, found.gid()), (mode, own));
+            UnixStream::connect(&path).await.expect("it listens");
+            drop(listener);
+        }
+        let access = SocketAccess { mode: 0o660, group: Some("no such group".into()) };
+        let why = bind_socket(&listen, &path, &access).await.unwrap_err().to_string();
+        assert!(
+            why.contains("http.socket_group") && why.contains("write the group's number"),
+            "{why}"
+        );
+    }
 }

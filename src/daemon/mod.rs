@@ -61,7 +61,7 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
     let (kept, warning) = kept(config).map_err(wrong)?;
     warnings.extend(warning);
     let level = logging::start(effective.log_format, &effective.log_level).map_err(wrong)?;
-    cli::strays().iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
+    cli::warnings(config).iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
     let files = resources::open_more_files();
     let ended = runtime::run(async {
         let mut daemon = Daemon::build(effective, level, task, files, kept).await?;
@@ -157,7 +157,8 @@ impl Daemon {
             None => Gate::Header,
         };
         let (signals, hangup) = (Signals::new()?, signals::hangup()?);
-        let listeners = Listeners::open(&config.listen, config.probe_listen).await?;
+        let listeners =
+            Listeners::open(&config.listen, &config.socket, config.probe_listen).await?;
         if !config.listen.is_local() && matches!(gate, Gate::Header) {
             warn!(
                 "http.listen {} is no loopback: any client that reaches it can give orders; set \
@@ -175,6 +176,7 @@ impl Daemon {
         let http::Names { election, prefix } = names;
         let names = notify::Names { id, election, prefix, first_index: services.first_index };
         let server = listeners.serve(services, limits)?;
+        tokio::spawn(signals::terminate_when_asked(front.shutdown.clone()));
         if cli::is_service() {
             tokio::spawn(systemd::tell(front.clone(), clock));
         }

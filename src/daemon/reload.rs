@@ -36,7 +36,7 @@ impl InForce {
         level: &Level,
     ) {
         let new = match cli::read() {
-            Ok(Command::Run(new) | Command::CheckConfig(new)) => new,
+            Ok(Command::Run(new) | Command::CheckConfig { effective: new, .. }) => new,
             // No other command listens for SIGHUP.
             Ok(_) => return,
             Err(error) => return error!("SIGHUP: {error}; all stays as it was"),

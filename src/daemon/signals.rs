@@ -1,7 +1,11 @@
 //! The signals that end the daemon, and the one that has it read its configuration again.
 
+use rustix::process::{Signal as Number, getpid, kill_process};
 use std::io;
+use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
+use tracing::{error, info};
 
 /// SIGINT and SIGTERM, from when this was made on.
 pub(super) struct Signals {
@@ -23,6 +27,15 @@ impl Signals {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
         }
+    }
+}
+
+/// Sends SIGTERM to this process when a client asks for its end: so it ends as it always does, `exec`'s program too.
+pub(super) async fn terminate_when_asked(asked: Arc<Notify>) {
+    asked.notified().await;
+    info!("POST /shutdown: to leave, as on SIGTERM");
+    if let Err(problem) = kill_process(getpid(), Number::TERM) {
+        error!("POST /shutdown: this process may not signal itself: {problem}");
     }
 }
 

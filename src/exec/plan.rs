@@ -72,9 +72,24 @@ pub(super) enum After {
 pub(super) fn after(code: u8, on_exit: OnExit, once: bool) -> After {
     match on_exit {
         _ if once && code == 0 => After::Leave,
+        // As a shell tells it, it cannot be run, or is not there: nor will it be the next time.
+        _ if matches!(code, 126 | 127) => After::Leave,
         OnExit::Leave => After::Leave,
         OnExit::Stay => After::Stay,
         OnExit::Restart => After::Restart,
+    }
+}
+
+/// From the end of a command to its restart, at first.
+const SHORTEST_REST: Duration = Duration::from_secs(1);
+const LONGEST_REST: Duration = Duration::from_secs(60);
+
+/// Returns how long to wait before a command that ran for so long is started again: twice as long as the time before,
+/// unless it has run for longer than the longest wait.
+pub(super) fn rest(before: Option<Duration>, ran: Duration) -> Duration {
+    match before.filter(|_| ran < LONGEST_REST) {
+        Some(before) => (2 * before).min(LONGEST_REST),
+        None => SHORTEST_REST,
     }
 }
 
@@ -156,5 +171,24 @@ mod tests {
         assert_eq!(after(0, OnExit::Restart, false), After::Restart);
         assert_eq!(after(1, OnExit::Leave, false), After::Leave);
         assert_eq!(after(0, OnExit::Stay, false), After::Stay);
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_not_tried_again() {
+        for (code, on_exit) in [(126, OnExit::Restart), (127, OnExit::Restart), (127, OnExit::Stay)]
+        {
+            assert_eq!(after(code, on_exit, false), After::Leave, "{code}");
+        }
+    }
+
+    #[test]
+    fn restarts_follow_ever_slower_until_the_command_has_run_for_long() {
+        let s = Duration::from_secs;
+        let mut rests = vec![];
+        for _ in 0..8 {
+            rests.push(rest(rests.last().copied(), s(59)));
+        }
+        assert_eq!(rests, [1, 2, 4, 8, 16, 32, 60, 60].map(s));
+        assert_eq!(rest(Some(s(60)), s(60)), s(1));
     }
 }

@@ -3,7 +3,7 @@
 
 use super::countdown::{AGAIN, Blow, Countdown};
 use super::link::{FromGuard, Greeting, Link, ToGuard};
-use super::plan::{After, Stage, Step, after, decide};
+use super::plan::{After, Stage, Step, after, decide, rest};
 use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
 use crate::clock::{Alarm, Clock};
 use crate::config::{HOOKS_VARIABLE, OnExit, TO_DIE};
@@ -50,8 +50,6 @@ pub type Orders = mpsc::Receiver<Request>;
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
 /// How long the guards have to finish what they have begun before the supervisor does it.
 const GUARDS_HAVE: Duration = INNER_GUARD_KILLS.checked_sub(SUPERVISOR_KILLS).unwrap();
-/// From the end of a command to its restart.
-const REST: Duration = Duration::from_secs(1);
 /// From the killing of processes to a complaint that they live, and between two complaints.
 const LOUD_AFTER: Duration = Duration::from_secs(1);
 const LOUD: Duration = Duration::from_secs(10);
@@ -76,6 +74,7 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
         stage: Stage::Idle { not_before, spent: None },
         run: None,
         held: vec![],
+        last_rest: None,
         leaving: None,
         patient_until: None,
     };
@@ -161,6 +160,8 @@ struct Shop {
     run: Option<Run>,
     /// Orders that wait for the end of the command.
     held: Vec<(election::Command, Caller)>,
+    /// For how long the last restart of the command was put off.
+    last_rest: Option<Duration>,
     /// With this exit code, as soon as the command has ended.
     leaving: Option<u8>,
     /// Before this moment, another signal to leave is the same one, passed on twice.
@@ -169,6 +170,7 @@ struct Shop {
 
 /// One run of the command.
 struct Run {
+    begun_at: Moment,
     outer_guard: Pid,
     /// `None` once that guard is gone: the supervisor ends what is left of the run.
     outer_link: Option<Link>,
@@ -209,6 +211,7 @@ impl Shop {
         inner_link.greet(greeting, io::stdin().as_fd(), kept)?;
         info!(token = token.0, "this member leads: starting the command");
         self.run = Some(Run {
+            begun_at: self.clock.now(),
             outer_guard: guard.pid(),
             outer_link: Some(outer_link),
             inner_link: Some(inner_link),
@@ -264,7 +267,7 @@ impl Shop {
         }
         // While there is a link, messages that a guard sent before it died are still to be read.
         if run.outer_link.is_none() {
-            self.ended_with_its_guard();
+            self.ended_with_its_guard("the guards of the command died, and with them the command");
             self.gone();
         }
     }
@@ -278,14 +281,13 @@ impl Shop {
             Word::Inner(Some(FromGuard::Ended { code, by_itself })) => self.ended(code, by_itself),
             Word::Inner(None) => {
                 run.inner_link = None;
-                self.ended_with_its_guard();
+                self.ended_with_its_guard("a guard of the command died, and with it the command");
             }
             Word::Outer(Some(FromGuard::Gone)) => self.gone(),
             Word::Outer(None) => {
-                if run.is_well() {
-                    error!("the outer guard of the command died: the command is killed");
-                }
-                self.ended_with_its_guard();
+                self.ended_with_its_guard(
+                    "the outer guard of the command died: the command is killed",
+                );
                 let Some(run) = &mut self.run else { return };
                 run.outer_link = None;
                 // The inner guard sees that the link is closed, and kills. It is let do so first: were it
@@ -300,8 +302,8 @@ impl Shop {
         }
     }
 
-    /// A guard is gone, and has not said how the command ended.
-    fn ended_with_its_guard(&mut self) {
+    /// A guard is gone, and has not said how the command ended. What that means is said once.
+    fn ended_with_its_guard(&mut self, what: &str) {
         let Some(run) = &self.run else { return };
         if run.has_ended {
             return;
@@ -309,7 +311,7 @@ impl Shop {
         // At the end of a lease the outer guard or the supervisor kills the inner guard: no failure of the command.
         let by_itself = run.is_well();
         if by_itself {
-            error!("a guard of the command died, and with it the command");
+            error!("{what}");
         }
         self.ended(128 + 9, by_itself);
     }
@@ -340,8 +342,10 @@ impl Shop {
                 run.then = Stage::Idle { not_before: now, spent: Some(token) };
             }
             After::Restart => {
-                info!(code, "the command has ended: it is started again");
-                run.then = Stage::Idle { not_before: now.after(REST), spent: None };
+                let rest = rest(self.last_rest, now.since(run.begun_at));
+                self.last_rest = Some(rest);
+                info!(code, "the command has ended: it is started again in {rest:?}");
+                run.then = Stage::Idle { not_before: now.after(rest), spent: None };
             }
         }
     }

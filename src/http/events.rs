@@ -8,17 +8,17 @@ use super::problem::Unavailable;
 use super::routes::ApiRouter;
 use super::visits::OpenStream;
 use super::{Sight, Verdict, elector};
-use crate::api::{self, Role};
+use crate::api::{self, LeaderState, Role};
 use crate::desk::Recorded;
 use axum::body::Body as Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use recipes::election::{Change, View, changes};
+use recipes::election::{Cause, Change, ChangeKind, View, changes};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa_axum::routes;
 
@@ -34,32 +34,36 @@ pub(super) fn routes() -> ApiRouter {
 /// The state, then an event for each change, as server-sent events.
 ///
 /// `state` comes first; then `became-leader`, `lost-leadership`, `leader-changed` or `leader-lost`, each with the
-/// body of `/leader` and more. A comment comes every 15 s. `Last-Event-ID` brings what was missed.
+/// body of `/leader` and more. A comment comes every 15 s. `Last-Event-ID` brings a `missed` before `state` for each
+/// change that was missed.
 #[utoipa::path(get, path = api::EVENTS.path, params(
     ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read"),
 ), responses(
-    (status = 200, description = "It goes on until one side ends it", body = String, content_type = "text/event-stream"),
+    (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = api::Event, content_type = "text/event-stream"),
     Unavailable,
 ))]
 async fn events(State(sight): State<Sight>, headers: HeaderMap) -> Response {
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let mut first = VecDeque::from([format!("retry: {RETRY_MS}\n\n")]);
-    if let Some(seen) = seen {
-        first.extend(missed(&sight, seen));
-    }
-    stream(sight, first, |sight, verdict| event(sight, "state", verdict), news)
+    let first = |sight: &Sight, verdict: &Verdict| {
+        let mut first = VecDeque::from([format!("retry: {RETRY_MS}\n\n")]);
+        first.extend(seen.into_iter().flat_map(|seen| missed(sight, verdict, seen)));
+        first.push_back(event(sight, "state", verdict, None));
+        first
+    };
+    stream(sight, first, news)
 }
 
 /// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
 #[utoipa::path(get, path = "/sse", responses(
-    (status = 200, description = "It goes on until one side ends it", body = String, content_type = "text/event-stream"),
+    (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = api::Elector, content_type = "text/event-stream"),
     Unavailable,
 ))]
 async fn sse(State(sight): State<Sight>) -> Response {
     let state = |sight: &Sight, verdict: &Verdict| {
         format!("data: {}\n\n", api::json(&elector::body(sight, verdict)))
     };
-    stream(sight, VecDeque::new(), state, move |sight, verdict, _| state(sight, verdict))
+    let first = move |sight: &Sight, verdict: &Verdict| VecDeque::from([state(sight, verdict)]);
+    stream(sight, first, move |sight, verdict, _| state(sight, verdict))
 }
 
 struct Stream<T> {
@@ -67,22 +71,26 @@ struct Stream<T> {
     /// Writes the news since what was told, which may be none.
     tell: T,
     ready: VecDeque<String>,
-    told: u64,
-    told_view: View,
+    told: Told,
     /// Of the answer whose body this is.
     claim: Option<Arc<Claim>>,
     _place: OwnedSemaphorePermit,
     _open: OpenStream,
 }
 
+/// What a client was told last.
+struct Told {
+    index: u64,
+    view: View,
+}
+
 fn stream<T>(
     sight: Sight,
-    mut ready: VecDeque<String>,
-    state: impl Fn(&Sight, &Verdict) -> String,
+    first: impl FnOnce(&Sight, &Verdict) -> VecDeque<String>,
     tell: T,
 ) -> Response
 where
-    T: Fn(&Sight, &Verdict, &View) -> String + Send + 'static,
+    T: Fn(&Sight, &Verdict, &Told) -> String + Send + 'static,
 {
     let place = match sight.place() {
         Ok(place) => place,
@@ -92,12 +100,10 @@ where
     if let Some(claim) = &claim {
         claim.follow(&verdict);
     }
-    ready.push_back(state(&sight, &verdict));
     let stream = Stream {
-        told: sight.index(&verdict),
-        told_view: verdict.view,
+        ready: first(&sight, &verdict),
+        told: Told { index: sight.index(&verdict), view: verdict.view },
         claim,
-        ready,
         tell,
         _open: sight.visits.stream(),
         sight,
@@ -115,24 +121,24 @@ where
     response
 }
 
-impl<T: Fn(&Sight, &Verdict, &View) -> String> Stream<T> {
+impl<T: Fn(&Sight, &Verdict, &Told) -> String> Stream<T> {
     async fn next(&mut self) -> Option<String> {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);
         }
         loop {
-            let changed = self.sight.changed_since(self.told);
+            let changed = self.sight.changed_since(self.told.index);
             let verdict = match tokio::time::timeout(KEEP_ALIVE, changed).await {
                 Ok(verdict) => verdict?,
                 Err(_) => return Some(": here\n\n".into()),
             };
-            let news = (self.tell)(&self.sight, &verdict, &self.told_view);
-            self.told = self.sight.index(&verdict);
+            let news = (self.tell)(&self.sight, &verdict, &self.told);
+            let index = self.sight.index(&verdict);
             // For a client that reads slowly what was told before may be unwritten yet. It is told in order.
             if let Some(claim) = &self.claim {
                 claim.follow(&verdict);
             }
-            self.told_view = verdict.view;
+            self.told = Told { index, view: verdict.view };
             if !news.is_empty() {
                 return Some(news);
             }
@@ -140,25 +146,60 @@ impl<T: Fn(&Sight, &Verdict, &View) -> String> Stream<T> {
     }
 }
 
-/// What a client missed while its stream was lost, as far as it is remembered.
-fn missed(sight: &Sight, seen: u64) -> Vec<String> {
-    let report = sight.judge().report;
-    let unseen = |recorded: &&Recorded| sight.started.index(recorded.index) > seen;
-    report.chronicle.iter().filter(unseen).map(|recorded| past(sight, recorded)).collect()
+/// What a client missed while its stream was lost, as far as it is remembered. An index that this member has not reached
+/// is of another life of it, or of another member: then the client has seen none of it.
+fn missed(sight: &Sight, verdict: &Verdict, seen: u64) -> Vec<String> {
+    let seen = if seen > sight.index(verdict) { 0 } else { seen };
+    let recorded = verdict.report.chronicle.iter();
+    let unseen = recorded.filter(|recorded| sight.started.index(recorded.index) > seen);
+    unseen.map(|recorded| past(sight, verdict, recorded)).collect()
 }
 
-fn past(sight: &Sight, recorded: &Recorded) -> String {
+/// Tells a change of the past under a name of its own, with who led then and what this member is now: a client that acts
+/// on what it reads must not begin to work for a term that is over.
+fn past(sight: &Sight, verdict: &Verdict, recorded: &Recorded) -> String {
     let Recorded { change, index, at, cause, down_for: _ } = recorded;
-    let index = sight.started.index(*index);
-    framed(change.kind.name(), Some(index), &over(sight, change, index, *at, Some(cause)))
+    let (view, index) = (change.view(), sight.started.index(*index));
+    let own_term = view.own_term();
+    let state = match own_term.is_some() && own_term == verdict.view.own_term() {
+        true => LeaderState { index, ..sight.state(verdict) },
+        false => sight.past_state(view.leader(), false, index),
+    };
+    let missed = api::Event {
+        state,
+        role: verdict.role_name(),
+        at: api::date(*at),
+        cause: Some(cause.to_string()),
+        change: Some(change.kind.name().to_owned()),
+    };
+    framed("missed", Some(index), &api::json(&missed))
 }
 
-/// The data of a change that others have followed, or may have.
-fn over(sight: &Sight, change: &Change, index: u64, at: SystemTime, cause: Option<&str>) -> String {
+/// The data of a change that another one has followed by now.
+fn over(sight: &Sight, change: &Change, index: u64, cause: Option<Cause>) -> String {
     let view = change.view();
-    let state = sight.past_state(view.leader(), view.own_term().is_some(), index);
-    let (role, at, cause) = (Role::of(&change.role), api::date(at), cause.map(str::to_owned));
-    api::json(&api::Event { state, role, at, cause })
+    api::json(&api::Event {
+        state: sight.past_state(view.leader(), view.own_term().is_some(), index),
+        role: Role::of(&change.role),
+        at: api::date(sight.clock.date()),
+        cause: cause.map(|cause| cause.to_string()),
+        change: None,
+    })
+}
+
+/// Returns what brought about a change that the client is yet to be told.
+fn cause(sight: &Sight, verdict: &Verdict, told: &Told, change: &Change) -> Option<Cause> {
+    // The end of a lease is told before the election has heard of it.
+    if change.kind == ChangeKind::LostLeadership && verdict.has_lapsed() {
+        return Some(Cause::LeaseRanOut);
+    }
+    let is_it = |recorded: &&Recorded| {
+        let Recorded { change: Change { kind, token, .. }, .. } = recorded;
+        (*kind, *token) == (change.kind, change.token)
+    };
+    let untold = verdict.report.chronicle.iter().rev();
+    let mut untold = untold.take_while(|it| sight.started.index(it.index) > told.index);
+    untold.find(is_it).map(|recorded| recorded.cause)
 }
 
 /// The events that lead from what was told to the verdict: two if a term of this member's ended and
@@ -167,23 +208,25 @@ fn over(sight: &Sight, change: &Change, index: u64, at: SystemTime, cause: Optio
 /// Only the last one has an `id`: a client sends it as `Last-Event-ID` to say that it has read all
 /// up to this index. With an `id` on the first of two, a client cut off between them would never be
 /// told the second; without, it is told both again.
-fn news(sight: &Sight, verdict: &Verdict, told: &View) -> String {
-    let changes = changes(told, &verdict.role);
+fn news(sight: &Sight, verdict: &Verdict, told: &Told) -> String {
+    let changes = changes(&told.view, &verdict.role);
     let Some((last, earlier)) = changes.split_last() else { return String::new() };
-    let (index, at) = (sight.index(verdict), sight.clock.date());
+    let index = sight.index(verdict);
+    let cause = |change: &Change| cause(sight, verdict, told, change);
     let earlier = earlier
         .iter()
-        .map(|change| framed(change.kind.name(), None, &over(sight, change, index, at, None)));
-    let last = event(sight, last.kind.name(), verdict);
+        .map(|change| framed(change.kind.name(), None, &over(sight, change, index, cause(change))));
+    let last = event(sight, last.kind.name(), verdict, cause(last));
     earlier.chain([last]).collect()
 }
 
-fn event(sight: &Sight, name: &str, verdict: &Verdict) -> String {
+fn event(sight: &Sight, name: &str, verdict: &Verdict, cause: Option<Cause>) -> String {
     let told = api::Event {
         state: sight.state(verdict),
         role: verdict.role_name(),
         at: api::date(sight.clock.date()),
-        cause: None,
+        cause: cause.map(|cause| cause.to_string()),
+        change: None,
     };
     framed(name, Some(sight.index(verdict)), &api::json(&told))
 }
@@ -195,24 +238,19 @@ fn framed(name: &str, id: Option<u64>, data: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{api, member};
-    use super::super::{Clerk, Service};
+    use super::super::Clerk;
+    use super::super::scene::Scene;
     use super::*;
-    use crate::clock::Clock;
-    use crate::desk::Back;
     use axum::extract::Request;
     use http_body_util::BodyExt;
-    use recipes::election::{Announcement, Event, Member, Profile};
-    use recipes::{FencingToken, MemberId, Moment, Sequence, SessionId, Ticket};
+    use recipes::election::{Command, Event};
     use serde_json::Value;
-    use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     #[tokio::test]
     async fn a_late_reader_hears_that_its_term_ended_and_that_another_began() {
         let mut scene = Scene::new();
         scene.leads(4);
-        let mut stream = scene.stream(None).await;
+        let mut stream = opened(&scene, None).await;
         assert_eq!(stream.heard().await, ["state leader 4"]);
         scene.loses(4);
         scene.leads(5);
@@ -224,7 +262,7 @@ mod tests {
     async fn a_late_reader_hears_that_its_term_ended_and_who_leads_since() {
         let mut scene = Scene::new();
         scene.leads(4);
-        let mut stream = scene.stream(None).await;
+        let mut stream = opened(&scene, None).await;
         assert_eq!(stream.heard().await, ["state leader 4"]);
         scene.loses(4);
         scene.follows(5);
@@ -235,7 +273,7 @@ mod tests {
     #[tokio::test]
     async fn what_came_and_went_unread_is_not_told() {
         let mut scene = Scene::new();
-        let mut stream = scene.stream(None).await;
+        let mut stream = opened(&scene, None).await;
         assert_eq!(stream.heard().await, ["state absent null"]);
         scene.leads(4);
         scene.loses(4);
@@ -247,27 +285,68 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_missed_is_told_with_the_role_of_its_time() {
+    async fn what_was_missed_is_told_as_the_past_and_with_what_is_so_now() {
         let mut scene = Scene::new();
         scene.leads(4);
         scene.loses(4);
         scene.follows(5);
-        let mut stream = scene.stream(Some(0)).await;
-        for told in [
-            "became-leader leader 4",
-            "lost-leadership absent null",
-            "leader-changed follower 5",
-            "state follower 5",
-        ] {
-            assert_eq!(stream.heard().await, [told]);
+        // Nor has a client seen anything of this life whose index is larger than any of it.
+        for seen in [0, u64::MAX] {
+            let mut stream = opened(&scene, Some(seen)).await;
+            for (change, token, cause) in [
+                ("became-leader", Value::from(4), "a quorum acknowledged the claim"),
+                ("lost-leadership", Value::Null, "the znode was deleted"),
+                ("leader-changed", Value::from(5), "a leader was announced"),
+            ] {
+                let told = stream.chunk().await;
+                assert_eq!(field(&told, "event: ").unwrap(), "missed", "no handler starts by it");
+                let told = data(&told);
+                assert_eq!((&told["change"], &told["cause"]), (&change.into(), &cause.into()));
+                assert_eq!(told["leader"]["token"], token);
+                assert_eq!((&told["role"], &told["is_self"]), (&"follower".into(), &false.into()));
+                assert_eq!(told["valid_until_boottime_ns"], Value::Null);
+            }
+            assert_eq!(stream.heard().await, ["state follower 5"]);
         }
+    }
+
+    #[tokio::test]
+    async fn a_missed_change_of_a_term_that_lasts_has_its_lease() {
+        let mut scene = Scene::new();
+        scene.leads(4);
+        let mut stream = opened(&scene, Some(0)).await;
+        let (missed, state) = (data(&stream.chunk().await), data(&stream.chunk().await));
+        assert_eq!((&missed["role"], &missed["is_self"]), (&"leader".into(), &true.into()));
+        assert!(state["valid_until_boottime_ns"].is_u64());
+        assert_eq!(missed["valid_until_boottime_ns"], state["valid_until_boottime_ns"]);
+    }
+
+    #[tokio::test]
+    async fn every_change_is_told_with_its_cause() {
+        let mut scene = Scene::new();
+        let mut stream = opened(&scene, None).await;
+        let state = stream.chunk().await;
+        assert!(data(&state).get("cause").is_none(), "{state}");
+        scene.follows(4);
+        assert_eq!(data(&stream.chunk().await)["cause"], "a leader was announced");
+        scene.step(Event::Command(Command::Pause));
+        assert_eq!(data(&stream.chunk().await)["cause"], "paused");
+        scene.step(Event::Command(Command::Resume));
+        scene.leads(6);
+        assert_eq!(data(&stream.chunk().await)["cause"], "a quorum acknowledged the claim");
+        scene.step(Event::Command(Command::Resign));
+        scene.follows(7);
+        let both = stream.chunk().await;
+        let (lost, changed) = both.split_once("\n\n").unwrap();
+        assert_eq!(data(lost)["cause"], "resigned");
+        assert_eq!(data(changed)["cause"], "a leader was announced");
     }
 
     #[tokio::test]
     async fn a_client_cut_off_between_two_events_of_one_index_is_told_both_again() {
         let mut scene = Scene::new();
         scene.leads(4);
-        let mut stream = scene.stream(None).await;
+        let mut stream = opened(&scene, None).await;
         let state = stream.chunk().await;
         scene.loses(4);
         scene.leads(5);
@@ -277,91 +356,31 @@ mod tests {
         assert!(field(became, "id: ") > field(&state, "id: "));
 
         let read = field(&state, "id: ").unwrap().parse().unwrap();
-        let mut again = scene.stream(Some(read)).await;
-        for told in ["lost-leadership absent null", "became-leader leader 5", "state leader 5"] {
-            assert_eq!(again.heard().await, [told]);
+        let mut again = opened(&scene, Some(read)).await;
+        for change in ["lost-leadership", "became-leader"] {
+            assert_eq!(data(&again.chunk().await)["change"], change);
         }
+        assert_eq!(again.heard().await, ["state leader 5"]);
     }
 
-    struct Scene {
-        member: Member,
-        service: Service,
-        back: Back,
-        now: Moment,
-    }
-
-    impl Scene {
-        fn new() -> Self {
-            let (service, back) = api(Duration::ZERO);
-            Self { member: member(), service, back, now: Clock::system().now() }
-        }
-
-        fn step(&mut self, event: Event) {
-            self.member.step(self.now, event);
-            let (standing, now) = (self.member.standing(), self.now);
-            self.back.report.send_modify(|report| {
-                let chronicle = Arc::make_mut(&mut report.chronicle);
-                for change in changes(&chronicle.view(), &standing.at(now)) {
-                    let (index, at) = (standing.index_at(now), SystemTime::UNIX_EPOCH);
-                    chronicle.push(Recorded {
-                        change,
-                        index,
-                        at,
-                        cause: "the test".into(),
-                        down_for: None,
-                    });
-                }
-                report.standing = standing;
-            });
-        }
-
-        fn enters(&mut self, number: i32, queue: &[i32]) {
-            let (session, sent_at) = (SessionId(number.into()), self.now);
-            let timeout = Duration::from_secs(60);
-            self.step(Event::SessionOpened { session, timeout, sent_at });
-            self.step(Event::Joined(ticket(number)));
-            self.step(Event::QueueRead(queue.iter().map(|n| ticket(*n).sequence).collect()));
-        }
-
-        fn leads(&mut self, number: i32) {
-            self.enters(number, &[number]);
-            self.step(Event::Committed { sent_at: self.now });
-        }
-
-        fn loses(&mut self, number: i32) {
-            self.step(Event::TicketLost(ticket(number)));
-            self.step(Event::SessionLost);
-        }
-
-        fn follows(&mut self, number: i32) {
-            self.enters(number + 1, &[number, number + 1]);
-            let (id, labels) = (MemberId::new("b").unwrap(), BTreeMap::new());
-            let leader = Arc::new(Profile { id, address: None, labels, revision: 0 });
-            let ticket = ticket(number);
-            let says = Some(Announcement { leader, ticket, active: true });
-            self.step(Event::PredecessorRead { predecessor: ticket, announcement: says });
-        }
-
-        async fn stream(&self, seen: Option<u64>) -> Incoming {
-            let request = Request::get("/events");
-            let request = match seen {
-                Some(seen) => request.header("last-event-id", seen),
-                None => request,
-            };
-            let response = self.service.answer(request.body(Bytes::empty()).unwrap()).await;
-            let mut stream = Incoming { body: response.into_body() };
-            assert!(stream.chunk().await.starts_with("retry"));
-            stream
-        }
-    }
-
-    fn ticket(number: i32) -> Ticket {
-        let token = FencingToken(number.unsigned_abs().into());
-        Ticket { sequence: Sequence::new(number).unwrap(), token }
+    async fn opened(scene: &Scene, seen: Option<u64>) -> Incoming {
+        let request = Request::get("/events");
+        let request = match seen {
+            Some(seen) => request.header("last-event-id", seen),
+            None => request,
+        };
+        let response = scene.service.answer(request.body(Bytes::empty()).unwrap()).await;
+        let mut stream = Incoming { body: response.into_body() };
+        assert!(stream.chunk().await.starts_with("retry"));
+        stream
     }
 
     fn field(event: &str, name: &str) -> Option<String> {
         event.lines().find_map(|line| Some(line.strip_prefix(name)?.to_owned()))
+    }
+
+    fn data(event: &str) -> Value {
+        serde_json::from_str(&field(event, "data: ").unwrap()).unwrap()
     }
 
     struct Incoming {
@@ -378,9 +397,9 @@ mod tests {
         async fn heard(&mut self) -> Vec<String> {
             let chunk = self.chunk().await;
             let events = chunk.split_terminator("\n\n").map(|event| {
-                let field = |name| field(event, name);
-                let data: Value = serde_json::from_str(&field("data: ").unwrap()).unwrap();
-                let (name, role) = (field("event: ").unwrap(), data["role"].as_str().unwrap());
+                let data = data(event);
+                let name = field(event, "event: ").unwrap();
+                let role = data["role"].as_str().unwrap();
                 format!("{name} {role} {}", data["leader"]["token"])
             });
             events.collect()

@@ -2,7 +2,7 @@
 //!
 //! Without a token configured, a command needs the header `X-Bellwether`, whatever it says: a page in
 //! a browser cannot send it across origins without asking first, and is never allowed to. With one,
-//! it needs that token, which no page has.
+//! it needs that token, which no page has: into the page of this sidecar a person types it.
 
 use super::Sight;
 use super::problem::Problem;
@@ -86,7 +86,8 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem>
     };
     let file = file.clone();
     // The file system may hang.
-    let reading = tokio::task::spawn_blocking(move || config::token(&file));
+    let reading =
+        tokio::task::spawn_blocking(move || config::token(config::table::TOKEN_FILE.key(), &file));
     let read = match tokio::time::timeout(PATIENCE, reading).await {
         Ok(read) => read.expect("it does not panic").map_err(|error| error.to_string()),
         Err(_) => Err(format!("http.token_file: not read within {PATIENCE:?}")),

@@ -7,6 +7,7 @@ use crate::api::{self, History, Term};
 use crate::desk::{Chronicle, Recorded};
 use axum::Json;
 use axum::extract::State;
+use recipes::election::{ChangeKind, Role};
 use utoipa_axum::routes;
 
 /// At most this many terms are told, the newest last.
@@ -36,21 +37,86 @@ fn terms(chronicle: &Chronicle) -> Vec<Term> {
             continue;
         }
         if let Some(last) = terms.last_mut().filter(|last| last.to.is_none()) {
+            // A member that is out of the queue hears of no leader, and the one that it knew may lead on.
+            let is_deaf = change.kind == ChangeKind::LeaderLost && change.role == Role::Absent;
             last.to = Some(api::date(*at));
-            last.ended = Some(cause.clone());
+            last.ended = Some(match is_deaf {
+                true => format!("not heard of since (this member: {cause})"),
+                false => cause.to_string(),
+            });
         }
         if let Some(leader) = view.leader() {
-            terms.push(Term {
-                id: leader.leader.id.to_string(),
-                token: leader.ticket.token.0,
-                is_self: view.own_term().is_some(),
-                from: api::date(*at),
-                to: None,
-                ended: None,
-                down_for_ms: down_for.map(millis),
-            });
+            let token = leader.ticket.token.0;
+            match terms.last_mut() {
+                Some(last) if last.token == token => (last.to, last.ended) = (None, None),
+                Some(_) | None => terms.push(Term {
+                    id: leader.leader.id.to_string(),
+                    token,
+                    is_self: view.own_term().is_some(),
+                    from: api::date(*at),
+                    to: None,
+                    ended: None,
+                    down_for_ms: down_for.map(millis),
+                }),
+            }
         }
         led_before = token;
     }
     terms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::Scene;
+    use super::*;
+    use recipes::election::{Command, Event};
+    use std::time::Duration;
+
+    #[test]
+    fn another_members_term_does_not_end_when_this_one_stops_listening() {
+        let mut scene = Scene::new();
+        scene.follows(4);
+        scene.step(Event::Command(Command::Pause));
+        let deaf = "4 not heard of since (this member: paused)";
+        assert_eq!(told(&scene), [deaf]);
+        scene.step(Event::Command(Command::Resume));
+        scene.follows(4);
+        assert_eq!(told(&scene), ["4 lasts"], "one token is one term");
+        scene.step(Event::SessionLost);
+        scene.follows(6);
+        let deaf = "4 not heard of since (this member: session expired)";
+        assert_eq!(told(&scene), [deaf, "6 lasts"], "it has ended meanwhile");
+    }
+
+    #[test]
+    fn the_end_of_its_own_term_is_told_in_words_of_operations() {
+        let mut scene = Scene::new();
+        scene.leads(4);
+        scene.step(Event::Command(Command::Resign));
+        scene.leads(5);
+        scene.step(Event::SessionLost);
+        assert_eq!(told(&scene), ["4 resigned", "5 session expired"]);
+    }
+
+    #[test]
+    fn a_term_that_goes_on_after_a_restart_tells_for_how_long_there_was_no_process() {
+        let mut scene = Scene::new();
+        scene.leads(4);
+        let mut chronicle = Chronicle::default();
+        for recorded in scene.back.report.borrow().chronicle.iter() {
+            let down_for = Some(Duration::from_millis(1_500));
+            chronicle.push(Recorded { down_for, ..recorded.clone() });
+        }
+        let [term] = terms(&chronicle).try_into().ok().expect("one");
+        assert_eq!((term.token, term.down_for_ms), (4, Some(1_500)));
+    }
+
+    fn told(scene: &Scene) -> Vec<String> {
+        let terms = terms(&scene.back.report.borrow().chronicle);
+        let words = terms.into_iter().map(|Term { token, to, ended, .. }| {
+            assert_eq!(to.is_some(), ended.is_some());
+            format!("{token} {}", ended.unwrap_or_else(|| "lasts".into()))
+        });
+        words.collect()
+    }
 }

@@ -37,11 +37,12 @@ pub(super) struct Written {
 /// `?index=N` waits until there is news since `N`, for as long as `wait` says.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 struct Wait {
-    /// Answer once the index is another than this one.
+    /// Answer once the index is another than this one and a leader is known, or is not known a heartbeat later.
     #[param(maximum = 18446744073709551615u64)]
     index: Option<u64>,
-    /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`.
+    /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`; only with `index`.
     #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
     wait: Option<String>,
 }
@@ -57,27 +58,40 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
     Unavailable,
 ))]
 async fn leader(State(sight): State<Sight>, request: Request) -> Result<Response, Problem> {
-    let verdict = match request.uri().query() {
-        Some(_) => sight.waited(request.uri()).await?,
+    let wait = match request.uri().query() {
+        Some(_) => Wait::asked(request.uri())?,
+        None => None,
+    };
+    let verdict = match wait {
+        Some((seen, length)) => sight.news_since(seen, length).await?,
         None => sight.judge(),
     };
-    Ok(told(&sight, &verdict, request.headers()))
+    Ok(told(&sight, &verdict, request.headers(), wait.is_some()))
 }
 
 /// The same, without waiting for news.
 #[utoipa::path(get, path = api::LEADER.path, responses(
     (status = 200, description = "A member leads", body = LeaderState),
+    BadRequest,
     Unavailable,
 ))]
-async fn leader_now(State(sight): State<Sight>, request: Request) -> Response {
-    told(&sight, &sight.judge(), request.headers())
+async fn leader_now(State(sight): State<Sight>, request: Request) -> Result<Response, Problem> {
+    if request.uri().query().is_some_and(|query| !query.is_empty()) {
+        let instead = "no client can wait at this listener: ask without a query, or at http.listen";
+        return Err(Problem::bad_request(instead));
+    }
+    Ok(told(&sight, &sight.judge(), request.headers(), false))
 }
 
-fn told(sight: &Sight, verdict: &Verdict, headers: &HeaderMap) -> Response {
+fn told(sight: &Sight, verdict: &Verdict, headers: &HeaderMap, has_waited: bool) -> Response {
     claim::follow(verdict);
     if verdict.leader().is_none() {
-        let mut response = verdict.nobody_leads().into_response();
-        response.headers_mut().extend(super::common_headers(sight.index(verdict)));
+        let index = sight.index(verdict);
+        let problem = verdict.nobody_leads().with_index(index);
+        // The next blocking query waits again, whichever index it has.
+        let problem = if has_waited { problem.at_once() } else { problem };
+        let mut response = problem.into_response();
+        response.headers_mut().extend(super::common_headers(index));
         return response;
     }
     let Written { body, headers: mut told, of: _ } = sight.written(verdict);
@@ -98,31 +112,57 @@ fn told(sight: &Sight, verdict: &Verdict, headers: &HeaderMap) -> Response {
 }
 
 impl Wait {
+    /// Returns since which index to wait for a change, and for how long, if the query asks for that.
+    fn asked(asked: &Uri) -> Result<Option<(u64, Duration)>, Problem> {
+        let Query(wait) = Query::<Self>::try_from_uri(asked).map_err(|error| {
+            Problem::bad_request(format!("{}: write ?index=NUMBER&wait=30s", error.body_text()))
+        })?;
+        let length = wait.length()?;
+        match (wait.index, wait.wait) {
+            (Some(seen), _) => Ok(Some((seen, length))),
+            (None, None) => Ok(None),
+            (None, Some(_)) => {
+                let without = "wait is of no use without an index: write ?index=NUMBER&wait=30s, with \
+                               the index of the last answer";
+                Err(Problem::bad_request(without))
+            }
+        }
+    }
+
     fn length(&self) -> Result<Duration, Problem> {
         let Some(written) = &self.wait else { return Ok(WAIT_DEFAULT) };
-        let length = humantime::parse_duration(written).map_err(|error| {
-            Problem::bad_request(format!("wait={written:?} is no duration ({error}): write 30s"))
-        })?;
-        Ok(length.min(WAIT_MAX))
+        let wrong = |why: String| Problem::bad_request(format!("wait={written:?} is {why}"));
+        match humantime::parse_duration(written) {
+            Ok(length) if length <= WAIT_MAX => Ok(length),
+            Ok(_) => Err(wrong("too long: write 10m or less, and ask again".into())),
+            Err(error) => Err(wrong(format!("no duration ({error}): write 30s"))),
+        }
     }
 }
 
 impl Sight {
-    /// As `?index=N&wait=30s` asks.
-    async fn waited(&self, asked: &Uri) -> Result<Verdict, Problem> {
-        let Query(wait) = Query::<Wait>::try_from_uri(asked).map_err(|error| {
-            Problem::bad_request(format!("{}: write ?index=NUMBER&wait=30s", error.body_text()))
-        })?;
-        let length = wait.length()?;
-        match wait.index {
-            Some(seen) => self.news_since(seen, length).await,
-            None => Ok(self.judge()),
-        }
-    }
-
+    /// Waits until another leader is known than under this index, or none for a whole heartbeat.
+    ///
+    /// Between two leaders none is known for a moment. A client that is told of that has to ask again, and one that
+    /// pauses before it does so misses the next leader's beginning. The end of this member's own leadership is told at
+    /// once, but not again: a client that keeps an old index is answered once in a heartbeat while no leader is known.
     async fn news_since(&self, seen: u64, wait: Duration) -> Result<Verdict, Problem> {
         let _place = self.place()?;
-        let news = tokio::time::timeout(wait, self.changed_since(seen)).await;
+        let before = self.judge();
+        let index = self.index(&before);
+        if seen > index {
+            return Err(Problem::foreign_index(seen, index));
+        }
+        let led = seen == index && before.leads();
+        let news = async {
+            let news = self.changed_since(seen).await?;
+            if led || news.leader().is_some() {
+                return Some(news);
+            }
+            let next = self.until(|verdict| verdict.leader().is_some());
+            tokio::time::timeout(self.desk.heartbeat, next).await.ok()?
+        };
+        let news = tokio::time::timeout(wait, news).await;
         Ok(news.ok().flatten().unwrap_or_else(|| self.judge()))
     }
 
@@ -145,5 +185,126 @@ impl Sight {
         let headers = headers.into_iter().chain(super::common_headers(index)).collect();
         let written = Written { of, headers, body: body.into() };
         last.insert(written).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::{Scene, ticket};
+    use super::super::tests::ask;
+    use super::super::{Gate, Limits, Names, services};
+    use super::*;
+    use crate::clock::Clock;
+    use crate::desk;
+    use axum::body::Body;
+    use http_body_util::BodyExt;
+    use recipes::election::Event;
+    use serde_json::Value;
+    use tokio::time::Instant;
+
+    /// As long as the members of tests wait between two heartbeats.
+    const HEARTBEAT: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_blocking_query_waits_for_the_next_leader_and_not_for_the_end_of_the_last_one() {
+        let mut scene = Scene::new();
+        scene.follows(4);
+        let path = format!("/leader?index={}", index(&scene).await);
+        let service = scene.service.clone();
+        let answer = ask(&service, &path);
+        tokio::pin!(answer);
+        assert!(futures_util::poll!(&mut answer).is_pending());
+        let token = Some(ticket(4).token);
+        scene.step(Event::PredecessorGone { predecessor: ticket(4).sequence, token });
+        assert_eq!(body(ask(&scene.service, "/status").await).await["role"], "candidate");
+        assert!(futures_util::poll!(&mut answer).is_pending(), "the next one is yet to be known");
+        scene.is_acknowledged();
+        let answer = body(answer.await).await;
+        assert_eq!((&answer["is_self"], &answer["leader"]["token"]), (&true.into(), &5.into()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_no_leader_is_known_each_query_takes_a_heartbeat_and_is_told_the_index() {
+        let mut scene = Scene::new();
+        scene.follows(4);
+        let old = index(&scene).await;
+        scene.loses(5);
+        let path = format!("/leader?index={old}");
+        for _ in 0..3 {
+            let asked = Instant::now();
+            let answer = ask(&scene.service, &path).await;
+            assert_eq!(asked.elapsed().as_secs(), HEARTBEAT.as_secs(), "no loop runs hot");
+            assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(answer.headers()[header::RETRY_AFTER], "0", "it has waited already");
+            let header = answer.headers()[super::super::INDEX].to_str().unwrap().to_owned();
+            let told = body(answer).await["index"].as_u64();
+            assert!(told > Some(old), "{told:?}");
+            assert_eq!(told.unwrap().to_string(), header);
+        }
+        let asked = Instant::now();
+        let path = format!("/leader?index={}&wait=1m", index(&scene).await);
+        assert_eq!(ask(&scene.service, &path).await.headers()[header::RETRY_AFTER], "0");
+        assert_eq!(asked.elapsed().as_secs(), 60, "nothing has changed since that index");
+        let poll = ask(&scene.service, "/leader").await;
+        assert_eq!(poll.headers()[header::RETRY_AFTER], "1", "a poll does not wait");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_its_own_leadership_is_told_at_once() {
+        let mut scene = Scene::new();
+        scene.leads(4);
+        let path = format!("/leader?index={}", index(&scene).await);
+        let service = scene.service.clone();
+        let answer = ask(&service, &path);
+        tokio::pin!(answer);
+        assert!(futures_util::poll!(&mut answer).is_pending());
+        let lost = Instant::now();
+        scene.loses(4);
+        assert_eq!(answer.await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(lost.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn a_query_that_cannot_wait_as_it_asks_is_told_so() {
+        let mut scene = Scene::new();
+        scene.leads(4);
+        let index = index(&scene).await;
+        for (query, named) in [
+            (format!("index={}", index + 1), index.to_string()),
+            ("index=x".into(), "?index=NUMBER&wait=30s".into()),
+            (format!("indx={index}"), "`indx`".into()),
+            (format!("index={index}&wait=11m"), "10m".into()),
+            (format!("index={index}&wait=soon"), "30s".into()),
+            ("wait=30s".into(), "index".into()),
+        ] {
+            let answer = ask(&scene.service, &format!("/leader?{query}")).await;
+            assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{query}");
+            let told = body(answer).await;
+            assert!(told["detail"].as_str().unwrap().contains(&named), "{query}: {told}");
+            let is_foreign = query == format!("index={}", index + 1);
+            assert_eq!(told["index"].as_u64(), is_foreign.then_some(index), "{query}");
+        }
+    }
+
+    #[tokio::test]
+    async fn where_no_client_can_wait_a_query_for_it_is_refused() {
+        let clock = Clock::system();
+        let (_back, front) = desk::set_up(&super::super::tests::member(), clock.now());
+        let names = Names { election: "/election".into(), prefix: "leader_".into() };
+        let limits = Limits::for_probes();
+        let probes = services(front, clock, names, Gate::Header, &limits).probes;
+        assert_eq!(ask(&probes, "/leader").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let refused = ask(&probes, "/leader?index=1&wait=30s").await;
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+        assert!(body(refused).await["detail"].as_str().unwrap().contains("http.listen"));
+    }
+
+    async fn index(scene: &Scene) -> u64 {
+        body(ask(&scene.service, "/status").await).await["index"].as_u64().unwrap()
+    }
+
+    async fn body(answer: Response) -> Value {
+        let body: Body = answer.into_body();
+        serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap()
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(members))
 }
 
-/// The queue, in order; read from ZooKeeper at most once a second.
+/// The queue, in order; read from ZooKeeper at most once a second, and anew after a change of who leads.
 #[utoipa::path(get, path = api::MEMBERS.path, responses(
     (status = 200, description = "The line", body = Members),
     Unavailable,
@@ -27,6 +27,14 @@ async fn members(State(sight): State<Sight>) -> Result<Json<Members>, Problem> {
         let why = format!("{why}; /status says how this member stands with ZooKeeper");
         Problem::unavailable("line-unread", "the line cannot be read", why)
     };
+    // While there is no connection, a question would only wait for one.
+    let problem = {
+        let link = &sight.desk.report.borrow().link;
+        link.problem.clone().filter(|_| !link.connected)
+    };
+    if let Some(problem) = problem {
+        return Err(unread(problem));
+    }
     let (answer, answered) = oneshot::channel();
     let asked = sight.desk.requests.try_send(Request::Members(answer));
     asked.map_err(|_| unread("too many ask at once".into()))?;
@@ -52,4 +60,22 @@ async fn members(State(sight): State<Sight>) -> Result<Json<Members>, Problem> {
         version: entry.version.clone(),
     };
     Ok(Json(Members { members: entries.iter().enumerate().map(member).collect() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{api, ask};
+    use http_body_util::BodyExt;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn without_a_connection_the_answer_is_why_there_is_none() {
+        let (service, back) = api(Duration::ZERO);
+        let why = "no session with ZooKeeper at h:1: h:1 cannot be reached: Connection refused";
+        back.report.send_modify(|report| report.link.problem = Some(why.into()));
+        let answer = ask(&service, "/members").await;
+        assert_eq!(answer.status(), 503);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        assert!(String::from_utf8_lossy(&body).contains(why), "{body:?}");
+    }
 }

@@ -84,6 +84,11 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
          so; 0 if it has not, or if no leader is known.",
         yes(verdict.is_active()),
     );
+    page.gauge(
+        "bellwether_namesake",
+        "1 if another member leads under the id of this one, which so neither names it nor is ready; else 0.",
+        yes(verdict.has_namesake()),
+    );
     page.counter(
         "bellwether_leader_changes_total",
         "How often this member heard of another leader than the one it knew before.",

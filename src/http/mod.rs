@@ -20,12 +20,16 @@ mod members;
 mod metrics;
 mod openapi;
 mod orders;
+mod own_problems;
 mod page;
 mod patroni;
 mod places;
 mod problem;
 mod profile;
+mod redirect;
 mod routes;
+#[cfg(test)]
+mod scene;
 mod serve;
 mod status;
 mod truthful;
@@ -109,10 +113,14 @@ struct Started {
 }
 
 impl Started {
-    /// Returns the index that clients see: after a restart of the process it never repeats an earlier one.
+    /// Returns the index that clients see: larger after a restart of the process, unless the machine's clock was set back
+    /// meanwhile. Also then it does not repeat an earlier one, unless both starts have the same millisecond and, one time
+    /// in a thousand, the same number at random.
     fn index(self, index: u64) -> u64 {
         let since_epoch = self.date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since_epoch.as_millis()).unwrap_or(0) + index
+        // In microseconds, it is a number that a script can hold exactly.
+        let millis = u64::try_from(since_epoch.as_millis()).unwrap_or(0);
+        millis * 1000 + u64::from(self.boot % 1000) + index
     }
 
     fn tag(self, index: u64) -> String {
@@ -326,6 +334,19 @@ mod tests {
             let listen = crate::config::listen(address).unwrap();
             assert_eq!(listen.is_local(), is_loopback, "{address}");
         }
+    }
+
+    #[test]
+    fn an_index_is_larger_after_a_restart_and_another_if_the_clock_was_set_back() {
+        let started = |ms: u64, boot: u32| {
+            let date = SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
+            Started { at: Moment(Duration::ZERO), date, boot }
+        };
+        let now = 1_795_250_000_000;
+        assert!(started(now + 100, 7000).index(1) > started(now, 7999).index(1000));
+        assert_ne!(started(now, 1).index(1), started(now, 2).index(1));
+        // JSON of JavaScript, and of jq, has no larger whole numbers.
+        assert!(started(5 * now, 0).index(1) < 1 << 53);
     }
 
     /// What is not there could not be generated from.

@@ -28,6 +28,7 @@ pub(super) fn routes() -> ApiRouter {
         .routes(routes!(pause))
         .routes(routes!(resume))
         .routes(routes!(drain))
+        .routes(routes!(shutdown))
 }
 
 type Answer = Result<(StatusCode, Json<Done>), Problem>;
@@ -138,6 +139,18 @@ async fn drain(State(sight): State<Sight>, _: Permitted) -> Answer {
         return Err(Problem::unavailable("hooks-pending", "not done yet", why));
     }
     Ok((StatusCode::OK, Json(sight.done("drained"))))
+}
+
+/// Has the process leave the queue and end, as SIGTERM does: for Jobs, whose pod ends with the last of its containers.
+#[utoipa::path(post, path = api::SHUTDOWN.path, params(Permit), security((), ("token" = [])), responses(
+    (status = 202, description = "It leaves", body = Done),
+    Refused,
+    Unavailable,
+))]
+async fn shutdown(State(sight): State<Sight>, _: Permitted) -> (StatusCode, Json<Done>) {
+    let done = sight.done("begun to leave");
+    sight.desk.shutdown.notify_one();
+    (StatusCode::ACCEPTED, Json(done))
 }
 
 impl Sight {

@@ -1,11 +1,12 @@
 //! `GET /` is a page for browsers, and the leader-elector's body for all other clients.
 
 use super::routes::ApiRouter;
-use super::{Sight, elector};
+use super::{Gate, Sight, elector};
 use crate::api::Elector;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
+use std::borrow::Cow;
 use utoipa_axum::routes;
 
 const PAGE: &str = include_str!("page.html");
@@ -13,8 +14,8 @@ const PAGE: &str = include_str!("page.html");
 /// Nothing from elsewhere, nothing inline but these two parts, and no text that becomes HTML.
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
-    "style-src 'sha256-ljVTpcEKGwnmR6XyFkFyFeRHU4mld+HCSLZHIMREDBI='; ",
-    "script-src 'sha256-jMOL4+VoimP3PDJrwOG9ql+8GQ2NIX0P/xIXhCQuTXo='; ",
+    "style-src 'sha256-Zb2/4qSGIogtbHMoBWHxkJYFtYcYA0wJhmzG1MNvIW0='; ",
+    "script-src 'sha256-6OClqisiX6N/vfE0hhBOKrwaGtTaF9grCp8ue0262JU='; ",
     "require-trusted-types-for 'script'; trusted-types 'none'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
@@ -32,7 +33,7 @@ pub(super) fn routes() -> ApiRouter {
 ))]
 async fn page_or_elector(State(sight): State<Sight>, headers: HeaderMap) -> Response {
     let mut response = if asks_for_html(&headers) {
-        page().into_response()
+        page(&sight.gate).into_response()
     } else {
         elector::elector(&sight).into_response()
     };
@@ -40,10 +41,15 @@ async fn page_or_elector(State(sight): State<Sight>, headers: HeaderMap) -> Resp
     response
 }
 
-fn page() -> impl IntoResponse {
+fn page(gate: &Gate) -> impl IntoResponse + use<> {
     let headers =
         [(header::CONTENT_SECURITY_POLICY, POLICY), (header::REFERRER_POLICY, "no-referrer")];
-    (headers, Html(PAGE))
+    // Without a token no page may command, whatever it sends: see `gate`.
+    let page = match gate {
+        Gate::Header => Cow::Borrowed(PAGE),
+        Gate::TokenIn(_) => Cow::Owned(PAGE.replacen("<body ", "<body data-takes=token ", 1)),
+    };
+    (headers, Html(page))
 }
 
 /// Tells browsers from programs: a program that accepts anything, or prefers JSON, gets JSON.
@@ -70,7 +76,9 @@ fn asks_for_html(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
     use base64::{Engine, prelude::BASE64_STANDARD};
+    use http_body_util::BodyExt;
     use sha2::{Digest, Sha256};
+    use std::path::Path;
 
     #[test]
     fn only_requests_for_html_get_the_page() {
@@ -118,9 +126,19 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn only_where_a_token_is_configured_the_page_offers_commands() {
+        let token_file = Gate::TokenIn(Path::new("/token").into());
+        for (gate, offers) in [(Gate::Header, false), (token_file, true)] {
+            let body = page(&gate).into_response().into_body().collect().await.unwrap().to_bytes();
+            let body = str::from_utf8(&body).unwrap();
+            assert_eq!(body.contains("<body data-takes=token "), offers);
+        }
+    }
+
     #[test]
     fn the_page_is_small_and_brings_all_that_it_needs() {
-        assert!(PAGE.len() < 30_000, "{} bytes", PAGE.len());
+        assert!(PAGE.len() < 38_000, "{} bytes", PAGE.len());
         for way_out in ["http:", "//", "@import", "url("] {
             let own_words = PAGE.replace("http://www.w3.org/2000/svg", "").replace("// ", "");
             assert!(!own_words.contains(way_out), "{way_out}");

@@ -12,6 +12,9 @@ pub(super) struct Problem {
     kind: &'static str,
     title: &'static str,
     detail: String,
+    index: Option<u64>,
+    /// In seconds, with status 503.
+    retry_after: u64,
 }
 
 /// The request makes no sense.
@@ -25,6 +28,8 @@ pub(super) struct BadRequest(#[expect(dead_code, reason = "it is the schema")] a
 pub(super) struct Unavailable(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
 const CROWDED: &str = "too-many-wait";
+/// How soon to ask again what may have changed by then, in seconds.
+const RETRY_AFTER: u64 = 1;
 
 impl Problem {
     fn new(
@@ -33,7 +38,16 @@ impl Problem {
         title: &'static str,
         detail: impl Into<String>,
     ) -> Self {
-        Self { status, kind, title, detail: detail.into() }
+        Self { status, kind, title, detail: detail.into(), index: None, retry_after: RETRY_AFTER }
+    }
+
+    pub(super) fn with_index(self, index: u64) -> Self {
+        Self { index: Some(index), ..self }
+    }
+
+    /// Says that the client need not pause: this member waits before it answers.
+    pub(super) fn at_once(self) -> Self {
+        Self { retry_after: 0, ..self }
     }
 
     pub(super) fn unavailable(
@@ -59,6 +73,16 @@ impl Problem {
 
     pub(super) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad-request", "this makes no sense", detail)
+    }
+
+    /// The client waits for a change since an index that this member has not reached.
+    pub(super) fn foreign_index(seen: u64, index: u64) -> Self {
+        let detail = format!(
+            "index={seen} is not of this member, which is at {index}: each member counts for itself, and \
+             anew after a restart; go on with index={index}, or ask without one"
+        );
+        let title = "the index is of another member, or of an earlier life of this one";
+        Self::new(StatusCode::BAD_REQUEST, "foreign-index", title, detail).with_index(index)
     }
 
     /// What came with the request cannot be read as what it should be.
@@ -114,16 +138,16 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { status, kind, title, detail } = self;
+        let Self { status, kind, title, detail, index, retry_after } = self;
         let r#type = format!("{PROBLEM_TYPES}{kind}");
         let title = title.to_owned();
-        let body = api::Problem { r#type, title, status: status.as_u16(), detail };
+        let body = api::Problem { r#type, title, status: status.as_u16(), detail, index };
         let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();
         let json = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, json);
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
         }
         if kind == CROWDED {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -6,7 +6,7 @@
 
 use super::{
     DESCRIPTION, Sight, events, health, history, leader, members, metrics, openapi, orders, page,
-    patroni, profile, status, yes_or_no,
+    patroni, profile, redirect, status, yes_or_no,
 };
 use axum::Router;
 use axum::routing::get;
@@ -28,6 +28,7 @@ pub(super) fn of_api() -> Served {
     let routes = ApiRouter::with_openapi(openapi::head())
         .merge(harmless())
         .merge(leader::routes())
+        .merge(redirect::routes())
         .merge(page::routes())
         .merge(events::routes())
         .merge(history::routes())

@@ -306,6 +306,10 @@ mod tests {
             assert_eq!(answer.contains("secret"), !refuses, "{address}: {answer}");
             if refuses {
                 assert!(answer.contains("application/problem+json"), "{answer}");
+                assert!(
+                    !answer.contains("x-bellwether-index"),
+                    "nothing is judged for it: {answer}"
+                );
                 assert!(answer.contains("evil.example:4040") && answer.contains("127.0.0.1"));
             }
             for host in ["host: localhost:4040\r\n", ""] {

@@ -2,7 +2,7 @@
 
 use super::routes::ApiRouter;
 use super::verdict::millis;
-use super::{Sight, claim};
+use super::{Sight, claim, own_problems};
 use crate::api::{self, Clock, Hook, HookRun, Restart, Session, Standby, Status};
 use crate::desk::{Application, HookRecord, Report};
 use axum::Json;
@@ -39,12 +39,14 @@ async fn status(State(sight): State<Sight>) -> Json<Status> {
             id: link.session.map(|(id, _)| id.to_string()),
             timeout_ms: link.session.map(|(_, timeout)| millis(timeout)),
             connected: link.connected,
-            problem: link.problem.clone(),
+            server: link.server.as_deref().filter(|_| link.connected).map(str::to_owned),
+            problem: verdict.problem(),
             restart: link.restart.map(|restart| Restart {
                 down_for_ms: millis(restart.down_for),
                 restarts: restart.restarts,
             }),
         },
+        problems: own_problems::problems(&sight, &verdict),
         application: sight
             .desk
             .application
@@ -63,7 +65,7 @@ async fn status(State(sight): State<Sight>) -> Json<Status> {
 }
 
 fn hook(record: &HookRecord) -> Hook {
-    let HookRecord { what, on, runs, failures, cut_short, running, last, spent: _ } = record;
+    let HookRecord { what, on, runs, failures, cut_short, running, last, .. } = record;
     let last = last.as_ref().map(|run| HookRun {
         change: run.change.to_owned(),
         at: api::date(run.at),

@@ -4,7 +4,7 @@ use super::Sight;
 use super::problem::Problem;
 use crate::api::{self, Leader, LeaderState};
 use crate::clock::KernelTime;
-use crate::desk::Report;
+use crate::desk::{Namesake, Report};
 use recipes::Moment;
 use recipes::election::{Announcement, Role, View};
 use std::time::Duration;
@@ -95,6 +95,11 @@ impl Verdict {
         self.leader().is_some_and(|leader| leader.active)
     }
 
+    /// Whether this member's lease ran out, and the election has not heard of it yet.
+    pub(super) fn has_lapsed(&self) -> bool {
+        self.report.standing.has_lapsed(self.now)
+    }
+
     pub(super) fn follows(&self) -> bool {
         matches!(self.role, Role::Follower { .. })
     }
@@ -127,7 +132,10 @@ impl Verdict {
             }
             Role::Candidate => "first in the line, but no quorum has lately confirmed it".into(),
             Role::Follower { leader: Some(heard) } => format!("{} leads", heard.leader.id),
-            Role::Follower { leader: None } => "in the line, but no leader is known yet".into(),
+            Role::Follower { leader: None } => match self.report.namesake(self.now) {
+                Some(namesake) => namesake.to_string(),
+                None => "in the line, but no leader is known yet".into(),
+            },
             Role::Absent if self.report.standing.is_paused() => {
                 "not in the line: paused, until POST /resume".into()
             }
@@ -141,6 +149,17 @@ impl Verdict {
         }
     }
 
+    /// Says why this member is not where it wants to be.
+    pub(super) fn problem(&self) -> Option<String> {
+        let namesake = || self.report.namesake(self.now).map(|namesake| namesake.to_string());
+        self.report.link.problem.clone().or_else(namesake)
+    }
+
+    /// Whether another member leads under the id of this one.
+    pub(super) fn has_namesake(&self) -> bool {
+        matches!(self.report.namesake(self.now), Some(Namesake::AnotherMember { .. }))
+    }
+
     pub(super) fn nobody_leads(&self) -> Problem {
         Problem::unavailable("no-leader", "no leader is known", self.reason())
     }
@@ -148,4 +167,47 @@ impl Verdict {
 
 pub(super) fn millis(span: Duration) -> u64 {
     span.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{api, ask, member};
+    use crate::clock::Clock;
+    use http_body_util::BodyExt;
+    use recipes::election::{Announcement, Event};
+    use recipes::{FencingToken, Moment, Sequence, SessionId, Ticket};
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_namesake_is_the_reason_wherever_one_is_told() {
+        let (service, back) = api(Duration::ZERO);
+        let now = Clock::system().now();
+        let sent_at = Moment(now.0.checked_sub(Duration::from_secs(20)).expect("up for a while"));
+        let [ahead, own] = [3, 4].map(|n| Ticket {
+            sequence: Sequence::new(n).unwrap(),
+            token: FencingToken(n.unsigned_abs().into()),
+        });
+        let mut member = member();
+        let leader = member.standing().profile().clone();
+        let announcement = Some(Announcement { leader, ticket: ahead, active: true });
+        let timeout = Duration::from_secs(10);
+        for event in [
+            Event::SessionOpened { session: SessionId(1), timeout, sent_at },
+            Event::Joined(own),
+            Event::QueueRead([ahead.sequence, own.sequence].into_iter().collect()),
+            Event::PredecessorRead { predecessor: ahead, announcement },
+        ] {
+            let _undone = member.step(now, event.clone());
+            back.report.send_modify(|report| report.tally.hears(&event));
+        }
+        back.report.send_modify(|report| report.standing = member.standing());
+        for path in ["/readyz", "/is-leader", "/leader", "/status"] {
+            let body = ask(&service, path).await.into_body().collect().await.unwrap().to_bytes();
+            let told = String::from_utf8_lossy(&body);
+            assert!(told.contains("another member leads under the id of this one"), "{told}");
+        }
+        let body = ask(&service, "/metrics").await.into_body().collect().await.unwrap().to_bytes();
+        let told = String::from_utf8_lossy(&body);
+        assert!(told.contains("bellwether_namesake{election=\"/election\"} 1"), "{told}");
+    }
 }

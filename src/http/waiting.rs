@@ -6,13 +6,18 @@ use tokio::sync::OwnedSemaphorePermit;
 
 impl Sight {
     /// Waits until the index is another than this one: at once if it comes from another life of
-    /// this process. `None` if this one ends.
+    /// this process. `None` if this process ends.
     pub(super) async fn changed_since(&self, seen: u64) -> Option<Verdict> {
+        self.until(|verdict| self.index(verdict) != seen).await
+    }
+
+    /// Waits for a verdict of which `so` is true. `None` if this process ends.
+    pub(super) async fn until(&self, so: impl Fn(&Verdict) -> bool) -> Option<Verdict> {
         let mut reports = self.desk.report.clone();
         loop {
             reports.mark_unchanged();
             let verdict = self.judge();
-            if self.index(&verdict) != seen {
+            if so(&verdict) {
                 return Some(verdict);
             }
             // The end of a lease is a change without any event from the driver.

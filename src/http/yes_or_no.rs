@@ -79,7 +79,7 @@ impl Sight {
         let leadership = Leadership {
             is_leader: verdict.leads(),
             role: verdict.role_name(),
-            active: verdict.is_active(),
+            active: verdict.leads() && verdict.is_active(),
             leader: leader.map(|leader| leader.leader.id.to_string()),
             token: leader.map(|leader| leader.ticket.token.0),
             valid_until_boottime_ns: until.map(|until| until.boottime_ns),
@@ -87,5 +87,30 @@ impl Sight {
             reason: verdict.reason(),
         };
         (status, Json(leadership)).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::Scene;
+    use super::super::tests::ask;
+    use super::*;
+    use http_body_util::BodyExt;
+
+    #[tokio::test]
+    async fn only_a_leader_is_active() {
+        for path in ["/is-leader", "/is-follower"] {
+            let mut scene = Scene::new();
+            let active = async |scene: &Scene| {
+                let body = ask(&scene.service, path).await.into_body().collect().await.unwrap();
+                serde_json::from_slice::<Leadership>(&body.to_bytes()).unwrap().active
+            };
+            assert!(!active(&scene).await, "{path}: absent");
+            scene.follows(4);
+            assert!(!active(&scene).await, "{path}: another is, and not this one");
+            scene.loses(5);
+            scene.leads(6);
+            assert!(active(&scene).await, "{path}");
+        }
     }
 }

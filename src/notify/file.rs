@@ -97,7 +97,9 @@ mod tests {
         assert!(fs::symlink_metadata(beside(&file)).is_err());
         remove(&file).unwrap();
         remove(&file).expect("gone is gone");
-        assert!(write(&home.path().join("no/file"), 0o644, "").is_err());
+        let nowhere = home.path().join("no");
+        let error = write(&nowhere.join("file"), 0o644, "").unwrap_err().to_string();
+        assert!(error.contains(&format!("no directory {}", nowhere.display())), "{error}");
         assert!(write(Path::new("/dev/null"), 0o644, "").is_err(), "a device is not replaced");
     }
 

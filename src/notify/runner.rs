@@ -364,6 +364,11 @@ impl Runner {
                 Undone::CutShort(why) => (*why).to_owned(),
             });
             record.last = Some(HookRun { change, at, took, failure });
+            record.failing_since = match done {
+                Ok(()) => None,
+                Err(Undone::Failed(_)) => record.failing_since.or(Some(at)),
+                Err(Undone::CutShort(_)) => record.failing_since,
+            };
         });
         took
     }
@@ -380,6 +385,7 @@ impl Armed {
             spent: Duration::ZERO,
             running: None,
             last: None,
+            failing_since: None,
         };
         (Self { hook, pen: Pen::default(), written: None, again: None }, record)
     }

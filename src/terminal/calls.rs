@@ -1,10 +1,13 @@
 //! The questions and commands that take one request. The program has a subcommand for each, named like its path.
 
+use super::screen::{PAUSE, Screen};
 use super::sidecar::{Answer, Sidecar, TO_ANSWER, TO_OBEY};
+use super::text::harmless_json;
 use super::views::View;
-use super::{Form, Trouble, print, print_json};
+use super::{Form, Trouble, formed, print};
 use crate::api::{self, Get, Post};
 use hyper::Method;
+use tokio::time::sleep;
 
 /// One of them.
 pub struct Call {
@@ -14,7 +17,7 @@ pub struct Call {
     pub help: &'static str,
     /// What else there is to say of it.
     pub more: Option<&'static str>,
-    tell: fn(&Answer, Form) -> Result<(), Trouble>,
+    tell: fn(&Answer, &Form) -> Told,
 }
 
 pub const QUESTIONS: &[Call] = &[
@@ -34,6 +37,7 @@ pub const COMMANDS: &[Call] = &[
         &api::DRAIN,
         "Have this member hand over and leave the line, for a preStop hook; the same as pause",
     ),
+    Call::post(&api::SHUTDOWN, "Have this member leave the line and its process end, for Jobs"),
 ];
 
 impl Call {
@@ -54,24 +58,50 @@ impl Call {
         self.path.trim_start_matches('/')
     }
 
-    pub(super) async fn ask(&self, sidecar: &Sidecar, form: Form) -> Result<(), Trouble> {
+    pub(super) async fn ask(&self, sidecar: &Sidecar, form: &Form) -> Result<(), Trouble> {
+        let Told { text, trouble } = self.told(sidecar, form).await?;
+        print(&text)?;
+        trouble.map_or(Ok(()), Err)
+    }
+
+    /// Asks again and again, and prints the answer whenever it is another.
+    pub(super) async fn ask_again(&self, sidecar: &Sidecar, form: &Form) -> Result<(), Trouble> {
+        let mut screen = Screen::of(form);
+        loop {
+            match self.told(sidecar, form).await {
+                Ok(Told { text, trouble: None }) => screen.show(text)?,
+                Ok(Told { trouble: Some(trouble), .. }) | Err(trouble) => screen.fail(trouble)?,
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn told(&self, sidecar: &Sidecar, form: &Form) -> Result<Told, Trouble> {
         let (method, patience) =
             if self.is_command { (Method::POST, TO_OBEY) } else { (Method::GET, TO_ANSWER) };
         let answer = sidecar.ask(method, self.path, patience).await?;
-        (self.tell)(&answer, form)
+        Ok((self.tell)(&answer, form))
     }
 }
 
-/// Prints the answer, also one that is no yes if it is for scripts.
-fn tell<T: View>(answer: &Answer, form: Form) -> Result<(), Trouble> {
-    let body: Result<T, Trouble> = answer.body();
-    match form {
-        Form::People => print(&body?.view()),
-        Form::Scripts => {
-            if !matches!(body, Err(Trouble::Unanswered(_))) {
-                print_json(answer.text())?;
-            }
-            body.map(drop)
+/// What to print, and why it is no yes.
+struct Told {
+    text: String,
+    trouble: Option<Trouble>,
+}
+
+/// Returns the answer as it is to be printed, also one that is no yes if it is for scripts.
+fn tell<T: View>(answer: &Answer, form: &Form) -> Told {
+    let body = match answer.body::<T>() {
+        Ok(body) => body,
+        Err(trouble) => {
+            let is_shown = *form == Form::Scripts && !matches!(trouble, Trouble::Unanswered(_));
+            let json = is_shown.then(|| harmless_json(answer.text().trim()) + "\n");
+            return Told { text: json.unwrap_or_default(), trouble: Some(trouble) };
         }
+    };
+    match formed(form, |width| body.view(width), answer.text()) {
+        Ok(text) => Told { text, trouble: None },
+        Err(trouble) => Told { text: String::new(), trouble: Some(trouble) },
     }
 }

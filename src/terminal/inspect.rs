@@ -3,18 +3,19 @@
 //! A lease cannot be seen from outside. The member at the head leads if all members announce it, unless
 //! it is frozen or cut off.
 
+use super::screen::{PAUSE, Screen};
 use super::table::{Cell, pairs, table};
-use super::views::{BAD, GOOD, ODD, PLAIN, labels};
-use super::{Form, Trouble, print, print_json};
-use crate::api;
+use super::views::{BAD, GOOD, ODD, PLAIN, labels, marks};
+use super::{Form, Trouble, Width, formed, print};
+use crate::api::{self, Standby};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::zookeeper::{MemberData, Znode, inspect as read_election};
+use crate::zookeeper::{Election, Inspector, MemberData, Znode};
 use recipes::FencingToken;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// What scripts read.
 #[derive(Serialize)]
@@ -27,7 +28,11 @@ struct Report<'a> {
     verdict: String,
     /// The id of the member at the head, if its znode has one.
     head: Option<&'a str>,
+    /// The claim, with which the leader excludes others; null if none stands.
+    claim: Option<Claim<'a>>,
     line: Vec<Place<'a>>,
+    /// The ids that several members have.
+    namesakes: Vec<&'a str>,
     /// Named like a member's, but of no session: members pass over them.
     impostors: Vec<&'a str>,
     /// Not named like a member's.
@@ -49,6 +54,21 @@ struct Place<'a> {
     labels: BTreeMap<&'a str, &'a str>,
     version: Option<&'a str>,
     names: Option<Named<'a>>,
+    /// Null unless only the head is ahead of this member.
+    standby: Option<Standby>,
+}
+
+/// The znode with which the leader excludes others.
+#[derive(Serialize)]
+struct Claim<'a> {
+    /// Null if its data is no member's.
+    id: Option<&'a str>,
+    /// The fencing token that it was claimed with.
+    token: Option<u64>,
+    session: Option<String>,
+    age_ms: u64,
+    /// Where the session that holds it has its place in the queue.
+    is: Whereabouts,
 }
 
 /// The leader that a member announces.
@@ -56,12 +76,12 @@ struct Place<'a> {
 struct Named<'a> {
     id: &'a str,
     token: u64,
-    is: Standing,
+    is: Whereabouts,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Standing {
+enum Whereabouts {
     Head,
     /// In the queue, but not at its head.
     Behind,
@@ -69,60 +89,117 @@ enum Standing {
     Gone,
 }
 
-pub(super) async fn inspect(
-    settings: &Settings,
+/// What to look at, and how to print it.
+pub(super) struct Inspection<'a> {
+    settings: &'a Settings,
+    inspector: Inspector,
     patience: Duration,
     clock: Clock,
     form: Form,
-) -> Result<(), Trouble> {
-    let unanswered = |why: &str| {
-        let hosts = &settings.zookeeper.hosts;
-        Trouble::Unanswered(format!("ZooKeeper at {hosts} gives no answer: {why}"))
-    };
-    let znodes = match timeout(patience, read_election(settings)).await {
-        Ok(read) => read.map_err(|why| unanswered(&why))?,
-        Err(_) => return Err(unanswered(&format!("not within {patience:?}"))),
-    };
-    let report = Report::of(&settings.root, znodes.as_deref(), clock.date());
-    match form {
-        Form::People => print(&report.shown())?,
-        Form::Scripts => print_json(&api::json(&report))?,
+}
+
+impl<'a> Inspection<'a> {
+    pub(super) fn of(settings: &'a Settings, patience: Duration, clock: Clock, form: Form) -> Self {
+        Self { settings, inspector: Inspector::of(settings), patience, clock, form }
     }
-    // The verdict says it already; it is repeated for readers of the complaints alone.
-    if report.healthy { Ok(()) } else { Err(Trouble::No(report.verdict)) }
+
+    pub(super) async fn once(mut self) -> Result<(), Trouble> {
+        let looked = self.look().await;
+        self.inspector.close().await;
+        let (text, healthy) = looked?;
+        print(&text)?;
+        if healthy { Ok(()) } else { Err(Trouble::NoAsPrinted) }
+    }
+
+    /// Looks again and again, and prints what there is whenever it is another.
+    pub(super) async fn again(mut self) -> Result<(), Trouble> {
+        let mut screen = Screen::of(&self.form);
+        loop {
+            match self.look().await {
+                Ok((text, _)) => screen.show(text)?,
+                Err(trouble) => screen.fail(trouble)?,
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Returns what to print, and whether all is well.
+    async fn look(&mut self) -> Result<(String, bool), Trouble> {
+        let Self { settings, inspector, patience, clock, form } = self;
+        let unanswered = |why: &str| {
+            let hosts = &settings.zookeeper.hosts;
+            Trouble::Unanswered(format!("ZooKeeper at {hosts} gives no answer: {why}"))
+        };
+        let election = match timeout(*patience, inspector.read()).await {
+            Ok(read) => read.map_err(|why| unanswered(&why))?,
+            Err(_) => return Err(unanswered(&format!("not within {patience:?}"))),
+        };
+        let report = Report::of(&settings.root, election.as_ref(), clock.date());
+        let text = formed(form, |width| report.shown(width), &api::json(&report))?;
+        Ok((text, report.healthy))
+    }
 }
 
 impl<'a> Report<'a> {
-    fn of(path: &'a str, znodes: Option<&'a [Znode]>, now: SystemTime) -> Self {
-        let exists = znodes.is_some();
-        let znodes = znodes.unwrap_or_default();
+    fn of(path: &'a str, election: Option<&'a Election>, now: SystemTime) -> Self {
+        let exists = election.is_some();
+        let znodes = election.map(|election| &*election.znodes).unwrap_or_default();
         let stands = |znode: &&Znode| znode.sequence.is_some() && znode.session.is_some();
-        let tokens: Vec<_> = znodes.iter().filter(stands).map(|znode| znode.token).collect();
-        let line: Vec<_> =
-            znodes.iter().filter_map(|znode| Place::of(znode, &tokens, now)).collect();
+        let queue: Vec<_> = znodes.iter().filter(stands).collect();
+        let tokens: Vec<_> = queue.iter().map(|znode| znode.token).collect();
+        let place = |(at, znode): (usize, &&'a Znode)| Place::of(znode, at, &tokens, now);
+        let line: Vec<_> = queue.iter().enumerate().filter_map(place).collect();
         let named = |wanted: fn(&Znode) -> bool| {
             znodes.iter().filter(|znode| wanted(znode)).map(|znode| &*znode.name).collect()
         };
-        let (healthy, verdict) = judged(exists, &line);
+        let claim = election.and_then(|election| election.claim.as_ref());
+        let claim = claim.map(|claim| Claim::of(claim, &queue, now));
+        let mut ids: Vec<_> = line.iter().filter_map(|place| place.id).collect();
+        ids.sort_unstable();
+        let mut namesakes: Vec<_> =
+            ids.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+        namesakes.dedup();
+        let (healthy, verdict) = judged(exists, &line, claim.as_ref(), &namesakes);
         Self {
             path,
             healthy,
             verdict,
             head: line.first().and_then(|place| place.id),
+            claim,
+            namesakes,
             impostors: named(|znode| znode.sequence.is_some() && znode.session.is_none()),
             strangers: named(|znode| znode.sequence.is_none()),
             line,
         }
     }
 
-    fn shown(&self) -> String {
+    fn shown(&self, width: Width) -> String {
         let verdict = Cell::new(&self.verdict).style(if self.healthy { GOOD } else { BAD });
-        let mut text = pairs(vec![("election", Cell::new(self.path)), ("verdict", verdict)]);
+        let claim = match &self.claim {
+            Some(claim) => claim.shown(),
+            None => Cell::new("none").style(ODD),
+        };
+        let mut text =
+            pairs(vec![("election", Cell::new(self.path)), ("verdict", verdict), ("claim", claim)]);
         if !self.line.is_empty() {
-            let heading =
-                ["ID", "NAMES", "ZNODE", "SESSION", "TOKEN", "AGE", "ADDRESS", "VERSION", "LABELS"];
+            let heading = [
+                "ID", "IS", "NAMES", "ZNODE", "TOKEN", "AGE", "ADDRESS", "VERSION", "SESSION",
+                "LABELS",
+            ];
+            let rows: Vec<_> = self.line.iter().map(Place::row).collect();
             text.push('\n');
-            text += &table(heading, self.line.iter().map(Place::row).collect());
+            text += &match width {
+                Width::Wide => table(heading, rows),
+                Width::Narrow => {
+                    let [id, is, names, znode, token, age, address, version, ..] = heading;
+                    let heading = [id, is, names, znode, token, age, address, version];
+                    let narrow =
+                        |[id, is, names, znode, token, age, address, version, ..]: [Cell; 10]| {
+                            [id, is, names, znode, token, age, address, version]
+                        };
+                    table(heading, rows.into_iter().map(narrow).collect())
+                }
+            };
         }
         let impostors =
             self.impostors.iter().map(|name| (*name, "of no session, passed over: delete it", BAD));
@@ -139,7 +216,12 @@ impl<'a> Report<'a> {
     }
 }
 
-fn judged(exists: bool, line: &[Place<'_>]) -> (bool, String) {
+fn judged(
+    exists: bool,
+    line: &[Place<'_>],
+    claim: Option<&Claim<'_>>,
+    namesakes: &[&str],
+) -> (bool, String) {
     let Some(head) = line.first() else {
         let why = if exists { "nobody stands in the line" } else { "there is no such path" };
         return (false, why.into());
@@ -147,6 +229,11 @@ fn judged(exists: bool, line: &[Place<'_>]) -> (bool, String) {
     let Some(leader) = head.id else {
         return (false, format!("{} stands at the head and does not say who it is", head.znode));
     };
+    if let Some(claim) = claim.filter(|claim| claim.is != Whereabouts::Head) {
+        let whose = claim.id.map_or_else(|| "a stranger's".into(), |id| format!("that of {id}"));
+        let is = claim.is.words();
+        return (false, format!("{leader} stands at the head, and the claim is {whose}, {is}"));
+    }
     let is_named = |place: &&Place<'_>| place.is_of_one_mind();
     let by = line.iter().filter(is_named).count();
     let all = line.len();
@@ -154,24 +241,34 @@ fn judged(exists: bool, line: &[Place<'_>]) -> (bool, String) {
         _ if !head.is_of_one_mind() => {
             (false, format!("{leader} stands at the head and does not say that it leads"))
         }
+        by if by == all && !namesakes.is_empty() => {
+            let why = format!(
+                "{leader} leads, named by all {all}; but several have the id {}: give each member its own \
+                 (member.id), unless one is of an earlier life whose session is yet to end",
+                namesakes.join(", ")
+            );
+            (false, why)
+        }
         by if by == all => (true, format!("{leader} leads, named by all {all}")),
         by => (false, format!("{leader} leads, named by {by} of {all}")),
     }
 }
 
 impl<'a> Place<'a> {
-    fn of(znode: &'a Znode, line: &[FencingToken], now: SystemTime) -> Option<Self> {
+    /// Returns the place of the znode that is so far behind the head.
+    fn of(znode: &'a Znode, at: usize, line: &[FencingToken], now: SystemTime) -> Option<Self> {
         let (sequence, session) = (znode.sequence?, znode.session?);
         let data = znode.data.as_ref();
         let profile = data.map(|data| &data.profile);
-        let age = now.duration_since(znode.created_at).unwrap_or_default();
+        let ready = data.is_some_and(|data| data.ready);
         Some(Self {
             znode: &znode.name,
             sequence: sequence.number(),
             session: session.to_string(),
             token: znode.token.0,
             created: api::date(znode.created_at),
-            age_ms: age.as_millis().try_into().unwrap_or(u64::MAX),
+            age_ms: age_ms(znode, now),
+            standby: (at == 1).then_some(Standby { ready }),
             id: profile.map(|profile| profile.id.as_str()),
             address: profile.and_then(|profile| profile.address.as_deref()),
             labels: profile
@@ -185,16 +282,16 @@ impl<'a> Place<'a> {
     }
 
     fn is_of_one_mind(&self) -> bool {
-        self.names.as_ref().is_some_and(|named| named.is == Standing::Head)
+        self.names.as_ref().is_some_and(|named| named.is == Whereabouts::Head)
     }
 
-    fn row(&self) -> [Cell; 9] {
+    fn row(&self) -> [Cell; 10] {
         let named = match &self.names {
-            Some(Named { id, is: Standing::Head, .. }) => Cell::new(id),
-            Some(Named { id, is: Standing::Behind, .. }) => {
+            Some(Named { id, is: Whereabouts::Head, .. }) => Cell::new(id),
+            Some(Named { id, is: Whereabouts::Behind, .. }) => {
                 Cell::new(&format!("{id} (not the head)")).style(BAD)
             }
-            Some(Named { id, is: Standing::Gone, .. }) => {
+            Some(Named { id, is: Whereabouts::Gone, .. }) => {
                 Cell::new(&format!("{id} (gone)")).style(BAD)
             }
             None => Cell::new("nobody").style(ODD),
@@ -207,19 +304,67 @@ impl<'a> Place<'a> {
         };
         let labels: BTreeMap<String, String> =
             self.labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let age = Duration::from_secs(self.age_ms / 1000);
         [
             id,
+            Cell::new(&marks(leads, self.standby.as_ref(), false)),
             named,
             Cell::new(self.znode),
-            Cell::new(&self.session),
             Cell::new(&self.token.to_string()),
-            Cell::new(&humantime::format_duration(age).to_string()),
+            Cell::new(&age(self.age_ms)),
             Cell::of(self.address),
             Cell::of(self.version),
+            Cell::new(&self.session),
             Cell::new(&self::labels(&labels)),
         ]
     }
+}
+
+impl<'a> Claim<'a> {
+    fn of(claim: &'a Znode, queue: &[&Znode], now: SystemTime) -> Self {
+        let place = queue.iter().position(|znode| znode.session == claim.session);
+        let is = match place.filter(|_| claim.session.is_some()) {
+            Some(0) => Whereabouts::Head,
+            Some(_) => Whereabouts::Behind,
+            None => Whereabouts::Gone,
+        };
+        let data = claim.data.as_ref();
+        let announcement = data.and_then(|data| data.announcement.as_ref());
+        Self {
+            id: data.map(|data| data.profile.id.as_str()),
+            token: announcement.map(|announcement| announcement.ticket.token.0),
+            session: claim.session.map(|session| session.to_string()),
+            age_ms: age_ms(claim, now),
+            is,
+        }
+    }
+
+    fn shown(&self) -> Cell {
+        let id = self.id.unwrap_or("(a stranger)");
+        let token = self.token.map(|token| format!(", token {token}")).unwrap_or_default();
+        let session = self.session.as_deref().unwrap_or("none, so delete it");
+        let style = if self.is == Whereabouts::Head { PLAIN } else { BAD };
+        let (age, is) = (age(self.age_ms), self.is.words());
+        Cell::new(&format!("{id}{token}, {is}, for {age}, session {session}")).style(style)
+    }
+}
+
+impl Whereabouts {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Head => "the head",
+            Self::Behind => "not the head",
+            Self::Gone => "not in the line",
+        }
+    }
+}
+
+fn age_ms(znode: &Znode, now: SystemTime) -> u64 {
+    let age = now.duration_since(znode.created_at).unwrap_or_default();
+    age.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+fn age(ms: u64) -> String {
+    humantime::format_duration(Duration::from_secs(ms / 1000)).to_string()
 }
 
 impl<'a> Named<'a> {
@@ -227,10 +372,91 @@ impl<'a> Named<'a> {
         let named = data.announcement.as_ref()?;
         let token = named.ticket.token;
         let is = match line.iter().position(|stands| *stands == token) {
-            Some(0) => Standing::Head,
-            Some(_) => Standing::Behind,
-            None => Standing::Gone,
+            Some(0) => Whereabouts::Head,
+            Some(_) => Whereabouts::Behind,
+            None => Whereabouts::Gone,
         };
         Some(Self { id: named.leader.id.as_str(), token: token.0, is })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anstream::adapter::strip_str;
+    use recipes::election::{Announcement, Profile};
+    use recipes::{MemberId, Sequence, SessionId, Ticket};
+    use std::sync::Arc;
+
+    #[test]
+    fn several_members_of_one_id_are_not_well() {
+        let twice = election(&["a", "b", "b", "b"], Some(0));
+        let told = judged_of(&twice);
+        assert!(
+            !told.healthy && told.verdict.contains("several have the id b:"),
+            "{}",
+            told.verdict
+        );
+        assert_eq!(told.namesakes, ["b"]);
+        assert!(judged_of(&election(&["a", "b", "c"], Some(0))).healthy);
+    }
+
+    #[test]
+    fn who_holds_the_claim_is_told_and_is_to_be_the_head() {
+        let held = election(&["a", "b"], Some(0));
+        let held = judged_of(&held);
+        assert!(held.healthy, "{}", held.verdict);
+        let text = strip_str(&held.shown(Width::Narrow)).to_string();
+        assert!(text.contains("claim     a, token 1, the head, for 7s, session 0x1\n"), "{text}");
+        assert!(text.contains("b   standby-not-ready  a"), "{text}");
+        for (by, is) in [(1, "that of b, not the head"), (5, "that of f, not in the line")] {
+            let other = election(&["a", "b"], Some(by));
+            let other = judged_of(&other);
+            let said = format!("a stands at the head, and the claim is {is}");
+            assert_eq!((other.healthy, &*other.verdict), (false, &*said));
+        }
+        let none = election(&["a"], None);
+        let text = strip_str(&judged_of(&none).shown(Width::Wide)).to_string();
+        assert!(text.contains("claim     none\n"), "{text}");
+    }
+
+    fn judged_of(election: &Election) -> Report<'_> {
+        Report::of("/e", Some(election), SystemTime::UNIX_EPOCH + Duration::from_secs(7))
+    }
+
+    /// Of these members, in this order, who all name the first; the claim is of the member of this number.
+    fn election(ids: &[&str], claim: Option<usize>) -> Election {
+        let leader = ids[0];
+        let znode = |n: usize, id: &str| znode(n, id, leader);
+        let znodes = ids.iter().enumerate().map(|(n, id)| znode(n, id)).collect();
+        let claim = claim.map(|n| {
+            let id = ids.get(n).copied().unwrap_or("f");
+            Znode { sequence: None, name: "claim-n_".into(), ..znode(n, id) }
+        });
+        Election { znodes, claim }
+    }
+
+    fn znode(n: usize, id: &str, leader: &str) -> Znode {
+        let profile = |id: &str| {
+            let (id, labels) = (MemberId::new(id).unwrap(), BTreeMap::new());
+            Profile { id, address: None, labels, revision: 0 }
+        };
+        let sequence = Sequence::new(0);
+        let ticket = Ticket { sequence: sequence.unwrap(), token: FencingToken(1) };
+        let leader = Arc::new(profile(leader));
+        let data = MemberData {
+            profile: profile(id),
+            announcement: Some(Announcement { leader, ticket, active: true }),
+            ready: false,
+            version: None,
+        };
+        Znode {
+            name: format!("n_{n}"),
+            session: Some(SessionId(n as i64 + 1)),
+            token: FencingToken(n as u64 + 1),
+            created_at: SystemTime::UNIX_EPOCH,
+            sequence: Sequence::new(n as i32),
+            data: Some(data),
+        }
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! - `sidecar`: where it is, and how to ask it.
 //! - `calls`: what one request asks or commands; `watch`, `wait` and `probe`: what takes more than that.
-//! - `views`: how answers, the bodies of `api`, look to people.
+//! - `views`: how answers, the bodies of `api`, look to people; `field`: one field of them. `screen` prints again what
+//!   has changed.
 //! - `inspect`: the one subcommand that asks ZooKeeper and no sidecar.
 
 mod calls;
+mod field;
 mod inspect;
 mod probe;
+mod screen;
 mod sidecar;
 mod table;
 mod text;
@@ -18,16 +21,18 @@ mod watch;
 use crate::clock::Clock;
 use crate::config::Settings;
 pub use calls::{COMMANDS, Call, QUESTIONS};
+pub use field::FieldPath;
 pub use probe::Probe;
-pub use sidecar::{Sidecar, Token};
+pub use sidecar::{Answer, Sidecar, Token};
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::time::Duration;
-pub use wait::Whom;
+pub use wait::{Waiting, Whom};
 
 /// A subcommand of the client, with its arguments.
 pub enum Errand {
     Ask { sidecar: Sidecar, question: Question, form: Form },
-    Inspect { settings: Settings, patience: Duration, form: Form },
+    Inspect { settings: Settings, patience: Duration, again: bool, form: Form },
 }
 
 impl Errand {
@@ -38,16 +43,29 @@ impl Errand {
             Self::Inspect { settings, .. } => settings.zookeeper.security.has_secrets(),
         }
     }
+
+    /// The program that this one is to become.
+    pub fn program(&self) -> Option<&OsStr> {
+        match self {
+            Self::Ask { question: Question::Wait { command, .. }, .. } => {
+                command.first().map(OsString::as_os_str)
+            }
+            Self::Ask { .. } | Self::Inspect { .. } => None,
+        }
+    }
 }
 
-#[derive(Clone, Copy)]
 pub enum Question {
-    /// One of [`QUESTIONS`] or [`COMMANDS`].
-    Call(&'static Call),
+    /// One of [`QUESTIONS`] or [`COMMANDS`]; `again` prints the answer whenever it is another.
+    Call {
+        call: &'static Call,
+        again: bool,
+    },
     Watch,
+    /// With a command, the program becomes it at the end.
     Wait {
-        whom: Whom,
-        at_most: Option<Duration>,
+        waiting: Waiting,
+        command: Vec<OsString>,
     },
     Probe {
         probe: Probe,
@@ -56,11 +74,22 @@ pub enum Question {
 }
 
 /// For whom to print.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
-    People,
+    People(Width),
     /// JSON, as it came.
     Scripts,
+    /// One field of the JSON.
+    Field(FieldPath),
+}
+
+/// How much of a table to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// The columns that are looked at most.
+    Narrow,
+    /// All columns.
+    Wide,
 }
 
 /// Why the subcommand did not succeed.
@@ -68,6 +97,10 @@ pub enum Form {
 pub enum Trouble {
     /// The answer is no.
     No(String),
+    /// The answer is no, and has been printed.
+    NoAsPrinted,
+    /// The command cannot be run: the exit code and why.
+    Unrunnable(u8, String),
     /// No answer came, or none that makes sense.
     Unanswered(String),
     /// It cannot be printed.
@@ -79,6 +112,8 @@ impl Trouble {
     pub fn told(self) -> (u8, Option<String>) {
         match self {
             Self::No(why) => (1, Some(why)),
+            Self::NoAsPrinted => (1, None),
+            Self::Unrunnable(code, why) => (code, Some(why)),
             Self::Unanswered(why) => (3, Some(why)),
             // A reader that closes the pipe has read enough.
             Self::Unprintable(error) if error.kind() == io::ErrorKind::BrokenPipe => (0, None),
@@ -94,14 +129,18 @@ impl Trouble {
 pub async fn run(errand: Errand, clock: Clock) -> Result<(), Trouble> {
     let (sidecar, question, form) = match errand {
         Errand::Ask { sidecar, question, form } => (sidecar, question, form),
-        Errand::Inspect { settings, patience, form } => {
-            return inspect::inspect(&settings, patience, clock, form).await;
+        Errand::Inspect { settings, patience, again, form } => {
+            let inspection = inspect::Inspection::of(&settings, patience, clock, form);
+            return if again { inspection.again().await } else { inspection.once().await };
         }
     };
     match question {
-        Question::Call(call) => call.ask(&sidecar, form).await,
-        Question::Watch => watch::watch(&sidecar, clock, form).await,
-        Question::Wait { whom, at_most } => wait::wait(&sidecar, whom, at_most, form).await,
+        Question::Call { call, again: false } => call.ask(&sidecar, &form).await,
+        Question::Call { call, again: true } => call.ask_again(&sidecar, &form).await,
+        Question::Watch => watch::watch(&sidecar, clock, &form).await,
+        Question::Wait { waiting, command } => {
+            wait::wait(&sidecar, &waiting, &command, &form).await
+        }
         Question::Probe { probe, verbose } => probe::probe(&sidecar, probe, verbose).await,
     }
 }
@@ -112,10 +151,13 @@ fn print(text: &str) -> Result<(), Trouble> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Trouble::Unprintable)
 }
 
-fn print_json(json: &str) -> Result<(), Trouble> {
-    let mut out = io::stdout().lock();
-    let line = text::harmless_json(json.trim());
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(Trouble::Unprintable)
+/// Returns an answer as it is to be printed.
+fn formed(form: &Form, view: impl FnOnce(Width) -> String, json: &str) -> Result<String, Trouble> {
+    match form {
+        Form::People(width) => Ok(view(*width)),
+        Form::Scripts => Ok(text::harmless_json(json.trim()) + "\n"),
+        Form::Field(path) => path.pick(json),
+    }
 }
 
 /// Prints a remark to stderr, beside the answer.

@@ -24,6 +24,9 @@ pub(super) const TO_OBEY: Duration = Duration::from_secs(20);
 /// The body of a queue of very many members is shorter.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
 
+/// Where sidecars listen if nothing else is said.
+const PORT: u16 = 4040;
+
 /// Where to ask, and what to show there.
 pub struct Sidecar {
     place: Place,
@@ -38,7 +41,8 @@ enum Place {
 /// The token that a command has to show. It is never printed.
 pub struct Token(HeaderValue);
 
-pub(super) struct Answer {
+/// What a sidecar has answered.
+pub struct Answer {
     asked: String,
     status: StatusCode,
     is_problem: bool,
@@ -47,7 +51,7 @@ pub(super) struct Answer {
 }
 
 impl Sidecar {
-    /// Parses `http://HOST:PORT` or `unix:PATH`.
+    /// Parses `http://HOST:PORT`, also without `http://` or `HOST`, or `unix:PATH`.
     ///
     /// # Errors
     /// One sentence that says what is wrong with it.
@@ -65,7 +69,12 @@ impl Sidecar {
                 wrong()
             };
         }
-        let Ok(uri) = url.parse::<Uri>() else { return wrong() };
+        let with_scheme = match url.split_once("://") {
+            Some(_) => url.to_owned(),
+            None if url.starts_with(':') => format!("http://127.0.0.1{url}"),
+            None => format!("http://{url}"),
+        };
+        let Ok(uri) = with_scheme.parse::<Uri>() else { return wrong() };
         let (Some(authority), true) = (uri.authority(), uri.scheme() == Some(&Scheme::HTTP)) else {
             return wrong();
         };
@@ -79,7 +88,7 @@ impl Sidecar {
         if !bare || host.is_empty() || authority.as_str() != whole {
             return wrong();
         }
-        let port = uri.port_u16().unwrap_or(80);
+        let port = uri.port_u16().unwrap_or(if with_scheme == url { 80 } else { PORT });
         Ok(Self::new(Place::Tcp { host: host.to_owned(), port }))
     }
 
@@ -115,7 +124,10 @@ impl Sidecar {
     }
 
     /// Asks, and reads the whole answer.
-    pub(super) async fn ask(
+    ///
+    /// # Errors
+    /// There is none, or it makes no sense.
+    pub async fn ask(
         &self,
         method: Method,
         path: &str,
@@ -154,8 +166,13 @@ impl Sidecar {
         let cannot = |why: &str| Trouble::unanswered(&self.name(), why);
         let connected = timeout(TO_CONNECT, self.connect()).await;
         let connection = match connected {
-            Ok(connection) => connection.map_err(|error| cannot(&error.to_string()))?,
-            Err(_) => return Err(cannot(&format!("no connection within {TO_CONNECT:?}"))),
+            Ok(connection) => {
+                connection.map_err(|error| cannot(&format!("{error}{WHAT_TO_TRY}")))?
+            }
+            Err(_) => {
+                let why = format!("no connection within {TO_CONNECT:?}{WHAT_TO_TRY}");
+                return Err(cannot(&why));
+            }
         };
         let mut request = Request::builder().method(&method).uri(path).header(HOST, self.host());
         if method != Method::GET {
@@ -197,6 +214,10 @@ impl Sidecar {
     }
 }
 
+/// What is added to an error where no sidecar is found.
+const WHAT_TO_TRY: &str = ": does a sidecar run there? --url or BELLWETHER_URL says which one to ask, and a sidecar's log \
+                           where it listens (http.listen)";
+
 /// What is added to an error where it is not known whether the sidecar got the command.
 fn in_doubt(method: &Method) -> &'static str {
     if method == Method::GET {
@@ -208,8 +229,8 @@ fn in_doubt(method: &Method) -> &'static str {
 
 impl Token {
     /// `None` if it is not one line of visible ASCII characters.
-    pub fn new(written: &str) -> Option<Self> {
-        let token = config::token_in(written.as_bytes())?;
+    pub fn new(written: &[u8]) -> Option<Self> {
+        let token = config::token_in(written)?;
         let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok()?;
         value.set_sensitive(true);
         Some(Self(value))
@@ -240,12 +261,15 @@ impl Answer {
     }
 
     /// The index of the answer, also where there is no leader.
-    pub(super) fn index(&self) -> Option<u64> {
+    pub fn index(&self) -> Option<u64> {
         self.index
     }
 
-    /// Parses the body of a success. A problem document is a no, anything else makes no sense.
-    pub(super) fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, Trouble> {
+    /// Parses the body of a success.
+    ///
+    /// # Errors
+    /// A problem document is a no, anything else makes no sense.
+    pub fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, Trouble> {
         if self.status.is_success() {
             return self.parsed();
         }
@@ -290,10 +314,21 @@ mod tests {
         for url in ["http://127.0.0.1:4040", "http://[::1]:1", "http://app-0.app:80", "unix:/a b"] {
             assert_eq!(name(url).unwrap(), url);
         }
-        assert_eq!(name("http://h/").unwrap(), "http://h:80");
+        for (url, meant) in [
+            ("http://h/", "http://h:80"),
+            ("localhost:4040", "http://localhost:4040"),
+            (":4041", "http://127.0.0.1:4041"),
+            ("app-0", "http://app-0:4040"),
+            ("[::1]:1", "http://[::1]:1"),
+        ] {
+            assert_eq!(name(url).unwrap(), meant);
+        }
         for url in [
             "",
-            "127.0.0.1:4040",
+            ":",
+            "h:x",
+            "h:1/leader",
+            "me:secret@h:1",
             "https://h:1",
             "http://",
             "http://h:x",
@@ -345,9 +380,9 @@ mod tests {
 
     #[test]
     fn a_token_is_one_visible_line() {
-        assert!(Token::new(" secret\n").is_some());
+        assert!(Token::new(b" secret\n").is_some());
         for wrong in ["", " \n", "a b", "a\nb", "ä"] {
-            assert!(Token::new(wrong).is_none(), "{wrong:?}");
+            assert!(Token::new(wrong.as_bytes()).is_none(), "{wrong:?}");
         }
     }
 }

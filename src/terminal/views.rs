@@ -1,10 +1,11 @@
 //! How a sidecar's answers look to people.
 
+use super::Width;
 use super::table::{Cell, pairs, table};
 use super::text::visible;
 use crate::api::{
     Application, Done, Event, History, Hook, HookRun, Leader, LeaderState, Member, Members,
-    Restart, Role, Status, Term,
+    Restart, Role, Standby, Status, Term,
 };
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 /// A body that is shown to people.
 pub(super) trait View: DeserializeOwned {
-    fn view(&self) -> String;
+    fn view(&self, width: Width) -> String;
 }
 
 pub(super) const GOOD: Style = colour(AnsiColor::Green);
@@ -26,7 +27,7 @@ const fn colour(colour: AnsiColor) -> Style {
 }
 
 impl View for LeaderState {
-    fn view(&self) -> String {
+    fn view(&self, _: Width) -> String {
         let Some(leader) = &self.leader else { return "nobody leads\n".into() };
         let mut rows = vec![
             ("leader", Cell::new(&leader.id).style(GOOD)),
@@ -42,7 +43,7 @@ impl View for LeaderState {
 }
 
 impl View for Status {
-    fn view(&self) -> String {
+    fn view(&self, _: Width) -> String {
         let Self { id, role, election, session, .. } = self;
         let leads = *role == Role::Leader;
         let stands = if leads || *role == Role::Follower { GOOD } else { ODD };
@@ -52,9 +53,15 @@ impl View for Status {
             ("election", Cell::new(election)),
             ("znode", Cell::of(self.znode.as_deref())),
             ("predecessor", Cell::of(self.predecessor.as_deref())),
+        ];
+        rows.extend(self.standby.as_ref().map(|standby| match standby.ready {
+            true => ("standby", Cell::new("yes, ready to lead at once")),
+            false => ("standby", Cell::new("yes, but it has to claim first").style(ODD)),
+        }));
+        rows.extend([
             ("leader", Cell::of(self.leader.as_ref().map(|leader| &*leader.id))),
             ("token", Cell::new(&token(self.leader.as_ref()))),
-        ];
+        ]);
         rows.extend(lease(leads, self.valid_for_ms));
         rows.extend(self.leader.as_ref().and_then(inactive));
         if self.paused {
@@ -101,7 +108,7 @@ impl View for Status {
 }
 
 impl View for Members {
-    fn view(&self) -> String {
+    fn view(&self, width: Width) -> String {
         let leader = self.members.iter().find(|member| member.is_leader);
         let row = |member: &Member| {
             let Member { is_leader, is_self, .. } = *member;
@@ -109,7 +116,7 @@ impl View for Members {
             let agrees = leader.is_some_and(|leader| member.names == leader.id);
             [
                 Cell::of(member.id.as_deref()).style(style),
-                Cell::new(marks(is_leader, is_self)).style(style),
+                Cell::new(&marks(is_leader, member.standby.as_ref(), is_self)).style(style),
                 Cell::new(&member.znode),
                 Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
                 Cell::of(member.address.as_deref()),
@@ -117,13 +124,24 @@ impl View for Members {
                 Cell::new(&labels(&member.labels)),
             ]
         };
-        let rows = self.members.iter().map(row).collect();
-        table(["ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "LABELS"], rows)
+        let heading = ["ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "LABELS"];
+        let rows: Vec<_> = self.members.iter().map(row).collect();
+        match width {
+            Width::Wide => table(heading, rows),
+            Width::Narrow => {
+                let [id, is, znode, names, address, version, _] = heading;
+                let narrow = |[id, is, znode, names, address, version, _]: [Cell; 7]| {
+                    [id, is, znode, names, address, version]
+                };
+                let rows = rows.into_iter().map(narrow).collect();
+                table([id, is, znode, names, address, version], rows)
+            }
+        }
     }
 }
 
 impl View for History {
-    fn view(&self) -> String {
+    fn view(&self, _: Width) -> String {
         let row = |term: &Term| {
             let lasts = term.to.is_none();
             [
@@ -141,15 +159,20 @@ impl View for History {
 
 /// One line for one event.
 pub(super) fn event(name: &str, event: &Event) -> String {
-    let Event { state, at, cause, .. } = event;
+    let Event { state, at, cause, change, .. } = event;
     let style = match name {
         "became-leader" => GOOD,
         "lost-leadership" | "leader-lost" => ODD,
         _ => PLAIN,
     };
-    let says = match &state.leader {
-        Some(leader) => sentence(leader, state.is_self),
-        None => "no leader is known".into(),
+    let says = match (change, &state.leader) {
+        // It tells the past: who leads is told by the `state` that follows.
+        (Some(change), Some(Leader { id, token, .. })) => {
+            visible(&format!("{change}, {id} with token {token}"))
+        }
+        (Some(change), None) => visible(change),
+        (None, Some(leader)) => sentence(leader, state.is_self),
+        (None, None) => "no leader is known".into(),
     };
     let cause = cause.as_ref().map(|cause| format!(": {}", visible(cause))).unwrap_or_default();
     let (at, name) = (visible(at), visible(name));
@@ -164,9 +187,10 @@ pub(super) fn sentence(leader: &Leader, is_self: bool) -> String {
 }
 
 impl View for Done {
-    fn view(&self) -> String {
+    fn view(&self, _: Width) -> String {
         let place = match (&self.znode, &self.predecessor) {
             _ if self.done == "acknowledged" => "its leader is active".to_owned(),
+            _ if self.done == "begun to leave" => "its process ends".to_owned(),
             _ if self.done == "resumed" && self.znode.is_none() => "it joins the line".to_owned(),
             (None, _) if self.done == "resigned" => {
                 "it has no new place in the line yet".to_owned()
@@ -190,13 +214,15 @@ fn with_article(role: Role) -> String {
     }
 }
 
-fn marks(is_leader: bool, is_self: bool) -> &'static str {
-    match (is_leader, is_self) {
-        (true, true) => "leader,self",
-        (true, false) => "leader",
-        (false, true) => "self",
-        (false, false) => "",
-    }
+/// Says what a member is, in one word without blanks for scripts that split at them.
+pub(super) fn marks(is_leader: bool, standby: Option<&Standby>, is_self: bool) -> String {
+    // A leader's successor is in the queue already, and may lead by now.
+    let standby = standby.filter(|_| !is_leader).map(|standby| match standby.ready {
+        true => "standby",
+        false => "standby-not-ready",
+    });
+    let marks = [is_leader.then_some("leader"), standby, is_self.then_some("self")];
+    marks.into_iter().flatten().collect::<Vec<_>>().join(",")
 }
 
 fn lease(is_self: bool, valid_for_ms: Option<u64>) -> Option<(&'static str, Cell)> {
@@ -274,8 +300,72 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_missed_change_is_not_told_as_the_present() {
+        let leader = json!({"id": "b", "address": null, "labels": {}, "znode": "n_1", "token": 4});
+        let line = |change: Option<&str>, leader: &Value| {
+            let mut body = json!({
+                "leader": leader, "is_self": false, "valid_for_ms": null, "index": 1,
+                "role": "follower", "at": "T", "cause": "why",
+            });
+            if let Some(change) = change {
+                body["change"] = json!(change);
+            }
+            let name = if change.is_some() { "missed" } else { "leader-changed" };
+            strip_str(&event(name, &serde_json::from_value(body).unwrap())).to_string()
+        };
+        let missed = line(Some("leader-changed"), &leader);
+        assert_eq!(missed, "T  missed           leader-changed, b with token 4: why\n");
+        let lost = line(Some("leader-lost"), &Value::Null);
+        assert_eq!(lost, "T  missed           leader-lost: why\n");
+        assert_eq!(line(None, &leader), "T  leader-changed   b leads with token 4: why\n");
+    }
+
+    #[test]
+    fn the_standby_is_told_and_whether_it_is_ready() {
+        let member = |id: &str, is_leader, standby: Value| {
+            json!({
+                "id": id, "znode": format!("n_{id}"), "sequence": 1, "address": null,
+                "labels": {"k": "v"}, "is_leader": is_leader, "is_self": id == "b",
+                "standby": standby, "names": "a", "version": "1",
+            })
+        };
+        let line = |ready: bool| {
+            let standby = json!({"ready": ready});
+            let members = [
+                member("a", true, Value::Null),
+                member("b", false, standby),
+                member("c", false, Value::Null),
+            ];
+            json!({"members": members})
+        };
+        let text = "ID  IS            ZNODE  NAMES  ADDRESS  VERSION\n\
+                    a   leader        n_a    a      -        1\n\
+                    b   standby,self  n_b    a      -        1\n\
+                    c   -             n_c    a      -        1\n";
+        assert_eq!(shown::<Members>(&line(true)), text);
+        assert!(shown::<Members>(&line(false)).contains("b   standby-not-ready,self"));
+        let wide: Members = serde_json::from_value(line(true)).unwrap();
+        assert!(strip_str(&wide.view(Width::Wide)).to_string().contains("k=v"));
+        let standby = |is: Value| {
+            let clock = json!({"boot_id": null, "time_namespace": null});
+            shown::<Status>(&json!({
+                "id": "b", "role": "follower", "election": "/e", "znode": "n_b", "sequence": 1,
+                "token": 1, "predecessor": "n_a", "standby": is, "leader": null,
+                "valid_for_ms": null, "paused": false,
+                "session": {"id": null, "timeout_ms": null, "connected": true},
+                "index": 1, "clock": clock, "version": "1", "uptime_ms": 1,
+            }))
+        };
+        assert!(
+            standby(json!({"ready": true})).contains("standby      yes, ready to lead at once")
+        );
+        assert!(standby(json!({"ready": false})).contains("yes, but it has to claim first"));
+        assert!(!standby(Value::Null).contains("standby"));
+    }
+
     fn shown<T: View>(body: &Value) -> String {
         let body: T = serde_json::from_value(body.clone()).unwrap();
-        strip_str(&body.view()).to_string()
+        strip_str(&body.view(Width::Narrow)).to_string()
     }
 }

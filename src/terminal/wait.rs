@@ -1,9 +1,13 @@
 //! Waits until there is a leader, over as many lives of the sidecar as it takes.
 
 use super::sidecar::{Answer, Sidecar, TO_ANSWER};
-use super::{Form, Trouble, print, print_json, remark, views};
-use crate::api::{LEADER, LeaderState};
+use super::{Form, Trouble, formed, print, remark, views};
+use crate::api::{LEADER, Leader, LeaderState};
 use hyper::Method;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -19,30 +23,64 @@ pub enum Whom {
     Itself,
 }
 
+/// What to wait for.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    pub whom: Whom,
+    /// Until the leader's application has taken up its work as well.
+    pub active: bool,
+    pub at_most: Option<Duration>,
+}
+
+/// Ends with the wait, or becomes the command, if there is one.
 pub(super) async fn wait(
     sidecar: &Sidecar,
-    whom: Whom,
-    at_most: Option<Duration>,
-    form: Form,
+    waiting: &Waiting,
+    command: &[OsString],
+    form: &Form,
 ) -> Result<(), Trouble> {
     let mut last = "it has not been asked yet".to_owned();
-    let until = until_leads(sidecar, whom, &mut last);
-    let answered = match at_most {
+    let until = until_leads(sidecar, waiting, &mut last);
+    let answered = match waiting.at_most {
         Some(limit) => timeout(limit, until).await.ok().ok_or(limit),
         None => Ok(until.await),
     };
     let (answer, state) =
         answered.map_err(|limit| Trouble::No(format!("not within {limit:?}: {last}")))?;
-    match (form, &state.leader) {
-        (Form::People, Some(leader)) => {
-            print(&format!("{}\n", views::sentence(leader, state.is_self)))
-        }
-        (Form::Scripts | Form::People, _) => print_json(answer.text()),
+    if let [program, arguments @ ..] = command {
+        return Err(become_program(program, arguments, &state));
+    }
+    let leader = state.leader.as_ref();
+    let view = |_| leader.map(|it| views::sentence(it, state.is_self) + "\n").unwrap_or_default();
+    print(&formed(form, view, answer.text())?)
+}
+
+/// Returns only if that fails. The program knows the leader as hooks do.
+fn become_program(program: &OsStr, arguments: &[OsString], state: &LeaderState) -> Trouble {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if let Some(leader) = &state.leader {
+        command.env("BELLWETHER_LEADER_ID", &leader.id);
+        command.env("BELLWETHER_LEADER_TOKEN", leader.token.to_string());
+        command.envs(leader.address.as_ref().map(|it| ("BELLWETHER_LEADER_ADDRESS", it)));
+    }
+    let error = command.exec();
+    let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+    Trouble::Unrunnable(code, format!("cannot run {}: {error}", program.display()))
+}
+
+impl Waiting {
+    fn is_over(&self, leader: &Leader, is_self: bool) -> bool {
+        (self.whom == Whom::Anybody || is_self) && (leader.active || !self.active)
     }
 }
 
 /// The caller drops this future when it has waited long enough. `last` is why it has not ended.
-async fn until_leads(sidecar: &Sidecar, whom: Whom, last: &mut String) -> (Answer, LeaderState) {
+async fn until_leads(
+    sidecar: &Sidecar,
+    waiting: &Waiting,
+    last: &mut String,
+) -> (Answer, LeaderState) {
     let mut seen = None;
     let mut troubled = false;
     loop {
@@ -60,7 +98,11 @@ async fn until_leads(sidecar: &Sidecar, whom: Whom, last: &mut String) -> (Answe
         });
         (*last, seen) = match read {
             Ok(Ok((answer, state))) => match &state.leader {
-                Some(_) if whom == Whom::Anybody || state.is_self => return (answer, state),
+                Some(leader) if waiting.is_over(leader, state.is_self) => return (answer, state),
+                Some(leader) if !leader.active => {
+                    let sentence = views::sentence(leader, state.is_self);
+                    (format!("{sentence}, and is not active yet"), Some(state.index))
+                }
                 Some(leader) => (views::sentence(leader, false), Some(state.index)),
                 None => ("nobody leads".to_owned(), Some(state.index)),
             },
@@ -78,5 +120,33 @@ async fn until_leads(sidecar: &Sidecar, whom: Whom, last: &mut String) -> (Answe
         if seen.is_none() {
             sleep(PAUSE).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_wait_is_over_when_who_is_waited_for_leads_and_is_active_if_that_is_waited_for() {
+        let leader = |active| Leader {
+            id: "a".into(),
+            address: None,
+            labels: BTreeMap::new(),
+            znode: "n_1".into(),
+            token: 1,
+            active,
+        };
+        let over = |whom, active, is_self, is_active| {
+            Waiting { whom, active, at_most: None }.is_over(&leader(is_active), is_self)
+        };
+        assert!(over(Whom::Anybody, false, false, false));
+        assert!(!over(Whom::Anybody, true, false, false));
+        assert!(over(Whom::Anybody, true, false, true));
+        assert!(!over(Whom::Itself, false, false, true));
+        assert!(over(Whom::Itself, false, true, false));
+        assert!(!over(Whom::Itself, true, true, false));
+        assert!(over(Whom::Itself, true, true, true));
     }
 }

@@ -1,7 +1,7 @@
 //! Follows the events of a sidecar, one line each, over as many streams as it takes.
 
 use super::sidecar::{Sidecar, TO_ANSWER};
-use super::{Form, Trouble, print, print_json, remark, views};
+use super::{Form, Trouble, formed, print, remark, views};
 use crate::api::{self, EVENTS};
 use crate::clock::Clock;
 use http_body_util::BodyExt;
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_LINE: usize = 1024 * 1024;
 
 /// Ends only if no stream could be opened in the first place, or the output is closed.
-pub(super) async fn watch(sidecar: &Sidecar, clock: Clock, form: Form) -> Result<(), Trouble> {
+pub(super) async fn watch(sidecar: &Sidecar, clock: Clock, form: &Form) -> Result<(), Trouble> {
     let mut seen = None;
     let mut stream = open(sidecar, None).await?;
     loop {
@@ -66,7 +66,7 @@ async fn open(sidecar: &Sidecar, seen: Option<&str>) -> Result<Incoming, Trouble
 async fn follow(
     stream: &mut Incoming,
     seen: &mut Option<String>,
-    form: Form,
+    form: &Form,
 ) -> Result<String, Trouble> {
     let mut reader = Reader::default();
     loop {
@@ -78,12 +78,15 @@ async fn follow(
         };
         let Some(bytes) = frame.data_ref() else { continue };
         for Event { name, id, data } in reader.read(bytes) {
-            match (form, serde_json::from_str::<api::Event>(&data)) {
-                (Form::Scripts, Ok(_)) => print_json(&named(&name, &data))?,
-                (Form::People, Ok(event)) => print(&views::event(&name, &event))?,
-                (Form::Scripts | Form::People, Err(error)) => {
-                    remark(&format!("an event makes no sense: {error}"));
+            match serde_json::from_str::<api::Event>(&data) {
+                Ok(event) => {
+                    let view = |_| views::event(&name, &event);
+                    match formed(form, view, &named(&name, &data)) {
+                        Ok(text) => print(&text)?,
+                        Err(trouble) => remark(&trouble.told().1.unwrap_or_default()),
+                    }
                 }
+                Err(error) => remark(&format!("an event makes no sense: {error}")),
             }
             *seen = id.or_else(|| seen.take());
         }

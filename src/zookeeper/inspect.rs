@@ -1,7 +1,7 @@
 //! Reads an election from outside: joins nothing, and writes nothing.
 
 use super::client::{
-    Connection, Credentials, Failure, LeftServers, Opened, connect, diagnose, is_verdict,
+    Connection, Credentials, Failure, LeftServers, Opened, connect, diagnose, in_words, is_verdict,
 };
 use super::election::{MemberData, decode};
 use super::queue::{claim_name, owner, refusal, token};
@@ -34,25 +34,63 @@ pub struct Znode {
     pub data: Option<MemberData>,
 }
 
-/// Reads all znodes below the election's path, the members' first and in order. Returns `None` if there
-/// is no such path.
-///
-/// # Errors
-/// Why ZooKeeper does not answer.
-pub async fn inspect(settings: &Settings) -> Result<Option<Vec<Znode>>, String> {
-    let opened = connect_or_explain(&settings.zookeeper).await?;
-    let read = match read(&opened.connection, settings).await {
-        Ok(read) => Ok(read),
-        Err(error) if is_verdict(&error) => {
-            let (acl, root) = (settings.zookeeper.security.acl, &settings.root);
-            Err(refusal(&opened.connection, acl, root, &error).await)
+/// What is below the election's path.
+#[derive(Clone, Debug)]
+pub struct Election {
+    /// All but the claim, the members' first and in order.
+    pub znodes: Vec<Znode>,
+    /// With the data that the leader's own znode had when it claimed.
+    pub claim: Option<Znode>,
+}
+
+/// Reads an election, as often as it is asked to, over one connection as long as that lasts.
+pub struct Inspector {
+    settings: Settings,
+    opened: Option<Opened>,
+}
+
+impl Inspector {
+    pub fn of(settings: &Settings) -> Self {
+        Self { settings: settings.clone(), opened: None }
+    }
+
+    /// Returns `None` if there is no such path.
+    ///
+    /// # Errors
+    /// Why ZooKeeper does not answer.
+    pub async fn read(&mut self) -> Result<Option<Election>, String> {
+        let settings = &self.settings;
+        let opened = match self.opened.take() {
+            Some(opened) => opened,
+            None => connect_or_explain(&settings.zookeeper).await?,
+        };
+        let error = match read(&opened.connection, settings).await {
+            Ok(read) => {
+                self.opened = Some(opened);
+                return Ok(read);
+            }
+            Err(error) if is_verdict(&error) => {
+                let (acl, root) = (settings.zookeeper.security.acl, &settings.root);
+                refusal(&opened.connection, acl, root, &error).await
+            }
+            Err(error) => in_words(&error),
+        };
+        close(opened).await;
+        Err(error)
+    }
+
+    /// Closes its session.
+    pub async fn close(self) {
+        if let Some(opened) = self.opened {
+            close(opened).await;
         }
-        Err(error) => Err(error.to_string()),
-    };
+    }
+}
+
+async fn close(opened: Opened) {
     // With the last client dropped, the library closes the session and says so.
     drop(opened.connection);
     let _left_to_expire = timeout(CLOSE_LIMIT, opened.ended).await;
-    read
 }
 
 /// Connects, and says why the servers refuse rather than what the library makes of it. A refused login
@@ -82,7 +120,7 @@ async fn connect_or_explain(settings: &Zookeeper) -> Result<Opened, String> {
 
 type Asked = Pin<Box<dyn Future<Output = Result<(Vec<u8>, Stat), Error>> + Send>>;
 
-async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Vec<Znode>>, Error> {
+async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Election>, Error> {
     let Settings { root, prefix, .. } = settings;
     // What is read behind it is as new as what the servers' leader knew then.
     match connection.request(connection.client.sync(root)).await {
@@ -97,11 +135,11 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Vec
     let claim = claim_name(prefix);
     let asked: Vec<(String, Option<Sequence>, Asked)> = names
         .into_iter()
-        .filter(|name| *name != claim)
         .map(|name| {
             let path = format!("{root}/{name}");
             let sequence = Sequence::of_name(&name, prefix);
             let asked: Asked = match sequence {
+                _ if name == claim => Box::pin(connection.client.get_data(&path)),
                 Some(_) => Box::pin(connection.client.get_data(&path)),
                 // A foreign znode may hold much data, which is of no use here.
                 None => {
@@ -127,7 +165,9 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Vec
         let place = |znode: &Znode| (znode.sequence.is_none(), znode.sequence);
         place(a).cmp(&place(b)).then_with(|| a.name.cmp(&b.name))
     });
-    Ok(Some(znodes))
+    let at = znodes.iter().position(|znode| znode.name == claim);
+    let claim = at.map(|at| znodes.remove(at));
+    Ok(Some(Election { znodes, claim }))
 }
 
 fn znode(name: String, stat: &Stat, sequence: Option<Sequence>, data: Option<MemberData>) -> Znode {

@@ -15,7 +15,7 @@
 //! 5. the loss of our own znode is heard before that of the predecessor's, if it was committed before it
 //!    (`queue/watches.rs` says how).
 //!
-//! [`check`] is for before anything is begun, and [`inspect()`] for a look from outside, which joins
+//! [`check`] is for before anything is begun, and [`Inspector`] for a look from outside, which joins
 //! nothing and writes nothing.
 
 use crate::clock::Clock;
@@ -32,7 +32,7 @@ pub use client::{Former, OpenedSessionFile, SessionFile, check};
 pub use election::MemberData;
 #[cfg(any(test, fuzzing))]
 pub(crate) use election::{decode, encode};
-pub use inspect::{Znode, inspect};
+pub use inspect::{Election, Inspector, Znode};
 pub use runner::{Kept, run};
 
 /// Ends the session that a process left behind in its file, and removes the file. Returns whether the servers have

@@ -28,7 +28,7 @@ fn freezes() -> u64 {
 }
 
 /// Returns the time of this clock as an application reads it, in nanoseconds.
-fn now(clock: ClockId) -> u64 {
+pub(crate) fn now(clock: ClockId) -> u64 {
     let now = clock_gettime(clock);
     let nanos = now.tv_sec * 1_000_000_000 + now.tv_nsec;
     u64::try_from(nanos).expect("time goes on from boot")
@@ -75,17 +75,17 @@ impl Drop for Over<'_> {
 }
 
 /// A client that asks over one connection.
-struct Asker(BufReader<TcpStream>);
+pub(crate) struct Asker(BufReader<TcpStream>);
 
 impl Asker {
-    fn at(port: u16) -> io::Result<Self> {
+    pub(crate) fn at(port: u16) -> io::Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         Ok(Self(BufReader::new(stream)))
     }
 
-    fn ask(&mut self, path: &str) -> io::Result<(u16, Value)> {
+    pub(crate) fn ask(&mut self, path: &str) -> io::Result<(u16, Value)> {
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         self.0.get_mut().write_all(request.as_bytes())?;
         let (mut status, mut length, mut line) = (0, 0, String::new());
@@ -112,9 +112,9 @@ impl Asker {
 /// A yes that was judged before a freeze, and whose deadline is over when the process goes on, must not be written
 /// any more, though it may have been true when it was asked for.
 ///
-/// A freeze between the judgement and the system call that writes cannot be excluded. They are some hundred
-/// instructions apart, so one freeze in ten is allowed for. Without the second judgement far more answers are late:
-/// see docs/safety.md.
+/// A freeze between the second judgement and the system call that writes cannot be excluded: they are some hundred
+/// instructions apart. Of 500 freezes on a busy machine 5 had such a yes; without the second judgement it was 3 of 40. So
+/// 40 freezes show only gross mistakes, and 500 the difference.
 #[test]
 fn a_yes_from_before_a_freeze_is_not_told_after_it() {
     let servers = Servers::standalone();
@@ -161,7 +161,7 @@ fn a_yes_from_before_a_freeze_is_not_told_after_it() {
     });
     let (late, told) = (late.into_inner(), told.into_inner());
     eprintln!("{late} late of {told} yeses, {} freezes", freezes());
-    assert!(late * 10 <= freezes(), "{late} yeses after {} freezes", freezes());
+    assert!(late <= 2 + freezes() / 25, "{late} yeses after {} freezes", freezes());
 }
 
 /// Of two applications that act only until the deadlines in their answers, one acts at a time, whatever is frozen.

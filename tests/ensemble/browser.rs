@@ -86,9 +86,11 @@ impl Browser {
         self.ask("/goog/cdp/execute", &json!({"cmd": name, "params": parameters}))
     }
 
-    /// Returns a screenshot as a PNG.
+    /// Returns a screenshot of the whole page as a PNG.
     pub(crate) fn screenshot(&self) -> Vec<u8> {
-        let picture = self.command("Page.captureScreenshot", json!({"format": "png"}));
+        self.command("Emulation.setScrollbarsHidden", json!({"hidden": true}));
+        let all = json!({"format": "png", "captureBeyondViewport": true});
+        let picture = self.command("Page.captureScreenshot", all);
         let data = picture["data"].as_str().expect("a picture");
         BASE64_STANDARD.decode(data).expect("base64")
     }

@@ -3,11 +3,14 @@
 use crate::{
     expire::expire,
     member::{Handovers, SHORT_SESSION},
-    sampler::{Overlap, longest_without_a_leader, overlaps},
+    process::signal,
+    requests::Requests,
+    sampler::{Overlap, Stint, led_before_a_deadline, longest_without_a_leader, overlaps},
     stage::{Cast, Seat, Stage},
     transaction_log::{CLOSE_SESSION, CREATE},
     wait::eventually,
 };
+use rustix::process::Signal;
 use std::{
     fmt, thread,
     time::{Duration, Instant},
@@ -31,6 +34,7 @@ pub(crate) enum Fault {
     LeaderStoppedForHalfASession,
     LeaderStoppedForASession,
     LeaderStoppedForThreeSessions,
+    LeaderFrozenAmidRequests,
     LeaderTerminated,
     LeaderResigned,
     LeaderPaused,
@@ -41,6 +45,12 @@ pub(crate) enum Fault {
     LeadersSessionExpired,
     FollowerServerLosesTheLeadersZnode,
     FollowerServerLosesTheEndOfTheLeader,
+    SidecarOfACommandKilled,
+    SidecarOfACommandStopped,
+    InnerGuardKilled,
+    InnerGuardStoppedAndLeaderCutOff,
+    OuterGuardKilled,
+    OuterGuardStoppedAndLeaderCutOff,
 }
 
 /// Faults of different kinds can strike at once.
@@ -52,10 +62,22 @@ pub(crate) enum Kind {
     Process,
     /// No fault but an operator's command: members do what they can for a short hand-over.
     Order,
+    /// The leader is frozen while it is asked a lot.
+    Freeze,
+    /// Of one of the three processes that watch over a command of `exec`.
+    Watcher(Watcher),
     /// A server starts again and has lost a transaction.
     Loss,
     /// Force by another client, which no lease covers: two may lead for a while, and the token decides.
     Force,
+}
+
+/// Of the sidecar and its two guards, any two may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watcher {
+    Sidecar,
+    OuterGuard,
+    InnerGuard,
 }
 
 /// Until when a fault lasts.
@@ -75,6 +97,13 @@ pub(crate) struct Outcome {
     pub(crate) bound: Duration,
     /// The overlaps since the faults before these.
     pub(crate) overlaps: Vec<Overlap>,
+    /// Leaders, and the next ones that led before a deadline that those had told, though they gave nothing up: an
+    /// application that goes by the deadline acts beside another's.
+    pub(crate) too_soon: Vec<(Stint, Stint)>,
+    /// How many times a leader that was to be frozen, or had been, said yes.
+    pub(crate) yeses: usize,
+    /// Those that were not true any more when they were asked for.
+    pub(crate) late_yeses: Vec<String>,
     /// How members that still ran afterwards had come to lead.
     pub(crate) handovers: Handovers,
     /// The leader once all was well again, or what was not well.
@@ -117,6 +146,7 @@ impl Fault {
         Self::LeaderStoppedForHalfASession,
         Self::LeaderStoppedForASession,
         Self::LeaderStoppedForThreeSessions,
+        Self::LeaderFrozenAmidRequests,
         Self::LeaderTerminated,
     ];
 
@@ -135,7 +165,16 @@ impl Fault {
     pub(crate) const OF_A_LOG: &[Self] =
         &[Self::FollowerServerLosesTheLeadersZnode, Self::FollowerServerLosesTheEndOfTheLeader];
 
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const OF_WATCHERS: &[Self] = &[
+        Self::SidecarOfACommandKilled,
+        Self::SidecarOfACommandStopped,
+        Self::InnerGuardKilled,
+        Self::InnerGuardStoppedAndLeaderCutOff,
+        Self::OuterGuardKilled,
+        Self::OuterGuardStoppedAndLeaderCutOff,
+    ];
+
+    pub(crate) const ALL: [Self; 32] = [
         Self::LeaderCutOff,
         Self::LeaderCutOffWithItsFollowerServer,
         Self::LeaderCutOffWithTheHeadServer,
@@ -151,6 +190,7 @@ impl Fault {
         Self::LeaderStoppedForHalfASession,
         Self::LeaderStoppedForASession,
         Self::LeaderStoppedForThreeSessions,
+        Self::LeaderFrozenAmidRequests,
         Self::LeaderTerminated,
         Self::LeaderResigned,
         Self::LeaderPaused,
@@ -161,6 +201,12 @@ impl Fault {
         Self::LeadersSessionExpired,
         Self::FollowerServerLosesTheLeadersZnode,
         Self::FollowerServerLosesTheEndOfTheLeader,
+        Self::SidecarOfACommandKilled,
+        Self::SidecarOfACommandStopped,
+        Self::InnerGuardKilled,
+        Self::InnerGuardStoppedAndLeaderCutOff,
+        Self::OuterGuardKilled,
+        Self::OuterGuardStoppedAndLeaderCutOff,
     ];
 
     pub(crate) fn kind(self) -> Kind {
@@ -181,6 +227,16 @@ impl Fault {
             | Self::LeaderStoppedForASession
             | Self::LeaderStoppedForThreeSessions
             | Self::LeaderTerminated => Kind::Process,
+            Self::LeaderFrozenAmidRequests => Kind::Freeze,
+            Self::SidecarOfACommandKilled | Self::SidecarOfACommandStopped => {
+                Kind::Watcher(Watcher::Sidecar)
+            }
+            Self::InnerGuardKilled | Self::InnerGuardStoppedAndLeaderCutOff => {
+                Kind::Watcher(Watcher::InnerGuard)
+            }
+            Self::OuterGuardKilled | Self::OuterGuardStoppedAndLeaderCutOff => {
+                Kind::Watcher(Watcher::OuterGuard)
+            }
             Self::LeaderResigned
             | Self::LeaderPaused
             | Self::LeaderDrainedAndTerminated
@@ -199,9 +255,16 @@ impl Fault {
         let answered = |fault: Self| !fault.stops_everybody() && !fault.loses_the_head_server();
         match (self.kind(), other.kind()) {
             (Kind::Surroundings, Kind::Force) => answered(self),
+            (Kind::Watcher(one), Kind::Watcher(another)) => one != another,
+            // A leader that runs a command may be connected to any server.
+            (Kind::Surroundings, Kind::Watcher(_)) => self.seat() == Seat::Anywhere,
             (Kind::Surroundings, Kind::Process) | (Kind::Process, Kind::Force) => true,
             _ => false,
         }
+    }
+
+    pub(crate) fn needs_a_command(self) -> bool {
+        matches!(self.kind(), Kind::Watcher(_))
     }
 
     fn seat(self) -> Seat {
@@ -211,6 +274,7 @@ impl Fault {
             | Self::LeadersServerStopped
             | Self::HeadServerStoppedThenDeafThenContinued => Seat::AtAFollower,
             Self::LeaderCutOffWithTheHeadServer => Seat::AtTheHeadServer,
+            _ if self.needs_a_command() => Seat::RunsACommand,
             _ => Seat::Anywhere,
         }
     }
@@ -225,6 +289,8 @@ impl Fault {
             | Self::AllMembersRestartedOneByOne => Lasts::NoLonger,
             Self::LeadersServerStopped => Lasts::For(SHORT_SESSION * 3 / 2),
             Self::SlowAndLossy
+            | Self::InnerGuardKilled
+            | Self::OuterGuardKilled
             | Self::FollowerServerLosesTheLeadersZnode
             | Self::FollowerServerLosesTheEndOfTheLeader => Lasts::For(SHORT_SESSION * 2),
             Self::LeaderStoppedForHalfASession => Lasts::For(SHORT_SESSION / 2),
@@ -254,6 +320,7 @@ impl Fault {
         let leader = [stage.members_host(cast.leader)];
         let leaders_server = [stage.servers_host(cast.leaders_server)];
         let head_server = [stage.servers_host(cast.head_server)];
+        let guards = || cast.guards.expect("the leader runs a command");
         match self {
             Self::LeaderCutOff => stage.network.cut(&leader, &stage.network.servers),
             Self::LeaderCutOffWithItsFollowerServer => {
@@ -287,10 +354,27 @@ impl Fault {
             Self::AllServersKilled => stage.servers.each().for_each(|server| server.kill()),
             Self::LeadersServerRestarted => stage.servers.all()[cast.leaders_server].kill(),
             Self::SlowAndLossy => stage.network.slow_down(Duration::from_millis(100), 20),
-            Self::LeaderKilled => stage.members[cast.leader].kill(),
+            Self::LeaderKilled | Self::SidecarOfACommandKilled => {
+                stage.members[cast.leader].kill();
+            }
             Self::LeaderStoppedForHalfASession
             | Self::LeaderStoppedForASession
-            | Self::LeaderStoppedForThreeSessions => stage.members[cast.leader].signal("STOP"),
+            | Self::LeaderStoppedForThreeSessions
+            | Self::SidecarOfACommandStopped => stage.members[cast.leader].signal("STOP"),
+            Self::LeaderFrozenAmidRequests => {
+                stage.requests = Some(Requests::to(&stage.members[cast.leader]));
+                stage.members[cast.leader].signal("STOP");
+            }
+            Self::InnerGuardKilled => signal(guards().inner, Signal::KILL),
+            Self::OuterGuardKilled => signal(guards().outer, Signal::KILL),
+            Self::InnerGuardStoppedAndLeaderCutOff => {
+                stage.stop_guard(guards().inner);
+                stage.network.cut(&leader, &stage.network.servers);
+            }
+            Self::OuterGuardStoppedAndLeaderCutOff => {
+                stage.stop_guard(guards().outer);
+                stage.network.cut(&leader, &stage.network.servers);
+            }
             Self::LeaderTerminated => stage.terminate(cast.leader),
             Self::LeaderResigned => {
                 assert_eq!(stage.members[cast.leader].post("/resign").status, 202);
@@ -392,6 +476,10 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
     stage.sampler.ask_all();
 
     let stints = stage.sampler.stints();
+    let (yeses, late_yeses) = stage.requests.take().map(|it| it.end(&stints)).unwrap_or_default();
+    let gives_up = |fault: &Fault| Fault::ORDERLY.contains(fault) || fault.kind() == Kind::Force;
+    let mut too_soon = led_before_a_deadline(&stints);
+    too_soon.retain(|(_, new)| new.from >= struck && !faults.iter().any(gives_up));
     let possible = if faults.iter().any(|fault| fault.stops_everybody()) { healed } else { struck };
     Outcome {
         faults: faults.to_vec(),
@@ -400,6 +488,9 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
         leaderless: longest_without_a_leader(&stints, possible, settled),
         bound: Stage::bound(faults.iter().any(|fault| fault.loses_the_head_server())),
         overlaps: overlaps(&stints).into_iter().filter(|it| it.at >= begun).collect(),
+        too_soon,
+        yeses,
+        late_yeses,
         handovers: stage.handovers.since(handovers),
         result,
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     flock::{Named, agreed, agreed_after, in_line},
-    member::{SHORT_SESSION, Setup, agent},
+    member::{Member, SHORT_SESSION, Setup, agent},
     program::Program,
     servers::{Servers, free_ports},
     wait::eventually,
@@ -18,6 +18,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
@@ -154,7 +155,8 @@ fn the_go_example_works_only_while_its_member_leads() {
     });
 }
 
-/// Runs the same example beside each of three members, and lets leadership go around.
+/// Runs the same example beside each of three members, and lets leadership go around. Prints how soon it reacts.
+#[allow(clippy::print_stdout, reason = "it is measured for people too")]
 fn follow(prepare: impl FnOnce(&Path) -> Vec<String>) {
     let home = TempDir::with_prefix("bellwether-client-").expect("a temporary directory");
     let command = prepare(home.path());
@@ -194,6 +196,53 @@ fn follow(prepare: impl FnOnce(&Path) -> Vec<String>) {
         let expected: Vec<String> = terms.into_iter().map(working).collect();
         assert_eq!(said, expected, "worked in its own terms, with their tokens");
     }
+
+    let mut reactions: Vec<Reaction> =
+        [0, 2, 0, 2, 0].map(|leader| react(&members, &programs, [leader, 2 - leader])).into();
+    reactions.sort_by_key(|reaction| reaction.later);
+    println!("later than the member, and as a ratio to the hand-over: {reactions:.1?}");
+    let Reaction { later, .. } = reactions[reactions.len() / 2];
+    assert!(later <= REACTION, "it begins to work so long after its member leads: {reactions:.1?}");
+}
+
+/// How long after its member an application may begin to work.
+const REACTION: Duration = Duration::from_millis(50);
+
+/// How long an application took to begin its work.
+#[derive(Debug)]
+#[expect(dead_code, reason = "the ratio is for people")]
+struct Reaction {
+    /// Than its member said over the stream of events that it leads.
+    later: Duration,
+    /// From the command to resign on, to how long that hand-over itself took.
+    ratio: f64,
+}
+
+/// Has one leader hand over to the other member, and waits until the program beside that one works.
+fn react(members: &[Member; 3], programs: &[Program; 3], [old, new]: [usize; 2]) -> Reaction {
+    eventually("the next one could lead at once", || members[new].is_ready_standby());
+    let mut events = members[new].stream("/events");
+    assert_eq!(events.event().name, "state");
+    let from = programs[new].said().len();
+    let begun = Instant::now();
+    let (led, term) = thread::scope(|scope| {
+        let resigned = scope.spawn(|| members[old].post("/resign").status);
+        let became = loop {
+            let event = events.event();
+            if event.name == "became-leader" {
+                break event;
+            }
+        };
+        let led = Instant::now();
+        assert_eq!(resigned.join().expect("it is answered"), 202);
+        (led, Named::read(&became.data["leader"]).expect("it is named"))
+    });
+    let said = programs[new].says(from, |line| line == working(&term)) - 1;
+    let worked = programs[new].said_at(said);
+    works(programs, new, &term);
+    let [whole, handover] = [worked, led].map(|at| at.saturating_duration_since(begun));
+    let ratio = whole.as_secs_f64() / handover.as_secs_f64();
+    Reaction { later: worked.saturating_duration_since(led), ratio }
 }
 
 /// Waits until the leader's program works with the leader's token, and sees that no other works then.

@@ -3,13 +3,11 @@
 //! "Stubborn" is a command that ignores SIGTERM.
 
 use crate::{
-    catalogue::{Fault, suffer},
     flock::{agreed, agreed_after, has_role, in_line, leader_of},
     member::Setup,
     observer::Observer,
-    process::tied_to_this_thread,
+    process::{send_signal, tied_to_this_thread},
     servers::{Servers, Settings},
-    stage::Stage,
     task::Diary,
     wait::{eventually, throughout},
 };
@@ -20,65 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const STUBBORN: &str = "trap '' TERM";
-
-#[test]
-fn never_two_at_once_while_the_leader_is_cut_off() {
-    one_at_a_time_in_spite_of(Fault::CUTS);
-}
-
-#[test]
-fn never_two_at_once_while_packets_are_lost() {
-    one_at_a_time_in_spite_of(Fault::LOSSES);
-}
-
-#[test]
-fn never_two_at_once_while_servers_stop_die_and_restart() {
-    one_at_a_time_in_spite_of(Fault::OF_SERVERS);
-}
-
-#[test]
-fn never_two_at_once_while_the_leader_is_killed_frozen_and_terminated() {
-    one_at_a_time_in_spite_of(Fault::OF_THE_LEADER);
-}
-
-/// No lease covers force: two commands may run for as long as the first may take to end. Then all goes on.
-#[test]
-fn a_strangers_force_costs_no_more_than_the_time_to_end() {
-    let diary = Diary::new();
-    let mut stage = Stage::set(3, |setup| diary.kept_by(setup, STUBBORN));
-    for fault in Fault::BY_STRANGERS {
-        let before = diary.runs().len();
-        suffer(&mut stage, &[*fault], Duration::ZERO).result.expect("all is well afterwards");
-        diary.next_run(before);
-        let runs = diary.runs();
-        for pair in runs.windows(2) {
-            let beside = pair[0].last - pair[1].first;
-            // A machine that is busy is given twice the 750 ms.
-            assert!(beside < 1.5, "{fault}: {pair:?}");
-        }
-    }
-}
-
-/// Checks that one command runs at a time through each of these faults, with commands that have to be killed.
-#[track_caller]
-fn one_at_a_time_in_spite_of(faults: &[Fault]) {
-    let diary = Diary::new();
-    let mut stage = Stage::set(3, |setup| diary.kept_by(setup, STUBBORN));
-    diary.next_run(0);
-    for fault in faults {
-        let before = diary.runs().len();
-        let outcome = suffer(&mut stage, &[*fault], Duration::ZERO);
-        outcome.result.unwrap_or_else(|complaint| panic!("{fault}: {complaint}"));
-        eventually("a command runs again", || {
-            if diary.is_held() { Ok(()) } else { Err(format!("{:?}", diary.runs().last())) }
-        });
-        diary.shows_one_at_a_time();
-        for (who, gap) in &diary.gaps()[before - 1..] {
-            eprintln!("{fault}: {who}, {gap:.2?} without a command");
-        }
-    }
-}
+pub(crate) const STUBBORN: &str = "trap '' TERM";
 
 /// Compares the lease's end, as the member tells it, with the command's end, as the kernel tells it.
 #[test]
@@ -149,13 +89,17 @@ fn a_guard_that_is_killed_takes_the_command_along_and_it_is_started_anew() {
     let servers = Servers::standalone();
     let diary = Diary::new();
     let setup = diary.kept_by(Setup::of(&servers), STUBBORN).option("--on-exit", "restart");
-    let [_member] = in_line(&setup, ["a"]);
+    let [member] = in_line(&setup, ["a"]);
     let first = diary.next_run(0);
 
     kill(parent_of(first.pid), "KILL");
     let second = diary.next_run(1);
     assert_eq!(first.token, second.token);
+    kill(parent_of(parent_of(second.pid)), "KILL");
+    diary.next_run(2);
     diary.shows_one_at_a_time();
+    let errors = member.log().lines().filter(|line| line.contains("ERROR")).count();
+    assert_eq!(errors, 2, "one for each guard: {}", member.log());
 }
 
 /// The sidecar watches the guard, which watches the command.
@@ -271,17 +215,13 @@ fn other_signals_reach_the_command() {
     assert_eq!(diary.runs().len(), 1, "and it runs on");
 }
 
-/// The exit code is 128+n after a signal, as a shell has it, and 126 or 127 as `env` has them.
+/// The exit code is 128+n after a signal, as a shell has it. One that cannot be run is never begun: tests/config.rs.
 #[test]
 fn it_exits_as_its_command_does() {
     let servers = Servers::standalone();
-    for (command, code) in [
-        (&["true"][..], 0),
-        (&["sh", "-c", "exit 3"], 3),
-        (&["sh", "-c", "kill -15 $$"], 143),
-        (&["/does/not/exist"], 127),
-        (&["/etc/passwd"], 126),
-    ] {
+    for (command, code) in
+        [(&["true"][..], 0), (&["sh", "-c", "exit 3"], 3), (&["sh", "-c", "kill -15 $$"], 143)]
+    {
         let mut member = Setup::of(&servers).executing(command).start("a");
         assert_eq!(member.wait().0.code(), Some(code), "{command:?}: {}", member.log());
         assert!(member.log().contains("left the line"), "{command:?}");
@@ -367,21 +307,6 @@ fn a_session_too_short_to_end_a_command_in_is_not_led_in() {
     assert!(!trace.exists());
 }
 
-/// As the first process of a container, the sidecar inherits its grandchildren and has to wait for them.
-#[test]
-fn no_zombie_is_left_under_process_1() {
-    let servers = Servers::standalone();
-    let diary = Diary::new();
-    let orphans = "for i in 1 2 3 4 5; do (setsid sleep 0.05 & ) ; done";
-    let script =
-        format!("{orphans}; sleep 1; ps -A -o stat=,args= | grep -c ^Z > \"$DIARY/said\"; exit 9");
-    let setup = diary.kept_by(Setup::of(&servers), &script);
-    let unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--"];
-    let mut member = setup.run_by(&unshare).start("a");
-    assert_eq!(member.wait().0.code(), Some(9), "{}", member.log());
-    assert_eq!(diary.text("said"), "0\n");
-}
-
 #[test]
 fn the_command_reads_and_writes_where_we_do_and_opens_as_many_files_as_it_could_without_us() {
     let servers = Servers::standalone();
@@ -415,6 +340,5 @@ pub(crate) fn parent_of(pid: i32) -> i32 {
 }
 
 pub(crate) fn kill(pid: i32, signal: &str) {
-    let sent = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
-    assert!(sent.is_ok_and(|status| status.success()), "SIG{signal} to {pid}");
+    send_signal(pid, signal);
 }

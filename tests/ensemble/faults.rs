@@ -1,19 +1,18 @@
-//! Servers that come late, go away and come back, and sessions that expire.
+//! Servers that go away and come back with what they knew, and quorums that are lost.
 
 use crate::{
-    expire::expire,
-    flock::{agreed, agreed_after, has_role, in_line, leader_of, ready, settled},
+    flock::{agreed, has_role, in_line, ready, settled},
     member::{Member, SHORT_SESSION, Setup},
     observer::Observer,
+    pipes::{changes_of_the_line, joins, only_znode, stands_alone},
+    proxy::Mode,
+    races::id,
     sampler::Sampler,
-    servers::{Servers, Settings},
+    servers::Servers,
+    silence::no_claim_beyond_a_session,
     wait::{eventually, throughout},
 };
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-    time::{Duration, Instant},
-};
+use std::{fs, net::TcpStream};
 
 #[test]
 fn a_rolling_restart_of_all_three_servers() {
@@ -51,130 +50,6 @@ fn the_only_server_restarts() {
 }
 
 #[test]
-fn the_only_server_hangs_for_longer_than_a_session_and_goes_on() {
-    let mut servers = Servers::standalone();
-    let members = in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
-    let before = agreed(&members);
-    let sampler = Sampler::of(&members);
-
-    servers.first().pause();
-    throughout(
-        "no member leads beyond its session",
-        2 * SHORT_SESSION,
-        no_claim_beyond_a_session(&members),
-    );
-    servers.first().resume();
-
-    let after = agreed(&members);
-    assert!(after.token >= before.token, "{after:?} after {before:?}");
-    sampler.saw_one_leader_at_a_time();
-}
-
-#[test]
-fn zookeeper_appears_five_seconds_after_the_members() {
-    let mut servers = Servers::prepared(&Settings::default());
-    let setup = Setup::of(&servers).short_sessions();
-    let members = ["a", "b", "c"].map(|id| setup.start(id));
-
-    throughout("the members live and wait", Duration::from_secs(5), || {
-        members.iter().try_for_each(|member| {
-            let answers =
-                ["/livez", "/readyz", "/leader", "/is-leader"].map(|path| member.get(path).status);
-            if answers == [200, 503, 503, 503] { Ok(()) } else { Err(format!("{answers:?}")) }
-        })
-    });
-    for member in &members {
-        has_role(member, "absent").expect("without ZooKeeper no member is in the queue");
-        let complaints = member.log().lines().filter(|line| line.contains("WARN")).count();
-        assert!((1..=3).contains(&complaints), "said once, not at each try: {}", member.log());
-    }
-
-    servers.start();
-    agreed(&members);
-}
-
-#[test]
-fn a_member_whose_session_is_expired_by_force_joins_again_with_a_larger_token() {
-    let mut servers = Servers::standalone();
-    let observer = Observer::of(&servers);
-    let [first, second, third] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
-    let (old, before) = settled([&first, &second, &third], &observer);
-
-    // Force is what no lease covers: until it hears of it the old leader claims to lead. The token decides.
-    expire(servers.first(), before[0].stat.ephemeral_owner);
-    eventually("the expired member is at the tail", || {
-        let line = observer.line("/election", "leader_");
-        let ids: Vec<_> = line.iter().map(|znode| znode.json()["id"].clone()).collect();
-        if ids == ["b", "c", "a"] { Ok(()) } else { Err(format!("{ids:?}")) }
-    });
-    let (new, after) = settled([&first, &second, &third], &observer);
-
-    assert_eq!((&*new.id, new.token), ("b", before[1].token()));
-    assert!(new.token > old.token);
-    assert_ne!(after[2].stat.ephemeral_owner, before[0].stat.ephemeral_owner, "a new session");
-    assert!(after[2].token() > new.token, "a new ticket");
-
-    for mut gone in [second, third] {
-        gone.signal("TERM");
-        gone.wait();
-    }
-    let (again, _) = settled([&first], &observer);
-    assert_eq!((&*again.id, again.token), ("a", after[2].token()));
-}
-
-#[test]
-fn a_leader_that_slept_through_its_session_wakes_as_no_leader() {
-    let servers = Servers::standalone();
-    let [first, second] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
-    let old = agreed([&first, &second]);
-
-    first.signal("STOP");
-    let new = agreed_after(&old, [&second]);
-    first.signal("CONT");
-
-    // The very first answer, before it can have heard anything from ZooKeeper.
-    assert_eq!(first.get("/is-leader").status, 503);
-    assert_eq!(new.id, "b");
-    assert!(new.token > old.token);
-    assert_eq!(agreed([&first, &second]), new);
-}
-
-#[test]
-fn t23_what_was_asked_of_a_leader_while_it_slept_is_answered_as_of_its_waking() {
-    let servers = Servers::standalone();
-    let [first, second] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
-    let old = agreed([&first, &second]);
-
-    // Each request but its last line is sent before, so that it can be answered at once.
-    let mut asked: Vec<TcpStream> = ["/is-leader", "/leader", "/status"]
-        .into_iter()
-        .cycle()
-        .take(12)
-        .map(|path| {
-            let mut stream = TcpStream::connect(("127.0.0.1", first.port())).expect("it listens");
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n").expect("it reads");
-            stream
-        })
-        .collect();
-    assert_eq!(first.get("/is-leader").status, 200, "connections are accepted in order");
-    first.signal("STOP");
-    for stream in &mut asked {
-        write!(stream, "Connection: close\r\n\r\n").expect("the kernel takes it");
-    }
-    let new = agreed_after(&old, [&second]);
-    first.signal("CONT");
-
-    for mut stream in asked {
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it answers");
-        assert!(answer.starts_with("HTTP/1.1 "), "{answer:?}");
-        let claims = ["\"is_leader\":true", "\"is_self\":true", "\"role\":\"leader\""];
-        assert!(!claims.iter().any(|claim| answer.contains(claim)), "{answer}");
-    }
-    assert_eq!(agreed([&first, &second]), new);
-}
-
-#[test]
 fn no_quorum_no_leader() {
     let mut servers = Servers::three();
     let members = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
@@ -202,19 +77,6 @@ fn a_member_that_starts_without_a_quorum_is_told_so() {
         let problem = status["session"]["problem"].as_str().unwrap_or_default();
         if problem.contains("runs and serves nobody") { Ok(()) } else { Err(problem.to_owned()) }
     });
-}
-
-/// From now on no member can prove anything to ZooKeeper, so each claim must end within a session.
-fn no_claim_beyond_a_session(members: &[Member]) -> impl Fn() -> Result<(), String> {
-    let lost = Instant::now();
-    move || {
-        members.iter().try_for_each(|member| {
-            let asked = lost.elapsed();
-            let answer = leader_of(member);
-            let too_late = asked > SHORT_SESSION && answer["is_self"] == true;
-            if too_late { Err(format!("{} {asked:?} later: {answer}", member.id)) } else { Ok(()) }
-        })
-    }
 }
 
 fn connected(member: &Member) -> Result<(), String> {
@@ -262,4 +124,82 @@ fn a_leader_that_steps_down_claims_nothing_without_a_connection() {
     let after = agreed(&members);
     assert_eq!((&*before.id, &*after.id), ("a", "b"));
     assert!(after.token > before.token);
+}
+
+/// The session outlives the restart of its server. So the old znode goes only because it is deleted before
+/// the new one is created, and not with its session.
+#[test]
+fn t06_a_member_that_gives_up_leadership_while_cut_off_leaves_the_queue_before_it_joins_again() {
+    let mut servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let setup = Setup::of(&servers).option("--disconnect", "step-down");
+    let members = in_line(&setup, ["a", "b"]);
+    let (_, before) = settled(&members, &observer);
+
+    servers.first().kill();
+    eventually("the leader has given up", || has_role(&members[0], "absent"));
+    servers.first().start();
+
+    let line = eventually("it is in the queue again", || {
+        let line = observer.line("/election", "leader_");
+        let again = line.iter().any(|znode| id(znode) == "a" && znode.name != before[0].name);
+        if again { Ok(line) } else { Err(format!("{line:?}")) }
+    });
+    assert_eq!(line.iter().map(id).collect::<Vec<_>>(), ["b", "a"], "its old znode is gone");
+    let (leader, _) = settled(&members, &observer);
+    assert_eq!((&*leader.id, leader.token), ("b", before[1].token()));
+}
+
+/// A server that comes back lets all sessions live for their whole timeout, however long it was away.
+#[test]
+fn t04_a_session_given_up_but_still_alive_is_ended_before_the_next_one_joins() {
+    let (mut servers, observer, proxy, member) =
+        joins(Mode::LosesTheReplyToTheCreate, SHORT_SESSION);
+    eventually("the znode is there, its owner cut off", || only_znode(&observer));
+    servers.first().kill();
+    eventually("the member gives its session up", || match member.status() {
+        status if status["session"]["id"].is_null() => Ok(()),
+        status => Err(status.to_string()),
+    });
+
+    proxy.set(Mode::Open);
+    servers.first().start();
+    let own = stands_alone(&member, &observer);
+
+    let parent = observer.znode("/election").expect("the parent exists");
+    assert_eq!(changes_of_the_line(&observer), 4, "created, ended, created, claimed");
+    let claim = observer.znode("/election/claim-leader_").expect("it leads");
+    assert_eq!(claim.stat.ephemeral_owner, own.stat.ephemeral_owner);
+    assert_eq!(parent.stat.pzxid, claim.stat.czxid, "the old one went before the new one claimed");
+}
+
+#[test]
+fn visitors_that_stay_keep_a_leader_from_nothing() {
+    const FILES: usize = 64;
+    let mut servers = Servers::standalone();
+    let few_files = ["prlimit", &format!("--nofile={FILES}")];
+    let [first] = in_line(&Setup::of(&servers).run_by(&few_files), ["a"]);
+    let [second] = in_line(&Setup::of(&servers), ["b"]);
+    let before = agreed([&first, &second]);
+    let visit = |_| TcpStream::connect(("127.0.0.1", first.port())).expect("it listens");
+    let visitors: Vec<TcpStream> = (0..2 * FILES).map(visit).collect();
+    eventually("it accepts as many as it can", || match open_files(&first) {
+        enough if enough >= FILES / 2 => Ok(()),
+        few => Err(format!("{few} open files")),
+    });
+
+    servers.first().kill();
+    servers.first().start();
+    eventually("it is connected again", || {
+        let connected = first.log().matches("connected to ZooKeeper").count();
+        if connected == 2 { Ok(()) } else { Err(first.log()) }
+    });
+
+    drop(visitors);
+    assert_eq!(agreed([&first, &second]), before);
+}
+
+fn open_files(member: &Member) -> usize {
+    let path = format!("/proc/{}/fd", member.process_id());
+    fs::read_dir(path).expect("a process that runs").count()
 }

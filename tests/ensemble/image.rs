@@ -58,6 +58,25 @@ fn with_nothing_else_there_it_finds_zookeeper_by_name() {
     assert!(!called(&member, root, &["probe", "is-leader"]).success());
 }
 
+/// What is for trying and developing is not in it, nor in its help.
+#[test]
+fn without_dev_it_says_how_to_come_by_it() {
+    let binary = static_binary();
+    let said = |arguments: &[&str]| {
+        let output = Command::new(&binary).args(arguments).output().expect("it was built");
+        let both = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(both).expect("it is text"))
+    };
+    let (code, told) = said(&["dev", "--members", "3"]);
+    assert_eq!((code, told.lines().count()), (Some(2), 1), "{told}");
+    assert!(
+        told.contains("this build has no `dev`") && told.contains("`cargo run -- dev`"),
+        "{told}"
+    );
+    let (code, help) = said(&["--help"]);
+    assert!(code == Some(0) && !help.contains("in-memory"), "{help}");
+}
+
 /// Not part of the tests: what a member takes of a machine while nothing happens. See `scripts/footprint`.
 #[test]
 #[ignore = "takes a minute, and tells rather than checks"]

@@ -24,6 +24,20 @@ fn sigint_hands_over_without_waiting_for_a_timeout() {
 }
 
 #[test]
+fn a_client_may_have_a_member_leave_as_on_sigterm() {
+    let servers = Servers::standalone();
+    let [mut first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let before = agreed([&first, &second]);
+
+    assert_eq!(first.request("POST", "/shutdown").status, 403, "without the header");
+    let told = first.post("/shutdown");
+    assert_eq!((told.status, &*told.json()["done"].to_string()), (202, "\"begun to leave\""));
+
+    leaves_well(&mut first);
+    assert_eq!(agreed_after(&before, [&second]).id, "b");
+}
+
+#[test]
 fn a_follower_that_leaves_takes_its_znode_along() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);

@@ -109,6 +109,10 @@ impl Setup {
         self
     }
 
+    pub(crate) fn runs_a_command(&self) -> bool {
+        !self.task.is_empty()
+    }
+
     /// Runs this command while it leads.
     pub(crate) fn executing(self, task: &[&str]) -> Self {
         Self { task: task.iter().map(|&word| word.to_owned()).collect(), ..self }

@@ -129,10 +129,10 @@ impl Drop for Guards {
 }
 
 /// Many idle processes.
-struct Crowd(Process);
+pub(crate) struct Crowd(Process);
 
 impl Crowd {
-    fn of(count: usize) -> Self {
+    pub(crate) fn of(count: usize) -> Self {
         let script = format!(
             "i=0; while [ $i -lt {count} ]; do sleep 600 & i=$((i+1)); done; echo all; wait"
         );

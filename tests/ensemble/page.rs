@@ -70,7 +70,7 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
     let mut late = vec![];
     for _ in 0..3 {
         let (new, known_at) = hand_over(&leader);
-        leader = new;
+        let old_id = std::mem::replace(&mut leader, new).id;
         let id = &*leader.id;
         page.says("#who", id);
         let [heard_at, shown_at] = ["heardAt", "shownAt"].map(|list| {
@@ -80,6 +80,10 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
                 last.and_then(|entry| entry[1].as_i64()).ok_or_else(|| times.to_string())
             })
         });
+        // The queue is as new as the headline, and blames nobody for what is on its way.
+        let queue = page.run("return queues.at(-1)");
+        assert_ne!(queue["first"], *old_id, "{queue}");
+        assert_eq!(queue["blamed"], 0, "{queue}");
         // Both were heard by the same browser, however long it had to wait for the machine.
         assert!(shown_at - heard_at <= SOON, "shown {} ms after the event", shown_at - heard_at);
         late.push(shown_at - millis(known_at));
@@ -88,7 +92,7 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
     assert!(late.iter().any(|ms| *ms <= SOON), "shown {late:?} ms after another client knew");
     assert_eq!(page.run("return mark"), "not reloaded");
 
-    page.says("#heard", "3 in the line; the word has reached all");
+    page.says("#heard", "3 in the queue; the announcement has reached all");
     let ids = |list: &Value, key: &str| -> Vec<Value> {
         list[key].as_array().expect("a list").iter().map(|entry| entry["id"].clone()).collect()
     };
@@ -100,9 +104,24 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
         let seen = page.texts(".term .id");
         if seen == terms { Ok(()) } else { Err(format!("{seen:?}")) }
     });
+    let next = next_of(&line);
+    page.says("#next", &format!("{next}, ready to lead at once"));
+    page.says(".card:has(.next:not([hidden])) .id", next);
+    let pause = page.texts("#pause")[0].as_str().expect("text").to_owned();
+    let took = pause.contains("s without a known leader, ") || pause.starts_with("at once, ");
+    assert!(took && pause.ends_with(" ago"), "{pause}");
     page.kept_to_itself();
+    let colours = page.run(COLOURS);
+    assert_eq!(colours.as_object().map(|colours| colours.len()), Some(3), "{colours}");
+    for member in &members {
+        let page = Page::open(&browser, member.port());
+        page.says(".term:first-child .id", &leader.id);
+        assert_eq!(page.run(COLOURS), colours, "as {} shows it", member.id);
+    }
 
     // The page follows the events: it hears of a leader even when none of its requests is answered.
+    let page = Page::open(&browser, shown.port());
+    page.says("#sign", "live");
     page.run("window.fetch = () => new Promise(() => {})");
     let (leader, _) = hand_over(&leader);
     page.says("#who", &leader.id);
@@ -215,14 +234,21 @@ fn what_others_write_stays_text_and_a_long_queue_is_shown() {
 
     page.says("#who", leader);
     page.says("#id", follower);
-    page.says("#heard", "5 in the line; the word has reached 2");
+    page.says("#heard", "5 in the queue; the announcement has reached 2");
     let id = |data: &Value| data["id"].as_str().unwrap().to_owned();
     let ids = [leader.to_owned(), follower.to_owned(), id(&deaf), id(&wide), "a stranger".into()];
     assert_eq!(page.texts(".card .id"), ids.map(Value::from));
-    let named = format!("names {leader}");
+    eventually("those that have not heard for a while are pointed out", || {
+        let seen = page.texts(".deaf .id");
+        if seen == [&deaf, &wide].map(|data| Value::from(id(data))) {
+            Ok(())
+        } else {
+            Err(format!("{seen:?}"))
+        }
+    });
     let words = [
-        "names itself",
-        &named,
+        "",
+        "",
         "has not heard yet, names <i>z</i>",
         "has not heard yet",
         "does not say whom it names",
@@ -239,29 +265,176 @@ fn what_others_write_stays_text_and_a_long_queue_is_shown() {
     }
     let made = "img, iframe, svg[onload], b b, i i, body script ~ script, [onload], [onerror]";
     assert_eq!(page.texts(made), [Value::Null; 0]);
-    page.says("title", &format!("{follower} · Bellwether"));
+    page.says("title", &format!("{follower} follows · Bellwether"));
     let phone = json!({"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": true});
     browser.command("Emulation.setDeviceMetricsOverride", phone);
     assert_eq!(page.run("return document.documentElement.scrollWidth"), 360, "fits a phone");
 
-    for _ in 0..MANY {
+    let screen = json!({"width": 1000, "height": 1080, "deviceScaleFactor": 1, "mobile": false});
+    browser.command("Emulation.setDeviceMetricsOverride", screen);
+    for _ in 5..24 {
         observer.create("/election/leader_", b"{}", CreateMode::EphemeralSequential);
     }
-    page.says("#heard", &format!("{} in the line; the word has reached 2", MANY + 5));
-    assert_eq!(page.texts(".card").len(), MANY + 5);
+    page.says("#heard", "24 in the queue; the announcement has reached 2");
+    let bottom = "return document.querySelector('.card:last-child').getBoundingClientRect().bottom";
+    let bottom = page.run(bottom).as_f64().expect("a number");
+    assert!(bottom < 1080., "the last of 24 members ends at {bottom}");
+    let open = "return document.querySelectorAll('.card [open]').length";
+    assert_eq!(page.run(open), 0);
+    page.run("document.querySelector('#all').click()");
+    assert_eq!(page.run(open), 24, "labels are shown on demand");
+
+    for _ in 24..MANY {
+        observer.create("/election/leader_", b"{}", CreateMode::EphemeralSequential);
+    }
+    page.says("#heard", &format!("{MANY} in the queue; the announcement has reached 2"));
+    assert_eq!(page.texts(".card").len(), MANY);
     let touched = page.run(
         "const seen = new MutationObserver(() => {});
          seen.observe(document.querySelector('#members'), {
              subtree: true, childList: true, attributes: true, characterData: true,
          });
-         showLine();
+         showQueue();
          return seen.takeRecords().length",
     );
     assert_eq!(touched, 0, "what has not changed is left alone");
     page.kept_to_itself();
 }
 
-/// Draws the README's picture: `cargo test --test ensemble picture -- --ignored`.
+#[test]
+fn the_page_says_what_is_wrong_and_since_when() {
+    let mut servers = Servers::standalone();
+    let home = tempfile::tempdir().unwrap();
+    let (config, well) = (home.path().join("config.toml"), home.path().join("well"));
+    fs::write(&config, "[[hook]]\non = [\"became-leader\"]\ncommand = [\"false\"]\n").unwrap();
+    fs::write(&well, "").unwrap();
+    let setup = Setup::of(&servers)
+        .option("--config", config.to_str().unwrap())
+        .option("--activate", "ack")
+        .option("--ack-timeout", "5m")
+        .option("--app-health", &format!("/usr/bin/test -e {}", well.display()))
+        .option("--app-health-interval", "50ms")
+        .option("--app-health-timeout", "5s")
+        .option("--app-health-failures", "1");
+    let [member] = in_line(&setup, ["a"]);
+    let browser = Browser::start();
+    let page = Page::open(&browser, member.port());
+    // A busy machine may end a term, and another begins.
+    let hook = "hook command false: all runs failed, exit code 1";
+    let problems = |wanted: &[&str]| {
+        eventually(&format!("the page tells {wanted:?}"), || {
+            let seen = page.run(PROBLEMS);
+            if seen == json!(wanted) { Ok(()) } else { Err(format!("{seen:?}")) }
+        });
+    };
+    let title = |said: &str| page.says("title", &format!("{said} · Bellwether"));
+    let icon = |is: &str| {
+        let seen = page.run("return decodeURIComponent(document.querySelector('link').href)");
+        assert!(seen.as_str().expect("a URL").contains(is), "{seen}");
+    };
+
+    let elected = &elected("a");
+    problems(&[elected, hook]);
+    page.says("#active", "no: waits for the application to acknowledge");
+    page.says("#application", "healthy");
+    let hooks = page.texts("#hooks span")[0].as_str().expect("text").to_owned();
+    assert!(hooks.ends_with(" runs failed, became-leader: exit code 1"), "{hooks}");
+    title("! a is elected");
+    let since = |nth: usize| {
+        let since = page.texts("#problems .since")[nth].as_str().expect("text").to_owned();
+        let (since, age) = since.split_once(", for ").expect("a time and an age");
+        assert!(since.starts_with("since ") && age.ends_with('s'), "{since} {age}");
+        since.to_owned()
+    };
+    let hook_fails_since = since(1);
+
+    assert_eq!(member.post("/ack").status, 200);
+    problems(&[hook]);
+    page.says("#active", "yes");
+    title("! a leads");
+    icon("fill='#c08a1e'");
+
+    fs::remove_file(&well).unwrap();
+    let unhealthy = "the application is not healthy: exit code 1";
+    problems(&[unhealthy, hook]);
+    page.says("#application", "not healthy: exit code 1");
+    assert_eq!(member.post("/pause").status, 200);
+    let paused = "paused: out of the queue until POST /resume";
+    problems(&[paused, unhealthy, hook]);
+    page.says("#server", "not connected");
+    title("! a is out");
+    icon("fill='none'");
+
+    fs::write(&well, "").unwrap();
+    assert_eq!(member.post("/resume").status, 202);
+    problems(&[elected, hook]);
+    assert_eq!(since(1), hook_fails_since, "it has not succeeded since");
+    assert_eq!(member.post("/ack").status, 200);
+    let session = member.status()["session"].clone();
+    page.says("#server", &servers.first().address());
+    page.says("#session", &format!("{}, timeout 10 s", session["id"].as_str().unwrap()));
+    page.says("#version", env!("CARGO_PKG_VERSION"));
+
+    servers.first().kill();
+    page.says("#server", "not connected");
+    page.says("#who", "nobody");
+    let told = page.run(PROBLEMS);
+    let first = told[0].as_str().expect("text");
+    assert!(first.contains("ZooKeeper"), "{told:?}");
+    assert_eq!(told[1], hook, "{told}");
+    since(0);
+}
+
+#[test]
+fn commands_are_given_with_a_token_that_is_typed_and_not_kept() {
+    let servers = Servers::standalone();
+    let mut token = tempfile::NamedTempFile::new().unwrap();
+    token.write_all(b"hunter2-hunter2").unwrap();
+    let setup = Setup::of(&servers).option("--token-file", token.path().to_str().unwrap());
+    let members = in_line(&setup, ["a", "b"]);
+    let leader = agreed(&members).id;
+    let follower = members.iter().find(|member| member.id != leader).expect("one of them");
+    let browser = Browser::start();
+    let page = Page::open(&browser, follower.port());
+    page.says("#who", &leader);
+    let command = |command: &str, token: &str| {
+        let script = "document.querySelector('#token').value = arguments[1];
+                      document.querySelector(`[value=${arguments[0]}]`).click();
+                      return document.querySelector('#token').value";
+        assert_eq!(browser.run(script, json!([command, token])), "", "it is taken away at once");
+    };
+
+    command("pause", "");
+    page.says("#done", "Type the token first: it is in the file that http.token_file names.");
+    command("pause", "hunter3");
+    page.says("#done", "Not done: the token is not the one in http.token_file.");
+    page.says("#role", "follower");
+    command("resign", "hunter2-hunter2");
+    page.says("#done", &format!("Not done: {leader} leads."));
+    command("pause", " hunter2-hunter2\n");
+    page.says("#done", "Done: paused, not in the queue.");
+    page.says(".what", "paused: out of the queue until POST /resume");
+    // It does not listen any more: the other one leads on.
+    eventually("the term is not said to have ended", || {
+        let end = page.texts(".end");
+        let is_open = end.len() == 1 && end[0].as_str().unwrap().starts_with("not heard of since ");
+        if is_open { Ok(()) } else { Err(format!("{end:?}")) }
+    });
+    command("resume", "hunter2-hunter2");
+    page.says("#role", "follower");
+    eventually("the halves of the term are one", || {
+        let (ids, end) = (page.texts(".term .id"), page.texts(".end"));
+        if (&*ids, &*end) == (&[Value::from(&*leader)], &["".into()]) {
+            Ok(())
+        } else {
+            Err(format!("{ids:?} {end:?}"))
+        }
+    });
+    let kept = "return [document.cookie, localStorage.length, sessionStorage.length]";
+    assert_eq!(page.run(kept), json!(["", 0, 0]));
+}
+
+/// Draws the README's picture: `cargo test --features all-tests --test ensemble picture -- --ignored`.
 #[test]
 #[ignore = "it writes into docs/"]
 fn the_picture_in_the_readme() {
@@ -282,7 +455,7 @@ fn the_picture_in_the_readme() {
         .collect();
     agreed(&members);
     let browser = Browser::start();
-    let size = json!({"width": 900, "height": 850, "deviceScaleFactor": 1, "mobile": false});
+    let size = json!({"width": 800, "height": 850, "deviceScaleFactor": 1, "mobile": false});
     browser.command("Emulation.setDeviceMetricsOverride", size);
     let page = Page::open(&browser, members[3].port());
 
@@ -294,10 +467,92 @@ fn the_picture_in_the_readme() {
         }
         assert_eq!(leader.post("/resign").status, 202);
     }
-    page.says("#heard", "5 in the line; the word has reached 4");
+    page.says("#heard", "5 in the queue; the announcement has reached 4");
     page.says(".deaf .id", "shop-0");
     thread::sleep(Duration::from_secs(3));
     fs::write("docs/page.png", browser.screenshot()).expect("the tests run in the repository");
+}
+
+/// Draws the page in its states, each on a screen and on a phone, light and dark, into `target/pictures`, and the one
+/// that docs/http-api.md shows: `cargo test --features all-tests --test ensemble pictures -- --ignored`.
+#[test]
+#[ignore = "it writes into docs/"]
+fn pictures_of_the_states() {
+    let mut servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let home = tempfile::tempdir().unwrap();
+    let [config, well, token] = ["config.toml", "well", "token"].map(|name| home.path().join(name));
+    let hook = "[[hook]]\non = [\"became-leader\"]\ncommand = [\"false\", \"--switch-over\"]\n";
+    for (file, text) in [(&config, hook), (&well, ""), (&token, "secret")] {
+        fs::write(file, text).unwrap();
+    }
+    let others =
+        Setup::of(&servers).option("--address", "10.0.0.7:8080").option("--label", "zone=eu-1");
+    let setup = others
+        .clone()
+        .option("--config", config.to_str().unwrap())
+        .option("--token-file", token.to_str().unwrap())
+        .option("--activate", "ack")
+        .option("--ack-timeout", "5m")
+        .option("--app-health", &format!("/usr/bin/test -e {}", well.display()))
+        .option("--app-health-interval", "50ms")
+        .option("--app-health-timeout", "5s");
+    let [shown] = in_line(&setup, ["shop-0"]);
+    let [next, _last] = in_line(&others, ["shop-1", "shop-2"]);
+    let command =
+        |path: &str| shown.send("POST", path, &[("authorization", "Bearer secret")], "").status;
+    let browser = Browser::start();
+    let page = Page::open(&browser, shown.port());
+    let draw = |state: &str| draw(&browser, state);
+
+    page.says("#active", "no: waits for the application to acknowledge");
+    page.says("#problems li:first-child .what", &elected("shop-0"));
+    draw("not-active");
+    assert_eq!(command("/ack"), 200);
+    fs::remove_file(&well).unwrap();
+    page.says("#role", "absent: not in the queue");
+    draw("unhealthy");
+    fs::write(&well, "").unwrap();
+    assert_eq!(command("/pause"), 200);
+    page.run("document.querySelector('#commands details').open = true");
+    page.says("#role", "absent: not in the queue");
+    draw("paused");
+    assert_eq!(command("/resume"), 202);
+
+    let page = Page::open(&browser, next.port());
+    page.says("#claim", "leads. It is this member.");
+    let leader = &next.get("/leader").json()["leader"];
+    for n in 3..24 {
+        let said = json!({"id": format!("shop-{n}"), "leader": leader, "labels": {"zone": "eu-2"}});
+        let mode = CreateMode::EphemeralSequential;
+        observer.create("/election/leader_", said.to_string().as_bytes(), mode);
+    }
+    page.says("#heard", "24 in the queue; the announcement has reached all");
+    draw("many");
+    servers.first().kill();
+    page.says("#who", "nobody");
+    draw("no-zookeeper");
+    next.signal("STOP");
+    page.says("#sign", "connection lost");
+    draw("lost");
+    next.signal("CONT");
+    fs::copy("target/pictures/not-active-phone-dark.png", "docs/page-wrong.png").unwrap();
+}
+
+/// Draws all of what the browser shows.
+fn draw(browser: &Browser, state: &str) {
+    fs::create_dir_all("target/pictures").expect("the tests run in the repository");
+    for (device, width, mobile) in [("screen", 1000, false), ("phone", 390, true)] {
+        for scheme in ["light", "dark"] {
+            let size =
+                json!({"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": mobile});
+            browser.command("Emulation.setDeviceMetricsOverride", size);
+            let feature = json!({"name": "prefers-color-scheme", "value": scheme});
+            browser.command("Emulation.setEmulatedMedia", json!({"features": [feature]}));
+            let picture = format!("target/pictures/{state}-{device}-{scheme}.png");
+            fs::write(picture, browser.screenshot()).expect("the tests run in the repository");
+        }
+    }
 }
 
 /// A browser's tab with the page of a member.
@@ -315,10 +570,26 @@ const WATCH: &str = "
     const who = document.querySelector('#who');
     new MutationObserver(() => shownAt.push([who.textContent, Date.now()]))
         .observe(who, { childList: true, characterData: true, subtree: true });
+    window.queues = [];
+    new MutationObserver(() => queues.push({
+        first: document.querySelector('.card .id')?.textContent,
+        blamed: document.querySelectorAll('.deaf').length,
+    })).observe(who, { childList: true, characterData: true, subtree: true });
     window.own = new EventSource('events');
     for (const name of ['became-leader', 'lost-leadership', 'leader-changed', 'leader-lost']) {
         own.addEventListener(name, ({ data }) => heardAt.push([JSON.parse(data).leader?.id, Date.now()]));
     }";
+
+/// What is wrong, without the number of runs.
+const PROBLEMS: &str = "
+    return [...document.querySelectorAll('.what')]
+        .map((what) => what.textContent.replace(/(\\d+) of \\1 runs/, 'all runs'));";
+
+/// The colour of each member in the list of terms.
+const COLOURS: &str = "
+    const terms = [...document.querySelectorAll('.term')];
+    return Object.fromEntries(terms.map((term) =>
+        [term.querySelector('.id').textContent, getComputedStyle(term, '::before').backgroundColor]));";
 
 impl<'a> Page<'a> {
     fn open(browser: &'a Browser, port: u16) -> Self {
@@ -359,6 +630,17 @@ impl<'a> Page<'a> {
             assert!(own || url.starts_with("data:"), "{url}");
         }
     }
+}
+
+fn elected(id: &str) -> String {
+    format!("{id} is elected and not active: its application has not acknowledged that it leads")
+}
+
+/// Returns the id of the member that `/members` calls the standby.
+fn next_of(line: &Value) -> &str {
+    let members = line["members"].as_array().expect("a list");
+    let standby = members.iter().find(|member| !member["standby"].is_null()).expect("a standby");
+    standby["id"].as_str().expect("an id")
 }
 
 /// Asks a member until it names another leader, and tells when that was.

@@ -48,7 +48,7 @@ fn while_a_server_has_lost_a_transaction() {
 
 #[track_caller]
 fn all_goes_well_in_spite_of(faults: &[Fault]) -> Vec<Outcome> {
-    let mut stage = Stage::set(3, |setup| setup);
+    let mut stage = Stage::set(3, |_, setup| setup);
     let mut outcomes = vec![];
     for fault in faults {
         let outcome = suffer(&mut stage, &[*fault], Duration::ZERO);
@@ -58,6 +58,8 @@ fn all_goes_well_in_spite_of(faults: &[Fault]) -> Vec<Outcome> {
             panic!("{fault}: afterwards not all is well. Last seen: {complaint}");
         }
         assert!(leaderless < PATIENCE * bound, "{fault}: no member led for {leaderless:?}");
+        assert_eq!(outcome.late_yeses, [""; 0], "{fault}");
+        assert!(outcome.too_soon.is_empty(), "{fault}: {:?}", outcome.too_soon);
         if !outcome.is_force() {
             assert!(
                 outcome.overlaps.is_empty(),

@@ -1,7 +1,9 @@
 //! A child process that cannot outlive the test which started it.
 
 use crate::wait::eventually;
+use rustix::process::{Pid, Signal, kill_process};
 use std::{
+    fs,
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
@@ -19,6 +21,27 @@ pub(crate) fn tied_to_this_thread(program: &str) -> Command {
     command
 }
 
+/// Sends a signal by name to a process that is there.
+#[track_caller]
+pub(crate) fn send_signal(process: i32, name: &str) {
+    let signal = match name {
+        "ABRT" => Signal::ABORT,
+        "CONT" => Signal::CONT,
+        "HUP" => Signal::HUP,
+        "INT" => Signal::INT,
+        "KILL" => Signal::KILL,
+        "QUIT" => Signal::QUIT,
+        "STOP" => Signal::STOP,
+        "TERM" => Signal::TERM,
+        "USR1" => Signal::USR1,
+        "USR2" => Signal::USR2,
+        "WINCH" => Signal::WINCH,
+        _ => panic!("SIG{name} is in no test so far"),
+    };
+    let sent = Pid::from_raw(process).map(|process| kill_process(process, signal));
+    assert!(matches!(sent, Some(Ok(()))), "SIG{name} to {process}: {sent:?}");
+}
+
 impl Process {
     pub(crate) fn start(command: &mut Command) -> Self {
         Self { child: command.spawn().expect("util-linux (setpriv) is installed") }
@@ -34,8 +57,7 @@ impl Process {
 
     /// Sends a signal by name: `TERM`, `INT`, `STOP`, `CONT`.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "SIG{name} to {}", self.child.id());
+        send_signal(self.child.id().cast_signed(), name);
     }
 
     pub(crate) fn kill(&mut self) {
@@ -62,4 +84,20 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns the children of a process, which may be gone.
+pub(crate) fn children_of(process: i32) -> Vec<i32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return vec![] };
+    let children = threads.flatten().filter_map(|thread| {
+        let children = fs::read_to_string(thread.path().join("children")).ok()?;
+        Some(children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+    });
+    children.flatten().collect()
+}
+
+/// Sends a signal to a process that may be gone.
+pub(crate) fn signal(process: i32, signal: Signal) {
+    let process = Pid::from_raw(process).expect("a process");
+    let _gone = kill_process(process, signal);
 }

@@ -11,6 +11,7 @@ use std::{
     process::{Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread,
+    time::Instant,
 };
 
 pub(crate) struct Program {
@@ -20,7 +21,8 @@ pub(crate) struct Program {
     complained: Lines,
 }
 
-type Lines = Arc<Mutex<Vec<String>>>;
+/// Each with when it was read.
+type Lines = Arc<Mutex<Vec<(Instant, String)>>>;
 
 impl Program {
     /// Starts it, in a process group of its own: it may start others.
@@ -41,7 +43,13 @@ impl Program {
 
     /// The lines of its standard output.
     pub(crate) fn said(&self) -> Vec<String> {
-        self.said.lock().expect("no thread panics while holding it").clone()
+        let said = self.said.lock().expect("no thread panics while holding it");
+        said.iter().map(|(_, line)| line.clone()).collect()
+    }
+
+    /// Returns when it said the line with this number.
+    pub(crate) fn said_at(&self, number: usize) -> Instant {
+        self.said.lock().expect("no thread panics while holding it")[number].0
     }
 
     /// Waits until there is such a line on its standard error.
@@ -49,7 +57,7 @@ impl Program {
     pub(crate) fn complains(&self, is_it: impl Fn(&str) -> bool) {
         eventually(&format!("{} complains", self.name), || {
             let complained = self.complained.lock().expect("no thread panics while holding it");
-            let found = complained.iter().any(|line| is_it(line));
+            let found = complained.iter().any(|(_, line)| is_it(line));
             if found { Ok(()) } else { Err(format!("{complained:?}")) }
         });
     }
@@ -112,7 +120,10 @@ fn collected(pipe: impl Read + Send + 'static) -> Lines {
     let collected = Arc::clone(&lines);
     thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            collected.lock().expect("no thread panics while holding it").push(line);
+            collected
+                .lock()
+                .expect("no thread panics while holding it")
+                .push((Instant::now(), line));
         }
     });
     lines

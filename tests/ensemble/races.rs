@@ -3,39 +3,14 @@
 
 use crate::{
     expire::expire,
-    flock::{agreed, has_role, in_line, ready, settled},
+    flock::{agreed, in_line, ready, settled},
     member::{LONG_SESSION, Member, Setup},
-    network::Network,
     observer::{Observer, Znode},
     refuser::Refuser,
     servers::{Servers, Settings},
     wait::eventually,
 };
 use std::time::{Duration, Instant};
-
-/// The session outlives the restart of its server. So the old znode goes only because it is deleted before
-/// the new one is created, and not with its session.
-#[test]
-fn t06_a_member_that_gives_up_leadership_while_cut_off_leaves_the_queue_before_it_joins_again() {
-    let mut servers = Servers::standalone();
-    let observer = Observer::of(&servers);
-    let setup = Setup::of(&servers).option("--disconnect", "step-down");
-    let members = in_line(&setup, ["a", "b"]);
-    let (_, before) = settled(&members, &observer);
-
-    servers.first().kill();
-    eventually("the leader has given up", || has_role(&members[0], "absent"));
-    servers.first().start();
-
-    let line = eventually("it is in the queue again", || {
-        let line = observer.line("/election", "leader_");
-        let again = line.iter().any(|znode| id(znode) == "a" && znode.name != before[0].name);
-        if again { Ok(line) } else { Err(format!("{line:?}")) }
-    });
-    assert_eq!(line.iter().map(id).collect::<Vec<_>>(), ["b", "a"], "its old znode is gone");
-    let (leader, _) = settled(&members, &observer);
-    assert_eq!((&*leader.id, leader.token), ("b", before[1].token()));
-}
 
 #[test]
 fn t08_the_path_is_removed_while_a_member_is_away() {
@@ -54,35 +29,6 @@ fn t08_the_path_is_removed_while_a_member_is_away() {
 
     let (after, _) = settled(&members, &observer);
     assert!(after.token > before.token, "{after:?} after {before:?}");
-}
-
-/// On a slow network the create is still under way when the member is told to stop.
-#[test]
-fn t09_a_member_that_is_told_to_stop_while_its_create_is_under_way_leaves_no_znode() {
-    let mut network = Network::new(1, 1);
-    let mut servers = Servers::prepared_on(&network.servers, &Settings::default());
-    servers.start();
-    let observer = Observer::of(&servers);
-    observer.make_path("/election");
-    network.slow_down(Duration::from_millis(150), 0);
-
-    // A busy machine may stop it before it has sent anything.
-    for _ in 0..5 {
-        let mut member = Setup::of(&servers).start_on(&network.members[0], "a");
-        eventually("it joins the queue", || match member.log() {
-            log if log.contains("->  join") => Ok(()),
-            log => Err(log),
-        });
-        member.signal("TERM");
-        member.wait();
-        let parent = observer.znode("/election").expect("the member made it");
-        assert_eq!(parent.stat.num_children, 0, "{}", member.log());
-        if parent.stat.cversion > 0 {
-            assert!(!member.log().contains("joined as"), "{}", member.log());
-            return;
-        }
-    }
-    panic!("no create reached the server");
 }
 
 /// Every error, once in answer to each kind of request.
@@ -222,6 +168,6 @@ impl Refused {
     }
 }
 
-fn id(znode: &Znode) -> String {
+pub(crate) fn id(znode: &Znode) -> String {
     znode.json()["id"].as_str().unwrap_or_default().to_owned()
 }

@@ -5,10 +5,12 @@
 //! same monotonic clock. An answer is true at some moment between its question and its arrival.
 
 use crate::{
+    answers::now,
     host::Host,
     member::{Member, agent},
     wait::eventually,
 };
+use rustix::time::ClockId;
 use serde_json::Value;
 use std::{
     io::ErrorKind,
@@ -41,6 +43,8 @@ pub(crate) struct Stint {
     pub(crate) until: Instant,
     /// The first denial after the last claim was answered, or the process was gone.
     pub(crate) before: Option<Instant>,
+    /// The latest deadline that was told with a claim, by CLOCK_BOOTTIME.
+    pub(crate) deadline_ns: u64,
 }
 
 /// Two claims that were proven at the same time.
@@ -75,8 +79,16 @@ struct Book {
     stints: Mutex<Vec<Stint>>,
 }
 
+/// What a yes says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) token: u64,
+    /// Until when it holds, by CLOCK_BOOTTIME.
+    pub(crate) deadline_ns: u64,
+}
+
 enum Heard {
-    Claim { token: u64 },
+    Claim(Claim),
     Denial,
     Nothing,
     Gone,
@@ -182,6 +194,23 @@ pub(crate) fn overlaps(stints: &[Stint]) -> Vec<Overlap> {
     found
 }
 
+/// Every two leaders of which the second was proven to lead before the deadline that the first had told.
+pub(crate) fn led_before_a_deadline(stints: &[Stint]) -> Vec<(Stint, Stint)> {
+    let mut found = Vec::new();
+    for (nth, old) in stints.iter().enumerate() {
+        let next = stints[nth + 1..].iter().find(|new| new.token > old.token);
+        let next = next.filter(|new| boottime_ns(new.from) < old.deadline_ns);
+        found.extend(next.map(|new| (old.clone(), new.clone())));
+    }
+    found
+}
+
+/// The same moment by CLOCK_BOOTTIME, never earlier than it was.
+pub(crate) fn boottime_ns(moment: Instant) -> u64 {
+    let since = moment.elapsed();
+    now(ClockId::Boottime).saturating_sub(u64::try_from(since.as_nanos()).expect("a short time"))
+}
+
 /// Every two terms, one after the other, whose tokens do not grow.
 pub(crate) fn fallen_tokens(stints: &[Stint]) -> Vec<(Stint, Stint)> {
     neighbours(stints)
@@ -234,14 +263,18 @@ fn watch(book: &Book, host: &Host, port: u16) {
             let mut stints = book.stints.lock().expect("the test lives");
             let open = stints.last_mut().filter(|_| claims);
             match (heard, open) {
-                (Heard::Claim { token }, Some(open)) if open.token == token => open.until = asked,
-                (Heard::Claim { token }, open) => {
+                (Heard::Claim(claim), Some(open)) if open.token == claim.token => {
+                    open.until = asked;
+                    open.deadline_ns = open.deadline_ns.max(claim.deadline_ns);
+                }
+                (Heard::Claim(Claim { token, deadline_ns }), open) => {
                     if let Some(open) = open {
                         open.before = Some(answered);
                     }
                     let (who, after) = (book.who.clone(), denial_asked);
                     let (from, until) = (answered, asked);
-                    stints.push(Stint { who, token, after, from, until, before: None });
+                    let stint = Stint { who, token, after, from, until, before: None, deadline_ns };
+                    stints.push(stint);
                     claims = true;
                 }
                 (Heard::Denial, open) => {
@@ -278,12 +311,15 @@ fn ask(agent: &Agent, port: u16, path: &str) -> Heard {
     };
     let status = response.status();
     let Ok(told) = response.body_mut().read_json::<Value>() else { return Heard::Nothing };
+    claim_of(path, status.as_u16(), &told).map_or(Heard::Denial, Heard::Claim)
+}
+
+/// Returns what the answer to `/leader` or `/is-leader` claims, if it is a yes.
+pub(crate) fn claim_of(path: &str, status: u16, told: &Value) -> Option<Claim> {
     let (claims, token) = match path {
         "/leader" => (told["is_self"] == true, &told["leader"]["token"]),
         _ => (status == 200, &told["token"]),
     };
-    match token.as_u64() {
-        Some(token) if claims => Heard::Claim { token },
-        _ => Heard::Denial,
-    }
+    let deadline_ns = told["valid_until_boottime_ns"].as_u64().unwrap_or(0);
+    Some(Claim { token: token.as_u64().filter(|_| claims)?, deadline_ns })
 }

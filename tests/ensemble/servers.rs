@@ -2,14 +2,13 @@
 
 use crate::{
     host::Host,
+    ports,
     process::{Process, tied_to_this_thread},
     wait::eventually,
 };
 use std::{
-    fs,
-    hash::{BuildHasher, RandomState},
-    io::{self, Read, Write},
-    net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream},
+    fs, io,
+    net::{Ipv4Addr, SocketAddrV4},
     path::PathBuf,
     process::Stdio,
     sync::Arc,
@@ -17,6 +16,8 @@ use std::{
     time::Duration,
 };
 use tempfile::TempDir;
+
+pub(crate) use crate::ports::free_ports;
 
 /// Debian's `zookeeper.jar` names the jars it needs in its manifest, but for what Netty itself needs for
 /// TLS; `slf4j-simple` lets it log to a file.
@@ -212,13 +213,7 @@ impl Server {
 
     /// Sends a four-letter word (`srvr`, `mntr`, `wchc`, `cons`) and reads the answer.
     pub(crate) fn ask(&self, word: &str) -> io::Result<String> {
-        let mut stream = TcpStream::connect(self.address())?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        stream.write_all(word.as_bytes())?;
-        stream.shutdown(Shutdown::Write)?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        ports::ask(self.socket(), word)
     }
 
     fn launch(&mut self) {
@@ -306,16 +301,4 @@ impl Drop for Server {
             eprintln!("--- ZooKeeper on {}. {}", self.address(), self.end_of_log());
         }
     }
-}
-
-/// Ports below the range from which the kernel serves outgoing connections, so that a server which is
-/// down for a moment finds its port free when it comes back.
-pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
-    let mut held: Vec<TcpListener> = Vec::new();
-    while held.len() < N {
-        let random = RandomState::new().hash_one(held.len()) % 20_000;
-        let port = 10_000 + u16::try_from(random).expect("20 000 is a u16");
-        held.extend(TcpListener::bind(("127.0.0.1", port)));
-    }
-    std::array::from_fn(|n| held[n].local_addr().expect("a bound address").port())
 }

@@ -5,10 +5,11 @@ use crate::{
     member::{Handovers, SHORT_SESSION},
     sampler::{Handover, Overlap, Stint, fallen_tokens, handovers},
     stage::Stage,
+    witness::Witness,
 };
 use fastrand::Rng;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     env,
     fmt::Write as _,
     fs,
@@ -19,6 +20,9 @@ use std::{
 };
 
 const MEMBERS: u8 = 5;
+
+/// The last of them run a command.
+const WITH_A_COMMAND: usize = 2;
 
 /// How often two faults strike at once.
 const PAIRS: f64 = 0.3;
@@ -33,14 +37,27 @@ fn soak() {
     let logs: Option<String> = parameter("BELLWETHER_SOAK_LOGS");
     eprintln!("seed {seed}, {minutes} minutes, {MEMBERS} members, 3 servers");
 
-    let mut stage = Stage::set(MEMBERS, |mut setup| {
-        if let Some(program) = program {
-            setup = setup.program(program);
+    // A command needs a lease.
+    let witness = if without_lease { None } else { Some(Witness::new()) };
+    let mut stage = Stage::set(MEMBERS, |number, mut setup| {
+        if let Some(program) = &program {
+            setup = setup.program(program.clone());
         }
-        if without_lease { setup.option("--disconnect", "step-down") } else { setup }
+        match &witness {
+            None => setup.option("--disconnect", "step-down"),
+            Some(witness) if number + WITH_A_COMMAND >= MEMBERS.into() => witness.watches(setup),
+            Some(_) => setup,
+        }
     });
     stage.with_standby = !without_lease;
-    let mut soak = Soak { seed, begun: Instant::now(), outcomes: Vec::new(), broken: None };
+    let mut soak = Soak {
+        seed,
+        begun: Instant::now(),
+        outcomes: Vec::new(),
+        witness,
+        beside: Vec::new(),
+        broken: None,
+    };
     let ended = catch_unwind(AssertUnwindSafe(|| {
         soak.go_on_for(Duration::from_secs_f64(minutes * 60.0), &mut stage);
     }));
@@ -62,6 +79,10 @@ struct Soak {
     seed: u64,
     begun: Instant,
     outcomes: Vec<Outcome>,
+    /// What commands do, if some members run one.
+    witness: Option<Witness>,
+    /// What of a command was found beside the next leader.
+    beside: Vec<String>,
     /// What kept it from going on.
     broken: Option<String>,
 }
@@ -74,12 +95,22 @@ impl Soak {
         while self.broken.is_none() {
             let faults = match first.next() {
                 Some(fault) => vec![*fault],
-                None if self.begun.elapsed() < duration => draw(&mut rng, &mut deck),
+                None if self.begun.elapsed() < duration => {
+                    draw(&mut rng, &mut deck, self.witness.is_some())
+                }
                 None => break,
             };
             let linger = SHORT_SESSION.mul_f64(if rng.bool() { rng.f64() } else { 0.0 });
             let outcome = suffer(stage, &faults, linger);
             eprintln!("{}", self.line(&outcome));
+            if let Some(witness) = &mut self.witness {
+                let beside = witness.look(&outcome, &stage.sampler.stints());
+                beside
+                    .iter()
+                    .for_each(|found| eprintln!("         BESIDE THE NEXT LEADER: {found}"));
+                let name = outcome.name();
+                self.beside.extend(beside.into_iter().map(|found| format!("{name}: {found}")));
+            }
             if let Err(complaint) = &outcome.result {
                 self.broken = Some(format!("{}: {complaint}", outcome.name()));
             }
@@ -140,6 +171,20 @@ impl Soak {
         say("overlaps", &innocent);
         say("overlaps after a stranger's force", &forced);
         say("tokens that fell", &fallen.len().to_string());
+        if let Some(witness) = &self.witness {
+            let terms: BTreeSet<u64> = witness.writers.iter().map(|(token, _)| *token).collect();
+            let (terms, writers) = (terms.len(), witness.writers.len());
+            let written =
+                format!("{} times by {writers} processes in {terms} terms", witness.lines);
+            say("commands wrote their token", &written);
+            say("  beside the next leader", &self.beside.len().to_string());
+        }
+        let yeses: usize = self.outcomes.iter().map(|it| it.yeses).sum();
+        let late: Vec<&String> = self.outcomes.iter().flat_map(|it| &it.late_yeses).collect();
+        let too_soon: Vec<_> = self.outcomes.iter().flat_map(|it| &it.too_soon).collect();
+        say("yeses around freezes", &yeses.to_string());
+        say("  not true when asked for", &late.len().to_string());
+        say("led before another's deadline", &too_soon.len().to_string());
         let gave_up = |it: &Outcome| it.faults.iter().any(|fault| Fault::ORDERLY.contains(fault));
         let lost = |it: &Outcome| !it.is_force() && !gave_up(it);
         say("smallest gap, leader gave up", &self.smallest_gap(&changes, gave_up));
@@ -155,12 +200,24 @@ impl Soak {
         for overlap in self.overlaps(false) {
             say("overlap", &self.describe(overlap));
         }
+        self.beside.iter().for_each(|found| say("beside the next leader", found));
+        late.iter().for_each(|yes| say("not true when asked for", yes));
+        for (old, new) in &too_soon {
+            let until = format!("told that it leads until {} ns of boot time", old.deadline_ns);
+            say(
+                "led before a deadline",
+                &format!("{} {until}, {}", self.claim(old), self.claim(new)),
+            );
+        }
         for (old, new) in &fallen {
             say("token fell", &format!("{} then {}", self.claim(old), self.claim(new)));
         }
         let overlaps = self.overlaps(false).count();
         let well = overlaps == 0
             && fallen.is_empty()
+            && self.beside.is_empty()
+            && late.is_empty()
+            && too_soon.is_empty()
             && self.broken.is_none()
             && !too_slow
             && in_order.is_ok();
@@ -228,15 +285,15 @@ fn by_way(handovers: Handovers) -> String {
 }
 
 /// Each fault comes once before any comes again.
-fn draw(rng: &mut Rng, deck: &mut Vec<Fault>) -> Vec<Fault> {
+fn draw(rng: &mut Rng, deck: &mut Vec<Fault>, with_commands: bool) -> Vec<Fault> {
+    let all = || Fault::ALL.into_iter().filter(|it| with_commands || !it.needs_a_command());
     if deck.is_empty() {
-        deck.extend(Fault::ALL);
+        deck.extend(all());
         rng.shuffle(deck);
     }
     let mut faults = vec![deck.pop().expect("a shuffled deck")];
     if rng.f64() < PAIRS {
-        let fitting: Vec<Fault> =
-            Fault::ALL.into_iter().filter(|other| faults[0].goes_with(*other)).collect();
+        let fitting: Vec<Fault> = all().filter(|other| faults[0].goes_with(*other)).collect();
         faults.extend(rng.choice(fitting));
     }
     faults

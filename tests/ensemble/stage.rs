@@ -6,11 +6,14 @@ use crate::{
     member::{Handovers, Member, SHORT_SESSION, Setup},
     network::Network,
     observer::{Observer, Znode},
+    process::{children_of, signal},
+    requests::Requests,
     sampler::Sampler,
     servers::{Servers, Settings, TICK},
     transaction_log::{Transaction, lose},
     wait::{LIMIT, eventually, within},
 };
+use rustix::process::Signal;
 use std::{fs, net::SocketAddrV4, sync::Arc, time::Duration};
 
 /// As `Server` configures it. It comes to 4 s, longer than a session: a server that is cut off with a
@@ -33,7 +36,21 @@ pub(crate) struct Stage {
     paused: Vec<usize>,
     /// The server that lost a transaction.
     wrong_server: Option<usize>,
-    setup: Setup,
+    /// The guards that were stopped.
+    stopped: Stopped,
+    /// What a leader that was frozen is asked meanwhile.
+    pub(crate) requests: Option<Requests>,
+    setups: Vec<Setup>,
+}
+
+/// Continues these processes when dropped: no test's end kills them while they are stopped.
+#[derive(Default)]
+struct Stopped(Vec<i32>);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|guard| signal(guard, Signal::CONT));
+    }
 }
 
 /// The members and servers in each role at the moment, by number.
@@ -44,6 +61,15 @@ pub(crate) struct Cast {
     pub(crate) leaders_server: usize,
     /// The server that the other servers follow.
     pub(crate) head_server: usize,
+    /// Of the leading member's command, if it runs one.
+    pub(crate) guards: Option<Guards>,
+}
+
+/// The processes between a sidecar and its command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guards {
+    pub(crate) outer: i32,
+    pub(crate) inner: i32,
 }
 
 /// Where a fault wants the leading member's connection to end.
@@ -52,20 +78,26 @@ pub(crate) enum Seat {
     Anywhere,
     AtAFollower,
     AtTheHeadServer,
+    /// The leading member is one that runs a command.
+    RunsACommand,
 }
 
 impl Stage {
-    pub(crate) fn set(members: u8, adapt: impl FnOnce(Setup) -> Setup) -> Self {
+    /// Adapts the setup of each member, by number.
+    pub(crate) fn set(members: u8, adapt: impl Fn(usize, Setup) -> Setup) -> Self {
         let network = Network::new(3, members);
         let mut servers = Servers::prepared_on(&network.servers, &Settings::default());
         servers.start();
-        let setup = adapt(Setup::of(&servers).short_sessions());
+        let setup = Setup::of(&servers).short_sessions();
+        let numbers = 0..network.members.len();
+        let setups: Vec<Setup> = numbers.map(|number| adapt(number, setup.clone())).collect();
         let observer = Observer::of(&servers);
         let members: Vec<Member> = network
             .members
             .iter()
+            .zip(&setups)
             .zip('a'..)
-            .map(|(host, id)| {
+            .map(|((host, setup), id)| {
                 let member = setup.start_on(host, &id.to_string());
                 eventually("a member that just started knows a leader", || ready(&member));
                 member
@@ -77,13 +109,15 @@ impl Stage {
             handovers: Handovers::default(),
             paused: vec![],
             wrong_server: None,
+            stopped: Stopped::default(),
+            requests: None,
             with_standby: true,
             network,
             servers,
             members,
             observer,
             sampler,
-            setup,
+            setups,
         }
     }
 
@@ -113,14 +147,23 @@ impl Stage {
             let number = self.members.iter().position(|member| member.id == leader.id);
             let leader = number.expect("they agreed on a member");
             let (leaders_server, head_server) = (self.server_of(leader), self.head_server());
-            let cast = Cast { leader, leaders_server, head_server };
+            let guards = match seat {
+                Seat::RunsACommand => self.guards_of(leader),
+                Seat::Anywhere | Seat::AtAFollower | Seat::AtTheHeadServer => None,
+            };
+            let cast = Cast { leader, leaders_server, head_server, guards };
             let fits = match seat {
                 Seat::Anywhere => true,
                 Seat::AtAFollower => leaders_server != head_server,
                 Seat::AtTheHeadServer => leaders_server == head_server,
+                Seat::RunsACommand => guards.is_some(),
             };
             if fits {
                 return Ok(cast);
+            }
+            // On a busy machine, it may have lost its lease meanwhile, and its command with it.
+            if seat == Seat::RunsACommand && self.setups[leader].runs_a_command() {
+                continue;
             }
             self.terminate(leader);
             self.heal();
@@ -216,8 +259,9 @@ impl Stage {
 
     /// Starts a member that was killed, before all is healed.
     pub(crate) fn start_again(&mut self, id: &str) {
-        let member = self.members.iter_mut().find(|member| member.id == id).expect("a member");
-        *member = self.setup.start_on(&Arc::clone(member.host()), id);
+        let mut members = self.members.iter_mut().zip(&self.setups);
+        let (member, setup) = members.find(|(member, _)| member.id == id).expect("a member");
+        *member = setup.start_on(&Arc::clone(member.host()), id);
         self.sampler.also(member);
     }
 
@@ -225,11 +269,12 @@ impl Stage {
     pub(crate) fn heal(&mut self) {
         self.network.heal();
         self.servers.each().filter(|server| server.runs()).for_each(|server| server.resume());
-        for member in &mut self.members {
+        self.stopped = Stopped::default();
+        for (member, setup) in self.members.iter_mut().zip(&self.setups) {
             if member.runs() {
                 member.signal("CONT");
             } else {
-                *member = self.setup.start_on(&Arc::clone(member.host()), &member.id);
+                *member = setup.start_on(&Arc::clone(member.host()), &member.id);
                 self.sampler.also(member);
             }
         }
@@ -242,6 +287,34 @@ impl Stage {
         for member in self.paused.drain(..) {
             assert_eq!(self.members[member].post("/resume").status, 202);
         }
+    }
+
+    /// Stops a guard until `heal`.
+    pub(crate) fn stop_guard(&mut self, guard: i32) {
+        signal(guard, Signal::STOP);
+        self.stopped.0.push(guard);
+    }
+
+    /// Waits for a session until this member's command runs, and returns its guards, unless it runs none.
+    fn guards_of(&self, member: usize) -> Option<Guards> {
+        if !self.setups[member].runs_a_command() {
+            return None;
+        }
+        let sidecar = self.members[member].process_id().cast_signed();
+        let find = |parent: i32, name: &str| {
+            let is_it = |pid: &i32| {
+                let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                line.split(|byte| *byte == 0).nth(1) == Some(name.as_bytes())
+            };
+            children_of(parent).into_iter().find(is_it).ok_or_else(|| format!("no {name}"))
+        };
+        let found = within(SHORT_SESSION, || {
+            let outer = find(sidecar, "exec-outer-guard")?;
+            let inner = find(outer, "exec-inner-guard")?;
+            let runs = !children_of(inner).is_empty();
+            if runs { Ok(Guards { outer, inner }) } else { Err("no command".to_owned()) }
+        });
+        found.ok()
     }
 
     fn server_of(&mut self, member: usize) -> usize {

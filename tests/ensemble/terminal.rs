@@ -55,12 +55,13 @@ fn each_question_is_answered_for_people_and_for_scripts() {
     for row in [["id", "b"], ["role", "follower"], ["leader", "a"], ["connected", "yes"]] {
         assert!(told.lines().any(|line| line.split_whitespace().eq(row)), "{row:?} in {told}");
     }
+    assert_eq!(yes(&ask(&second, &["leader", "-f", "leader.address"])), "10.0.0.7:1\n");
     // A claim takes a number of the sequence too.
     let own = second.get("/status").json()["znode"].as_str().expect("it joined").to_owned();
     let told = eventually("the announcement has reached all", || {
         let told = yes(&ask(&second, &["members"]));
         let row = |n: usize| told.lines().nth(n).map(|line| columns(line, 4)).unwrap_or_default();
-        let expected = ["a leader leader_0000000000 a", &format!("b self {own} a")];
+        let expected = ["a leader leader_0000000000 a", &format!("b standby,self {own} a")];
         if [&*row(1), &*row(2)] == expected { Ok(told) } else { Err(told) }
     });
     assert_eq!(columns(&told, 4), "ID IS ZNODE NAMES");
@@ -251,6 +252,33 @@ fn wait_hears_of_a_hand_over_and_outlives_the_sidecar() {
 }
 
 #[test]
+fn wait_becomes_the_command_with_the_leader_in_its_environment() {
+    let servers = Servers::standalone();
+    let [member] = in_line(&Setup::of(&servers), ["a"]);
+    let leader = agreed([&member]);
+    let told = "echo $BELLWETHER_LEADER_ID $BELLWETHER_LEADER_TOKEN; exit 7";
+    let said = ask_to_become(&member, &["wait", "--self"], &["sh", "-c", told]);
+    assert_eq!((said.code, said.out), (7, format!("a {}\n", leader.token)));
+    assert_eq!(ask_to_become(&member, &["wait"], &["/no/such/program"]).code, 127);
+}
+
+#[test]
+fn members_are_told_again_whenever_they_are_others() {
+    let servers = Servers::standalone();
+    let [first] = in_line(&Setup::of(&servers), ["a"]);
+    let (url, zookeeper) = (url(&first), servers.connect_string());
+    let members = [PROGRAM, "members", "--watch", "--field", "members.*.id", "--url", &url];
+    let members = Program::start("members --watch", members, &[]);
+    let inspect = [PROGRAM, "inspect", "-w", "-f", "verdict", "-z", &zookeeper];
+    let inspect = Program::start("inspect --watch", inspect, &[]);
+    let seen = members.says(0, |line| line == "a");
+    let read = inspect.says(0, |line| line == "a leads, named by all 1");
+    let [_second] = in_line(&Setup::of(&servers), ["b"]);
+    members.says(seen, |line| line == "b");
+    inspect.says(read, |line| line == "a leads, named by all 2");
+}
+
+#[test]
 fn watch_sees_each_change_and_outlives_the_sidecar() {
     let servers = Servers::standalone();
     let [port] = free_ports::<1>();
@@ -306,7 +334,8 @@ fn an_election_is_inspected_without_joining_it() {
         (said.code, report.unwrap_or_else(|error| panic!("{error}: {said:?}")))
     };
     let said = inspect(&[]);
-    assert!(no(&said).contains("there is no such path"), "{said:?}");
+    assert_eq!((said.code, &*said.err), (NO, ""), "it is said once");
+    assert!(said.out.contains("there is no such path"), "{said:?}");
     assert!(observer.znode("/election").is_none(), "nothing was created");
 
     let setup = Setup::of(&servers).option("--label", &format!("zone={HOSTILE}"));
@@ -326,8 +355,15 @@ fn an_election_is_inspected_without_joining_it() {
         assert_eq!(place["version"], env!("CARGO_PKG_VERSION"));
     }
     assert_eq!(told["line"].as_array().map(Vec::len), Some(2));
-    let shown = yes(&inspect(&[]));
+    let claim = &told["claim"];
+    assert_eq!((&claim["id"], &claim["is"]), (&json!("a"), &json!("head")), "{claim}");
+    assert_eq!(
+        (&claim["token"], &claim["session"]),
+        (&json!(leader.token), &told["line"][0]["session"])
+    );
+    let shown = yes(&inspect(&["-o", "wide"]));
     assert!(shown.contains(r"zone=\u{1b}[31mred") && shown.contains("a leads"), "{shown}");
+    assert_eq!(yes(&inspect(&["--field", "line.*.id"])), "a\nb\n");
 
     // Znodes that belong to no member are shown, and do not make the election unhealthy.
     observer.create("/election/foo\u{202e}", b"{}", CreateMode::Persistent);
@@ -402,7 +438,9 @@ fn completions_and_manual_pages_know_every_command() {
         "pause",
         "resume",
         "drain",
+        "shutdown",
         "inspect",
+        "version",
         "completions",
         "man",
     ];
@@ -450,6 +488,11 @@ fn colours_are_for_terminals() {
 /// Asks this member.
 fn ask(member: &Member, arguments: &[&str]) -> Said {
     run(&[arguments, &["--url", &url(member)]].concat(), &[])
+}
+
+/// Asks this member, and becomes the command.
+fn ask_to_become(member: &Member, arguments: &[&str], command: &[&str]) -> Said {
+    run(&[arguments, &["--url", &url(member), "--"], command].concat(), &[])
 }
 
 fn url(member: &Member) -> String {

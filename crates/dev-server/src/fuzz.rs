@@ -67,6 +67,15 @@ mod tests {
     use super::feed;
     use crate::wire::opcode;
     use proptest::prelude::*;
+    use std::fs;
+
+    #[test]
+    fn no_file_of_the_corpus_does_harm() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/dev_server");
+        let files = fs::read_dir(corpus).expect("the corpus is kept");
+        let fed = files.map(|file| feed(&fs::read(file.expect("an entry").path()).expect("bytes")));
+        assert!(fed.count() >= 7);
+    }
 
     /// A frame of a known operation whose body is as it may be.
     fn frame() -> impl Strategy<Value = Vec<u8>> {

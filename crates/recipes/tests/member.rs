@@ -104,6 +104,45 @@ fn leads_until(member: &Member, now: Moment) -> Moment {
 }
 
 #[test]
+fn what_ends_a_term_is_judged_in_words_of_operations() {
+    let ended = |member: &mut Member, now: Moment, event: Event| {
+        let before = member.standing();
+        member.step(now, event.clone());
+        assert!(!matches!(member.standing().at(now), Role::Leader { .. }), "{event:?}");
+        Cause::of(&event, &before, now).to_string()
+    };
+    let (resign, pause) = (Event::Command(Command::Resign), Event::Command(Command::Pause));
+    let unhealthy = Event::Command(Command::ReportHealth { healthy: false });
+    for (event, expected) in [
+        (resign.clone(), "resigned"),
+        (pause, "paused"),
+        (unhealthy, "the application is not healthy"),
+        (Event::Stop, "left"),
+        (Event::SessionLost, "session expired"),
+        (Event::TicketLost(ticket(1)), "the znode was deleted"),
+        (refused(Holder::Gone, at(0)), "the claim was refused"),
+    ] {
+        assert_eq!(ended(&mut leader(Disconnect::Hold), at(1000), event), expected);
+    }
+    let stepped_down = ended(&mut leader(Disconnect::StepDown), at(1000), Event::Disconnected);
+    assert_eq!(stepped_down, "disconnected");
+    for late in [Event::Woke, Event::Committed { sent_at: at(0) }, Event::SessionLost, resign] {
+        let why = ended(&mut leader(Disconnect::Hold), at(7000), late);
+        assert_eq!(why, "the lease ran out", "whatever comes after that");
+    }
+
+    let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
+    let activation = Activation::OnAcknowledgement { within: seconds(2) };
+    let mut elected = Member::new(profile("me"), Policy { activation, ..Policy::new(margins) });
+    elected.step(at(0), opened(seconds(10)));
+    elected.step(at(0), Event::Joined(ticket(1)));
+    elected.step(at(0), queue(&[1]));
+    elected.step(at(0), Event::Committed { sent_at: at(0) });
+    let why = ended(&mut elected, at(2000), Event::Woke);
+    assert_eq!(why, "the application did not acknowledge in time");
+}
+
+#[test]
 fn a_resumption_with_a_shorter_timeout_cuts_this_lease_and_every_later_one() {
     let mut leader = leader(Disconnect::Hold);
     assert_eq!(leads_until(&leader, at(500)), at(6_890));
@@ -308,6 +347,23 @@ fn a_member_behind_or_of_the_own_name_is_never_named_as_leader() {
     assert!(names_none(&hear("first", 4, 4)));
     assert!(names_none(&hear("first", 4, 1)), "whatever its token");
     assert!(names_none(&hear("me", 1, 1)), "an earlier life of this member");
+}
+
+#[test]
+fn a_leader_of_the_own_id_is_known_as_a_namesake_until_none_is_ahead() {
+    let hear = |leader: &str| {
+        let mut second = in_queue(Disconnect::Hold, &[1, 2]);
+        let announcement =
+            Some(Announcement { leader: profile(leader), ticket: ticket(1), active: true });
+        second.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement });
+        second
+    };
+    let namesake = |member: &Member| member.standing().namesake().map(|it| it.ticket);
+    assert_eq!(namesake(&hear("first")), None);
+    let mut second = hear("me");
+    assert_eq!(namesake(&second), Some(ticket(1)));
+    second.step(at(0), gone(1));
+    assert_eq!(namesake(&second), None, "it claims, or leads, itself");
 }
 
 /// As long as the head was not read, nothing else tells that it is a lie.
@@ -929,4 +985,25 @@ fn a_session_without_a_znode_is_closed() {
     member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
     let actions = member.step(at(5_000), Event::NoTicketFound);
     assert_eq!(actions, [Action::CloseSession, Action::OpenSession]);
+}
+
+#[test]
+fn a_member_that_is_back_is_no_namesake_of_itself() {
+    let mut member = member(Disconnect::Hold);
+    member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
+    let announcement = Announcement { leader: profile("me"), ticket: ticket(3), active: true };
+    member.step(at(5_000), found(3, Some(announcement)));
+    assert_eq!(member.standing().namesake(), None);
+    member.step(at(5_000), queue(&[2, 3]));
+    assert_eq!(member.standing().namesake(), None, "also where another has come before");
+}
+
+#[test]
+fn only_the_own_announcement_of_a_znode_that_is_found_resumes_a_term() {
+    let announced =
+        |number| Some(Announcement { leader: profile("me"), ticket: ticket(number), active: true });
+    assert_eq!(found(3, announced(3)).resumed_term(), Some(FencingToken(3)));
+    assert_eq!(found(3, announced(2)).resumed_term(), None, "it followed another");
+    assert_eq!(found(3, None).resumed_term(), None);
+    assert_eq!(Event::NoTicketFound.resumed_term(), None);
 }

@@ -42,7 +42,22 @@ pub fn can_use_files(hooks: &[Hook]) -> Result<(), ConfigError> {
 /// # Errors
 /// What is there.
 pub fn replaceable(file: &Path) -> Result<(), String> {
+    if let Some(directory) = file.parent().filter(|directory| !directory.is_dir()) {
+        return Err(without_directory(file, directory));
+    }
     check_replaceable(file).map_err(|flaw| format!("{} {flaw}", file.display()))
+}
+
+/// Warns of a file whose directory is not there yet.
+pub fn no_directory(key: &str, file: &Path) -> Option<String> {
+    let directory = file.parent()?;
+    let told = || format!("{key}: {}", without_directory(file, directory));
+    (!directory.is_dir()).then(told)
+}
+
+fn without_directory(file: &Path, directory: &Path) -> String {
+    let (file, directory) = (file.display(), directory.display());
+    format!("{file} cannot be written, as there is no directory {directory}: create it")
 }
 
 /// Reads the secret that a message is signed with.
@@ -64,7 +79,8 @@ fn check_replaceable(file: &Path) -> Result<(), Flaw> {
 }
 
 fn read_secret(file: &Path) -> Result<Vec<u8>, Flaw> {
-    files::read(file, Size::Line).map_err(Flaw::new).and_then(|text| secret_in(&text))
+    let flaw = |why| Flaw::new(why).remedy("name a file with one line, the secret");
+    files::read(file, Size::Line).map_err(flaw).and_then(|text| secret_in(&text))
 }
 
 fn secret_in(text: &[u8]) -> Result<Vec<u8>, Flaw> {
@@ -74,7 +90,9 @@ fn secret_in(text: &[u8]) -> Result<Vec<u8>, Flaw> {
     };
     let Some(encoded) = written.strip_prefix(b"whsec_") else { return Ok(written.to_vec()) };
     let secret = BASE64_STANDARD.decode(encoded).ok().filter(|secret| !secret.is_empty());
-    secret.ok_or_else(|| Flaw::new("holds a secret that is no Base64 behind whsec_"))
+    let remedy = "write whsec_ and the secret in Base64, or a secret without whsec_";
+    let flaw = || Flaw::new("holds a secret that is no Base64 behind whsec_").remedy(remedy);
+    secret.ok_or_else(flaw)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{Deed, Hook, Post, Signal, Unknown};
 use crate::config::error::{ConfigError, Flaw};
-use crate::config::parse::{duration, one_of};
+use crate::config::parse::{duration, mode, one_of};
 use crate::config::pod::{self, PodLabel};
 use recipes::election::ChangeKind;
 use serde::Deserialize;
@@ -99,7 +99,7 @@ impl HookKeys {
             }
             _ => {
                 let problem = "must have exactly one of command, url, signal, file and pod_label";
-                return Err(ConfigError::new("", problem));
+                return Err(ConfigError::new("", problem).remedy("write a [[hook]] for each"));
             }
         };
         self.check_kind(deed.key())?;
@@ -152,11 +152,7 @@ impl HookKeys {
 
     fn mode(&self) -> Result<u32, ConfigError> {
         let Some(text) = &self.mode else { return Ok(0o644) };
-        let digits = (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
-        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
-        let flaw =
-            || Flaw::new("is no mode of a file").remedy("write octal digits, such as \"0644\"");
-        mode.ok_or_else(|| flaw().at("mode", text))
+        mode(text).map_err(|flaw| flaw.at("mode", text))
     }
 
     fn unknown(&self) -> Result<Unknown, ConfigError> {
@@ -190,18 +186,20 @@ fn check_command(written: &[String]) -> Result<(), Flaw> {
         return Err(Flaw::new(problem).remedy(example));
     }
     if written.iter().any(|word| word.contains('\0')) {
-        return Err(Flaw::new("has a word with a NUL character, which no process can be given"));
+        let problem = "has a word with a NUL character, which no process can be given";
+        return Err(Flaw::new(problem).remedy(example));
     }
     Ok(())
 }
 
 /// Takes an URL apart: host, port and path.
 pub(in crate::config) fn place(text: &str) -> Result<(String, u16, String), Flaw> {
-    // Neither a user's name nor a password is shown.
+    // Neither a user's name nor a password is shown, no query and no arguments.
+    let may_be_secret = text.contains(|c: char| matches!(c, '@' | '?') || c.is_whitespace());
     let wrong = |problem: &str| {
-        Err(Flaw::new(problem)
-            .remedy("write http://HOST:PORT/PATH, such as http://127.0.0.1:8080/leadership")
-            .hiding_value())
+        let flaw = Flaw::new(problem)
+            .remedy("write http://HOST:PORT/PATH, such as http://127.0.0.1:8080/leadership");
+        Err(if may_be_secret { flaw.hiding_value() } else { flaw })
     };
     let Some((scheme, _)) = text.split_once("://") else { return wrong("is no URL") };
     if scheme.eq_ignore_ascii_case("https") {
@@ -232,7 +230,7 @@ fn absolute_path(text: &str) -> Result<PathBuf, Flaw> {
     if path.is_absolute() && path.file_name().is_some() && !text.ends_with('/') {
         return Ok(path.to_owned());
     }
-    Err(Flaw::new("must be the absolute path of a file, such as /run/app/name"))
+    Err(Flaw::new("must be the absolute path of a file").remedy("write one such as /run/app/name"))
 }
 
 impl Signal {

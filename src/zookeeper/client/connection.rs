@@ -375,10 +375,23 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::SessionExpired => Self::Expired,
-            error => Self::Unreachable(error.to_string()),
+            error => Self::Unreachable(in_words(&error)),
         }
     }
 }
+
+/// Says an error of the client library in words for operators.
+pub(crate) fn in_words(error: &Error) -> String {
+    match error {
+        Error::Timeout => "ZooKeeper did not answer in time".into(),
+        // Of a request whose connection ended, the library knows only that no answer came.
+        Error::ConnectionLoss | Error::ClientClosed => LOST_BEFORE.into(),
+        Error::UnexpectedError(what) if what.starts_with("BUG") => LOST_BEFORE.into(),
+        error => error.to_string(),
+    }
+}
+
+const LOST_BEFORE: &str = "the connection to ZooKeeper was lost before the answer came";
 
 /// Whether the error proves that the servers judged the request. Any other error is silence: the
 /// request may or may not have been carried out.
@@ -396,4 +409,20 @@ pub(crate) fn is_verdict(error: &Error) -> bool {
             | Error::QuotaExceeded
             | Error::Unimplemented
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_words_of_the_librarys_own_reach_an_operator() {
+        let bug = "BUG: GetChildren expect response, but got none".to_owned();
+        let errors = [Error::Timeout, Error::ConnectionLoss, Error::UnexpectedError(bug)];
+        for error in &errors {
+            let told = in_words(error);
+            assert!(told.contains("ZooKeeper") && !told.contains("BUG"), "{told}");
+        }
+        assert_eq!(in_words(&Error::NoHosts), "no available hosts");
+    }
 }

@@ -2,10 +2,13 @@
 
 use super::credentials::Credentials;
 use super::diagnosis::diagnose;
+use crate::clock::Clock;
 use crate::config::Zookeeper;
 use crate::desk::Link;
 use crate::runtime;
+use recipes::Moment;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -17,12 +20,19 @@ pub(super) struct FailureReporter<'a> {
     link: &'a watch::Sender<Link>,
     /// The text in front of the reason.
     what: String,
-    /// The reasons that are in the log already.
-    logged: BTreeSet<String>,
+    clock: Clock,
+    logged: Logged,
     /// How the last cause was found.
     found: Option<Source>,
     /// At most one at a time. It ends with the library's own words if it finds no cause.
     diagnosis: JoinSet<Result<String, Unexplained>>,
+}
+
+/// What is in the log already.
+struct Logged {
+    begun_at: Moment,
+    reasons: BTreeSet<String>,
+    last_at: Moment,
 }
 
 /// How a cause was found.
@@ -42,10 +52,11 @@ impl<'a> FailureReporter<'a> {
         settings: &'a Zookeeper,
         credentials: &'a Credentials,
         link: &'a watch::Sender<Link>,
+        clock: Clock,
         what: String,
     ) -> Self {
-        let (logged, diagnosis) = (BTreeSet::new(), JoinSet::new());
-        Self { settings, credentials, link, what, logged, found: None, diagnosis }
+        let (logged, diagnosis) = (Logged::begun(clock.now()), JoinSet::new());
+        Self { settings, credentials, link, what, clock, logged, found: None, diagnosis }
     }
 
     /// Runs the attempt, and reports what is found meanwhile: no attempt waits for a diagnosis.
@@ -91,11 +102,11 @@ impl<'a> FailureReporter<'a> {
         self.found = Some(source);
     }
 
-    /// Logs each reason once, however often it is found.
+    /// Logs each reason when it is found first, and then now and then.
     fn report(&mut self, why: &str) {
         let problem = self.publish(why);
-        if self.logged.insert(why.to_owned()) {
-            warn!("{problem}; trying again until it is there");
+        if let Some(tries) = self.logged.due(why, self.clock.now()) {
+            warn!("{problem}; {tries}");
         }
     }
 
@@ -109,13 +120,49 @@ impl<'a> FailureReporter<'a> {
     }
 }
 
+impl Logged {
+    /// How long the log may go without a word of what goes on.
+    const SILENCE: Duration = Duration::from_secs(600);
+
+    fn begun(now: Moment) -> Self {
+        Self { begun_at: now, reasons: BTreeSet::new(), last_at: now }
+    }
+
+    /// Returns what to add to this reason in the log, if it is to be there: it is new, or the log has been silent for
+    /// long.
+    fn due(&mut self, why: &str, now: Moment) -> Option<String> {
+        let is_new = self.reasons.insert(why.to_owned());
+        if !is_new && now.since(self.last_at) < Self::SILENCE {
+            return None;
+        }
+        self.last_at = now;
+        let minutes = now.since(self.begun_at).as_secs() / 60;
+        Some(match is_new {
+            true => "trying again until it is there".into(),
+            false => format!("still trying, for {minutes} minutes by now"),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::security::{Acl, Security};
-    use std::time::Duration;
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
+
+    #[test]
+    fn a_reason_is_logged_once_and_again_now_and_then() {
+        let at = |seconds| Moment(Duration::from_secs(seconds));
+        let mut logged = Logged::begun(at(0));
+        let is_logged = |logged: &mut Logged, why, seconds| logged.due(why, at(seconds)).is_some();
+        assert!(is_logged(&mut logged, "refused", 0));
+        assert!(!is_logged(&mut logged, "refused", 599));
+        assert_eq!(logged.due("refused", at(600)).unwrap(), "still trying, for 10 minutes by now");
+        assert!(is_logged(&mut logged, "frozen", 700), "it is new");
+        assert!(!is_logged(&mut logged, "refused", 1299));
+        assert!(is_logged(&mut logged, "refused", 1300));
+    }
 
     #[tokio::test]
     async fn words_of_the_library_do_not_replace_a_known_cause() {
@@ -133,8 +180,13 @@ mod tests {
         let (link, published) = watch::channel(Link::default());
         let credentials = Credentials::of(&settings);
         let problem = || published.borrow().problem.clone().unwrap_or_default();
-        let mut reporter =
-            FailureReporter::new(&settings, &credentials, &link, "no session".into());
+        let mut reporter = FailureReporter::new(
+            &settings,
+            &credentials,
+            &link,
+            Clock::system(),
+            "no session".into(),
+        );
         let investigate = async |reporter: &mut FailureReporter<'_>, why: &str| {
             reporter.investigate(why.into());
             while !reporter.diagnosis.is_empty() {

@@ -68,6 +68,8 @@ pub(crate) enum Before {
     Closed,
     /// The one before was closed as its znode was deleted by force.
     ClosedAfterForce,
+    /// The one before was closed as the application did not acknowledge in time, term after term.
+    ClosedUnacknowledged { delay: Duration },
 }
 
 /// A session that a task of its own keeps alive.
@@ -150,6 +152,7 @@ impl Before {
         match self {
             Self::Ended => Duration::ZERO,
             Self::Closed => DELAY_AFTER_CLOSE,
+            Self::ClosedUnacknowledged { delay } => DELAY_AFTER_CLOSE.max(delay),
             Self::ClosedAfterForce => DELAY_AFTER_FORCE.mul_f64(1.0 + fastrand::f64()),
         }
     }
@@ -370,7 +373,7 @@ impl Keeper {
     }
 
     fn reporter(&self, what: String) -> FailureReporter<'_> {
-        FailureReporter::new(&self.settings, &self.credentials, &self.link, what)
+        FailureReporter::new(&self.settings, &self.credentials, &self.link, self.clock, what)
     }
 
     /// How long to wait for the end of a session, while the owner waits too.
@@ -404,6 +407,7 @@ impl Keeper {
             *link = Link {
                 session: Some((id, opened.timeout)),
                 connected: true,
+                server: Some(opened.connection.server().into()),
                 problem: None,
                 restart,
             };
@@ -492,5 +496,144 @@ impl Backoff {
     async fn wait(&mut self) {
         tokio::time::sleep(self.0.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
         self.0 = (self.0 * 2).min(Self::CAP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::security::{Acl, Security};
+    use std::io::{self, Read, Seek};
+    use std::sync::Mutex;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// Servers that grant sessions, close them, and know no znode.
+    struct Servers {
+        granted: Mutex<i64>,
+        /// At which server a session was resumed, or was tried to be.
+        resumed: Mutex<Vec<usize>>,
+        closed: watch::Sender<Vec<i64>>,
+        /// The first server at which a session is resumed hangs. Another waits for this.
+        may_resume: watch::Sender<bool>,
+    }
+
+    impl Servers {
+        async fn serve(&self, number: usize, client: &mut TcpStream) -> io::Result<()> {
+            let greeting = frame(client).await?;
+            let mut session = i64::from_be_bytes(greeting[16..24].try_into().unwrap());
+            if session == 0 {
+                let mut granted = self.granted.lock().unwrap();
+                *granted += 1;
+                session = *granted;
+            } else {
+                let tries = {
+                    let mut resumed = self.resumed.lock().unwrap();
+                    resumed.push(number);
+                    resumed.len()
+                };
+                if tries == 1 {
+                    return std::future::pending().await;
+                }
+                let mut may_resume = self.may_resume.subscribe();
+                may_resume.wait_for(|may| *may).await.map_err(io::Error::other)?;
+            }
+            let mut granted = vec![0; 4];
+            granted.extend(&greeting[12..16]);
+            granted.extend(session.to_be_bytes());
+            granted.extend(16_i32.to_be_bytes());
+            granted.extend([7; 16]);
+            granted.push(0);
+            answer(client, &granted).await?;
+            loop {
+                let request = frame(client).await?;
+                let (xid, kind) =
+                    (&request[..4], i32::from_be_bytes(request[4..8].try_into().unwrap()));
+                let error: i32 = match kind {
+                    // A ping, and the end of the session. There is no znode for any other request.
+                    11 | -11 => 0,
+                    _ => -101,
+                };
+                answer(client, &[xid, &[0; 8], &error.to_be_bytes()].concat()).await?;
+                if kind == -11 {
+                    self.closed.send_modify(|closed| closed.push(session));
+                }
+            }
+        }
+    }
+
+    async fn frame(client: &mut TcpStream) -> io::Result<Vec<u8>> {
+        let length = client.read_i32().await?;
+        let mut frame = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        client.read_exact(&mut frame).await?;
+        Ok(frame)
+    }
+
+    async fn answer(client: &mut TcpStream, frame: &[u8]) -> io::Result<()> {
+        let length = i32::try_from(frame.len()).map_err(io::Error::other)?;
+        client.write_all(&[&length.to_be_bytes(), frame].concat()).await
+    }
+
+    #[tokio::test]
+    async fn the_session_before_is_closed_by_whichever_server_answers_while_the_new_one_is_used() {
+        let log = Arc::new(tempfile::tempfile().unwrap());
+        let subscriber = tracing_subscriber::fmt().with_writer(Arc::clone(&log)).finish();
+        let _logged = tracing::subscriber::set_default(subscriber);
+        let servers = Arc::new(Servers {
+            granted: Mutex::default(),
+            resumed: Mutex::default(),
+            closed: watch::Sender::default(),
+            may_resume: watch::Sender::default(),
+        });
+        let mut hosts = vec![];
+        for number in 0..2 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            hosts.push(listener.local_addr().unwrap().to_string());
+            let servers = Arc::clone(&servers);
+            tokio::spawn(async move {
+                while let Ok((mut client, _)) = listener.accept().await {
+                    let servers = Arc::clone(&servers);
+                    tokio::spawn(async move {
+                        let _client_gone = servers.serve(number, &mut client).await;
+                    });
+                }
+            });
+        }
+        let security =
+            Security { tls: None, login: None, acl: Acl::Open, is_open_by_choice: false };
+        // A server that hangs is given up after a quarter of it.
+        let session_timeout = Duration::from_secs(4);
+        let settings = Zookeeper { hosts: hosts.join(","), session_timeout, security };
+        let (clock, credentials) = (Clock::system(), Credentials::of(&settings));
+        let left = LeftServers::none(clock);
+        let opened = connect(&settings, &credentials, None, &left).await.ok().unwrap();
+        let before = opened.connection.client.session().clone();
+        opened.connection.give_up();
+        opened.ended.await.unwrap();
+
+        let link = watch::Sender::default();
+        let settings =
+            SessionSettings { settings, credentials, clock, link, before: Before::Ended };
+        let may_resume = servers.may_resume.clone();
+        let tell = move |event| {
+            if matches!(event, SessionEvent::Opened { .. }) {
+                may_resume.send_replace(true);
+            }
+        };
+        let session = Session::open(settings, Some(before), Box::new(tell));
+
+        let mut closed = servers.closed.subscribe();
+        let is_closed = closed.wait_for(|closed| closed.contains(&1));
+        timeout(LIMIT, is_closed).await.expect("the session before is closed").unwrap();
+        let resumed = servers.resumed.lock().unwrap().clone();
+        assert!(resumed.contains(&0) && resumed.contains(&1), "both were tried: {resumed:?}");
+        let left_open = timeout(LIMIT, session.close().await).await.expect("it ends");
+        assert!(left_open.is_none(), "neither session may live on");
+        let mut said = String::new();
+        (&*log).rewind().unwrap();
+        (&*log).read_to_string(&mut said).unwrap();
+        assert!(said.contains("the session before is closed"), "{said}");
     }
 }

@@ -1,7 +1,8 @@
 //! The members as they were last read for operators, and the callers that wait for the next reading.
 
 use crate::desk::Entry;
-use crate::zookeeper::election::{ElectionSession, Reading, entry};
+use crate::zookeeper::client::in_words;
+use crate::zookeeper::election::{Reading, entry};
 use recipes::Moment;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,11 @@ pub(super) struct MembersCache {
     prefix: String,
     read: Option<(Moment, Arc<[Entry]>)>,
     under_way: Option<Reading>,
+    /// The reading under way began before a change that further callers may know of.
+    is_outdated: bool,
     waiting: Vec<Answer>,
+    /// Callers for whom the reading under way is too old.
+    later: Vec<Answer>,
 }
 
 impl MembersCache {
@@ -25,11 +30,11 @@ impl MembersCache {
         Self { prefix: prefix.to_owned(), ..Self::default() }
     }
 
-    /// Answers from the last reading, or begins another.
+    /// Answers from the last reading, or begins another by `read`, which only a session has.
     pub(super) fn ask(
         &mut self,
         answer: Answer,
-        session: Option<&mut ElectionSession>,
+        read: Option<impl FnOnce() -> Reading>,
         now: Moment,
     ) {
         if let Some((at, entries)) = &self.read
@@ -38,15 +43,27 @@ impl MembersCache {
             let _receiver_gone = answer.send(Ok(entries.clone()));
             return;
         }
-        let Some(session) = session else {
+        let Some(read) = read else {
             let _receiver_gone = answer.send(Err("there is no session with ZooKeeper".into()));
             return;
         };
-        self.waiting.retain(|waiting| !waiting.is_closed());
+        for waiting in [&mut self.waiting, &mut self.later] {
+            waiting.retain(|waiting| !waiting.is_closed());
+        }
+        if self.is_outdated {
+            self.later.push(answer);
+            return;
+        }
         self.waiting.push(answer);
         if self.under_way.is_none() {
-            self.under_way = Some(session.read_members());
+            self.under_way = Some(read());
         }
+    }
+
+    /// Has no caller answered any more by a reading that began before now.
+    pub(super) fn outdate(&mut self) {
+        self.read = None;
+        self.is_outdated = self.under_way.is_some();
     }
 
     /// Waits for the reading under way.
@@ -56,27 +73,92 @@ impl MembersCache {
             Ok(Ok(members)) => {
                 Ok(members.into_iter().map(|member| entry(member, &self.prefix)).collect())
             }
-            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Err(error)) => Err(in_words(&error)),
             Err(_) => Err(SESSION_ENDED.into()),
         }
     }
 
     /// Answers all callers, as the session ends.
     pub(super) fn end_session(&mut self) {
-        self.under_way = None;
-        for waiting in self.waiting.drain(..) {
+        self.outdate();
+        (self.under_way, self.is_outdated) = (None, false);
+        for waiting in self.waiting.drain(..).chain(self.later.drain(..)) {
             let _receiver_gone = waiting.send(Err(SESSION_ENDED.into()));
         }
     }
 
-    /// Answers all callers with what was read.
-    pub(super) fn answer(&mut self, read: &Result<Arc<[Entry]>, String>, now: Moment) {
+    /// Answers the callers with what was read, and reads again for those who need something newer.
+    pub(super) fn answer(
+        &mut self,
+        read: &Result<Arc<[Entry]>, String>,
+        again: Option<impl FnOnce() -> Reading>,
+        now: Moment,
+    ) {
         self.under_way = None;
-        self.read = read.as_ref().ok().map(|entries| (now, entries.clone()));
         for waiting in self.waiting.drain(..) {
             let _receiver_gone = waiting.send(read.clone());
+        }
+        if std::mem::take(&mut self.is_outdated) {
+            std::mem::swap(&mut self.waiting, &mut self.later);
+            self.under_way = again.filter(|_| !self.waiting.is_empty()).map(|read| read());
+        } else {
+            self.read = read.as_ref().ok().map(|entries| (now, entries.clone()));
         }
     }
 }
 
 const SESSION_ENDED: &str = "the session with ZooKeeper ended";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use tokio::sync::oneshot::Receiver;
+
+    #[tokio::test]
+    async fn no_caller_is_answered_by_a_reading_from_before_a_change_that_it_may_know_of() {
+        let (mut cache, begun) = (MembersCache::new("leader_"), Cell::new(0));
+        let read = || {
+            begun.set(begun.get() + 1);
+            let (answered, reading) = oneshot::channel();
+            answered.send(Ok(vec![])).unwrap();
+            reading
+        };
+        let now = Moment(Duration::from_secs(1));
+        let ask = |cache: &mut MembersCache| {
+            let (answer, answered) = oneshot::channel();
+            cache.ask(answer, Some(read), now);
+            answered
+        };
+        let is_answered = |answered: &mut Receiver<_>| answered.try_recv().is_ok();
+        let mut first = ask(&mut cache);
+        let read_members = cache.read().await;
+        cache.answer(&read_members, Some(read), now);
+        assert!(is_answered(&mut first));
+        assert!(is_answered(&mut ask(&mut cache)), "within a second, by the same reading");
+        assert_eq!(begun.get(), 1);
+
+        cache.outdate();
+        let mut before = ask(&mut cache);
+        assert!(!is_answered(&mut before));
+        assert_eq!(begun.get(), 2);
+        cache.outdate();
+        let mut after = ask(&mut cache);
+        let read_members = cache.read().await;
+        cache.answer(&read_members, Some(read), now);
+        assert!(is_answered(&mut before));
+        assert!(!is_answered(&mut after), "this reading began before the change");
+        assert_eq!(begun.get(), 3);
+        let read_members = cache.read().await;
+        cache.answer(&read_members, Some(read), now);
+        assert!(is_answered(&mut after));
+
+        cache.end_session();
+        let (answer, mut answered) = oneshot::channel();
+        cache.ask(answer, None::<fn() -> Reading>, now);
+        assert!(
+            answered.try_recv().unwrap().is_err(),
+            "the old reading is not told as the present"
+        );
+    }
+}

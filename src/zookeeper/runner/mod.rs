@@ -2,9 +2,11 @@
 
 mod event_log;
 mod members_cache;
+mod unacknowledged;
 
 use self::event_log::{EventLog, Severity};
 use self::members_cache::MembersCache;
+use self::unacknowledged::Unacknowledged;
 use super::client::{
     Before, Credentials, Former, SessionFile, SessionSettings, UnclosedSession, close_limit,
     end_former,
@@ -13,10 +15,12 @@ use super::election::ElectionSession;
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
-use crate::desk::{self, Back, Caller, Chronicle, Link, Recorded, Report, Request};
+use crate::desk::{
+    self, Back, Caller, Chronicle, Link, Namesake, Onsets, Recorded, Report, Request,
+};
 use crate::tally::Tally;
-use recipes::election::{Action, Event, Member, Standing, changes};
-use recipes::{Moment, Sequence, SessionRecord};
+use recipes::election::{Action, Cause, Event, Member, Standing, changes};
+use recipes::{FencingToken, Moment, Sequence, SessionRecord};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -63,12 +67,15 @@ struct Runner {
     kept: Kept,
     /// What was noted last of the session, for a next process.
     noted: Option<SessionRecord>,
+    /// The term that the process before began and this one goes on with.
+    resumed_term: Option<FencingToken>,
     members: MembersCache,
     /// What the member wants done since its last step.
     actions: Vec<Action>,
     /// How the member stands since then.
     standing: Standing,
     chronicle: Arc<Chronicle>,
+    onsets: Onsets,
     tally: Tally,
     log: EventLog,
     /// Callers that wait until the last step's actions are done.
@@ -76,6 +83,9 @@ struct Runner {
     alarm: Alarm,
     /// When a claim was refused last.
     claim_refused_at: Option<Moment>,
+    unacknowledged: Unacknowledged,
+    /// The token of the namesake of which the log has warned.
+    namesake_warned_of: Option<FencingToken>,
     /// The last event was the loss of our znode: a client has deleted it.
     ticket_was_lost: bool,
     /// The last event ended a term that began at the notification: its claim was refused.
@@ -96,15 +106,19 @@ impl Runner {
             unclosed: None,
             kept,
             noted: None,
+            resumed_term: None,
             members: MembersCache::new(&settings.prefix),
             actions,
             standing: member.standing(),
             chronicle: Arc::default(),
+            onsets: Onsets::default(),
             tally: Tally::begun(clock.now()),
             log: EventLog::of(&settings),
             commands: vec![],
             alarm: Alarm::new().expect("one more file can be opened"),
             claim_refused_at: None,
+            unacknowledged: Unacknowledged::default(),
+            namesake_warned_of: None,
             ticket_was_lost: false,
             term_has_ended: false,
             stopping: false,
@@ -131,6 +145,7 @@ impl Runner {
             self.publish();
             let closing = self.give_session_up().await;
             self.log.write(&self.standing);
+            self.warn_of_namesake();
             if let Some(closing) = closing {
                 self.unclosed = closing.await;
             }
@@ -189,10 +204,13 @@ impl Runner {
         }
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
+        let link = self.link_with_own_problem();
+        self.onsets = self.onsets.noting(&self.standing, &link, || self.clock.date());
         let report = Report {
             standing: self.standing.clone(),
-            link: self.link_with_own_problem(),
+            link,
+            onsets: self.onsets,
             turned_at: self.clock.now(),
             chronicle: self.chronicle.clone(),
             tally: self.tally,
@@ -207,12 +225,25 @@ impl Runner {
         });
     }
 
+    /// Warns once of each leader that has the id of this member.
+    fn warn_of_namesake(&mut self) {
+        let namesake = self.desk.report.borrow().namesake(self.clock.now());
+        if let Some(namesake @ Namesake::AnotherMember { token }) = namesake
+            && self.namesake_warned_of.replace(token) != Some(token)
+        {
+            warn!("{namesake}");
+        }
+    }
+
     /// Adds the member's own problem, which is the greater one. This is the one place that tells it.
     fn link_with_own_problem(&self) -> Link {
         let link = self.link.borrow().clone();
         let problem = match self.standing.out_of_order() {
             _ if self.standing.is_session_too_short() => Some(REFUSED.into()),
             Some(pair) => Some(self.out_of_order(pair)),
+            None if link.session.is_none() && link.problem.is_none() => {
+                self.unacknowledged.problem()
+            }
             None => return link,
         };
         Link { problem, ..link }
@@ -256,7 +287,10 @@ impl Runner {
         }
         let before = match (actions.contains(&Action::CloseSession), self.ticket_was_lost) {
             (false, _) => Before::Ended,
-            (true, false) => Before::Closed,
+            (true, false) => match self.unacknowledged.delay() {
+                Duration::ZERO => Before::Closed,
+                delay => Before::ClosedUnacknowledged { delay },
+            },
             (true, true) => Before::ClosedAfterForce,
         };
         let session = SessionSettings {
@@ -300,7 +334,8 @@ impl Runner {
             }
             Some(request) = self.desk.requests.recv() => self.on_request(request),
             read = self.members.read() => {
-                self.members.answer(&read, self.clock.now());
+                let again = self.session.as_mut().map(|session| || session.read_members());
+                self.members.answer(&read, again, self.clock.now());
                 None
             }
             _ = self.link.changed() => None,
@@ -316,7 +351,8 @@ impl Runner {
                 None
             }
             Request::Members(answer) => {
-                self.members.ask(answer, self.session.as_mut(), self.clock.now());
+                let read = self.session.as_mut().map(|session| || session.read_members());
+                self.members.ask(answer, read, self.clock.now());
                 None
             }
             Request::Carry(command, caller) => {
@@ -335,23 +371,34 @@ impl Runner {
         let lapsed = self.standing.has_lapsed(now);
         let late = self.standing.is_overdue(now);
         self.tally.hears(&event);
+        self.resumed_term = event.resumed_term().or(self.resumed_term);
         self.actions = self.member.step(now, event.clone());
         self.note(now);
         let before = std::mem::replace(&mut self.standing, self.member.standing());
         self.term_has_ended = before.way().is_some() && self.standing.way().is_none();
         self.tally.stands(&self.standing, now);
-        let cause = || match (lapsed, late) {
+        self.unacknowledged.stands(&self.standing, now);
+        if late && self.term_has_ended {
+            self.unacknowledged.ended(before.ticket().map(|ticket| ticket.token));
+        }
+        let words = || match (lapsed, late) {
             (true, _) => format!("{LAPSED}; {event}"),
             (false, true) => format!("{OVERDUE}; {event}"),
             (false, false) => event.to_string(),
         };
         let changes = changes(&self.chronicle.view(), &self.standing.at(now));
+        let cause = Cause::of(&event, &before, now);
         for change in changes.iter().cloned() {
             let (index, at) = (self.standing.index_at(now), self.clock.date());
-            let restart = self.link.borrow().restart.filter(|_| change.view().own_term().is_some());
+            let own_term = change.view().own_term();
+            let restart = self.link.borrow().restart;
+            let restart = restart.filter(|_| own_term.is_some() && own_term == self.resumed_term);
             let down_for = restart.map(|restart| restart.down_for);
-            let recorded = Recorded { change, index, at, cause: cause(), down_for };
+            let recorded = Recorded { change, index, at, cause, down_for };
             Arc::make_mut(&mut self.chronicle).push(recorded);
+        }
+        if !changes.is_empty() || before.ticket() != self.standing.ticket() {
+            self.members.outdate();
         }
         let is_routine = is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
         let severity = match (is_routine, lapsed || late) {
@@ -360,8 +407,8 @@ impl Runner {
             (false, false) => Severity::Notable,
         };
         let stopping = self.stopping;
-        let words = || if stopping { format!("{}: leaving the queue", cause()) } else { cause() };
-        self.log.record(event.name(), words, &self.actions, changes, severity, now);
+        let said = || if stopping { format!("{}: leaving the queue", words()) } else { words() };
+        self.log.record(event.name(), said, &self.actions, changes, severity, now);
         if self.standing.is_session_too_short() && !before.is_session_too_short() {
             self.log.alarm(REFUSED);
         }

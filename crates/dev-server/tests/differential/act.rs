@@ -175,6 +175,8 @@ fn pipelined() -> BoxedStrategy<Request> {
         Request::SetAcl { .. } => true,
         // Until it is applied it is ephemeral, by its flags; then it is a container.
         Request::Write(Write::Create { kind: CREATE_CONTAINER, flags: 1 | 3, .. }) => true,
+        // What comes before the operation that it stumbles over counts until the answer is on its way.
+        Request::Multi(writes) => writes.iter().any(Write::trips_a_multi),
         _ => false,
     };
     request().prop_filter("depends on time", move |request| !by_chance(request)).boxed()
@@ -416,6 +418,11 @@ impl Request {
 }
 
 impl Write {
+    /// Whether the real server takes it for an error of its own, and does not undo what was before it in a multi.
+    fn trips_a_multi(&self) -> bool {
+        matches!(self, Self::Create { kind, flags: 5 | 6, .. } if *kind != CREATE_TTL)
+    }
+
     fn kind(&self) -> i32 {
         match self {
             Self::Create { kind, .. } => *kind,

@@ -3,8 +3,8 @@
 
 use crate::act::{Acl, Act, Place, Request, Step, Write};
 use crate::client::{
-    ADD_WATCH, CHECK_WATCHES, CREATE, EXISTS, GET_CHILDREN, GET_DATA, GET_EPHEMERALS, MULTI,
-    MULTI_READ, SET_WATCHES2,
+    ADD_WATCH, CHECK_WATCHES, CREATE, CREATE_CONTAINER, EXISTS, GET_CHILDREN, GET_DATA,
+    GET_EPHEMERALS, MULTI, MULTI_READ, SET_WATCHES2,
 };
 
 /// All of them, by name.
@@ -15,6 +15,15 @@ pub(crate) fn scripts() -> Vec<(&'static str, Vec<Step>)> {
             vec![
                 ask(Request::Multi(vec![create(Place::Null, 0), create(Place::In("/a"), 0)])),
                 ask(Request::Multi(vec![create(Place::In("/a"), 0), set(Place::Null)])),
+            ],
+        ),
+        (
+            "of a multi that the real server stumbles over nothing stays",
+            vec![
+                ask(Request::Multi(vec![create(Place::In("/a"), 0), without_its_ttl()])),
+                ask(Request::Write(Write::Delete { path: Place::In("/a"), version: 2 })),
+                ask(Request::Multi(vec![create(Place::In("/a"), 0), set(Place::Null)])),
+                ask(Request::Write(Write::Delete { path: Place::In("/a"), version: 2 })),
             ],
         ),
         (
@@ -128,6 +137,12 @@ fn create_own(path: Place) -> Request {
 
 fn create(path: Place, flags: i32) -> Write {
     Write::Create { kind: CREATE, path, data: None, acl: Acl::Open, flags, ttl_ms: -1 }
+}
+
+/// A createContainer with the flags of a createTTL.
+fn without_its_ttl() -> Write {
+    let (path, acl) = (Place::In("/b"), Acl::Open);
+    Write::Create { kind: CREATE_CONTAINER, path, data: None, acl, flags: 6, ttl_ms: -1 }
 }
 
 fn set(path: Place) -> Write {

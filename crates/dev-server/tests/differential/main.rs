@@ -22,6 +22,7 @@ mod wire;
 
 mod act;
 mod kept;
+mod outlived;
 mod real;
 mod run;
 
@@ -109,6 +110,13 @@ fn timeouts_are_negotiated_as_by_the_real_server() {
     assert_eq!(granted(pair.dev.address()), granted(pair.real.address()));
 }
 
+#[test]
+fn what_is_outlived_is_deleted_as_by_the_real_server() {
+    let pair = Pair::looking_for_containers_each(Duration::from_millis(200));
+    let story = |address| pair.runtime.block_on(outlived::story(address)).unwrap();
+    assert_eq!(story(pair.dev.address()), story(pair.real.address()));
+}
+
 /// A dev server and a real one that were always told the same.
 struct Pair {
     runtime: Runtime,
@@ -120,12 +128,16 @@ struct Pair {
 
 impl Pair {
     fn start() -> Self {
+        // Neither of them looks for containers while a script runs: the two would not do so at the same moment.
+        Self::looking_for_containers_each(Duration::from_secs(24 * 3600))
+    }
+
+    fn looking_for_containers_each(container_check_interval: Duration) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        // Neither of them looks for containers while a test runs: the two would not do so at the same moment.
-        let container_check_interval = Duration::from_secs(24 * 3600);
         let settings = Settings { container_check_interval, ..Settings::default() };
         let dev = runtime.block_on(DevServer::start(settings)).unwrap();
-        Self { runtime, dev, real: RealServer::start(), scripts: 0, requests: 0 }
+        let real = RealServer::start(container_check_interval);
+        Self { runtime, dev, real, scripts: 0, requests: 0 }
     }
 
     /// Runs a script against both, and says where they differ.

@@ -15,9 +15,6 @@ const CLASSPATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-sim
 /// Longer than a start may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often it looks for containers to delete: a day, which is never.
-const NEVER_MS: &str = "-Dznode.container.checkIntervalMs=86400000";
-
 /// One standalone server.
 #[derive(Debug)]
 pub(crate) struct RealServer {
@@ -27,8 +24,9 @@ pub(crate) struct RealServer {
 }
 
 impl RealServer {
-    /// Starts a server, and returns when it serves. The kernel ends it with the thread that has started it.
-    pub(crate) fn start() -> Self {
+    /// Starts a server that looks for containers to delete this often, and returns when it serves. The kernel ends it with
+    /// the thread that has started it.
+    pub(crate) fn start(container_check_interval: Duration) -> Self {
         let home = TempDir::with_prefix("bellwether-dev-server-").unwrap();
         let address = free_address();
         let config = home.path().join("zoo.cfg");
@@ -50,7 +48,11 @@ impl RealServer {
             .args(["--pdeathsig", "KILL", "--", "java"])
             .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
             .arg(format!("-Dorg.slf4j.simpleLogger.logFile={}", log.display()))
-            .args(["-Dzookeeper.admin.enableServer=false", NEVER_MS])
+            .arg("-Dzookeeper.admin.enableServer=false")
+            .arg(format!(
+                "-Dznode.container.checkIntervalMs={}",
+                container_check_interval.as_millis()
+            ))
             .arg("-Dzookeeper.extendedTypesEnabled=true")
             .args(["-cp", CLASSPATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
             .arg(config)

@@ -74,6 +74,11 @@ impl KnownLeader {
         self.announcement().filter(|announcement| announcement.leader.id != own.id).cloned()
     }
 
+    /// Returns the leader that [`Self::other_than`] leaves out.
+    pub(super) fn namesake_of(&self, own: &Profile) -> Option<&Announcement> {
+        self.announcement().filter(|announcement| announcement.leader.id == own.id)
+    }
+
     pub(super) fn was_announced_before(&self, moment: Moment) -> bool {
         matches!(self, Self::Announced { since, .. } if *since < moment)
     }

@@ -56,6 +56,11 @@ impl Member {
         self
     }
 
+    /// Returns the longest time between two heartbeats of a member that holds.
+    pub fn heartbeat(&self) -> Duration {
+        self.lease_policy.margins.heartbeat
+    }
+
     /// Returns the first actions of a member.
     pub fn start(&self) -> Vec<Action> {
         if self.phase == Phase::Withdrawn { vec![] } else { vec![Action::OpenSession] }

@@ -5,6 +5,7 @@
 //! not an event, it is silence, and silence lets the lease run out.
 
 mod announcement;
+mod cause;
 mod change;
 mod following;
 mod joining;
@@ -16,6 +17,7 @@ mod standing;
 mod words;
 
 pub use announcement::{Announcement, Profile, ZnodeData};
+pub use cause::Cause;
 pub use change::{Change, ChangeKind, View, changes};
 pub use member::Member;
 pub use policy::{Activation, Disconnect, Policy, Unhealthy};
@@ -85,6 +87,15 @@ pub enum Command {
     ReportHealth { healthy: bool },
     /// The application has another address or other labels.
     UpdateProfile { address: Option<String>, labels: BTreeMap<String, String> },
+}
+
+impl Event {
+    /// Returns the token of the term that a process before began, where this one goes on with it.
+    pub fn resumed_term(&self) -> Option<FencingToken> {
+        let Self::TicketFound { ticket, data: Some(data) } = self else { return None };
+        let announced = data.announcement.as_ref()?.ticket;
+        (announced == *ticket).then_some(announced.token)
+    }
 }
 
 /// What a member wants done.

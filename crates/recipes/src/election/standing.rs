@@ -147,6 +147,15 @@ impl Standing {
         self.phase.in_queue().and_then(|(_, queue)| queue.out_of_order())
     }
 
+    /// Returns the leader ahead that has the id of this member, and so is not named to the application: an earlier life
+    /// of this member, or another member of the same id.
+    pub fn namesake(&self) -> Option<&Announcement> {
+        let (_, queue) = self.phase.in_queue()?;
+        // After a restart it is this member itself that its znode announces.
+        let own = queue.contender.ticket();
+        queue.leader.namesake_of(&self.profile).filter(|announced| announced.ticket != own)
+    }
+
     /// Whether the servers grant sessions too short for a useful lease.
     pub fn is_session_too_short(&self) -> bool {
         matches!(self.phase, Phase::SessionTooShort { .. })

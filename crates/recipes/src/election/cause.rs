@@ -1,0 +1,111 @@
+//! What brought a change of the leader about, in words of operations: judged once, for all that publish it.
+
+use super::{Command, Event, Standing};
+use crate::Moment;
+use std::fmt;
+
+/// What brought a change about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// This member was told to hand over.
+    Resigned,
+    /// This member was told to stay out of the queue.
+    Paused,
+    /// This member's process ends.
+    Left,
+    SessionExpired,
+    /// The servers grant a shorter session than a useful lease needs.
+    SessionTooShort,
+    LeaseRanOut,
+    /// By the policy, a member that loses its connection does not lead.
+    Disconnected,
+    /// This member's own znode was deleted by force.
+    ZnodeDeleted,
+    ClaimRefused,
+    Unhealthy,
+    NotAcknowledged,
+    /// A quorum acknowledged this member's claim.
+    Claimed,
+    /// The leader's application has taken up its work.
+    Acknowledged,
+    /// Address or labels are other ones.
+    ProfileUpdated,
+    /// The znode of another leader is not in the queue any more.
+    LeaderGone,
+    /// A member ahead announced who leads.
+    Announced,
+    /// The head of the queue announces no leader.
+    NotAnnounced,
+    /// This member joins the queue, or goes on in it.
+    Queue,
+}
+
+impl Cause {
+    /// Judges an event that a member heard in this standing.
+    pub fn of(event: &Event, before: &Standing, now: Moment) -> Self {
+        if before.has_lapsed(now) {
+            return Self::LeaseRanOut;
+        }
+        match event {
+            Event::Disconnected => Self::Disconnected,
+            Event::SessionResumed { .. } => Self::SessionTooShort,
+            Event::SessionLost => Self::SessionExpired,
+            Event::TicketLost(_) => Self::ZnodeDeleted,
+            Event::PredecessorRead { announcement, .. } | Event::HeadRead { announcement, .. } => {
+                if announcement.is_some() {
+                    Self::Announced
+                } else {
+                    Self::NotAnnounced
+                }
+            }
+            Event::Committed { .. } => Self::Claimed,
+            Event::ClaimRefused { .. } => Self::ClaimRefused,
+            Event::Woke if before.is_overdue(now) => Self::NotAcknowledged,
+            // An unhealthy member that leads makes room when it sees that it is not alone.
+            Event::QueueRead(_) if before.way().is_some() => Self::Unhealthy,
+            Event::PredecessorGone { .. } | Event::HeadGone { .. } | Event::QueueRead(_) => {
+                Self::LeaderGone
+            }
+            Event::SessionOpened { .. }
+            | Event::SessionTakenOver { .. }
+            | Event::Joined(_)
+            | Event::TicketFound { .. }
+            | Event::NoTicketFound
+            | Event::Woke => Self::Queue,
+            Event::Command(command) => match command {
+                Command::Resign => Self::Resigned,
+                Command::Pause => Self::Paused,
+                Command::Resume | Command::ReportHealth { healthy: true } => Self::Queue,
+                Command::Acknowledge(_) => Self::Acknowledged,
+                Command::ReportHealth { healthy: false } => Self::Unhealthy,
+                Command::UpdateProfile { .. } => Self::ProfileUpdated,
+            },
+            Event::Stop => Self::Left,
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Resigned => "resigned",
+            Self::Paused => "paused",
+            Self::Left => "left",
+            Self::SessionExpired => "session expired",
+            Self::SessionTooShort => "the servers granted too short a session",
+            Self::LeaseRanOut => "the lease ran out",
+            Self::Disconnected => "disconnected",
+            Self::ZnodeDeleted => "the znode was deleted",
+            Self::ClaimRefused => "the claim was refused",
+            Self::Unhealthy => "the application is not healthy",
+            Self::NotAcknowledged => "the application did not acknowledge in time",
+            Self::Claimed => "a quorum acknowledged the claim",
+            Self::Acknowledged => "the application acknowledged",
+            Self::ProfileUpdated => "address or labels changed",
+            Self::LeaderGone => "the leader left, or its session ended",
+            Self::Announced => "a leader was announced",
+            Self::NotAnnounced => "no leader is announced any more",
+            Self::Queue => "the place in the queue changed",
+        })
+    }
+}

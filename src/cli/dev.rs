@@ -1,0 +1,58 @@
+//! What `dev` is to start, or, where it was left out of the build, how to come by it.
+
+use super::Command;
+use clap::Args;
+
+#[cfg(feature = "dev")]
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// How many members to start, from 1 to 26
+    #[arg(long, value_name = "NUMBER", default_value = "3", value_parser = members)]
+    members: u8,
+    /// Where the server listens; with port 0 at a free port
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2181", value_parser = address)]
+    listen: std::net::SocketAddr,
+    /// Start the server alone, print the connect string, and log to stderr
+    #[arg(long, conflicts_with = "members")]
+    only_server: bool,
+}
+
+#[cfg(feature = "dev")]
+impl Arguments {
+    pub(super) fn command(self) -> Result<Command, String> {
+        let Self { members, listen, only_server } = self;
+        let members = if only_server { 0 } else { members };
+        Ok(Command::Dev(crate::dev::Options { members, listen }))
+    }
+}
+
+#[cfg(feature = "dev")]
+fn members(written: &str) -> Result<u8, String> {
+    let most = crate::dev::MOST_MEMBERS;
+    let number = written.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("write a number from 1 to {most}; --only-server starts none"))
+}
+
+#[cfg(feature = "dev")]
+fn address(written: &str) -> Result<std::net::SocketAddr, String> {
+    let wrong =
+        |_| "write IP:PORT, such as 127.0.0.1:2181, or 127.0.0.1:0 for a free port".to_owned();
+    written.parse().map_err(wrong)
+}
+
+#[cfg(not(feature = "dev"))]
+#[derive(Args)]
+pub(super) struct Arguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    _any: Vec<std::ffi::OsString>,
+}
+
+#[cfg(not(feature = "dev"))]
+impl Arguments {
+    pub(super) fn command(self) -> Result<Command, String> {
+        Err("this build has no `dev`, which is for trying and developing and is left out of the image and the \
+             packages: run `cargo run -- dev` in a checkout, or `cargo install --locked --path .` and then \
+             `bellwether dev`"
+            .into())
+    }
+}

@@ -1,0 +1,74 @@
+//! Looks whether programs that are to be run are there.
+
+use rustix::fs::{Access, access};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// The exit codes of a program that is not found, and of one that cannot be run, as a shell has them.
+const NOT_FOUND: u8 = 127;
+const NOT_RUNNABLE: u8 = 126;
+
+/// Looks whether the program could be run, by its path or by its name in one of the directories of `PATH`.
+///
+/// # Errors
+/// The exit code, and one sentence that says why not and how to mend it.
+pub fn runnable(program: &OsStr) -> Result<(), (u8, String)> {
+    runnable_in(program, std::env::var_os("PATH").as_deref())
+}
+
+fn runnable_in(program: &OsStr, path: Option<&OsStr>) -> Result<(), (u8, String)> {
+    let cannot = |code, why: &str| Err((code, format!("cannot run {}: {why}", program.display())));
+    let is_path = program.as_encoded_bytes().contains(&b'/');
+    let places: Vec<PathBuf> = match path {
+        _ if is_path => vec![program.into()],
+        Some(path) => {
+            std::env::split_paths(path).map(|directory| directory.join(program)).collect()
+        }
+        // The system's own default is not known here.
+        None => return Ok(()),
+    };
+    if places.iter().any(|place| place.is_file() && access(place, Access::EXEC_OK).is_ok()) {
+        return Ok(());
+    }
+    match places.iter().find(|place| place.exists()) {
+        Some(place) if place.is_dir() => cannot(NOT_RUNNABLE, "it is a directory"),
+        Some(_) => cannot(NOT_RUNNABLE, "it is not executable for this user: chmod +x"),
+        None if is_path => cannot(NOT_FOUND, "there is no such file"),
+        None => cannot(NOT_FOUND, "it is in no directory of PATH"),
+    }
+}
+
+/// Warns of a program that cannot be run yet: it may be there when it is needed.
+pub(super) fn missing(key: &str, command: &[String]) -> Option<String> {
+    let program = Path::new(command.first()?);
+    runnable(program.as_os_str()).err().map(|(_, why)| format!("{key}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_program_is_found_as_a_shell_finds_it_and_what_is_wrong_is_told_as_one_tells_it() {
+        let home = tempfile::tempdir().unwrap();
+        let [first, second] = ["first", "second"].map(|name| home.path().join(name));
+        fs::create_dir(&first).unwrap();
+        fs::create_dir(&second).unwrap();
+        fs::write(first.join("plain"), "").unwrap();
+        std::os::unix::fs::symlink("/bin/sh", second.join("shell")).unwrap();
+        let path = std::env::join_paths([&first, &second]).unwrap();
+        let told = |program: &Path| {
+            let told = runnable_in(program.as_os_str(), Some(&path));
+            told.map_err(|(code, why)| (code, why.rsplit_once(": ").map(|it| it.1.to_owned())))
+        };
+        let no = |code, why: &str| Err((code, Some(why.to_owned())));
+        assert_eq!(told(Path::new("shell")), Ok(()));
+        assert_eq!(told(&second.join("shell")), Ok(()));
+        assert_eq!(told(Path::new("nothing")), no(127, "it is in no directory of PATH"));
+        assert_eq!(told(&first.join("nothing")), no(127, "there is no such file"));
+        assert_eq!(told(&first), no(126, "it is a directory"));
+        assert_eq!(told(Path::new("plain")), no(126, "chmod +x"));
+        assert_eq!(runnable_in(OsStr::new("nothing"), None), Ok(()), "the system may know it");
+    }
+}

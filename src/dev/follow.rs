@@ -1,0 +1,47 @@
+//! Asks a member who leads, as a person would with `curl`.
+
+use crate::api::{LEADER, LeaderState};
+use crate::config::Listen;
+use crate::terminal::{Answer, Sidecar, Trouble};
+use hyper::Method;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// For how long an answer is waited for, where the member itself waits for no news.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// Longer than the member waits for news, which is in the question.
+const PATIENCE_FOR_NEWS: Duration = Duration::from_secs(40);
+/// Between two questions of which the first got no answer.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Returns the member that serves its API at this port.
+pub(super) fn sidecar_at(port: u16) -> Sidecar {
+    Sidecar::that_listens(&Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
+}
+
+/// Returns whom the member names as the leader at this moment.
+pub(super) async fn leader_of(sidecar: &Sidecar) -> Result<Option<LeaderState>, Trouble> {
+    let answer = sidecar.ask(Method::GET, LEADER.path, PATIENCE).await;
+    answer.map(|answer| named_in(&answer))
+}
+
+/// Tells whom the member names as the leader, now and each time that this changes, until it is dropped.
+pub(super) async fn follow(sidecar: Sidecar, tell: impl Fn(Option<LeaderState>)) {
+    let mut path = LEADER.path.to_owned();
+    loop {
+        let answer = sidecar.ask(Method::GET, &path, PATIENCE_FOR_NEWS).await.ok();
+        match answer.as_ref().and_then(Answer::index) {
+            Some(index) => path = format!("{}?index={index}&wait=30s", LEADER.path),
+            None => sleep(PAUSE).await,
+        }
+        if let Some(answer) = answer {
+            tell(named_in(&answer));
+        }
+    }
+}
+
+/// That there is no leader is an answer as well.
+fn named_in(answer: &Answer) -> Option<LeaderState> {
+    answer.body().ok()
+}

@@ -1,0 +1,122 @@
+//! Single keys of a terminal, without Enter.
+
+use rustix::process::{Signal, getpgrp};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+use std::io::{self, ErrorKind, IsTerminal, Read, StdinLock};
+use std::iter;
+use std::thread;
+use tokio::signal::unix::{self, SignalKind};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+pub(super) const HELP: &str = "\
+keys: k  kill the leader              a  add a member
+      f  freeze it, or let it go on   h  this help
+      r  have it resign               q  quit, as does Ctrl-C";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    Kill,
+    Freeze,
+    Resign,
+    Add,
+    Help,
+    Quit,
+    Other,
+}
+
+/// The keys of the terminal that is the standard input, whose mode is restored when this is dropped.
+pub(super) struct Keys {
+    pressed: UnboundedReceiver<Key>,
+    continued: unix::Signal,
+    before: Termios,
+}
+
+impl Keys {
+    /// Returns `None` without a terminal, or in the background of one, where only what is in the foreground may read.
+    pub(super) fn new() -> io::Result<Option<Self>> {
+        let is_background = || tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp());
+        if !io::stdin().is_terminal() || is_background() {
+            return Ok(None);
+        }
+        let before = tcgetattr(io::stdin())?;
+        let continued = unix::signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
+        let (sender, pressed) = unbounded_channel();
+        // It ends with the process: nothing wakes a thread that waits for a key.
+        thread::Builder::new().name("keys".into()).spawn(move || {
+            let mut stdin = io::stdin().lock();
+            let pressed = iter::from_fn(|| read(&mut stdin)).flatten();
+            let _receiver_gone = pressed.map(|key| sender.send(key)).find(Result::is_err);
+        })?;
+        let keys = Self { pressed, continued, before };
+        keys.take_each()?;
+        Ok(Some(keys))
+    }
+
+    /// Returns `None` when the terminal is gone.
+    pub(super) async fn next(&mut self) -> Option<Key> {
+        loop {
+            tokio::select! {
+                key = self.pressed.recv() => return key,
+                // The shell has set the terminal's mode meanwhile.
+                _ = self.continued.recv() => self.take_each().ok()?,
+            }
+        }
+    }
+
+    /// Has the terminal hand over each key at once and show none. Ctrl-C stays a signal.
+    fn take_each(&self) -> io::Result<()> {
+        let mut each = self.before.clone();
+        each.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        Ok(tcsetattr(io::stdin(), OptionalActions::Now, &each)?)
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        let _terminal_gone = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+/// Waits for keys. `None` when the terminal is gone.
+fn read(stdin: &mut StdinLock<'_>) -> Option<Vec<Key>> {
+    let mut bytes = [0; 64];
+    loop {
+        match stdin.read(&mut bytes) {
+            Ok(length) if length > 0 => return Some(Key::all_of(&bytes[..length])),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Ok(_) | Err(_) => return None,
+        }
+    }
+}
+
+impl Key {
+    /// Returns the keys that these bytes stand for, which have come at once.
+    fn all_of(bytes: &[u8]) -> Vec<Self> {
+        // An arrow is one key, whose bytes end with a letter.
+        let bytes = if bytes.starts_with(b"\x1b") { &bytes[..1] } else { bytes };
+        bytes.iter().map(|byte| Self::of(*byte)).collect()
+    }
+
+    fn of(byte: u8) -> Self {
+        match byte.to_ascii_lowercase() {
+            b'k' => Self::Kill,
+            b'f' => Self::Freeze,
+            b'r' => Self::Resign,
+            b'a' => Self::Add,
+            b'h' | b'?' => Self::Help,
+            b'q' => Self::Quit,
+            _ => Self::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arrow_is_no_letter() {
+        assert_eq!(Key::all_of(b"\x1b[A"), [Key::Other]);
+        assert_eq!(Key::all_of(b"kA?"), [Key::Kill, Key::Add, Key::Help]);
+    }
+}

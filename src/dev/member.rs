@@ -1,0 +1,203 @@
+//! A member: a process of this same program, which ends with this one, whatever ends it.
+
+use super::TICK;
+use super::follow::{PATIENCE, sidecar_at};
+use crate::api::{STATUS, Status};
+use crate::clock::Clock;
+use crate::process::{self, Child};
+use anyhow::{Context, bail};
+use dev_server::Knobs;
+use hyper::Method;
+use rustix::process::{Resource, Signal, getrlimit, kill_process};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use std::{env, io};
+use tokio::signal::unix::Signal as Deaths;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+/// Short, so that a crash is seen after a few seconds. Long enough for a machine that compiles meanwhile: a heartbeat
+/// that comes 0.4 s late is one that was missed, and the lease outlasts several of them.
+pub(super) const SESSION: Duration = Duration::from_secs(4);
+
+const FIRST_PORT: u16 = 4040;
+/// How many ports are tried for each member.
+const PORTS: u16 = 100;
+/// How long it may take until a new member is in the queue, on a machine with much else to do.
+const TO_JOIN: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(20);
+/// How much of a log is shown of a member that could not start.
+const LAST_LINES: usize = 8;
+
+pub(super) struct Member {
+    pub(super) id: String,
+    pub(super) port: u16,
+    pub(super) frozen: bool,
+    /// The task that follows whom it names, if there is one.
+    pub(super) following: Option<AbortHandle>,
+    child: Child,
+}
+
+/// Where a member belongs: its server, and the directory of its log.
+pub(super) struct Surroundings<'a> {
+    pub(super) server: SocketAddr,
+    pub(super) knobs: Knobs,
+    pub(super) logs: &'a Path,
+    pub(super) clock: Clock,
+}
+
+impl Member {
+    /// Starts a member at the next free port, and waits until it is in the queue. Ports that others have, or take
+    /// first, are skipped.
+    pub(super) async fn start(
+        id: &str,
+        ports: &mut Ports,
+        surroundings: &Surroundings<'_>,
+        deaths: &mut Deaths,
+    ) -> anyhow::Result<Self> {
+        loop {
+            let port = ports.next()?;
+            let log = surroundings.logs.join(format!("{id}.log"));
+            let mut member = Self::spawn(id, port, surroundings.server, &log)
+                .with_context(|| format!("cannot start {id}"))?;
+            let Err(why) = member.joins(surroundings, deaths).await else { return Ok(member) };
+            let was_first = !member.is_alive() && !is_free(port);
+            if !was_first {
+                bail!("{id} cannot start: {why}; its log ends with:\n{}", end_of(&log));
+            }
+        }
+    }
+
+    fn spawn(id: &str, port: u16, server: SocketAddr, log: &Path) -> io::Result<Self> {
+        let mut command: Vec<OsString> = vec![ourselves().into(), "run".into()];
+        let span = |span: Duration| format!("{}ms", span.as_millis());
+        for (flag, value) in [
+            ("--zookeeper", server.to_string()),
+            ("--session-timeout", span(SESSION)),
+            ("--tick-time", span(TICK)),
+            ("--id", id.to_owned()),
+            ("--listen", at(port).to_string()),
+        ] {
+            command.extend([flag.into(), value.into()]);
+        }
+        let log = File::create(log)?;
+        let mut started = process::started_by_us(&command, getrlimit(Resource::Nofile).current);
+        started.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        // What is set for another member, or for the service that started us, is not for this one.
+        for (name, _) in env::vars_os() {
+            if name.to_string_lossy().starts_with("BELLWETHER_") || name == "NOTIFY_SOCKET" {
+                started.env_remove(name);
+            }
+        }
+        let child = process::spawn(&mut started)?;
+        Ok(Self { id: id.to_owned(), port, frozen: false, following: None, child })
+    }
+
+    /// Waits until it is in the queue.
+    async fn joins(
+        &mut self,
+        surroundings: &Surroundings<'_>,
+        deaths: &mut Deaths,
+    ) -> Result<(), String> {
+        let sidecar = sidecar_at(self.port);
+        let limit = surroundings.clock.now().after(TO_JOIN);
+        while self.is_alive() {
+            let answer = sidecar.ask(Method::GET, STATUS.path, PATIENCE).await;
+            let status = answer.and_then(|answer| answer.body::<Status>());
+            // What answers at that port may be a member of another server, to which this one has lost the port.
+            if status
+                .is_ok_and(|status| status.znode.is_some() && is_of(&surroundings.knobs, &status))
+            {
+                return Ok(());
+            }
+            if surroundings.clock.now() >= limit {
+                return Err(format!("it is not in the queue after {TO_JOIN:?}"));
+            }
+            sleep(PAUSE).await;
+        }
+        Err(self.end(deaths).await)
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.child.pid().as_raw_pid()
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        process::is_alive(self.child.pid())
+    }
+
+    /// Returns how it ended, when it has.
+    pub(super) async fn end(&mut self, deaths: &mut Deaths) -> String {
+        match self.child.success(deaths).await {
+            Ok(()) => "exit code 0".to_owned(),
+            Err(how) => how,
+        }
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        // Once it was waited for, its number may be another's.
+        if self.is_alive() {
+            let _dead_already = kill_process(self.child.pid(), signal);
+        }
+    }
+}
+
+/// Whether the session of this member is this server's.
+fn is_of(knobs: &Knobs, status: &Status) -> bool {
+    let number = status.session.id.as_deref().and_then(|id| id.strip_prefix("0x"));
+    let number = number.and_then(|id| u64::from_str_radix(id, 16).ok());
+    number.is_some_and(|id| knobs.sessions().contains(&id.cast_signed()))
+}
+
+/// The ports that may be free, each once.
+pub(super) struct Ports {
+    next: u16,
+    /// Those that were not free.
+    pub(super) taken: Vec<u16>,
+}
+
+impl Ports {
+    pub(super) fn new() -> Self {
+        Self { next: FIRST_PORT, taken: vec![] }
+    }
+
+    fn next(&mut self) -> anyhow::Result<u16> {
+        let tried = self.next..=self.next + PORTS;
+        for port in tried.clone() {
+            self.next = port + 1;
+            if is_free(port) {
+                return Ok(port);
+            }
+            self.taken.push(port);
+        }
+        let (first, last) = (tried.start(), tried.end());
+        bail!(
+            "no port from {first} to {last} of 127.0.0.1 is free for a member; end what listens there"
+        )
+    }
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind(at(port)).is_ok()
+}
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// Returns this program's file, by which people find a member among all processes; or what stands for it, if the
+/// file was replaced.
+fn ourselves() -> PathBuf {
+    let file = env::current_exe().ok().filter(|file| file.is_file());
+    file.unwrap_or_else(|| "/proc/self/exe".into())
+}
+
+fn end_of(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}

@@ -1,0 +1,124 @@
+//! `bellwether dev`: an in-memory ZooKeeper and members on this machine, for trying, developing and testing.
+//!
+//! - `stage`: the server and the members, and what can be done to them.
+//! - `member`: a member's process, from its port to its end.
+//! - `follow`: asks a member who leads.
+//! - `story`: what is told of that, a line each. Pure.
+//! - `keys`: what a person at the terminal wants.
+//! - `signals`: what ends it.
+
+mod follow;
+mod keys;
+mod member;
+mod signals;
+mod stage;
+mod story;
+
+use self::signals::Signals;
+use self::stage::Stage;
+use crate::runtime;
+use anyhow::anyhow;
+use dev_server::{DevServer, Settings};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+use tracing::{Level, warn};
+
+/// Each member's name is a letter.
+pub const MOST_MEMBERS: u8 = 26;
+
+/// The exit code where it cannot listen or a member cannot start.
+const BROKEN: u8 = 1;
+
+/// So that a session of some seconds can end soon after its time is up, and be granted at all.
+const TICK: Duration = Duration::from_millis(500);
+/// As with the tick of a real server: clients that are tried with this one get what they ask for.
+const LONGEST_SESSION: Duration = Duration::from_secs(40);
+
+/// What to start.
+pub struct Options {
+    /// How many members; with none, the server alone.
+    pub members: u8,
+    /// Where the server listens.
+    pub listen: SocketAddr,
+}
+
+/// Runs it until a signal or a key ends it. Returns the exit code.
+///
+/// # Errors
+/// The exit code, what is wrong, and how to mend it.
+pub fn run(options: &Options) -> Result<u8, (u8, String)> {
+    match runtime::run(live(options)) {
+        Ok(()) => Ok(0),
+        // A reader that closes the pipe has read enough.
+        Err(error) if is_broken_pipe(&error) => Ok(0),
+        Err(error) => Err((BROKEN, format!("{error:#}"))),
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+async fn live(options: &Options) -> anyhow::Result<()> {
+    let mut signals = Signals::new()?;
+    if options.members == 0 {
+        return serve(options.listen, &mut signals).await;
+    }
+    let mut stage = Stage::open(options.listen).await?;
+    let acted = stage.act(options.members, &mut signals).await;
+    stage.close(&mut signals).await;
+    acted
+}
+
+/// Runs the server alone.
+async fn serve(listen: SocketAddr, signals: &mut Signals) -> anyhow::Result<()> {
+    let log = tracing_subscriber::fmt().with_writer(io::stderr);
+    log.with_max_level(Level::INFO).with_ansi(io::stderr().is_terminal()).init();
+    let server = start_server(listen).await?;
+    if let Some(warning) = warning(server.address()) {
+        warn!("{warning}");
+    }
+    say(&reachable(server.address()).to_string())?;
+    signals.next().await;
+    server.stop().await;
+    Ok(())
+}
+
+async fn start_server(listen: SocketAddr) -> anyhow::Result<DevServer> {
+    let settings = Settings {
+        listen,
+        tick: TICK,
+        max_session_timeout: Some(LONGEST_SESSION),
+        max_connections_per_address: 0,
+        ..Settings::default()
+    };
+    DevServer::start(settings).await.map_err(|error| {
+        anyhow!(
+            "cannot listen at {listen} (--listen): {error}; end what listens there, such as a ZooKeeper or another \
+             `bellwether dev`, or choose another, such as --listen 127.0.0.1:0 for a free port"
+        )
+    })
+}
+
+/// Returns what is to be known of a server that others can reach.
+fn warning(address: SocketAddr) -> Option<String> {
+    let is_open = !address.ip().is_loopback();
+    is_open.then(|| format!("open to all who reach {address}, and it asks no one who they are"))
+}
+
+/// Returns where a client on this machine reaches what listens there.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush())
+}

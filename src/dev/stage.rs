@@ -1,0 +1,316 @@
+//! The server and the members, what can be done to them, and what is told of it.
+
+use super::follow::{PATIENCE, follow, leader_of, sidecar_at};
+use super::keys::{HELP, Key, Keys};
+use super::member::{Member, Ports, SESSION, Surroundings};
+use super::signals::Signals;
+use super::story::Story;
+use super::{MOST_MEMBERS, reachable, say, start_server, warning};
+use crate::api::{Done, LeaderState, RESIGN};
+use crate::clock::Clock;
+use crate::terminal::Trouble;
+use anyhow::{Context, bail};
+use dev_server::DevServer;
+use hyper::Method;
+use recipes::Moment;
+use rustix::process::Signal;
+use std::fs::File;
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::signal::unix::{Signal as Deaths, SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tracing::Level;
+
+/// Members may take so long to leave, longer than they take by themselves.
+const TO_LEAVE: Duration = Duration::from_secs(3);
+
+pub(super) struct Stage {
+    server: DevServer,
+    logs: TempDir,
+    clock: Clock,
+    began: Moment,
+    members: Vec<Member>,
+    /// How many letters are names already.
+    named: u8,
+    ports: Ports,
+    story: Story,
+    deaths: Deaths,
+    news: UnboundedReceiver<News>,
+    tell: UnboundedSender<News>,
+}
+
+/// What comes of a task.
+enum News {
+    /// This member names that leader.
+    Named(String, Option<LeaderState>),
+    /// A line to print.
+    Line(String),
+}
+
+impl Stage {
+    /// Starts the server. Its log is a file beside those of the members.
+    pub(super) async fn open(listen: SocketAddr) -> anyhow::Result<Self> {
+        let logs = tempfile::Builder::new().prefix("bellwether-dev.").tempdir();
+        let logs =
+            logs.context("cannot make a directory for logs; set TMPDIR to one that exists")?;
+        let log = Arc::new(File::create(logs.path().join("zookeeper.log"))?);
+        tracing_subscriber::fmt()
+            .with_writer(log)
+            .with_max_level(Level::INFO)
+            .with_ansi(false)
+            .init();
+        let server = start_server(listen).await?;
+        let clock = Clock::system();
+        let (tell, news) = unbounded_channel();
+        Ok(Self {
+            server,
+            logs,
+            clock,
+            began: clock.now(),
+            members: vec![],
+            named: 0,
+            ports: Ports::new(),
+            story: Story::default(),
+            deaths: signal(SignalKind::child())?,
+            news,
+            tell,
+        })
+    }
+
+    /// Starts the members, and tells what they do until a signal or a key ends it.
+    pub(super) async fn act(&mut self, members: u8, signals: &mut Signals) -> anyhow::Result<()> {
+        tokio::select! {
+            begun = self.begin(members) => begun?,
+            () = signals.next() => return Ok(()),
+        }
+        let mut keys = Keys::new().context("cannot read keys from the terminal")?;
+        say(if keys.is_some() { HELP } else { "Ctrl-C or SIGTERM ends all of it." })?;
+        say("")?;
+        loop {
+            // First, since a death may have been noticed where another member's was waited for.
+            self.bury().await?;
+            let key = async {
+                match &mut keys {
+                    Some(keys) => keys.next().await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = signals.next() => return Ok(()),
+                key = key => match key {
+                    Some(Key::Quit) | None => return Ok(()),
+                    Some(key) => tokio::select! {
+                        pressed = self.pressed(key) => pressed?,
+                        () = signals.next() => return Ok(()),
+                    },
+                },
+                Some(news) = self.news.recv() => self.heard(news)?,
+                _ = self.deaths.recv() => {}
+            }
+        }
+    }
+
+    async fn begin(&mut self, members: u8) -> anyhow::Result<()> {
+        let (address, logs) = (self.server.address(), self.logs.path().display());
+        say(
+            "For trying, developing and testing; never for production: it is all in memory, and ends with this.\n",
+        )?;
+        say(&format!("zookeeper  {}", reachable(address)))?;
+        if let Some(warning) = warning(address) {
+            say(&format!("           {warning}"))?;
+        }
+        say(&format!("logs       {logs}"))?;
+        for _ in 0..members {
+            let line = self.add().await?;
+            say(&line)?;
+        }
+        let at = |index: usize| {
+            format!("http://127.0.0.1:{}", self.members[index % self.members.len()].port)
+        };
+        say(&format!(
+            "\nIn a browser: {}/ is the page of {}. In another terminal:\n    \
+             curl -s {}/leader     # who leads\n    \
+             curl -s {}/members    # the queue\n    \
+             curl -sN {}/events    # each change, as it comes\n",
+            at(0),
+            self.members[0].id,
+            at(0),
+            at(1),
+            at(2),
+        ))?;
+        Ok(())
+    }
+
+    /// Adds a member to the tail of the queue, and returns where it is.
+    async fn add(&mut self) -> anyhow::Result<String> {
+        if self.named == MOST_MEMBERS {
+            bail!("no letter is left to name a member by; quit, and start again");
+        }
+        let id = char::from(b'a' + self.named).to_string();
+        let surroundings = Surroundings {
+            server: reachable(self.server.address()),
+            knobs: self.server.knobs(),
+            logs: self.logs.path(),
+            clock: self.clock,
+        };
+        let mut member =
+            Member::start(&id, &mut self.ports, &surroundings, &mut self.deaths).await?;
+        self.named += 1;
+        let (name, tell) = (id.clone(), self.tell.clone());
+        let tell = move |named| drop(tell.send(News::Named(name.clone(), named)));
+        member.following = Some(tokio::spawn(follow(sidecar_at(member.port), tell)).abort_handle());
+        let mut line =
+            format!("{id:<9}  http://127.0.0.1:{}  process {}", member.port, member.pid());
+        let taken: Vec<_> = self.ports.taken.drain(..).map(|port| port.to_string()).collect();
+        if !taken.is_empty() {
+            line += &format!("  ({} taken by another program)", taken.join(", "));
+        }
+        self.members.push(member);
+        Ok(line)
+    }
+
+    async fn pressed(&mut self, key: Key) -> anyhow::Result<()> {
+        match key {
+            Key::Kill => self.kill(),
+            Key::Freeze => self.freeze(),
+            Key::Resign => self.resign(),
+            Key::Add => {
+                let line = self.add().await.unwrap_or_else(|why| format!("{why:#}"));
+                self.tell(&line)
+            }
+            Key::Help | Key::Other => Ok(say(HELP)?),
+            Key::Quit => Ok(()),
+        }
+    }
+
+    fn kill(&mut self) -> anyhow::Result<()> {
+        match self.leader() {
+            Ok(leader) => {
+                leader.signal(Signal::KILL);
+                Ok(())
+            }
+            Err(why) => self.tell(&why),
+        }
+    }
+
+    /// Freezes the leader, or lets go on what is frozen.
+    fn freeze(&mut self) -> anyhow::Result<()> {
+        if let Some(member) = self.members.iter_mut().find(|member| member.frozen) {
+            member.frozen = false;
+            member.signal(Signal::CONT);
+            let (id, sidecar, tell) =
+                (member.id.clone(), sidecar_at(member.port), self.tell.clone());
+            tokio::spawn(async move {
+                let says = match leader_of(&sidecar).await {
+                    Ok(Some(named)) if named.is_self => "still leads".to_owned(),
+                    Ok(Some(LeaderState { leader: Some(leader), .. })) => {
+                        format!("says that {} leads", leader.id.escape_debug())
+                    }
+                    Ok(_) => "says that it knows no leader".to_owned(),
+                    Err(trouble) => trouble.told().1.unwrap_or_default(),
+                };
+                let _receiver_gone = tell.send(News::Line(format!("{id} goes on, and {says}")));
+            });
+            return Ok(());
+        }
+        let line = match self.leader() {
+            Ok(leader) => {
+                leader.frozen = true;
+                leader.signal(Signal::STOP);
+                let id = leader.id.clone();
+                self.story.befell(self.clock.now(), &id, "was frozen");
+                format!("{id}, which leads, is frozen; f lets it go on")
+            }
+            Err(why) => why,
+        };
+        self.tell(&line)
+    }
+
+    fn resign(&mut self) -> anyhow::Result<()> {
+        let (id, port) = match self.leader() {
+            Ok(leader) if leader.frozen => {
+                let line = format!("{} is frozen, and hears nothing; f lets it go on", leader.id);
+                return self.tell(&line);
+            }
+            Ok(leader) => (leader.id.clone(), leader.port),
+            Err(why) => return self.tell(&why),
+        };
+        self.story.befell(self.clock.now(), &id, "was told to resign");
+        let tell = self.tell.clone();
+        tokio::spawn(async move {
+            let answer = sidecar_at(port).ask(Method::POST, RESIGN.path, 4 * PATIENCE).await;
+            let done = answer.and_then(|answer| answer.body::<Done>());
+            if let Err((_, Some(why))) = done.map_err(Trouble::told) {
+                let _receiver_gone = tell.send(News::Line(format!("{id} does not resign: {why}")));
+            }
+        });
+        Ok(())
+    }
+
+    /// Returns the leader, or why there is none to act on.
+    fn leader(&mut self) -> Result<&mut Member, String> {
+        let Some(id) = self.story.leader() else {
+            return Err("no member leads at this moment".into());
+        };
+        let none = || format!("{} leads, and was not started here", id.escape_debug());
+        self.members.iter_mut().find(|member| member.id == id).ok_or_else(none)
+    }
+
+    fn heard(&mut self, news: News) -> anyhow::Result<()> {
+        let line = match news {
+            News::Named(id, named) => self.story.named(self.clock.now(), &id, named.as_ref()),
+            News::Line(line) => Some(line),
+        };
+        line.map_or(Ok(()), |line| self.tell(&line))
+    }
+
+    /// Tells which members have ended, and forgets them.
+    async fn bury(&mut self) -> anyhow::Result<()> {
+        let mut ended: Vec<_> = self.members.extract_if(.., |member| !member.is_alive()).collect();
+        for member in &mut ended {
+            let how = member.end(&mut self.deaths).await;
+            if let Some(following) = &member.following {
+                following.abort();
+            }
+            let leads = self.story.leader() == Some(&member.id);
+            self.story.ended(self.clock.now(), &member.id);
+            let which = if leads { ", which leads," } else { "" };
+            let next = if leads && !self.members.is_empty() {
+                format!("; the next leads when its session ends, within {SESSION:?} and a tick")
+            } else {
+                String::new()
+            };
+            self.tell(&format!("{}{which} is gone: {how}{next}", member.id))?;
+        }
+        if !ended.is_empty() && self.members.is_empty() {
+            self.tell("no member is left")?;
+        }
+        Ok(())
+    }
+
+    /// Prints a line with the time since the beginning.
+    fn tell(&self, line: &str) -> anyhow::Result<()> {
+        let since = self.clock.now().since(self.began);
+        Ok(say(&format!("{:>8.3} s  {line}", since.as_secs_f64()))?)
+    }
+
+    /// Ends the members, then the server. A signal cuts it short; what is left ends with this process.
+    pub(super) async fn close(mut self, signals: &mut Signals) {
+        for member in &self.members {
+            member.signal(Signal::TERM);
+            member.signal(Signal::CONT);
+        }
+        let limit = self.clock.now().after(TO_LEAVE);
+        while self.members.iter().any(Member::is_alive) {
+            tokio::select! {
+                _ = self.deaths.recv() => {}
+                () = self.clock.sleep_until(Some(limit)) => break,
+                () = signals.next() => break,
+            }
+        }
+        self.server.stop().await;
+    }
+}

@@ -1,0 +1,135 @@
+//! What is told of who leads, a line each, of what the members say.
+
+use crate::api::LeaderState;
+use recipes::Moment;
+use std::time::Duration;
+
+/// Who leads, as far as it was told.
+#[derive(Default)]
+pub(super) struct Story {
+    leader: Option<String>,
+    /// The latest one's. Tokens grow from leader to leader, so a member that names an older one is behind.
+    token: u64,
+    /// What befell the leader, and when.
+    cause: Option<(Moment, String)>,
+}
+
+impl Story {
+    pub(super) fn leader(&self) -> Option<&str> {
+        self.leader.as_deref()
+    }
+
+    /// Takes in what befell this member. It counts only if it leads.
+    pub(super) fn befell(&mut self, now: Moment, member: &str, what: &str) {
+        if self.leader() == Some(member) {
+            self.cause = Some((now, format!("{member} {what}")));
+        }
+    }
+
+    /// Takes in that this member has ended.
+    pub(super) fn ended(&mut self, now: Moment, member: &str) {
+        self.befell(now, member, "ended");
+        self.leader.take_if(|leader| leader == member);
+    }
+
+    /// Takes in whom this member names, and returns what is new of that.
+    pub(super) fn named(
+        &mut self,
+        now: Moment,
+        member: &str,
+        named: Option<&LeaderState>,
+    ) -> Option<String> {
+        let leads = named.is_some_and(|named| named.is_self);
+        let leader = named.and_then(|named| named.leader.as_ref());
+        match leader {
+            Some(leader) if leader.token > self.token => {
+                let (id, token) = (leader.id.clone(), leader.token);
+                // Another member may have joined by itself, under any name.
+                let mut line = format!("{} leads, fencing token {token}", id.escape_debug());
+                if let Some((at, cause)) = self.cause.take() {
+                    line += &format!(", {:?} after {cause}", in_ms(now.since(at)));
+                }
+                (self.leader, self.token) = (Some(id), token);
+                Some(line)
+            }
+            Some(leader) if leads && self.leader.is_none() && leader.token == self.token => {
+                self.leader = Some(leader.id.clone());
+                Some(format!("{member} leads again"))
+            }
+            Some(_) | None if !leads && self.leader() == Some(member) => {
+                self.leader = None;
+                Some(format!("{member} leads no longer"))
+            }
+            Some(_) | None => None,
+        }
+    }
+}
+
+fn in_ms(span: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Leader;
+    use std::collections::BTreeMap;
+
+    fn at(ms: u64) -> Moment {
+        Moment(Duration::from_millis(ms))
+    }
+
+    fn naming(id: &str, token: u64, is_self: bool) -> LeaderState {
+        let znode = format!("leader_{token}");
+        let (address, labels) = (None, BTreeMap::new());
+        let leader = Leader { id: id.into(), address, labels, znode, token, active: true };
+        LeaderState {
+            leader: Some(leader),
+            is_self,
+            valid_for_ms: None,
+            valid_until_boottime_ns: None,
+            valid_until_monotonic_ns: None,
+            index: 1,
+        }
+    }
+
+    #[test]
+    fn each_leader_is_told_once_and_with_what_befell_the_one_before() {
+        let mut story = Story::default();
+        let line = story.named(at(0), "a", Some(&naming("a", 4, true)));
+        assert_eq!(line.as_deref(), Some("a leads, fencing token 4"));
+        assert_eq!(story.named(at(1), "b", Some(&naming("a", 4, false))), None);
+        story.befell(at(2), "b", "was killed");
+        story.ended(at(1000), "a");
+        assert_eq!(story.leader(), None);
+        let line = story.named(at(4123), "c", Some(&naming("b", 9, false)));
+        assert_eq!(line.as_deref(), Some("b leads, fencing token 9, 3.123s after a ended"));
+        assert_eq!(story.named(at(4124), "b", Some(&naming("b", 9, true))), None);
+        assert_eq!(story.leader(), Some("b"));
+    }
+
+    #[test]
+    fn a_member_that_is_behind_changes_nothing() {
+        let mut story = Story::default();
+        story.named(at(0), "b", Some(&naming("b", 9, true)));
+        assert_eq!(story.named(at(1), "a", Some(&naming("a", 4, false))), None);
+        assert_eq!(story.named(at(1), "a", None), None);
+        assert_eq!(story.leader(), Some("b"));
+    }
+
+    #[test]
+    fn a_leader_that_leads_no_longer_says_so_itself_and_may_lead_again() {
+        let mut story = Story::default();
+        story.named(at(0), "a", Some(&naming("a", 4, true)));
+        let line = story.named(at(1), "a", None);
+        assert_eq!(line.as_deref(), Some("a leads no longer"));
+        let line = story.named(at(2), "a", Some(&naming("a", 4, true)));
+        assert_eq!(line.as_deref(), Some("a leads again"));
+    }
+
+    #[test]
+    fn the_name_of_a_stranger_is_no_command_to_the_terminal() {
+        let line = Story::default().named(at(0), "a", Some(&naming("\u{1b}[2J", 4, false)));
+        assert_eq!(line.as_deref(), Some("\\u{1b}[2J leads, fencing token 4"));
+    }
+}

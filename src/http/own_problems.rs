@@ -1,0 +1,242 @@
+//! What is wrong with this member, or with the election as it sees it, and since when: for `/status` and the page.
+
+use super::{Sight, Verdict};
+use crate::api::{self, OwnProblem};
+use crate::desk::{Chronicle, HookRecord, Report};
+use recipes::election::View;
+use std::time::SystemTime;
+
+/// Returns the gravest first. What only follows from another problem is not told beside it.
+pub(super) fn problems(sight: &Sight, verdict: &Verdict) -> Vec<OwnProblem> {
+    let Report { link, onsets, chronicle, .. } = &verdict.report;
+    let mut problems = vec![];
+    let mut tell = |kind: &str, problem: String, since: SystemTime| {
+        let (kind, since) = (kind.to_owned(), api::date(since));
+        problems.push(OwnProblem { kind, problem, since });
+    };
+    // A member that is to have no session knows nothing new of ZooKeeper.
+    let is_out = onsets.paused.or(onsets.unhealthy).is_some() && link.session.is_none();
+    let unlinked = onsets.link.filter(|_| !is_out);
+    if let Some(since) = unlinked {
+        let problem = link.problem.clone();
+        tell("zookeeper", problem.unwrap_or_else(|| "no connection to ZooKeeper".into()), since);
+    }
+    if let Some(since) = onsets.paused {
+        tell("paused", "paused: out of the queue until POST /resume".into(), since);
+    }
+    if let Some(since) = onsets.unhealthy {
+        let failure = sight.desk.application.borrow().clone().and_then(|it| it.failure);
+        let why = failure.unwrap_or_else(|| "its health is not known yet".into());
+        tell("unhealthy", format!("the application is not healthy: {why}"), since);
+    }
+    match verdict.leader() {
+        Some(leader) if !leader.active => {
+            let id = &leader.leader.id;
+            let problem = format!(
+                "{id} is elected and not active: its application has not acknowledged that it leads"
+            );
+            let since = view_began(chronicle, &verdict.view);
+            tell("not-active", problem, since.unwrap_or_else(|| sight.clock.date()));
+        }
+        None if unlinked.or(onsets.paused).or(onsets.unhealthy).is_none() => {
+            let since = match chronicle.iter().next() {
+                Some(_) => view_began(chronicle, &verdict.view),
+                None => Some(sight.started.date),
+            };
+            let since = since.unwrap_or_else(|| sight.clock.date());
+            tell("no-leader", format!("no leader is known: {}", verdict.reason()), since);
+        }
+        Some(_) | None => {}
+    }
+    for HookRecord { what, runs, failures, last, failing_since, .. } in
+        &sight.desk.hooks.borrow().records
+    {
+        if let Some(since) = failing_since {
+            let why = last.as_ref().and_then(|last| last.failure.as_deref()).unwrap_or_default();
+            tell("hook", format!("hook {what}: {failures} of {runs} runs failed, {why}"), *since);
+        }
+    }
+    problems
+}
+
+/// Returns when the term began in which this is told, or the time without a leader; `None` if that is not recorded.
+fn view_began(chronicle: &Chronicle, view: &View) -> Option<SystemTime> {
+    let term = |view: &View| view.leader().map(|leader| leader.ticket.token);
+    let same = chronicle.iter().rev().take_while(|it| term(&it.change.view()) == term(view));
+    same.last().map(|recorded| recorded.at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::ask;
+    use super::super::{Gate, Limits, Names, Service, services};
+    use crate::clock::Clock;
+    use crate::desk::{self, Application, Back, HookRecord, HookRun, Hooks, Recorded, Report};
+    use http_body_util::BodyExt;
+    use recipes::election::{Activation, Cause, Command, Event, Member, Policy, Profile, changes};
+    use recipes::{FencingToken, Margins, MemberId, Moment, Sequence, SessionId, Ticket};
+    use serde_json::Value;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+    use tokio::sync::watch;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test]
+    async fn a_cause_is_told_without_what_only_follows_from_it() {
+        let scene = Scene::new();
+        let [(kind, problem, _)] = scene.problems().await.try_into().expect("one");
+        assert_eq!((&*kind, &*problem), ("no-leader", "no leader is known: not in the line"));
+
+        scene.reports(|report| {
+            report.link.problem = Some("the servers refuse".into());
+            report.onsets.link = Some(at(2));
+        });
+        scene.are(&[("zookeeper", "the servers refuse", 2)]).await;
+
+        scene.reports(|report| report.onsets.unhealthy = Some(at(3)));
+        let unchecked = "the application is not healthy: its health is not known yet";
+        scene.are(&[("unhealthy", unchecked, 3)]).await;
+        let failure = Some("the answer is 500".into());
+        scene.application.send_replace(Some(Application { healthy: false, failure }));
+        let unhealthy = ("unhealthy", "the application is not healthy: the answer is 500", 3);
+        scene.are(&[unhealthy]).await;
+        // As no application is healthy, it may be in the queue all the same.
+        scene.reports(|report| report.link.session = Some((SessionId(1), SECOND)));
+        scene.are(&[("zookeeper", "the servers refuse", 2), unhealthy]).await;
+
+        scene.reports(|report| {
+            report.link.forget_session();
+            report.onsets.unhealthy = None;
+            report.onsets.paused = Some(at(4));
+        });
+        scene.are(&[("paused", "paused: out of the queue until POST /resume", 4)]).await;
+    }
+
+    #[tokio::test]
+    async fn a_leader_is_not_active_since_its_term_began() {
+        let mut scene = Scene::new();
+        let number = Sequence::new(1).unwrap();
+        let ticket = Ticket { sequence: number, token: FencingToken(7) };
+        let sent_at = scene.now;
+        let session = SessionId(1);
+        scene.step(0, Event::SessionOpened { session, timeout: 60 * SECOND, sent_at });
+        scene.step(1, Event::Joined(ticket));
+        scene.step(2, Event::QueueRead([number].into_iter().collect()));
+        scene.step(5, Event::Committed { sent_at });
+        let elected =
+            "a is elected and not active: its application has not acknowledged that it leads";
+        scene.are(&[("not-active", elected, 5)]).await;
+        let (address, labels) = (Some("elsewhere:1".to_owned()), BTreeMap::new());
+        let moves = Command::UpdateProfile { address, labels };
+        scene.step(8, Event::Command(moves));
+        scene.are(&[("not-active", elected, 5)]).await;
+        let done = Command::Acknowledge(ticket.token);
+        scene.step(9, Event::Command(done));
+        scene.are(&[]).await;
+        scene.step(12, Event::TicketLost(ticket));
+        scene.are(&[("no-leader", "no leader is known: not in the line", 12)]).await;
+    }
+
+    #[tokio::test]
+    async fn a_hook_fails_until_it_succeeds() {
+        let scene = Scene::new();
+        scene.reports(|report| report.onsets.paused = Some(at(4)));
+        let run = |failure: &str| HookRun {
+            change: "became-leader",
+            at: at(9),
+            took: SECOND,
+            failure: Some(failure.to_owned()),
+        };
+        let record = |failing_since, failure| HookRecord {
+            what: "run notify".into(),
+            on: vec![],
+            runs: 15,
+            failures: 14,
+            cut_short: 1,
+            spent: SECOND,
+            running: None,
+            last: Some(run(failure)),
+            failing_since,
+        };
+        let records = vec![record(Some(at(8)), "exit code 7"), record(None, "cut short")];
+        scene.hooks.send_replace(Hooks { records, told: 0 });
+        scene
+            .are(&[
+                ("paused", "paused: out of the queue until POST /resume", 4),
+                ("hook", "hook run notify: 14 of 15 runs failed, exit code 7", 8),
+            ])
+            .await;
+    }
+
+    struct Scene {
+        member: Member,
+        service: Service,
+        back: Back,
+        hooks: watch::Sender<Hooks>,
+        application: watch::Sender<Option<Application>>,
+        now: Moment,
+    }
+
+    impl Scene {
+        /// A leader here has to be acknowledged.
+        fn new() -> Self {
+            let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
+            let profile = Profile { id, address: None, labels, revision: 0 };
+            let policy = Policy::new(Margins { heartbeat: SECOND, half_tick: SECOND });
+            let activation = Activation::OnAcknowledgement { within: 60 * SECOND };
+            let member = Member::new(Arc::new(profile), Policy { activation, ..policy });
+            let clock = Clock::system();
+            let now = clock.now();
+            let (back, mut front) = desk::set_up(&member, now);
+            let hooks = watch::Sender::new(Hooks::default());
+            let application = watch::Sender::new(None);
+            (front.hooks, front.application) = (hooks.subscribe(), application.subscribe());
+            let names = Names { election: "/election".into(), prefix: "leader_".into() };
+            let limits = Limits::for_application();
+            let service = services(front, clock, names, Gate::Header, &limits).api;
+            Self { member, service, back, hooks, application, now }
+        }
+
+        fn reports(&self, change: impl FnOnce(&mut Report)) {
+            self.back.report.send_modify(change);
+        }
+
+        /// Changes are recorded as of this second.
+        fn step(&mut self, second: u64, event: Event) {
+            self.member.step(self.now, event);
+            let (standing, now) = (self.member.standing(), self.now);
+            self.reports(|report| {
+                let chronicle = Arc::make_mut(&mut report.chronicle);
+                for change in changes(&chronicle.view(), &standing.at(now)) {
+                    let (index, cause) = (standing.index_at(now), Cause::Claimed);
+                    let at = at(second);
+                    chronicle.push(Recorded { change, index, at, cause, down_for: None });
+                }
+                report.standing = standing;
+            });
+        }
+
+        async fn problems(&self) -> Vec<(String, String, String)> {
+            let status = ask(&self.service, "/status").await.into_body().collect().await.unwrap();
+            let status: Value = serde_json::from_slice(&status.to_bytes()).unwrap();
+            let problems = status["problems"].as_array().cloned().unwrap_or_default();
+            let text = |problem: &Value, name| problem[name].as_str().expect("text").to_owned();
+            let told = |it| (text(&it, "kind"), text(&it, "problem"), text(&it, "since"));
+            problems.into_iter().map(told).collect()
+        }
+
+        async fn are(&self, wanted: &[(&str, &str, u64)]) {
+            let wanted = wanted.iter().map(|(kind, problem, second)| {
+                let since = crate::api::date(at(*second));
+                ((*kind).to_owned(), (*problem).to_owned(), since)
+            });
+            assert_eq!(self.problems().await, wanted.collect::<Vec<_>>());
+        }
+    }
+
+    fn at(second: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(second)
+    }
+}

@@ -1,0 +1,91 @@
+//! Sends clients on to the leader's application.
+
+use super::problem::{Problem, Unavailable};
+use super::routes::ApiRouter;
+use super::{Sight, claim};
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(redirect))
+}
+
+/// Where the leader's application is, for clients that follow redirects.
+#[utoipa::path(get, path = "/leader/redirect", responses(
+    (status = 307, description = "There: `Location` is its address", headers(("Location" = String))),
+    Unavailable,
+))]
+async fn redirect(State(sight): State<Sight>) -> Result<Response, Problem> {
+    let verdict = sight.judge();
+    claim::follow(&verdict);
+    let index = sight.index(&verdict);
+    let nobody = || verdict.nobody_leads().with_index(index);
+    let leader = &verdict.leader().ok_or_else(nobody)?.leader;
+    let unknown = |why: String| {
+        let title = "the leader's address is not known";
+        Problem::unavailable("no-address", title, why).with_index(index)
+    };
+    let address = leader.address.as_deref().ok_or_else(|| {
+        unknown(format!("{} leads, and tells no address: set its member.address", leader.id))
+    })?;
+    let location = url(address).ok_or_else(|| {
+        let problem = format!("{} leads, and its address {address:?} is no URL", leader.id);
+        unknown(format!("{problem}: set its member.address to host:port or http://host:port/path"))
+    })?;
+    Ok((StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, location)]).into_response())
+}
+
+/// Returns an address as a URL: HTTP, if it does not say otherwise.
+fn url(address: &str) -> Option<HeaderValue> {
+    let has_scheme = address.contains("://");
+    let url = if has_scheme { address.to_owned() } else { format!("http://{address}") };
+    let parsed: Uri = url.parse().ok()?;
+    let is_web = matches!(parsed.scheme_str(), Some("http" | "https"));
+    let has_host = parsed.host().is_some_and(|host| !host.is_empty());
+    HeaderValue::try_from(url).ok().filter(|_| is_web && has_host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::Scene;
+    use super::super::tests::ask;
+    use super::*;
+    use http_body_util::BodyExt;
+    use recipes::election::{Command, Event};
+    use std::collections::BTreeMap;
+
+    #[tokio::test]
+    async fn a_client_is_sent_to_the_leaders_address_if_there_is_one() {
+        let mut scene = Scene::new();
+        let nobody = ask(&scene.service, "/leader/redirect").await;
+        assert_eq!(nobody.status(), StatusCode::SERVICE_UNAVAILABLE);
+        scene.leads(4);
+        for (address, expected) in [
+            (Some("10.0.0.1:8080"), Some("http://10.0.0.1:8080")),
+            (Some("https://shop.example/api"), Some("https://shop.example/api")),
+            (Some("[::1]:80"), Some("http://[::1]:80")),
+            (None, None),
+            (Some("a b"), None),
+            (Some("::1:80"), None),
+            (Some("javascript://x"), None),
+            (Some("http://"), None),
+            (Some("h:1\r\nSet-Cookie: x"), None),
+        ] {
+            let (address, labels) = (address.map(str::to_owned), BTreeMap::new());
+            let update = Command::UpdateProfile { address: address.clone(), labels };
+            scene.step(Event::Command(update));
+            let answer = ask(&scene.service, "/leader/redirect").await;
+            let location = answer.headers().get(header::LOCATION).cloned();
+            assert_eq!(location, expected.map(HeaderValue::from_static), "{address:?}");
+            let status = if expected.is_some() { 307 } else { 503 };
+            assert_eq!(answer.status(), status, "{address:?}");
+            if expected.is_none() {
+                let body = answer.into_body().collect().await.unwrap().to_bytes();
+                let told = String::from_utf8(body.to_vec()).unwrap();
+                assert!(told.contains("member.address") && told.contains("\"index\""), "{told}");
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Prints something again whenever it has changed.
+
+use super::{Form, Trouble, print, remark};
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+/// From one reading to the next.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+
+/// What was printed and remarked last.
+pub(super) struct Screen {
+    before: Before,
+    shown: Option<String>,
+    remarked: Option<String>,
+}
+
+/// What stands before another text.
+#[derive(Clone, Copy)]
+enum Before {
+    /// The screen is cleared.
+    Clear,
+    /// A line is left empty.
+    EmptyLine,
+    Nothing,
+}
+
+impl Screen {
+    pub(super) fn of(form: &Form) -> Self {
+        let before = match form {
+            Form::People(_) if io::stdout().is_terminal() => Before::Clear,
+            Form::People(_) => Before::EmptyLine,
+            Form::Scripts | Form::Field(_) => Before::Nothing,
+        };
+        Self { before, shown: None, remarked: None }
+    }
+
+    /// Prints the text if it is another than before.
+    pub(super) fn show(&mut self, text: String) -> Result<(), Trouble> {
+        self.remarked = None;
+        match self.next(text) {
+            Some(text) => print(&text),
+            None => Ok(()),
+        }
+    }
+
+    /// Says why there is nothing to print, once. It is an error where nothing was printed before.
+    pub(super) fn fail(&mut self, trouble: Trouble) -> Result<(), Trouble> {
+        match (&trouble, &self.shown) {
+            (Trouble::Unprintable(_), _) | (Trouble::Unanswered(_), None) => return Err(trouble),
+            _ => {}
+        }
+        let why = trouble.told().1.unwrap_or_default();
+        if self.remarked.as_ref() != Some(&why) {
+            remark(&format!("{why}; trying again"));
+            self.remarked = Some(why);
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, text: String) -> Option<String> {
+        if self.shown.as_ref() == Some(&text) {
+            return None;
+        }
+        let before = match (self.before, &self.shown) {
+            (Before::Clear, _) => "\u{1b}[H\u{1b}[2J",
+            (Before::EmptyLine, Some(_)) => "\n",
+            (Before::EmptyLine, None) | (Before::Nothing, _) => "",
+        };
+        let printed = format!("{before}{text}");
+        self.shown = Some(text);
+        Some(printed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_not_changed_is_not_printed_again() {
+        let printed = |before| {
+            let mut screen = Screen { before, shown: None, remarked: None };
+            ["a\n", "a\n", "b\n"].map(|text| screen.next(text.into()).unwrap_or_default())
+        };
+        assert_eq!(printed(Before::Nothing), ["a\n", "", "b\n"]);
+        assert_eq!(printed(Before::EmptyLine), ["a\n", "", "\nb\n"]);
+        assert_eq!(printed(Before::Clear), ["\u{1b}[H\u{1b}[2Ja\n", "", "\u{1b}[H\u{1b}[2Jb\n"]);
+    }
+
+    #[test]
+    fn without_an_answer_it_ends_only_where_there_has_been_none() {
+        let none = || Trouble::Unanswered("none".into());
+        let mut screen = Screen { before: Before::Nothing, shown: None, remarked: None };
+        assert!(screen.fail(none()).is_err());
+        assert!(screen.fail(Trouble::No("no".into())).is_ok());
+        assert!(screen.next("a".into()).is_some());
+        assert!(screen.fail(none()).is_ok());
+    }
+}

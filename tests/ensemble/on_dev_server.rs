@@ -1,0 +1,52 @@
+//! The tests of the ensemble layer that need but one server and nothing besides Rust: the real binary on an in-memory
+//! server. `main.rs` runs the same files, and all others, on real ones.
+
+#![allow(clippy::print_stderr, reason = "a failing test prints the logs of what it ran")]
+#![allow(dead_code, reason = "the tests on real servers use the rest")]
+
+// The tests, by theme.
+mod answers;
+mod application;
+mod doors;
+mod election;
+mod exec;
+mod hooks;
+mod hostile;
+mod http;
+mod identities;
+mod labels;
+mod leaving;
+mod logs;
+mod metrics;
+mod orders;
+mod pipes;
+mod places;
+mod races;
+mod service;
+mod silence;
+mod standby;
+mod strangers;
+mod terminal;
+mod wakeups;
+
+// What they are made of.
+mod certificates;
+mod described;
+mod flock;
+mod host;
+mod member;
+mod observer;
+mod ports;
+mod process;
+mod program;
+mod proxy;
+mod refuser;
+mod sampler;
+#[path = "dev_servers.rs"]
+mod servers;
+mod task;
+mod wait;
+
+mod expire {
+    pub(crate) use crate::servers::expire;
+}
