@@ -1,10 +1,10 @@
 //! The last terms, as far as this member has heard of them.
 
-use super::Sight;
+use super::AppState;
 use super::routes::ApiRouter;
 use super::verdict::millis;
 use crate::api::{self, History, Term};
-use crate::desk::{Chronicle, Recorded};
+use crate::status::{RecentChanges, RecordedChange};
 use axum::Json;
 use axum::extract::State;
 use recipes::election::{ChangeKind, Role};
@@ -21,16 +21,16 @@ pub(super) fn routes() -> ApiRouter {
 #[utoipa::path(get, path = api::HISTORY.path, responses(
     (status = 200, description = "The terms", body = History),
 ))]
-async fn history(State(sight): State<Sight>) -> Json<History> {
-    let terms = terms(&sight.judge().report.chronicle);
+async fn history(State(sight): State<AppState>) -> Json<History> {
+    let terms = terms(&sight.judge().snapshot.recent_changes);
     let surplus = terms.len().saturating_sub(TERMS);
     Json(History { terms: terms.into_iter().skip(surplus).collect() })
 }
 
-fn terms(chronicle: &Chronicle) -> Vec<Term> {
+fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
     let mut terms: Vec<Term> = vec![];
     let mut led_before = None;
-    for Recorded { at, change, cause, down_for, .. } in chronicle.iter() {
+    for RecordedChange { at, change, cause, down_for, .. } in recent_changes.iter() {
         let view = change.view();
         let token = view.leader().map(|leader| leader.ticket.token);
         if token == led_before {
@@ -102,17 +102,17 @@ mod tests {
     fn a_term_that_goes_on_after_a_restart_tells_for_how_long_there_was_no_process() {
         let mut scene = Scene::new();
         scene.leads(4);
-        let mut chronicle = Chronicle::default();
-        for recorded in scene.back.report.borrow().chronicle.iter() {
+        let mut recent_changes = RecentChanges::default();
+        for recorded in scene.back.snapshot.borrow().recent_changes.iter() {
             let down_for = Some(Duration::from_millis(1_500));
-            chronicle.push(Recorded { down_for, ..recorded.clone() });
+            recent_changes.push(RecordedChange { down_for, ..recorded.clone() });
         }
-        let [term] = terms(&chronicle).try_into().ok().expect("one");
+        let [term] = terms(&recent_changes).try_into().ok().expect("one");
         assert_eq!((term.token, term.down_for_ms), (4, Some(1_500)));
     }
 
     fn told(scene: &Scene) -> Vec<String> {
-        let terms = terms(&scene.back.report.borrow().chronicle);
+        let terms = terms(&scene.back.snapshot.borrow().recent_changes);
         let words = terms.into_iter().map(|Term { token, to, ended, .. }| {
             assert_eq!(to.is_some(), ended.is_some());
             format!("{token} {}", ended.unwrap_or_else(|| "lasts".into()))

@@ -2,7 +2,7 @@
 
 use crate::{
     exec::{kill, parent_of},
-    flock::{agreed, agreed_after, has_role, in_line, leader_of},
+    group::{agreed, agreed_after, has_role, leader_of, started_in_order},
     member::{Member, Setup},
     observer::Observer,
     servers::Servers,
@@ -49,8 +49,8 @@ fn a_leader_that_is_killed_leads_on_under_the_same_token() {
     let files = Files::new();
     let setup = Setup::of(&servers);
     let kept = files.setup(&setup, "a");
-    let [mut leader] = in_line(&kept, ["a"]);
-    let [follower] = in_line(&setup, ["b"]);
+    let [mut leader] = started_in_order(&kept, ["a"]);
+    let [follower] = started_in_order(&setup, ["b"]);
     let before = agreed([&leader, &follower]);
     eventually("the standby is ready", || follower.is_ready_standby());
     let mut events = follower.stream("/events");
@@ -91,7 +91,7 @@ fn a_leader_that_is_killed_again_while_it_resumes_leads_on() {
     let servers = Servers::standalone();
     let files = Files::new();
     let kept = files.setup(&Setup::of(&servers), "a");
-    let [mut leader] = in_line(&kept, ["a"]);
+    let [mut leader] = started_in_order(&kept, ["a"]);
     let before = agreed([&leader]);
     for delay_ms in [0, 5, 10, 15, 20, 30, 40, 60, 80] {
         leader.kill();
@@ -111,7 +111,7 @@ fn a_standby_and_a_follower_that_are_killed_keep_their_places() {
     let files = Files::new();
     let setup = Setup::of(&servers);
     let names = ["a", "b", "c"];
-    let members = names.map(|id| in_line(&files.setup(&setup, id), [id]));
+    let members = names.map(|id| started_in_order(&files.setup(&setup, id), [id]));
     let mut members = members.map(|[member]| member);
     let before = agreed(&members);
     let line = || -> Vec<_> {
@@ -137,8 +137,8 @@ fn a_member_that_releases_makes_way_at_once() {
     let files = Files::new();
     let setup = Setup::of(&servers);
     let kept = files.setup(&setup, "a").option("--on-restart", "release");
-    let [mut leader] = in_line(&kept, ["a"]);
-    let [standby] = in_line(&setup, ["b"]);
+    let [mut leader] = started_in_order(&kept, ["a"]);
+    let [standby] = started_in_order(&setup, ["b"]);
     let before = agreed([&leader, &standby]);
     eventually("the standby is ready", || standby.is_ready_standby());
     leader.kill();
@@ -160,7 +160,7 @@ fn a_member_whose_session_or_znode_is_gone_joins_as_new() {
     let files = Files::new();
     let setup = Setup::of(&servers).short_sessions();
     let kept = files.setup(&setup, "a");
-    let [mut first] = in_line(&kept, ["a"]);
+    let [mut first] = started_in_order(&kept, ["a"]);
     let before = agreed([&first]);
     first.kill();
     eventually("its session has expired", || {
@@ -183,7 +183,7 @@ fn a_second_process_is_refused_also_while_the_first_is_frozen() {
     let servers = Servers::standalone();
     let files = Files::new();
     let kept = files.setup(&Setup::of(&servers), "a");
-    let [leader] = in_line(&kept, ["a"]);
+    let [leader] = started_in_order(&kept, ["a"]);
     let before = agreed([&leader]);
     leader.signal("STOP");
     let mut second = kept.start("a");
@@ -201,7 +201,7 @@ fn what_is_done_to_the_file_costs_a_session_at_most() {
     let setup = Setup::of(&servers).short_sessions();
     let kept = files.setup(&setup, "a");
     let path = files.of("a");
-    let [mut member] = in_line(&kept, ["a"]);
+    let [mut member] = started_in_order(&kept, ["a"]);
     type Harm = fn(&Path);
     let harms: [(&str, Harm); 3] = [
         ("truncated", |path| fs::write(path, "").unwrap()),
@@ -320,7 +320,7 @@ fn an_application_that_was_active_is_active_after_a_restart() {
     let files = Files::new();
     let setup = Setup::of(&servers).option("--activate", "ack").option("--address", "one");
     let kept = files.setup(&setup, "a");
-    let [mut member] = in_line(&kept, ["a"]);
+    let [mut member] = started_in_order(&kept, ["a"]);
     assert_eq!(member.post("/ack").status, 200);
     member.kill();
     let member = kept.option("--address", "two").start("a");
@@ -334,7 +334,7 @@ fn the_file_is_this_user_s_alone() {
     let servers = Servers::standalone();
     let files = Files::new();
     let kept = files.setup(&Setup::of(&servers), "a");
-    let [mut member] = in_line(&kept, ["a"]);
+    let [mut member] = started_in_order(&kept, ["a"]);
     let mode = fs::metadata(files.of("a")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     fs::set_permissions(files.of("a"), fs::Permissions::from_mode(0o644)).unwrap();

@@ -7,7 +7,7 @@ use super::failure_reporter::{FailureReporter, Source};
 use super::session_file::{Former, SessionFile};
 use crate::clock::Clock;
 use crate::config::Zookeeper;
-use crate::desk::{Link, Restart};
+use crate::status::{ConnectionState, Restart};
 use ::zookeeper::SessionInfo;
 use recipes::{Moment, SessionId, SessionRecord};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) struct SessionSettings {
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) clock: Clock,
     /// Where `/status` reads how the session stands.
-    pub(crate) link: watch::Sender<Link>,
+    pub(crate) link: watch::Sender<ConnectionState>,
     pub(crate) before: Before,
     /// Where the session is kept for a next process.
     pub(crate) file: Option<Arc<SessionFile>>,
@@ -97,7 +97,7 @@ struct Keeper {
     clock: Clock,
     tell: Tell<SessionEvent>,
     connection: watch::Sender<Option<Connection>>,
-    link: watch::Sender<Link>,
+    link: watch::Sender<ConnectionState>,
     before: Before,
     file: Option<Arc<SessionFile>>,
     left: LeftServers,
@@ -404,7 +404,7 @@ impl Keeper {
         info!(session = %id, timeout_ms = opened.timeout.as_millis(), "connected to ZooKeeper");
         self.link.send_modify(|link| {
             let restart = link.restart;
-            *link = Link {
+            *link = ConnectionState {
                 session: Some((id, opened.timeout)),
                 connected: true,
                 server: Some(opened.connection.server().into()),

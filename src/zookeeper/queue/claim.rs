@@ -8,7 +8,7 @@ use super::acl;
 use super::context::{Context, leave_if_lacking};
 use super::write::{Lost, still_ours, unless_denied};
 use super::znode::{is_of_session, is_ours, owner};
-use crate::zookeeper::client::{Connection, Leaving, Verdict, is_verdict};
+use crate::zookeeper::client::{Connection, Leaving, TransactionResult, is_verdict};
 use ::zookeeper::{CreateMode, Error, MultiWriteResult, Stat};
 use recipes::Ticket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,12 +45,14 @@ pub(super) async fn claim(context: &Context, ticket: Ticket, data: &[u8]) -> Res
         let answer = answer.await;
         unknown.outcome.fetch_or(answer.is_err(), Ordering::Relaxed);
         match answer? {
-            Verdict::Done(results) => ours(results, ticket, &connection),
-            Verdict::Failed { at: 0, error } => unless_denied(context, &path, Err(error)).await,
-            Verdict::Failed { error: Error::NodeExists, .. } => {
+            TransactionResult::Done(results) => ours(results, ticket, &connection),
+            TransactionResult::Failed { at: 0, error } => {
+                unless_denied(context, &path, Err(error)).await
+            }
+            TransactionResult::Failed { error: Error::NodeExists, .. } => {
                 holder(context, &connection, ticket, data, &unknown).await
             }
-            Verdict::Failed { error, .. } => Err(error),
+            TransactionResult::Failed { error, .. } => Err(error),
         }
     });
     claimed.await.map_err(|_| Lost)
@@ -129,11 +131,13 @@ async fn confirm(
         writer.add_check_version(&claim_path, -1)
     });
     match answer.await? {
-        Verdict::Done(results) => ours(results, ticket, connection),
-        Verdict::Failed { at: 0, error } => unless_denied(context, &path, Err(error)).await,
+        TransactionResult::Done(results) => ours(results, ticket, connection),
+        TransactionResult::Failed { at: 0, error } => {
+            unless_denied(context, &path, Err(error)).await
+        }
         // It went meanwhile, so it is made anew.
-        Verdict::Failed { error: Error::NoNode, .. } => Err(Error::Timeout),
-        Verdict::Failed { error, .. } => Err(error),
+        TransactionResult::Failed { error: Error::NoNode, .. } => Err(Error::Timeout),
+        TransactionResult::Failed { error, .. } => Err(error),
     }
 }
 

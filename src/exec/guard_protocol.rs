@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 
 /// What a guard has to know before it starts the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Greeting {
+pub(super) struct GuardConfig {
     pub(super) until: Moment,
     pub(super) kill_after: Duration,
     /// How many files the command may open.
@@ -44,11 +44,11 @@ pub(super) enum FromGuard {
     Gone,
 }
 
-pub(super) struct Link(UnixStream);
+pub(super) struct GuardLink(UnixStream);
 
 type Packet = [u8; 9];
 
-impl Link {
+impl GuardLink {
     /// Returns the supervisor's end, and the one that becomes the guard's standard input.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
@@ -65,7 +65,7 @@ impl Link {
     /// Greets the guard, and gives it what the command is to read from, and what it is to keep open.
     pub(super) fn greet(
         &self,
-        greeting: Greeting,
+        greeting: GuardConfig,
         stdin: BorrowedFd<'_>,
         kept: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
@@ -146,8 +146,8 @@ impl Link {
     }
 }
 
-/// Waits for the greeting, over a socket that is not a [`Link`] yet.
-pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(Greeting, OwnedFd, Option<OwnedFd>)> {
+/// Waits for the greeting, over a socket that is not a [`GuardLink`] yet.
+pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(GuardConfig, OwnedFd, Option<OwnedFd>)> {
     let mut bytes = [0; 24];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut fds = RecvAncillaryBuffer::new(&mut space);
@@ -169,7 +169,7 @@ pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(Greeting, OwnedFd, Opti
         number.copy_from_slice(&bytes[nth * 8..][..8]);
         u64::from_le_bytes(number)
     };
-    let greeting = Greeting {
+    let greeting = GuardConfig {
         until: Moment(Duration::from_nanos(number(0))),
         kill_after: Duration::from_nanos(number(1)),
         files: Some(number(2)).filter(|files| *files != u64::MAX),
@@ -197,8 +197,8 @@ mod tests {
 
     #[tokio::test]
     async fn messages_arrive_and_the_end_of_the_other_side_is_noticed() {
-        let (supervisor, socket) = Link::pair().unwrap();
-        let greeting = Greeting {
+        let (supervisor, socket) = GuardLink::pair().unwrap();
+        let greeting = GuardConfig {
             until: Moment(Duration::new(1, 5)),
             kill_after: Duration::from_secs(2),
             files: None,
@@ -210,7 +210,7 @@ mod tests {
             assert_eq!((heard, kept.is_some()), (greeting, keeps));
         }
 
-        let guard = Link::over(socket).unwrap();
+        let guard = GuardLink::over(socket).unwrap();
         for message in [
             ToGuard::Renewed(Moment(Duration::from_millis(7))),
             ToGuard::End(Signal::INT),
