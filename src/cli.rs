@@ -2,29 +2,29 @@
 //!
 //! - `sources`: what the command line, the environment and the file say of the settings.
 //! - `effective`: the configuration that results.
-//! - `asking`, `papers`: commands that ask a sidecar, and that print what packagers install.
+//! - `client_commands`, `packaging`: commands that ask a sidecar, and that print what packagers install.
 //! - `dev`: what `dev` is to start.
-//! - `strays`: variables that are misspelt. `programs`: whether programs that are to be run are there.
+//! - `unknown_variables`: variables that are misspelt. `programs`: whether programs that are to be run are there.
 
-mod asking;
 mod calls;
+mod client_commands;
 mod dev;
 mod effective;
-mod papers;
+mod packaging;
 mod programs;
 mod sources;
-mod strays;
+mod unknown_variables;
 
 pub use self::effective::Effective;
 pub use self::programs::runnable;
-use crate::config::{self, Check, Config, ConfigError, Deed, Scope, table};
-use crate::terminal::{COMMANDS, Call, Errand, QUESTIONS};
+use crate::config::{self, Check, Config, ConfigError, HookAction, Scope, table};
+use crate::terminal::{COMMANDS, Call, ClientCommand, QUESTIONS};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Stands in line for leadership in ZooKeeper and tells your application, over HTTP, who leads.
+/// Joins an election in ZooKeeper and tells your application, over HTTP, who leads.
 ///
 /// Run it beside each replica. Each member creates an ephemeral sequential znode; the lowest
 /// number leads. Ask it with `bellwether leader`, or over HTTP with `curl localhost:4040/leader`.
@@ -45,7 +45,7 @@ enum Subcommands {
     ///
     /// The same as `run`; and when this member leads, it starts the command, with BELLWETHER_TOKEN,
     /// BELLWETHER_ID and BELLWETHER_ELECTION in its environment. When leadership is going to be lost
-    /// or given up, the command's process group gets SIGTERM, and SIGKILL before anybody else can
+    /// or given up, the command's process group gets SIGTERM, and SIGKILL before another member can
     /// lead. SIGTERM and SIGINT end the command first, then this member leaves; a second one kills it.
     /// Other signals are passed on.
     ///
@@ -67,7 +67,7 @@ enum Subcommands {
     #[command(hide = true)]
     ExecCommand { guard: i32, files: String, command: Vec<OsString> },
     #[command(flatten)]
-    Asking(asking::Asking),
+    Asking(client_commands::Asking),
     /// Try it: an in-memory ZooKeeper and members on this machine; never for production.
     ///
     /// For trying, developing and testing, without Java, root or anything to install. The server runs in
@@ -80,7 +80,7 @@ enum Subcommands {
     #[cfg_attr(not(feature = "dev"), command(hide = true))]
     Dev(dev::Arguments),
     #[command(flatten)]
-    Papers(papers::Papers),
+    Papers(packaging::Papers),
 }
 
 #[derive(Args)]
@@ -136,11 +136,11 @@ const GROUPS: &[(&str, &[Call], &[&str])] = &[
 
 /// Of every command that asks or tells.
 const EXIT_CODES: &str = "\
-Exit codes of whoever asks or tells:
+Exit codes of the commands that ask or tell:
   0  yes, or done
-  1  no: nobody leads, it is not so, it is refused, or not done in time
+  1  no: no member leads, it is not so, it is refused, or not done in time
   2  wrong usage or configuration
-  3  nobody answers, or nothing that makes sense";
+  3  no answer, or one that makes no sense";
 
 /// What to do.
 pub enum Command {
@@ -155,7 +155,7 @@ pub enum Command {
         json: bool,
     },
     /// Ask a sidecar or ZooKeeper, and print the answer.
-    Terminal(Errand),
+    Terminal(ClientCommand),
     /// Start a server and members to try.
     #[cfg(feature = "dev")]
     Dev(crate::dev::Options),
@@ -205,9 +205,13 @@ pub fn read() -> Result<Command, String> {
         Subcommands::ExecCommand { guard, files, command } => {
             Ok(Command::ExecCommand { guard, files: files.parse().ok(), command })
         }
-        Subcommands::Asking(asking) => asking::errand(asking, given).map(Command::Terminal),
+        Subcommands::Asking(client_commands) => {
+            client_commands::errand(client_commands, given).map(Command::Terminal)
+        }
         Subcommands::Dev(arguments) => arguments.command(),
-        Subcommands::Papers(papers) => papers::written(papers, command()).map(Command::Say),
+        Subcommands::Papers(packaging) => {
+            packaging::written(packaging, command()).map(Command::Say)
+        }
     }
 }
 
@@ -263,15 +267,17 @@ fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigEr
 /// Returns what is odd about the configuration and prevents nothing, one sentence for each.
 pub fn warnings(config: &Config) -> Vec<String> {
     let hooks = config.hooks.iter().enumerate().filter_map(|(n, hook)| match &hook.deed {
-        Deed::Run { command, .. } => programs::missing(&format!("hook[{n}].command"), command),
-        Deed::Keep { file, .. } => config::no_directory(&format!("hook[{n}].file"), file),
-        Deed::Post(_) | Deed::Signal { .. } | Deed::Label(_) => None,
+        HookAction::Run { command, .. } => {
+            programs::missing(&format!("hook[{n}].command"), command)
+        }
+        HookAction::Keep { file, .. } => config::no_directory(&format!("hook[{n}].file"), file),
+        HookAction::Post(_) | HookAction::Signal { .. } | HookAction::Label(_) => None,
     });
     let health = config.health.as_ref().and_then(|health| match &health.check {
         Check::Run(command) => programs::missing(table::HEALTH_CHECK.key(), command),
         Check::Get { .. } => None,
     });
-    strays::strays().into_iter().chain(hooks).chain(health).collect()
+    unknown_variables::unknown_variables().into_iter().chain(hooks).chain(health).collect()
 }
 
 /// Returns what `check-config` prints for a file that says this, if no other file is looked at.

@@ -27,13 +27,14 @@ pub use self::file::File;
 pub use self::files::{file_text, group_number, named, token, token_in};
 pub use self::health::{Check, Health};
 pub use self::hook::{
-    Deed, Hook, HookKeys, Post, Signal, Unknown, can_use_files, no_directory, replaceable, secret,
+    Hook, HookAction, HookKeys, Post, Signal, WhenUnknown, can_use_files, no_directory,
+    replaceable, secret,
 };
 pub use self::parse::{labels_as_text, listen, span};
-pub use self::pod::{PodLabel, Written as WrittenPod, is_namespace};
+pub use self::pod::{PodEnvironment, PodLabel, is_namespace};
 pub use self::profile::fits;
 pub use self::servers::Servers;
-pub use self::setting::{DefaultValue, Flag, Kind, Row, Scope, Setting};
+pub use self::setting::{DefaultValue, Flag, Row, Scope, Setting, ValueKind};
 pub use self::sources::{Given, Origin, SettingValue, Sources, Values};
 use recipes::election::{Activation, Policy, Profile};
 use relations::LeaseMargins;
@@ -186,7 +187,10 @@ impl Config {
     /// Tells whether this process holds secrets, so that no other may look into its memory.
     pub fn has_secrets(&self) -> bool {
         let shows = |hook: &Hook| {
-            matches!(&hook.deed, Deed::Post(Post { secret_file: Some(_), .. }) | Deed::Label(_))
+            matches!(
+                &hook.deed,
+                HookAction::Post(Post { secret_file: Some(_), .. }) | HookAction::Label(_)
+            )
         };
         self.settings.zookeeper.security.has_secrets()
             || self.token_file.is_some()

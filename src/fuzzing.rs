@@ -5,9 +5,9 @@
 
 use crate::clock::Clock;
 use crate::config;
-use crate::desk;
-use crate::http::{Clerk, Gate, Limits, Names, Service, services};
+use crate::http::{Authorization, ElectionNames, Handler, Limits, Service, services};
 use crate::runtime;
+use crate::status;
 use crate::{cli, zookeeper};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, Uri, header};
@@ -134,7 +134,7 @@ pub fn query(data: &[u8]) {
         request = request.header(header::HOST, host);
     }
     let Ok(request) = request.body(Body::empty()) else { return };
-    let answer = SERVICE.with(|Served { runtime, service, .. }| {
+    let answer = SERVICE.with(|FuzzServer { runtime, service, .. }| {
         let _timers = runtime.enter();
         crate::http::refusal(&request).or_else(|| service.answer(request).now_or_never())
     });
@@ -153,21 +153,21 @@ pub fn query(data: &[u8]) {
     assert!(is_known, "{}", answer.status());
 }
 
-struct Served {
+struct FuzzServer {
     runtime: Runtime,
     service: Service,
-    _back: desk::Back,
+    _publisher: status::StatusPublisher,
 }
 
 thread_local! {
-    static SERVICE: Served = {
+    static SERVICE: FuzzServer = {
         let clock = Clock::system();
-        let (back, front) = desk::set_up(&member("a"), clock.now());
-        let names = Names { election: "/election".into(), prefix: PREFIX.into() };
+        let (back, status) = status::set_up(&member("a"), clock.now());
+        let names = ElectionNames { election: "/election".into(), prefix: PREFIX.into() };
         let limits = Limits::for_application();
-        let service = services(front, clock, names, Gate::Header, &limits).api;
+        let service = services(status, clock, names, Authorization::Header, &limits).api;
         let runtime = runtime::build().expect("a runtime can be built");
-        Served { runtime, service, _back: back }
+        FuzzServer { runtime, service, _publisher: back }
     };
 }
 

@@ -9,12 +9,12 @@
 //! - [`http`]: tells the application. Reads one watch channel and the clock; changes nothing.
 //! - [`exec`]: runs a command only while this member leads. Reads the same channel and the clock.
 //! - [`notify`]: runs the operator's hooks at each change. Reads the same channel and the clock.
-//! - [`checkup`]: asks the application whether it is healthy, and tells the election.
+//! - [`health`]: asks the application whether it is healthy, and tells the election.
 //! - [`http_client`]: asks the application or a sidecar one thing over HTTP, or Kubernetes over HTTPS.
 //! - [`files`]: reads the small files that an operator names.
 //! - [`process`]: starts other processes, waits for them, kills them.
-//! - [`desk`]: the snapshot that the driver publishes, and the requests that it takes.
-//! - [`tally`]: what is counted and measured, for `/metrics`.
+//! - [`status`]: the snapshot that the runner publishes, and the requests that it takes.
+//! - [`counters`]: what is counted and measured, for `/metrics`.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
 //! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints.
@@ -27,12 +27,11 @@
 //! import which.
 
 pub mod api;
-pub mod checkup;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod counters;
 pub mod daemon;
-pub mod desk;
 #[cfg(feature = "dev")]
 pub mod dev;
 pub mod exec;
@@ -40,11 +39,12 @@ pub mod files;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod health;
 pub mod http;
 pub mod http_client;
 pub mod notify;
 pub mod process;
 pub mod runtime;
-pub mod tally;
+pub mod status;
 pub mod terminal;
 pub mod zookeeper;

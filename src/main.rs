@@ -7,13 +7,13 @@ use bellwether::daemon::{self, MISCONFIGURED, Task, secrets};
 use bellwether::exec;
 use bellwether::process;
 use bellwether::runtime;
-use bellwether::terminal::{self, Errand, Trouble};
+use bellwether::terminal::{self, ClientCommand, ClientError};
 use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// The exit code, and why.
-type Failure = (u8, String);
+type ExitFailure = (u8, String);
 
 fn main() -> ExitCode {
     let done = cli::read().map_err(misconfigured).and_then(dispatch);
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 }
 
 /// Returns the exit code.
-fn dispatch(command: Command) -> Result<u8, Failure> {
+fn dispatch(command: Command) -> Result<u8, ExitFailure> {
     match command {
         Command::Run(effective) => daemon::run(effective, None),
         Command::Exec { effective, once, command } => {
@@ -50,14 +50,14 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
     }
 }
 
-fn guarded(ended: io::Result<()>) -> Result<u8, Failure> {
+fn guarded(ended: io::Result<()>) -> Result<u8, ExitFailure> {
     match ended {
         Ok(()) => Ok(0),
         Err(error) => Err((exec::FAILED, format!("cannot guard the command: {error}"))),
     }
 }
 
-fn check_config(effective: &Effective, json: bool) -> Result<u8, Failure> {
+fn check_config(effective: &Effective, json: bool) -> Result<u8, ExitFailure> {
     let config = &effective.config;
     let mut warnings = cli::warnings(config);
     warnings.extend(secrets::check(&config.settings, config.has_secrets()).map_err(misconfigured)?);
@@ -67,30 +67,30 @@ fn check_config(effective: &Effective, json: bool) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn run_errand(errand: Errand) -> Result<u8, Failure> {
+fn run_errand(errand: ClientCommand) -> Result<u8, ExitFailure> {
     if let Some(program) = errand.program() {
         // Not after a long wait.
         cli::runnable(program)?;
     }
     let has_secrets = errand.has_secrets();
     let warnings = match &errand {
-        Errand::Inspect { settings, .. } => {
+        ClientCommand::Inspect { settings, .. } => {
             secrets::check(settings, has_secrets).map_err(misconfigured)?
         }
-        Errand::Ask { .. } if has_secrets || env::var_os(CREDENTIALS_VARIABLE).is_some() => {
+        ClientCommand::Ask { .. } if has_secrets || env::var_os(CREDENTIALS_VARIABLE).is_some() => {
             secrets::hide().into_iter().collect()
         }
-        Errand::Ask { .. } => vec![],
+        ClientCommand::Ask { .. } => vec![],
     };
     warnings.iter().for_each(|warning| complain(warning));
-    match runtime::run(terminal::run(errand, Clock::system())).map_err(Trouble::told) {
+    match runtime::run(terminal::run(errand, Clock::system())).map_err(ClientError::told) {
         Ok(()) => Ok(0),
         Err((code, None)) => Ok(code),
         Err((code, Some(why))) => Err((code, why)),
     }
 }
 
-fn misconfigured(why: String) -> Failure {
+fn misconfigured(why: String) -> ExitFailure {
     (MISCONFIGURED, why)
 }
 

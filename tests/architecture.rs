@@ -14,26 +14,26 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("api", &["recipes"]),
     // What children are not to see in their environment is the configuration's to know.
     ("process", &["config"]),
-    ("checkup", &["recipes", "clock", "config", "desk", "http_client", "process"]),
+    ("health", &["recipes", "clock", "config", "status", "http_client", "process"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["recipes", "files"]),
     // It turns a command line into one of the terminal's errands, or into what `dev` starts.
     ("cli", &["config", "dev", "terminal"]),
     // Members are processes to it, which it starts and asks as a person would. Nothing that a member runs knows of it.
     ("dev", &["api", "clock", "config", "process", "recipes", "runtime", "terminal"]),
-    ("tally", &["recipes"]),
-    ("desk", &["recipes", "tally"]),
-    ("zookeeper", &["recipes", "clock", "config", "desk", "files", "runtime", "tally"]),
+    ("counters", &["recipes"]),
+    ("status", &["recipes", "counters"]),
+    ("zookeeper", &["recipes", "clock", "config", "status", "files", "runtime", "counters"]),
     // It builds, runs and shuts down all that there is.
     (
         "daemon",
         &[
             "recipes",
-            "checkup",
+            "health",
             "cli",
             "clock",
             "config",
-            "desk",
+            "status",
             "exec",
             "http",
             "notify",
@@ -44,20 +44,20 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("daemon/listeners", &["config", "http"]),
     ("daemon/log_line", &[]),
     ("daemon/logging", &["config"]),
-    ("daemon/reload", &["recipes", "config", "cli", "desk"]),
+    ("daemon/reload", &["recipes", "config", "cli", "status"]),
     ("daemon/resources", &[]),
     ("daemon/secrets", &["config", "zookeeper"]),
     ("daemon/shutdown", &["recipes", "cli", "clock"]),
     ("daemon/signals", &[]),
-    ("daemon/systemd", &["recipes", "clock", "desk"]),
+    ("daemon/systemd", &["recipes", "clock", "status"]),
     // How much a member may say of itself is the configuration's rule, also where a request changes it.
-    ("http", &["recipes", "api", "clock", "config", "desk", "tally"]),
+    ("http", &["recipes", "api", "clock", "config", "status", "counters"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     ("terminal", &["recipes", "api", "clock", "config", "http_client", "zookeeper"]),
-    ("exec", &["recipes", "clock", "config", "desk", "process", "runtime"]),
+    ("exec", &["recipes", "clock", "config", "status", "process", "runtime"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
-    ("fuzzing", &["recipes", "clock", "config", "desk", "http", "cli", "runtime", "zookeeper"]),
-    ("notify", &["recipes", "api", "clock", "config", "desk", "files", "http_client", "process"]),
+    ("fuzzing", &["recipes", "clock", "config", "status", "http", "cli", "runtime", "zookeeper"]),
+    ("notify", &["recipes", "api", "clock", "config", "status", "files", "http_client", "process"]),
 ];
 
 /// The layers of a module, each with the words that it may not name: a layer knows only those below it.
@@ -86,7 +86,7 @@ const LIVES_IN: &[(&str, &[&str])] = &[
     ("new_current_thread", &["runtime"]),
     ("new_multi_thread", &[]),
     // What it returns locks what it was read from.
-    ("wait_for", &["desk", "zookeeper"]),
+    ("wait_for", &["status", "zookeeper"]),
     ("env::var", &["cli"]),
     // A log that `dev` has had written is its own.
     ("fs::read_to_string", &["cli", "dev"]),

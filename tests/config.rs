@@ -54,7 +54,7 @@ fn a_misspelled_variable_is_reported_and_prevents_nothing() {
     assert_eq!(status.code(), Some(0), "{stderr}");
     assert_eq!(
         stderr,
-        "bellwether: BELLWETHER_SESION_TIMEOUT is set, but nobody reads it: is \
+        "bellwether: BELLWETHER_SESION_TIMEOUT is set, but no setting is called so: is \
          BELLWETHER_SESSION_TIMEOUT meant?\n"
     );
     // The lease, by the formula of docs/operations.md.

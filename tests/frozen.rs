@@ -6,8 +6,8 @@
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use bellwether::clock::Clock;
-use bellwether::desk;
-use bellwether::http::{self, Clerk};
+use bellwether::http::{self, Handler};
+use bellwether::status;
 use recipes::election::{Event, Member, Policy, Profile};
 use recipes::{FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionId, Ticket};
 use std::collections::BTreeMap;
@@ -26,10 +26,10 @@ fn t23_a_leader_that_was_frozen_answers_by_the_time_it_is_not_by_the_time_it_was
 
 /// What a member answers whose election has led at this moment and has not run since.
 fn answer(path: &str, frozen_at: Moment, clock: Clock) -> StatusCode {
-    let (_driver, front) = desk::set_up(&leading_at(frozen_at), frozen_at);
-    let names = http::Names { election: "/election".into(), prefix: "leader_".into() };
+    let (_publisher, front) = status::set_up(&leading_at(frozen_at), frozen_at);
+    let names = http::ElectionNames { election: "/election".into(), prefix: "leader_".into() };
     let limits = http::Limits::for_application();
-    let service = http::services(front, clock, names, http::Gate::Header, &limits).api;
+    let service = http::services(front, clock, names, http::Authorization::Header, &limits).api;
     let request = Request::get(path).body(Body::empty()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(service.answer(request)).status()

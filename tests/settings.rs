@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use bellwether::config::table::ALL;
-use bellwether::config::{DefaultValue, Kind, Row, Scope};
+use bellwether::config::{DefaultValue, Row, Scope, ValueKind};
 use std::fs;
 use std::process::{Command, Output};
 
@@ -29,7 +29,7 @@ fn the_sample_file_has_every_setting_with_its_default_and_no_other() {
         assert!(!lines.is_empty(), "{} is missing", row.key);
         let counting = lines.iter().find(|line| line.counts).map(|line| line.value);
         let expected = match (row.default, row.kind) {
-            (DefaultValue::Text(text), Kind::Number) => Some(text.to_owned()),
+            (DefaultValue::Text(text), ValueKind::Number) => Some(text.to_owned()),
             (DefaultValue::Text(text), _) => Some(format!("{text:?}")),
             // Without a fixed default there is only an example.
             (DefaultValue::Nothing | DefaultValue::Derived(_), _) => None,

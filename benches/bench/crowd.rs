@@ -7,7 +7,7 @@ use bellwether::{
         Settings, Zookeeper,
         security::{Acl, Security},
     },
-    desk::{self, Caller, Front, Report, Request},
+    status::{self, Caller, Request, Snapshot, StatusHandle},
     zookeeper,
 };
 use recipes::election::{Command, Member, Policy, Profile, Role};
@@ -32,7 +32,7 @@ pub(crate) struct Told {
 }
 
 pub(crate) struct Crowd {
-    fronts: Vec<Front>,
+    members: Vec<StatusHandle>,
     told: Receiver<Told>,
     stops: Vec<oneshot::Sender<()>>,
 }
@@ -41,7 +41,7 @@ impl Crowd {
     /// Members of the election with these numbers, one after another, so that the queue has that order.
     pub(crate) fn in_line(servers: &str, session: Duration, count: usize) -> Self {
         let (tell, told) = channel();
-        let mut crowd = Self { fronts: vec![], told, stops: vec![] };
+        let mut crowd = Self { members: vec![], told, stops: vec![] };
         for who in 0..count {
             crowd.join(servers, session, who, tell.clone());
             crowd.wait(Duration::from_secs(60), |told| told.who == who && told.leader.is_some());
@@ -52,7 +52,7 @@ impl Crowd {
     /// All at once, in whatever order.
     pub(crate) fn at_once(servers: &str, session: Duration, first: usize, count: usize) -> Self {
         let (tell, told) = channel();
-        let mut crowd = Self { fronts: vec![], told, stops: vec![] };
+        let mut crowd = Self { members: vec![], told, stops: vec![] };
         for who in first..first + count {
             crowd.join(servers, session, who, tell.clone());
         }
@@ -69,17 +69,17 @@ impl Crowd {
         let margins = Margins { heartbeat: session / 10, half_tick: crate::servers::TICK / 2 };
         let member = Member::new(Arc::new(profile), Policy::new(margins));
         let clock = Clock::system();
-        let (back, front) = desk::set_up(&member, clock.now());
+        let (back, front) = status::set_up(&member, clock.now());
         let (stop, stopping) = oneshot::channel();
         let settings = settings(servers, session);
-        let reports = front.report.clone();
+        let snapshots = front.snapshot.clone();
         thread::spawn(move || {
             runtime().block_on(async {
                 let drive = zookeeper::run(member, settings, clock, back, stopping);
-                tokio::join!(drive, listen(who, reports, clock, tell));
+                tokio::join!(drive, listen(who, snapshots, clock, tell));
             });
         });
-        self.fronts.push(front);
+        self.members.push(front);
         self.stops.push(stop);
     }
 
@@ -87,7 +87,7 @@ impl Crowd {
     #[must_use]
     pub(crate) fn order(&self, who: usize, order: Command) -> oneshot::Receiver<bool> {
         let (caller, carried_out) = Caller::patient();
-        let sent = self.fronts[who].requests.blocking_send(Request::Carry(order, caller));
+        let sent = self.members[who].requests.blocking_send(Request::Carry(order, caller));
         assert!(sent.is_ok(), "it runs");
         carried_out
     }
@@ -106,8 +106,8 @@ impl Crowd {
 
     /// Returns when all of them have left the queue.
     pub(crate) fn leave(self) {
-        let Self { fronts, told, stops } = self;
-        drop((fronts, stops));
+        let Self { members, told, stops } = self;
+        drop((members, stops));
         // This ends when the last member, and its sender with it, is gone.
         while told.recv().is_ok() {}
     }
@@ -119,13 +119,13 @@ impl Crowd {
 
 async fn listen(
     who: usize,
-    mut reports: watch::Receiver<Report>,
+    mut snapshots: watch::Receiver<Snapshot>,
     clock: Clock,
     tell: Sender<Told>,
 ) {
     let mut last = None;
-    while reports.changed().await.is_ok() {
-        let leader = match reports.borrow_and_update().standing.at(clock.now()) {
+    while snapshots.changed().await.is_ok() {
+        let leader = match snapshots.borrow_and_update().standing.at(clock.now()) {
             Role::Leader { announcement, .. } => Some((announcement.ticket.token.0, true)),
             Role::Follower { leader: heard } => heard.map(|heard| (heard.ticket.token.0, false)),
             Role::Candidate | Role::Absent => None,

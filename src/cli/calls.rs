@@ -1,6 +1,6 @@
 //! A subcommand for each question and command of the terminal's lists.
 
-use crate::terminal::{Call, Errand};
+use crate::terminal::{Call, ClientCommand};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 
@@ -14,11 +14,11 @@ pub(super) struct Listed<A> {
 pub(super) trait Arguments: Args {
     const CALLS: &'static [Call];
 
-    fn errand(self, call: &'static Call) -> Result<Errand, String>;
+    fn errand(self, call: &'static Call) -> Result<ClientCommand, String>;
 }
 
 impl<A: Arguments> Listed<A> {
-    pub(super) fn errand(self) -> Result<Errand, String> {
+    pub(super) fn errand(self) -> Result<ClientCommand, String> {
         self.arguments.errand(self.call)
     }
 }

@@ -3,8 +3,8 @@
 use crate::config::security::CREDENTIALS_VARIABLE;
 use crate::config::table::{ALL, ID};
 use crate::config::{
-    ConfigError, File, Found, Given, Kind, Origin, Row, Scope, Sources, Values, WrittenPod,
-    file_text, labels_as_text,
+    ConfigError, File, Found, Given, Origin, PodEnvironment, Row, Scope, Sources, ValueKind,
+    Values, file_text, labels_as_text,
 };
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -24,10 +24,10 @@ fn flag(row: &'static Row) -> Option<Arg> {
     let help = format!("{} [default: {default}] [key: {}]", row.help, row.key);
     let arg = Arg::new(row.key).long(flag.name).short(flag.short).value_name(flag.value);
     Some(match (row.kind, row.variable) {
-        (Kind::Text | Kind::Number, Some(variable)) => arg.help(help).env(variable),
-        (Kind::Text | Kind::Number, None) => arg.help(help),
+        (ValueKind::Text | ValueKind::Number, Some(variable)) => arg.help(help).env(variable),
+        (ValueKind::Text | ValueKind::Number, None) => arg.help(help),
         // The flag is for one label, the variable for all, so it is not the flag's.
-        (Kind::Labels, variable) => {
+        (ValueKind::Labels, variable) => {
             let variable = variable.map(|name| format!(" [env: {name}=]")).unwrap_or_default();
             let arg = arg.help(format!("{help}{variable}"));
             arg.action(ArgAction::Append).value_parser(label)
@@ -102,8 +102,8 @@ fn given(row: &'static Row, matches: &ArgMatches) -> Option<Given> {
         return None;
     }
     let text = match row.kind {
-        Kind::Text | Kind::Number => matches.get_one::<String>(row.key)?.clone(),
-        Kind::Labels => match matches.get_many::<(String, String)>(row.key) {
+        ValueKind::Text | ValueKind::Number => matches.get_one::<String>(row.key)?.clone(),
+        ValueKind::Labels => match matches.get_many::<(String, String)>(row.key) {
             Some(labels) => labels_as_text(&labels.cloned().collect()),
             None => return in_environment(),
         },
@@ -128,10 +128,10 @@ fn credentials() -> Result<Option<SecretString>, ConfigError> {
 }
 
 /// Reads what Kubernetes says of the pod that this may be in.
-fn pod() -> WrittenPod {
+fn pod() -> PodEnvironment {
     let said = |name| std::env::var(name).unwrap_or_default();
     let host = said("KUBERNETES_SERVICE_HOST");
-    WrittenPod { host, port: said("KUBERNETES_SERVICE_PORT"), name: host_name() }
+    PodEnvironment { host, port: said("KUBERNETES_SERVICE_PORT"), name: host_name() }
 }
 
 fn host_name() -> String {

@@ -2,7 +2,7 @@
 
 use super::hook::HookKeys;
 use super::parse::labels_as_text;
-use super::setting::{Kind, Row};
+use super::setting::{Row, ValueKind};
 use super::table::ALL;
 use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -56,9 +56,9 @@ impl<'de> Visitor<'de> for Table<'_> {
                 Key::Table(name) => map.next_value_seed(Table { name, file: &mut *self.file })?,
                 Key::Setting(row) => {
                     let text = match row.kind {
-                        Kind::Text => map.next_value::<String>()?,
-                        Kind::Number => map.next_value::<u32>()?.to_string(),
-                        Kind::Labels => labels_as_text(&map.next_value::<BTreeMap<_, _>>()?),
+                        ValueKind::Text => map.next_value::<String>()?,
+                        ValueKind::Number => map.next_value::<u32>()?.to_string(),
+                        ValueKind::Labels => labels_as_text(&map.next_value::<BTreeMap<_, _>>()?),
                     };
                     self.file.values.insert(row.key, text);
                 }

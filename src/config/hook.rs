@@ -19,17 +19,17 @@ use std::time::Duration;
 pub struct Hook {
     /// Every change, if none is named.
     on: Option<Vec<ChangeKind>>,
-    pub deed: Deed,
+    pub deed: HookAction,
     /// Whether the application has taken up its work as leader when this hook has succeeded.
     pub acknowledges: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum HookAction {
     Run { command: Vec<String>, timeout: Duration },
     Post(Post),
     Signal { signal: Signal, pid_file: PathBuf },
-    Keep { file: PathBuf, mode: u32, unknown: Unknown },
+    Keep { file: PathBuf, mode: u32, unknown: WhenUnknown },
     Label(PodLabel),
 }
 
@@ -63,7 +63,7 @@ pub enum Signal {
 
 /// What becomes of a file while no leader is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unknown {
+pub enum WhenUnknown {
     /// It says so.
     Keep,
     Remove,
@@ -114,7 +114,7 @@ impl Signal {
     }
 }
 
-impl Deed {
+impl HookAction {
     /// The key that makes it what it is.
     fn key(&self) -> &'static str {
         match self {
@@ -128,7 +128,7 @@ impl Deed {
 }
 
 /// Names the deed in the log and in answers, without what may be secret: arguments and a query.
-impl fmt::Display for Deed {
+impl fmt::Display for HookAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Run { command, .. } => write!(f, "command {}", command[0]),
@@ -150,7 +150,7 @@ impl fmt::Display for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.deed)?;
         match &self.deed {
-            Deed::Run { command, timeout } => {
+            HookAction::Run { command, timeout } => {
                 match command.len() - 1 {
                     0 => {}
                     1 => f.write_str(" (1 argument)")?,
@@ -158,20 +158,20 @@ impl fmt::Display for Hook {
                 }
                 write!(f, ", timeout {timeout:?}")?;
             }
-            Deed::Post(Post { timeout, retries, secret_file, .. }) => {
+            HookAction::Post(Post { timeout, retries, secret_file, .. }) => {
                 write!(f, ", timeout {timeout:?}, retries {retries}")?;
                 if let Some(file) = secret_file {
                     write!(f, ", signed with {}", file.display())?;
                 }
             }
-            Deed::Signal { .. } => {}
-            Deed::Keep { mode, unknown, .. } => {
+            HookAction::Signal { .. } => {}
+            HookAction::Keep { mode, unknown, .. } => {
                 write!(f, ", mode {mode:04o}")?;
-                if *unknown == Unknown::Remove {
+                if *unknown == WhenUnknown::Remove {
                     f.write_str(", removed when no leader is known")?;
                 }
             }
-            Deed::Label(PodLabel { pod, account, timeout, .. }) => {
+            HookAction::Label(PodLabel { pod, account, timeout, .. }) => {
                 write!(f, " of {pod}, timeout {timeout:?}, with {}", account.display())?;
             }
         }

@@ -9,7 +9,7 @@ pub(super) const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 /// What Kubernetes says in a container's environment, and nothing where there is no Kubernetes.
 #[derive(Clone, Debug, Default)]
-pub struct Written {
+pub struct PodEnvironment {
     pub host: String,
     pub port: String,
     /// The pod's name.
@@ -31,7 +31,7 @@ pub struct PodLabel {
 impl PodLabel {
     pub(super) fn new(
         key: &str,
-        written: &Written,
+        written: &PodEnvironment,
         account: PathBuf,
         timeout: Duration,
     ) -> Result<Self, Flaw> {
@@ -42,7 +42,7 @@ impl PodLabel {
 
     fn of_pod(
         key: &str,
-        written: &Written,
+        written: &PodEnvironment,
         account: PathBuf,
         timeout: Duration,
     ) -> Result<Self, Flaw> {
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     fn label(key: &str, host: &str, port: &str, name: &str) -> Result<PodLabel, String> {
-        let written = Written { host: host.into(), port: port.into(), name: name.into() };
+        let written = PodEnvironment { host: host.into(), port: port.into(), name: name.into() };
         let label = PodLabel::new(key, &written, ACCOUNT.into(), Duration::from_secs(5));
         label.map_err(|flaw| flaw.at("pod_label", key).to_string())
     }

@@ -38,7 +38,7 @@ pub struct OwnCertificate {
 #[derive(Clone, Debug)]
 pub struct Login {
     pub scheme: Scheme,
-    pub credentials: Credentials,
+    pub credentials: CredentialsSource,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub enum Scheme {
 
 /// `user:password`.
 #[derive(Clone, Debug)]
-pub enum Credentials {
+pub enum CredentialsSource {
     In(PathBuf),
     Given(SecretString),
 }
@@ -119,8 +119,8 @@ impl Login {
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
         let [auth, file] = [table::AUTH.key(), table::CREDENTIALS_FILE.key()];
         let credentials = match values.credentials() {
-            Some(secret) => Some(Credentials::Given(secret.clone())),
-            None => values.written(&table::CREDENTIALS_FILE)?.map(Credentials::In),
+            Some(secret) => Some(CredentialsSource::Given(secret.clone())),
+            None => values.written(&table::CREDENTIALS_FILE)?.map(CredentialsSource::In),
         };
         match (values.get(&table::AUTH)?, credentials) {
             (None, None) => Ok(None),

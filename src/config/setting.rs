@@ -19,7 +19,7 @@ pub struct Row {
     /// One sentence for `--help` and the manual page, without a full stop.
     pub help: &'static str,
     pub scope: Scope,
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// Whether SIGHUP changes it while the member runs.
     pub changes_in_flight: bool,
     /// Whether the value may be a secret, also by mistake: no error repeats it.
@@ -56,7 +56,7 @@ pub enum Scope {
 
 /// How a value is written in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     Text,
     Number,
     /// A table of texts; its flag may be given again, once for each label.
@@ -73,7 +73,7 @@ impl<T> Setting<T> {
             default: DefaultValue::Nothing,
             help: "",
             scope: Scope::Member,
-            kind: Kind::Text,
+            kind: ValueKind::Text,
             changes_in_flight: false,
             may_be_secret: false,
             show: str::to_owned,
@@ -119,7 +119,7 @@ impl<T> Setting<T> {
         self
     }
 
-    pub(super) const fn kind(mut self, kind: Kind) -> Self {
+    pub(super) const fn kind(mut self, kind: ValueKind) -> Self {
         self.row.kind = kind;
         self
     }

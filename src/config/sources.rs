@@ -23,7 +23,7 @@ pub struct Sources {
     pub defaults: BTreeMap<&'static str, String>,
     /// The login itself, from the environment.
     pub credentials: Option<SecretString>,
-    pub pod: pod::Written,
+    pub pod: pod::PodEnvironment,
 }
 
 /// A value of the command line or the environment.
@@ -46,7 +46,7 @@ pub struct Values {
     values: Vec<SettingValue>,
     credentials: Option<SecretString>,
     hooks: Vec<HookKeys>,
-    pod: pod::Written,
+    pod: pod::PodEnvironment,
 }
 
 /// The value of one setting, as it was written.
@@ -144,7 +144,7 @@ impl Values {
         self.credentials.as_ref()
     }
 
-    pub(super) fn hooks(&self) -> (&[HookKeys], &pod::Written) {
+    pub(super) fn hooks(&self) -> (&[HookKeys], &pod::PodEnvironment) {
         (&self.hooks, &self.pod)
     }
 

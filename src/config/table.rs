@@ -11,7 +11,7 @@ use super::parse::{
 };
 use super::security::{Acl, Scheme};
 use super::servers::{self, Servers};
-use super::setting::{Kind, Row, Scope, Setting};
+use super::setting::{Row, Scope, Setting, ValueKind};
 use super::{Activate, Listen, LogFormat, OnExit};
 use recipes::MemberId;
 use recipes::election::{Disconnect, Unhealthy};
@@ -127,7 +127,7 @@ table! {
 
     LABELS: BTreeMap<String, String> = Setting::new("member.labels", labels)
         .flag("label", "KEY=VALUE").short('l').variable("BELLWETHER_LABELS")
-        .kind(Kind::Labels).shown_by(shown_labels).in_flight()
+        .kind(ValueKind::Labels).shown_by(shown_labels).in_flight()
         .help("Metadata told to the others; may be given again, and the variable is KEY=VALUE,KEY=VALUE");
 
     LISTEN: Listen = Setting::new("http.listen", listen_at)
@@ -173,7 +173,7 @@ table! {
 
     HEALTH_FAILURES: u32 = Setting::new("health.failures", failures)
         .flag("app-health-failures", "NUMBER").variable("BELLWETHER_APP_HEALTH_FAILURES")
-        .kind(Kind::Number).default("3")
+        .kind(ValueKind::Number).default("3")
         .help("How many failures in a row make the application unhealthy");
 
     HEALTH_POLICY: Unhealthy = Setting::new("health.policy", health_policy)

@@ -22,11 +22,11 @@ use self::threads::{ApplicationInputs, ApplicationThread, CommandThread, Electio
 use crate::cli::{self, Effective};
 use crate::clock::Clock;
 use crate::config::{Config, Exec};
-use crate::desk::{self, Front};
 use crate::exec::{self, Plan};
-use crate::http::{self, Gate, Limits};
-use crate::notify::{self, Switch};
+use crate::http::{self, Authorization, Limits};
+use crate::notify::{self, HooksHandle};
 use crate::runtime;
+use crate::status::{self, StatusHandle};
 use anyhow::{anyhow, bail};
 use recipes::election::Member;
 use std::ffi::OsString;
@@ -71,7 +71,7 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
 
 struct Daemon {
     clock: Clock,
-    front: Front,
+    status: StatusHandle,
     level: Level,
     in_force: InForce,
     signals: Signals,
@@ -98,55 +98,59 @@ impl Daemon {
         let member = Member::new(Arc::new(config.profile), config.policy);
         let member = member.reserving(config.reserve);
         let member = if config.health.is_some() { member.unhealthy_at_first() } else { member };
-        let (back, front) = desk::set_up(&member, clock.now());
+        let (publisher, status) = status::set_up(&member, clock.now());
         // Where a command is run, requests go through its supervisor, which forwards them once the command is dead.
-        let (front, supervised) = match plan {
+        let (status, supervised) = match plan {
             Some(plan) => {
-                let (first, orders) = front.by_way_of(config.reserve);
-                (first, Some((plan, front, orders)))
+                let (first, orders) = status.by_way_of(config.reserve);
+                (first, Some((plan, status, orders)))
             }
-            None => (front, None),
+            None => (status, None),
         };
         let gate = match config.token_file {
-            Some(file) => Gate::TokenIn(file.into()),
-            None => Gate::Header,
+            Some(file) => Authorization::TokenIn(file.into()),
+            None => Authorization::Header,
         };
         let (signals, hangup) = (Signals::new()?, signals::hangup()?);
         let listeners =
             Listeners::open(&config.listen, &config.socket, config.probe_listen).await?;
-        if !config.listen.is_local() && matches!(gate, Gate::Header) {
+        if !config.listen.is_local() && matches!(gate, Authorization::Header) {
             warn!(
                 "http.listen {} is no loopback: any client that reaches it can give orders; set \
                  http.token_file, or let others in by http.probe_listen",
                 config.listen
             );
         }
-        let (stage, Switch { hooks, leave, records }) = notify::set_up(config.hooks);
+        let (stage, HooksHandle { hooks, leave, records }) = notify::set_up(config.hooks);
         let (examined, application) = watch::channel(None);
-        let front = Front { hooks: records, application, ..front };
+        let status = StatusHandle { hooks: records, application, ..status };
         let settings = config.settings;
-        let names = http::Names { election: config.election, prefix: settings.prefix.clone() };
+        let names =
+            http::ElectionNames { election: config.election, prefix: settings.prefix.clone() };
         let limits = Limits::for_application();
-        let services = http::services(front.clone(), clock, names.clone(), gate, &limits);
-        let http::Names { election, prefix } = names;
-        let names = notify::Names { id, election, prefix, first_index: services.first_index };
+        let services = http::services(status.clone(), clock, names.clone(), gate, &limits);
+        let http::ElectionNames { election, prefix } = names;
+        let names = notify::HookNames { id, election, prefix, first_index: services.first_index };
         let server = listeners.serve(services, limits)?;
-        tokio::spawn(signals::terminate_when_asked(front.shutdown.clone()));
+        tokio::spawn(signals::terminate_when_asked(status.shutdown.clone()));
         if cli::is_service() {
-            tokio::spawn(systemd::tell(front.clone(), clock));
+            tokio::spawn(systemd::tell(status.clone(), clock));
         }
-        let election = ElectionThread::start(member, settings, clock, back)?;
-        let (health, desk) = (config.health, front.clone());
-        let inputs = ApplicationInputs { stage, names, health, examined, files, clock, desk };
+        let election = ElectionThread::start(member, settings, clock, publisher)?;
+        let (health, handle) = (config.health, status.clone());
+        let inputs =
+            ApplicationInputs { stage, names, health, examined, files, clock, status: handle };
         let application = ApplicationThread::start(inputs, hooks, leave)?;
         let command = match supervised {
-            Some((plan, front, orders)) => Some(CommandThread::start(plan, clock, front, orders)?),
+            Some((plan, status, orders)) => {
+                Some(CommandThread::start(plan, clock, status, orders)?)
+            }
             None => None,
         };
         resources::serve_last();
         Ok(Self {
             clock,
-            front,
+            status,
             level,
             in_force,
             signals,
@@ -193,7 +197,7 @@ impl Daemon {
                     return Ok(0);
                 }
                 _ = self.hangup.recv() => {
-                    self.in_force.reload(&self.front, &self.application.hooks, &self.level).await;
+                    self.in_force.reload(&self.status, &self.application.hooks, &self.level).await;
                 }
                 _ = &mut self.election.left => return Err(self.without_election().await),
                 end = &mut self.application.ended => return Err(without_hooks(end)),

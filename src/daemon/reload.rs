@@ -4,7 +4,7 @@ use super::logging::Level;
 use super::secrets;
 use crate::cli::{self, Command, Effective};
 use crate::config::{self, Hook, Row, SettingValue, table};
-use crate::desk::{Caller, Front, Request};
+use crate::status::{Caller, Request, StatusHandle};
 use recipes::election;
 use recipes::election::Profile;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl InForce {
     /// nothing.
     pub(super) async fn reload(
         &mut self,
-        desk: &Front,
+        status: &StatusHandle,
         hooks: &watch::Sender<Arc<[Hook]>>,
         level: &Level,
     ) {
@@ -60,7 +60,7 @@ impl InForce {
                 Err(error) => error!("SIGHUP: {error}; the level stays as it was"),
             }
         }
-        self.describe(desk, &new.config.profile, &changed).await;
+        self.describe(status, &new.config.profile, &changed).await;
         for value in changed.iter().filter(|value| !value.row.changes_in_flight) {
             let key = value.row.key;
             let (old, new) = (value.row.shown(&self.values[key]), value.shown());
@@ -75,8 +75,8 @@ impl InForce {
     }
 
     /// Changes the profile. What `PATCH /member` has changed stays, unless the file's value is another than before.
-    async fn describe(&mut self, desk: &Front, new: &Profile, changed: &[&SettingValue]) {
-        let told = desk.report.borrow().standing.profile().as_ref().clone();
+    async fn describe(&mut self, status: &StatusHandle, new: &Profile, changed: &[&SettingValue]) {
+        let told = status.snapshot.borrow().standing.profile().as_ref().clone();
         let [moved, relabelled] =
             [&table::ADDRESS.row, &table::LABELS.row].map(|row| among(changed, row));
         if moved.is_none() && relabelled.is_none() {
@@ -91,7 +91,7 @@ impl InForce {
         let Profile { address, labels, .. } = profile;
         let (caller, _) = Caller::patient();
         let order = Request::Carry(election::Command::UpdateProfile { address, labels }, caller);
-        if desk.requests.send(order).await.is_err() {
+        if status.requests.send(order).await.is_err() {
             return error!("SIGHUP: the election has ended");
         }
         moved.into_iter().chain(relabelled).for_each(|value| self.take(value));

@@ -1,40 +1,40 @@
 //! Tells systemd that this member serves, how it stands, and that its loop turns.
 
 use crate::clock::Clock;
-use crate::desk::{Front, Report};
+use crate::status::{Snapshot, StatusHandle};
 use recipes::Moment;
 use recipes::election::Role;
 use sd_notify::NotifyState;
 use std::time::Duration;
 
 /// Says that the member serves, and then goes on telling for as long as it runs.
-pub(super) async fn tell(desk: Front, clock: Clock) {
-    let mut reports = desk.report;
+pub(super) async fn tell(status: StatusHandle, clock: Clock) {
+    let mut snapshots = status.snapshot;
     // Three times as often as the watchdog demands, so that a late wake-up is no timeout.
     let feeding = sd_notify::watchdog_enabled().map(|patience| patience / 3);
     say("READY=1").await;
     let mut fed_at = None;
     let mut said = String::new();
     loop {
-        let report = reports.borrow_and_update().clone();
+        let snapshot = snapshots.borrow_and_update().clone();
         let now = clock.now();
-        let status = status(&report, now);
+        let status = state_line(&snapshot, now);
         if status != said {
             say(&format!("STATUS={status}")).await;
             said = status;
         }
-        // The watchdog is fed only while the driver's loop runs: systemd restarts a member that is stuck.
+        // The watchdog is fed only while the runner's loop runs: systemd restarts a member that is stuck.
         let feeding_at = feeding.map(|pause| fed_at.map_or(now, |fed: Moment| fed.after(pause)));
         if feeding_at.is_some_and(|due| due <= now) {
             fed_at = Some(now);
-            if report.turns(now) {
+            if snapshot.loop_runs(now) {
                 say("WATCHDOG=1").await;
             }
         }
         let feeding_at = feeding.zip(fed_at).map(|(pause, fed)| fed.after(pause));
-        let due = [feeding_at, report.standing.changes_at(now)];
+        let due = [feeding_at, snapshot.standing.changes_at(now)];
         tokio::select! {
-            changed = reports.changed() => if changed.is_err() { return },
+            changed = snapshots.changed() => if changed.is_err() { return },
             () = clock.sleep_until(due.into_iter().flatten().min()) => {}
         }
     }
@@ -54,15 +54,15 @@ async fn say(what: &str) {
     let _receiver_gone = saying.await;
 }
 
-fn status(report: &Report, now: Moment) -> String {
-    match report.standing.at(now) {
+fn state_line(snapshot: &Snapshot, now: Moment) -> String {
+    match snapshot.standing.at(now) {
         Role::Leader { announcement, .. } => format!("leads, token {}", announcement.ticket.token),
-        Role::Candidate => "first in the line, not confirmed by a quorum".into(),
+        Role::Candidate => "first in the queue, not confirmed by a quorum".into(),
         Role::Follower { leader: Some(heard) } => format!("follows {}", heard.leader.id),
-        Role::Follower { leader: None } => "in the line, has heard of no leader".into(),
-        Role::Absent => match &report.link.problem {
-            Some(problem) => format!("not in the line: {problem}"),
-            None => "not in the line".into(),
+        Role::Follower { leader: None } => "in the queue, has heard of no leader".into(),
+        Role::Absent => match &snapshot.link.problem {
+            Some(problem) => format!("not in the queue: {problem}"),
+            None => "not in the queue".into(),
         },
     }
 }

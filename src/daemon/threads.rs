@@ -1,12 +1,12 @@
 //! The threads beside the server's: each runs its part of the daemon on a runtime of its own.
 
-use crate::checkup;
 use crate::clock::Clock;
 use crate::config::{Health, Hook, Settings};
-use crate::desk::{Application, Back, Front};
 use crate::exec::{self, Orders, Plan};
-use crate::notify::{self, Names, Stage};
+use crate::health;
+use crate::notify::{self, HookInputs, HookNames};
 use crate::runtime;
+use crate::status::{Application, StatusHandle, StatusPublisher};
 use crate::zookeeper;
 use recipes::Moment;
 use recipes::election::Member;
@@ -28,10 +28,10 @@ impl ElectionThread {
         member: Member,
         settings: Settings,
         clock: Clock,
-        back: Back,
+        publisher: StatusPublisher,
     ) -> io::Result<Self> {
         let (stop, stopping) = oneshot::channel();
-        let life = move || zookeeper::run(member, settings, clock, back, stopping);
+        let life = move || zookeeper::run(member, settings, clock, publisher, stopping);
         Ok(Self { stop, left: start("election", life)? })
     }
 }
@@ -59,25 +59,25 @@ impl ApplicationThread {
 
 /// What the hooks and the health check need.
 pub(super) struct ApplicationInputs {
-    pub(super) stage: Stage,
-    pub(super) names: Names,
+    pub(super) stage: HookInputs,
+    pub(super) names: HookNames,
     pub(super) health: Option<Health>,
     pub(super) examined: watch::Sender<Option<Application>>,
     /// How many files a command may open.
     pub(super) files: Option<u64>,
     pub(super) clock: Clock,
-    pub(super) desk: Front,
+    pub(super) status: StatusHandle,
 }
 
 impl ApplicationInputs {
     /// Ends with the hooks: when they have told that this member leaves, or cannot run.
     async fn run(self) -> io::Result<()> {
-        let Self { stage, names, health, examined, files, clock, desk } = self;
-        let requests = desk.requests.clone();
-        let telling = notify::run(stage, names, files, clock, desk);
+        let Self { stage, names, health, examined, files, clock, status } = self;
+        let requests = status.requests.clone();
+        let telling = notify::run(stage, names, files, clock, status);
         let checking = async {
             if let Some(health) = health {
-                checkup::run(health, files, clock, requests, examined).await?;
+                health::run(health, files, clock, requests, examined).await?;
             }
             pending::<io::Result<()>>().await
         };
@@ -98,10 +98,10 @@ impl CommandThread {
     pub(super) fn start(
         plan: Plan,
         clock: Clock,
-        front: Front,
+        status: StatusHandle,
         orders: Orders,
     ) -> io::Result<Self> {
-        let ended = start("command", move || exec::supervise(plan, clock, front, orders))?;
+        let ended = start("command", move || exec::supervise(plan, clock, status, orders))?;
         Ok(Self { ended })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::api::{LEADER, LeaderState};
 use crate::config::Listen;
-use crate::terminal::{Answer, Sidecar, Trouble};
+use crate::terminal::{ClientError, Sidecar, SidecarAnswer};
 use hyper::Method;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(super) fn sidecar_at(port: u16) -> Sidecar {
 }
 
 /// Returns whom the member names as the leader at this moment.
-pub(super) async fn leader_of(sidecar: &Sidecar) -> Result<Option<LeaderState>, Trouble> {
+pub(super) async fn leader_of(sidecar: &Sidecar) -> Result<Option<LeaderState>, ClientError> {
     let answer = sidecar.ask(Method::GET, LEADER.path, PATIENCE).await;
     answer.map(|answer| named_in(&answer))
 }
@@ -31,7 +31,7 @@ pub(super) async fn follow(sidecar: Sidecar, tell: impl Fn(Option<LeaderState>))
     let mut path = LEADER.path.to_owned();
     loop {
         let answer = sidecar.ask(Method::GET, &path, PATIENCE_FOR_NEWS).await.ok();
-        match answer.as_ref().and_then(Answer::index) {
+        match answer.as_ref().and_then(SidecarAnswer::index) {
             Some(index) => path = format!("{}?index={index}&wait=30s", LEADER.path),
             None => sleep(PAUSE).await,
         }
@@ -42,6 +42,6 @@ pub(super) async fn follow(sidecar: Sidecar, tell: impl Fn(Option<LeaderState>))
 }
 
 /// That there is no leader is an answer as well.
-fn named_in(answer: &Answer) -> Option<LeaderState> {
+fn named_in(answer: &SidecarAnswer) -> Option<LeaderState> {
     answer.body().ok()
 }

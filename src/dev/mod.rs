@@ -1,21 +1,21 @@
 //! `bellwether dev`: an in-memory ZooKeeper and members on this machine, for trying, developing and testing.
 //!
-//! - `stage`: the server and the members, and what can be done to them.
+//! - `election`: the server and the members, and what can be done to them.
 //! - `member`: a member's process, from its port to its end.
 //! - `follow`: asks a member who leads.
 //! - `story`: what is told of that, a line each. Pure.
 //! - `keys`: what a person at the terminal wants.
 //! - `signals`: what ends it.
 
+mod election;
 mod follow;
 mod keys;
 mod member;
 mod signals;
-mod stage;
 mod story;
 
+use self::election::LocalElection;
 use self::signals::Signals;
-use self::stage::Stage;
 use crate::runtime;
 use anyhow::anyhow;
 use dev_server::{DevServer, Settings};
@@ -66,9 +66,9 @@ async fn live(options: &Options) -> anyhow::Result<()> {
     if options.members == 0 {
         return serve(options.listen, &mut signals).await;
     }
-    let mut stage = Stage::open(options.listen).await?;
-    let acted = stage.act(options.members, &mut signals).await;
-    stage.close(&mut signals).await;
+    let mut election = LocalElection::open(options.listen).await?;
+    let acted = election.act(options.members, &mut signals).await;
+    election.close(&mut signals).await;
     acted
 }
 

@@ -16,18 +16,18 @@ pub(super) struct Countdown {
     margin: Duration,
     /// When the lease ends.
     until: Moment,
-    stage: Stage,
+    stage: KillStage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum KillStage {
     Runs,
     Told { kill_at: Moment },
     Killed { again_at: Moment },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blow {
+pub(super) enum KillStep {
     /// Tell the command to end.
     Tell,
     Kill,
@@ -35,7 +35,7 @@ pub(super) enum Blow {
 
 impl Countdown {
     pub(super) fn new(kill_after: Duration, margin: Duration, until: Moment) -> Self {
-        Self { kill_after, margin, until, stage: Stage::Runs }
+        Self { kill_after, margin, until, stage: KillStage::Runs }
     }
 
     /// The lease ends at this moment now. A command that was told to end has to end all the same.
@@ -46,24 +46,24 @@ impl Countdown {
     /// The command was told to end at this moment.
     pub(super) fn told(self, now: Moment) -> Self {
         let stage = match self.stage {
-            Stage::Runs => Stage::Told { kill_at: now.after(self.kill_after) },
-            stage @ (Stage::Told { .. } | Stage::Killed { .. }) => stage,
+            KillStage::Runs => KillStage::Told { kill_at: now.after(self.kill_after) },
+            stage @ (KillStage::Told { .. } | KillStage::Killed { .. }) => stage,
         };
         Self { stage, ..self }
     }
 
     /// The command is to be killed without any delay.
     pub(super) fn given_up(self, now: Moment) -> Self {
-        Self { stage: Stage::Told { kill_at: now }, ..self }
+        Self { stage: KillStage::Told { kill_at: now }, ..self }
     }
 
     pub(super) fn runs(&self) -> bool {
-        self.stage == Stage::Runs
+        self.stage == KillStage::Runs
     }
 
     /// Whether it was time to kill: what is found alive from then on is killed as well.
     pub(super) fn kills(&self) -> bool {
-        matches!(self.stage, Stage::Killed { .. })
+        matches!(self.stage, KillStage::Killed { .. })
     }
 
     /// When the lease ends.
@@ -72,15 +72,15 @@ impl Countdown {
     }
 
     /// What is due at this moment.
-    pub(super) fn at(self, now: Moment) -> (Self, Option<Blow>) {
+    pub(super) fn at(self, now: Moment) -> (Self, Option<KillStep>) {
         if self.look_at() > now {
             return (self, None);
         }
         match self.stage {
-            Stage::Runs if now < self.last_moment() => (self.told(now), Some(Blow::Tell)),
-            Stage::Runs | Stage::Told { .. } | Stage::Killed { .. } => {
-                let stage = Stage::Killed { again_at: now.after(AGAIN) };
-                (Self { stage, ..self }, Some(Blow::Kill))
+            KillStage::Runs if now < self.last_moment() => (self.told(now), Some(KillStep::Tell)),
+            KillStage::Runs | KillStage::Told { .. } | KillStage::Killed { .. } => {
+                let stage = KillStage::Killed { again_at: now.after(AGAIN) };
+                (Self { stage, ..self }, Some(KillStep::Kill))
             }
         }
     }
@@ -88,9 +88,9 @@ impl Countdown {
     /// When to ask again, at the latest.
     pub(super) fn look_at(&self) -> Moment {
         match self.stage {
-            Stage::Runs => before(self.last_moment(), self.kill_after),
-            Stage::Told { kill_at } => kill_at.min(self.last_moment()),
-            Stage::Killed { again_at } => again_at,
+            KillStage::Runs => before(self.last_moment(), self.kill_after),
+            KillStage::Told { kill_at } => kill_at.min(self.last_moment()),
+            KillStage::Killed { again_at } => again_at,
         }
     }
 
@@ -125,12 +125,12 @@ mod tests {
     fn without_renewal_the_command_is_told_and_then_killed_before_the_lease_ends() {
         assert_eq!(countdown().look_at(), at(4750));
         assert_eq!(countdown().at(at(4749)), (countdown(), None));
-        let (told, blow) = countdown().at(at(4750));
-        assert_eq!((blow, told.look_at()), (Some(Blow::Tell), at(6750)));
+        let (told, step) = countdown().at(at(4750));
+        assert_eq!((step, told.look_at()), (Some(KillStep::Tell), at(6750)));
         assert_eq!(told.at(at(6749)).1, None);
-        let (killed, blow) = told.at(at(6750));
-        assert_eq!((blow, killed.look_at()), (Some(Blow::Kill), at(6760)));
-        assert_eq!(killed.at(at(6760)).1, Some(Blow::Kill), "until all are dead");
+        let (killed, step) = told.at(at(6750));
+        assert_eq!((step, killed.look_at()), (Some(KillStep::Kill), at(6760)));
+        assert_eq!(killed.at(at(6760)).1, Some(KillStep::Kill), "until all are dead");
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
     fn a_command_that_was_told_to_end_ends_whatever_is_renewed() {
         let told = countdown().told(at(1000));
         assert_eq!(told.look_at(), at(3000));
-        assert_eq!(told.renewed(at(9000)).at(at(3000)).1, Some(Blow::Kill));
+        assert_eq!(told.renewed(at(9000)).at(at(3000)).1, Some(KillStep::Kill));
         assert_eq!(told.told(at(2000)).look_at(), at(3000), "once is enough");
     }
 
@@ -157,8 +157,8 @@ mod tests {
 
     #[test]
     fn a_guard_that_wakes_too_late_kills_at_once() {
-        assert_eq!(countdown().at(at(6750)).1, Some(Blow::Kill));
-        assert_eq!(countdown().at(at(60_000)).1, Some(Blow::Kill));
-        assert_eq!(countdown().given_up(at(10)).at(at(10)).1, Some(Blow::Kill));
+        assert_eq!(countdown().at(at(6750)).1, Some(KillStep::Kill));
+        assert_eq!(countdown().at(at(60_000)).1, Some(KillStep::Kill));
+        assert_eq!(countdown().given_up(at(10)).at(at(10)).1, Some(KillStep::Kill));
     }
 }

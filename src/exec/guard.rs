@@ -3,8 +3,8 @@
 //! The inner guard starts the command and ends it before the lease does. The outer guard starts the
 //! inner one, and kills what that leaves behind. Each is gone only when nothing is left below it.
 
-use super::countdown::{Blow, Countdown};
-use super::link::{FromGuard, Greeting, Link, ToGuard, greeted};
+use super::countdown::{Countdown, KillStep};
+use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard, greeted};
 use super::{INNER_GUARD_KILLS, OUTER_GUARD_KILLS};
 use crate::clock::{Alarm, Clock};
 use crate::process::{Offspring, Reaped, is_all_gone, kill_children, ourselves};
@@ -35,7 +35,7 @@ const NOT_FOR_US: [SignalKind; 6] = [
 /// The operating system refuses a process, a socket or a timer.
 pub fn guard_command(command: &[OsString]) -> io::Result<()> {
     in_a_runtime(async {
-        let (mut duty, stdin) = Duty::begin(INNER_GUARD_KILLS)?;
+        let (mut duty, stdin) = GuardState::begin(INNER_GUARD_KILLS)?;
         // It took so long to get here that the lease leaves no time to run the command.
         if duty.count_down().is_some() {
             let message = FromGuard::Ended { code: 125, by_itself: false };
@@ -56,7 +56,7 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
                 }
                 Reaped::None => {}
             }
-            if duty.count_down() == Some(Blow::Tell) {
+            if duty.count_down() == Some(KillStep::Tell) {
                 command.end(Signal::TERM);
             }
             if duty.countdown.kills() {
@@ -84,7 +84,7 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
 /// The operating system refuses a process, a socket or a timer.
 pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
     in_a_runtime(async {
-        let (mut duty, socket) = Duty::begin(OUTER_GUARD_KILLS)?;
+        let (mut duty, socket) = GuardState::begin(OUTER_GUARD_KILLS)?;
         let inner = ourselves(&["exec-inner-guard"], command)
             .stdin(Stdio::from(socket))
             .process_group(0)
@@ -119,10 +119,10 @@ fn in_a_runtime(life: impl Future<Output = io::Result<()>>) -> io::Result<()> {
 }
 
 /// What both guards have: the link to the supervisor, and a countdown to the end of the lease.
-struct Duty {
+struct GuardState {
     deaths: Signals,
-    link: Link,
-    greeting: Greeting,
+    link: GuardLink,
+    greeting: GuardConfig,
     clock: Clock,
     alarm: Alarm,
     countdown: Countdown,
@@ -137,7 +137,7 @@ enum News {
     Orphaned,
 }
 
-impl Duty {
+impl GuardState {
     /// Returns also the standard input that the supervisor has sent.
     fn begin(margin: Duration) -> io::Result<(Self, OwnedFd)> {
         // First, so that no child's death is missed and no signal ends this guard before the command.
@@ -148,7 +148,7 @@ impl Duty {
         let (greeting, sent) = greeted(&socket)?;
         let duty = Self {
             deaths,
-            link: Link::over(socket)?,
+            link: GuardLink::over(socket)?,
             greeting,
             clock: Clock::system(),
             alarm: Alarm::new()?,
@@ -168,10 +168,10 @@ impl Duty {
         self.countdown = self.countdown.given_up(self.clock.now().after(others));
     }
 
-    fn count_down(&mut self) -> Option<Blow> {
-        let blow;
-        (self.countdown, blow) = self.countdown.at(self.clock.now());
-        blow
+    fn count_down(&mut self) -> Option<KillStep> {
+        let step;
+        (self.countdown, step) = self.countdown.at(self.clock.now());
+        step
     }
 
     async fn news(&mut self) -> News {

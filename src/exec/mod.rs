@@ -11,9 +11,9 @@
 //! long as one of the three runs.
 
 mod countdown;
+mod decide;
 mod guard;
-mod link;
-mod plan;
+mod guard_protocol;
 mod supervisor;
 
 pub use guard::{guard_command, guard_guard};

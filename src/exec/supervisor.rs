@@ -1,14 +1,14 @@
 //! The supervisor: starts the command when this member leads, and has it ended before this member
 //! gives leadership up, be it for an operator, the application or a signal.
 
-use super::countdown::{AGAIN, Blow, Countdown};
-use super::link::{FromGuard, Greeting, Link, ToGuard};
-use super::plan::{After, Stage, Step, after, decide, rest};
+use super::countdown::{AGAIN, Countdown, KillStep};
+use super::decide::{After, CommandStage, Step, after, decide, rest};
+use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard};
 use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
 use crate::clock::{Alarm, Clock};
 use crate::config::{HOOKS_VARIABLE, OnExit, TO_DIE};
-use crate::desk::{self, Caller, Front, Request};
 use crate::process::{self, ourselves, reap};
+use crate::status::{self, Caller, Request, StatusHandle};
 use recipes::election;
 use recipes::{FencingToken, Moment};
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
@@ -37,7 +37,7 @@ pub struct Plan {
     pub environment: Vec<(&'static str, String)>,
 }
 
-/// The receiver of requests that would otherwise go to the driver directly.
+/// The receiver of requests that would otherwise go to the runner directly.
 pub type Orders = mpsc::Receiver<Request>;
 
 /// The process that started this one may pass on a signal that this one also got itself. Within this time the second
@@ -53,48 +53,54 @@ const LOUD: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The operating system refuses a process or a socket, or the election died.
-pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) -> io::Result<u8> {
+pub async fn supervise(
+    plan: Plan,
+    clock: Clock,
+    status: StatusHandle,
+    orders: Orders,
+) -> io::Result<u8> {
     let mut deaths = signal(SignalKind::child())?;
-    let mut signals = Ears::new()?;
+    let mut signals = SignalListener::new()?;
     // Processes that killed guards leave behind become children of this process, and not of process 1.
     set_child_subreaper(Some(getpid()))?;
     process::spare_those_left_to_us()?;
     let room = plan.kill_after + TO_DIE;
     let alarm = Alarm::new()?;
-    let mut shop = Shop {
+    let mut supervisor = Supervisor {
         plan,
         clock,
-        stage: Stage::Idle { not_before: clock.now(), spent: None },
+        stage: CommandStage::Idle { not_before: clock.now(), spent: None },
         run: None,
         held: vec![],
         last_rest: None,
         leaving: None,
         patient_until: None,
     };
-    let (mut desk, mut orders) = (desk, orders);
+    let (mut status, mut orders) = (status, orders);
     loop {
-        shop.watch(clock.now());
-        if shop.run.is_none() {
-            if let Some(code) = shop.leaving {
+        supervisor.watch(clock.now());
+        if supervisor.run.is_none() {
+            if let Some(code) = supervisor.leaving {
                 return Ok(code);
             }
-            for (order, caller) in shop.held.drain(..) {
-                carry(&desk, order, caller).await;
+            for (order, caller) in supervisor.held.drain(..) {
+                carry(&status, order, caller).await;
             }
         }
-        let standing = desk.report.borrow_and_update().standing.clone();
+        let standing = status.snapshot.borrow_and_update().standing.clone();
         let now = clock.now();
-        let (step, again) = decide(shop.stage, &standing.at(now), now, room);
+        let (step, again) = decide(supervisor.stage, &standing.at(now), now, room);
         match step {
-            Step::Start(token, until) => shop.start(token, until)?,
-            Step::Renew(until) => shop.renew(until),
+            Step::Start(token, until) => supervisor.start(token, until)?,
+            Step::Renew(until) => supervisor.renew(until),
             Step::End => {
                 info!("this member leads no more: ending the command");
-                shop.end(Signal::TERM);
+                supervisor.end(Signal::TERM);
             }
             Step::Nothing => {}
         }
-        let again = again.into_iter().chain(shop.run.as_ref().map(|run| run.look_at(now))).min();
+        let again =
+            again.into_iter().chain(supervisor.run.as_ref().map(|run| run.look_at(now))).min();
         let asleep = async {
             match again {
                 Some(moment) => alarm.ring_at(moment).await,
@@ -103,33 +109,33 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
         };
         tokio::select! {
             biased;
-            word = word_of(&shop.run) => shop.hear(word),
-            signal = signals.hear() => shop.heed(signal),
+            word = word_of(&supervisor.run) => supervisor.hear(word),
+            signal = signals.hear() => supervisor.on_signal(signal),
             _ = deaths.recv() => reap(),
-            changed = desk.report.changed() => {
+            changed = status.snapshot.changed() => {
                 changed.map_err(|_| io::Error::other("the election died, see the log"))?;
             }
             Some(request) = orders.recv() => match request {
                 Request::Carry(order, caller)
-                    if desk::comes_too_late(&order, &caller, clock.now()) =>
+                    if status::comes_too_late(&order, &caller, clock.now()) =>
                 {
                     info!("not done, as its caller waits no more: {order:?}");
                 }
                 // One that comes later does not overtake those that wait.
                 Request::Carry(order @ election::Command::Resume, caller)
-                    if !shop.held.is_empty() =>
+                    if !supervisor.held.is_empty() =>
                 {
-                    shop.held.push((order, caller));
+                    supervisor.held.push((order, caller));
                 }
                 Request::Carry(order @ (election::Command::Resign | election::Command::Pause), caller) => {
-                    if shop.run.is_some() {
+                    if supervisor.run.is_some() {
                         info!("told to give up its place: ending the command first");
-                        shop.end(Signal::TERM);
+                        supervisor.end(Signal::TERM);
                     }
-                    shop.held.push((order, caller));
+                    supervisor.held.push((order, caller));
                 }
                 other @ (Request::Carry(..) | Request::Members(_)) => {
-                    let _receiver_gone = desk.requests.send(other).await;
+                    let _receiver_gone = status.requests.send(other).await;
                 }
             },
             () = asleep => {}
@@ -138,18 +144,18 @@ pub async fn supervise(plan: Plan, clock: Clock, desk: Front, orders: Orders) ->
 }
 
 /// Passes the command on to the member, and returns when it has been carried out: no program is started meanwhile.
-async fn carry(desk: &Front, order: election::Command, caller: Caller) {
+async fn carry(status: &StatusHandle, order: election::Command, caller: Caller) {
     let (ours, when_done) = caller.on_behalf();
-    let _receiver_gone = desk.requests.send(Request::Carry(order, ours)).await;
+    let _receiver_gone = status.requests.send(Request::Carry(order, ours)).await;
     if let Ok(confirmed) = when_done.await {
         caller.tell(confirmed);
     }
 }
 
-struct Shop {
+struct Supervisor {
     plan: Plan,
     clock: Clock,
-    stage: Stage,
+    stage: CommandStage,
     run: Option<Run>,
     /// Orders that wait for the end of the command.
     held: Vec<(election::Command, Caller)>,
@@ -166,29 +172,29 @@ struct Run {
     begun_at: Moment,
     outer_guard: Pid,
     /// `None` once that guard is gone: the supervisor ends what is left of the run.
-    outer_link: Option<Link>,
-    inner_link: Option<Link>,
+    outer_link: Option<GuardLink>,
+    inner_link: Option<GuardLink>,
     has_ended: bool,
     /// The guards have not done their work in time.
     is_ours_to_kill: bool,
     /// When to say next that something of it lives although it was killed.
     loud_at: Option<Moment>,
     /// What comes when nothing is left of it.
-    then: Stage,
+    then: CommandStage,
     /// Later than the guards': it runs down only if they do not do their work.
     countdown: Countdown,
 }
 
 /// A message over one of the links to the guards; `None` if that guard is gone.
-enum Word {
+enum GuardMessage {
     Inner(Option<FromGuard>),
     Outer(Option<FromGuard>),
 }
 
-impl Shop {
+impl Supervisor {
     fn start(&mut self, token: FencingToken, until: Moment) -> io::Result<()> {
-        let (outer_link, outer_socket) = Link::pair()?;
-        let (inner_link, inner_socket) = Link::pair()?;
+        let (outer_link, outer_socket) = GuardLink::pair()?;
+        let (inner_link, inner_socket) = GuardLink::pair()?;
         let guard = process::spawn(
             ourselves(&["exec-outer-guard"], &self.plan.command)
                 .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
@@ -198,7 +204,7 @@ impl Shop {
                 .stdin(Stdio::from(outer_socket)),
         )?;
         let (kill_after, files) = (self.plan.kill_after, self.plan.files);
-        let greeting = Greeting { until, kill_after, files };
+        let greeting = GuardConfig { until, kill_after, files };
         outer_link.greet(greeting, inner_socket.as_fd())?;
         inner_link.greet(greeting, io::stdin().as_fd())?;
         info!(token = token.0, "this member leads: starting the command");
@@ -210,10 +216,10 @@ impl Shop {
             has_ended: false,
             is_ours_to_kill: false,
             loud_at: None,
-            then: Stage::Idle { not_before: self.clock.now(), spent: None },
+            then: CommandStage::Idle { not_before: self.clock.now(), spent: None },
             countdown: Countdown::new(kill_after, SUPERVISOR_KILLS, until),
         });
-        self.stage = Stage::Runs(token);
+        self.stage = CommandStage::Runs(token);
         Ok(())
     }
 
@@ -227,20 +233,20 @@ impl Shop {
     }
 
     fn end(&mut self, signal: Signal) {
-        if let (Some(run), Stage::Runs(token)) = (&mut self.run, self.stage) {
+        if let (Some(run), CommandStage::Runs(token)) = (&mut self.run, self.stage) {
             run.countdown = run.countdown.told(self.clock.now().after(GUARDS_HAVE));
             run.say(ToGuard::End(signal));
-            self.stage = Stage::Ends(token);
+            self.stage = CommandStage::Ends(token);
         }
     }
 
     /// Checks that the guards kill in time, or kills in their place.
     fn watch(&mut self, now: Moment) {
         let Some(run) = &mut self.run else { return };
-        let blow;
-        (run.countdown, blow) = run.countdown.at(now);
+        let step;
+        (run.countdown, step) = run.countdown.at(now);
         // A guard that is dead may have left messages that are still to be read.
-        let is_late = blow == Some(Blow::Kill)
+        let is_late = step == Some(KillStep::Kill)
             && (run.outer_link.is_none() || process::is_alive(run.outer_guard));
         if is_late && !run.is_ours_to_kill {
             error!("the guards of the command have not ended it in time: killing what is left");
@@ -264,19 +270,21 @@ impl Shop {
         }
     }
 
-    fn hear(&mut self, word: Word) {
+    fn hear(&mut self, word: GuardMessage) {
         let Some(run) = &mut self.run else { return };
         match word {
-            Word::Inner(Some(FromGuard::Started(pid))) => {
+            GuardMessage::Inner(Some(FromGuard::Started(pid))) => {
                 info!(pid = pid.as_raw_pid(), "the command runs");
             }
-            Word::Inner(Some(FromGuard::Ended { code, by_itself })) => self.ended(code, by_itself),
-            Word::Inner(None) => {
+            GuardMessage::Inner(Some(FromGuard::Ended { code, by_itself })) => {
+                self.ended(code, by_itself)
+            }
+            GuardMessage::Inner(None) => {
                 run.inner_link = None;
                 self.ended_with_its_guard("a guard of the command died, and with it the command");
             }
-            Word::Outer(Some(FromGuard::Gone)) => self.gone(),
-            Word::Outer(None) => {
+            GuardMessage::Outer(Some(FromGuard::Gone)) => self.gone(),
+            GuardMessage::Outer(None) => {
                 self.ended_with_its_guard(
                     "the outer guard of the command died: the command is killed",
                 );
@@ -287,7 +295,7 @@ impl Shop {
                 run.inner_link = None;
                 run.countdown = run.countdown.given_up(self.clock.now().after(GUARDS_HAVE));
             }
-            Word::Inner(Some(FromGuard::Gone)) | Word::Outer(Some(_)) => {
+            GuardMessage::Inner(Some(FromGuard::Gone)) | GuardMessage::Outer(Some(_)) => {
                 error!("a guard of the command says what is not for it to say: killing all");
                 run.is_ours_to_kill = true;
             }
@@ -314,12 +322,12 @@ impl Shop {
         run.has_ended = true;
         // What it has left behind has as long as the command would have had.
         run.countdown = run.countdown.told(now.after(GUARDS_HAVE));
-        let Stage::Runs(token) = self.stage else {
+        let CommandStage::Runs(token) = self.stage else {
             info!(code, "the command has ended, as it was told");
             self.leaving = self.leaving.map(|_| code);
             return;
         };
-        self.stage = Stage::Ends(token);
+        self.stage = CommandStage::Ends(token);
         if !by_itself {
             warn!(code, "the lease was not renewed in time, so the command was told to end");
             return;
@@ -331,13 +339,13 @@ impl Shop {
             }
             After::Stay => {
                 info!(code, "the command has ended: leading on without it");
-                run.then = Stage::Idle { not_before: now, spent: Some(token) };
+                run.then = CommandStage::Idle { not_before: now, spent: Some(token) };
             }
             After::Restart => {
                 let rest = rest(self.last_rest, now.since(run.begun_at));
                 self.last_rest = Some(rest);
                 info!(code, "the command has ended: it is started again in {rest:?}");
-                run.then = Stage::Idle { not_before: now.after(rest), spent: None };
+                run.then = CommandStage::Idle { not_before: now.after(rest), spent: None };
             }
         }
     }
@@ -349,7 +357,7 @@ impl Shop {
         reap();
     }
 
-    fn heed(&mut self, signal: Signal) {
+    fn on_signal(&mut self, signal: Signal) {
         let name = name(signal);
         let ends_us = matches!(signal, Signal::TERM | Signal::INT);
         match &mut self.run {
@@ -428,17 +436,17 @@ impl Run {
     }
 }
 
-async fn word_of(run: &Option<Run>) -> Word {
+async fn word_of(run: &Option<Run>) -> GuardMessage {
     let Some(Run { outer_link, inner_link, .. }) = run else { return pending().await };
     tokio::select! {
         // How the command ended comes before that nothing is left of it.
         biased;
-        word = heard(inner_link) => Word::Inner(word),
-        word = heard(outer_link) => Word::Outer(word),
+        word = heard(inner_link) => GuardMessage::Inner(word),
+        word = heard(outer_link) => GuardMessage::Outer(word),
     }
 }
 
-async fn heard(link: &Option<Link>) -> Option<FromGuard> {
+async fn heard(link: &Option<GuardLink>) -> Option<FromGuard> {
     match link {
         Some(link) => link.heard_from_guard().await,
         None => pending().await,
@@ -446,9 +454,9 @@ async fn heard(link: &Option<Link>) -> Option<FromGuard> {
 }
 
 /// The signals that are passed on.
-struct Ears(Vec<(Signal, Signals)>);
+struct SignalListener(Vec<(Signal, Signals)>);
 
-impl Ears {
+impl SignalListener {
     fn new() -> io::Result<Self> {
         let heard = [
             Signal::TERM,

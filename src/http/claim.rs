@@ -3,8 +3,8 @@
 //! Between the judgement and the system call that writes, the process may be stopped for long enough for
 //! another to lead. So the connection asks once more, and is closed rather than tell what is no longer so.
 
-use super::serve::Claimed;
-use super::{Sight, Verdict};
+use super::serve::AnswerClaim;
+use super::{AppState, Verdict};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,14 +14,14 @@ tokio::task_local! {
 }
 
 pub(super) struct Claim {
-    sight: Sight,
+    sight: AppState,
     /// The token under which the answer says that this member leads; 0 if it does not say so.
     token: AtomicU64,
 }
 
 impl Claim {
     /// Makes an answer, and returns its claim too: of the verdict that was [`follow`]ed last.
-    pub(super) async fn of<T>(sight: Sight, making: impl Future<Output = T>) -> (T, Arc<Self>) {
+    pub(super) async fn of<T>(sight: AppState, making: impl Future<Output = T>) -> (T, Arc<Self>) {
         let claim = Arc::new(Self { sight, token: AtomicU64::new(0) });
         (CLAIM.scope(claim.clone(), making).await, claim)
     }
@@ -42,7 +42,7 @@ pub(super) fn follow(verdict: &Verdict) {
     let _made_later = CLAIM.try_with(|claim| claim.follow(verdict));
 }
 
-impl Claimed for Claim {
+impl AnswerClaim for Claim {
     fn is_still_so(&self) -> bool {
         match self.token.load(Ordering::Relaxed) {
             0 => true,

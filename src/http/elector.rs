@@ -1,23 +1,23 @@
 //! The body that clients of Kubernetes' retired leader-elector sidecar and of its successors read.
 
-use super::{Sight, Verdict, claim};
+use super::{AppState, Verdict, claim};
 use crate::api::{self, Elector};
 use axum::Json;
 
-pub(super) fn elector(sight: &Sight) -> Json<Elector> {
+pub(super) fn elector(sight: &AppState) -> Json<Elector> {
     let verdict = sight.judge();
     claim::follow(&verdict);
     Json(body(sight, &verdict))
 }
 
-pub(super) fn body(sight: &Sight, verdict: &Verdict) -> Elector {
+pub(super) fn body(sight: &AppState, verdict: &Verdict) -> Elector {
     let leader = verdict.leader().map_or_else(String::new, |leader| leader.leader.id.to_string());
-    let changed_at = verdict.report.chronicle.iter().next_back().map(|change| change.at);
+    let changed_at = verdict.snapshot.recent_changes.iter().next_back().map(|change| change.at);
     Elector {
         name: leader.clone(),
         is_leader: verdict.leads(),
         leader,
-        node: verdict.report.standing.profile().id.to_string(),
+        node: verdict.snapshot.standing.profile().id.to_string(),
         timestamp: api::date(sight.clock.date()),
         last_update: api::date(changed_at.unwrap_or(sight.started.date)),
     }

@@ -7,9 +7,9 @@ use super::claim::Claim;
 use super::problem::Unavailable;
 use super::routes::ApiRouter;
 use super::visits::OpenStream;
-use super::{Sight, Verdict, elector};
+use super::{AppState, Verdict, elector};
 use crate::api::{self, LeaderState, Role};
-use crate::desk::Recorded;
+use crate::status::RecordedChange;
 use axum::body::Body as Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -24,7 +24,7 @@ use utoipa_axum::routes;
 
 /// How often a comment is sent, so that each end sees that the other is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How soon a client whose stream was lost should come back.
+/// How soon a client whose stream was lost should come publisher.
 const RETRY_MS: u64 = 1000;
 
 pub(super) fn routes() -> ApiRouter {
@@ -42,9 +42,9 @@ pub(super) fn routes() -> ApiRouter {
     (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = api::Event, content_type = "text/event-stream"),
     Unavailable,
 ))]
-async fn events(State(sight): State<Sight>, headers: HeaderMap) -> Response {
+async fn events(State(sight): State<AppState>, headers: HeaderMap) -> Response {
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let first = |sight: &Sight, verdict: &Verdict| {
+    let first = |sight: &AppState, verdict: &Verdict| {
         let mut first = VecDeque::from([format!("retry: {RETRY_MS}\n\n")]);
         first.extend(seen.into_iter().flat_map(|seen| missed(sight, verdict, seen)));
         first.push_back(event(sight, "state", verdict, None));
@@ -58,16 +58,16 @@ async fn events(State(sight): State<Sight>, headers: HeaderMap) -> Response {
     (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = api::Elector, content_type = "text/event-stream"),
     Unavailable,
 ))]
-async fn sse(State(sight): State<Sight>) -> Response {
-    let state = |sight: &Sight, verdict: &Verdict| {
+async fn sse(State(sight): State<AppState>) -> Response {
+    let state = |sight: &AppState, verdict: &Verdict| {
         format!("data: {}\n\n", api::json(&elector::body(sight, verdict)))
     };
-    let first = move |sight: &Sight, verdict: &Verdict| VecDeque::from([state(sight, verdict)]);
+    let first = move |sight: &AppState, verdict: &Verdict| VecDeque::from([state(sight, verdict)]);
     stream(sight, first, move |sight, verdict, _| state(sight, verdict))
 }
 
-struct Stream<T> {
-    sight: Sight,
+struct EventStream<T> {
+    sight: AppState,
     /// Writes the news since what was told, which may be none.
     tell: T,
     ready: VecDeque<String>,
@@ -85,12 +85,12 @@ struct Told {
 }
 
 fn stream<T>(
-    sight: Sight,
-    first: impl FnOnce(&Sight, &Verdict) -> VecDeque<String>,
+    sight: AppState,
+    first: impl FnOnce(&AppState, &Verdict) -> VecDeque<String>,
     tell: T,
 ) -> Response
 where
-    T: Fn(&Sight, &Verdict, &Told) -> String + Send + 'static,
+    T: Fn(&AppState, &Verdict, &Told) -> String + Send + 'static,
 {
     let place = match sight.place() {
         Ok(place) => place,
@@ -100,7 +100,7 @@ where
     if let Some(claim) = &claim {
         claim.follow(&verdict);
     }
-    let stream = Stream {
+    let stream = EventStream {
         ready: first(&sight, &verdict),
         told: Told { index: sight.index(&verdict), view: verdict.view },
         claim,
@@ -121,7 +121,7 @@ where
     response
 }
 
-impl<T: Fn(&Sight, &Verdict, &Told) -> String> Stream<T> {
+impl<T: Fn(&AppState, &Verdict, &Told) -> String> EventStream<T> {
     async fn next(&mut self) -> Option<String> {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);
@@ -148,17 +148,17 @@ impl<T: Fn(&Sight, &Verdict, &Told) -> String> Stream<T> {
 
 /// What a client missed while its stream was lost, as far as it is remembered. An index that this member has not reached
 /// is of another life of it, or of another member: then the client has seen none of it.
-fn missed(sight: &Sight, verdict: &Verdict, seen: u64) -> Vec<String> {
+fn missed(sight: &AppState, verdict: &Verdict, seen: u64) -> Vec<String> {
     let seen = if seen > sight.index(verdict) { 0 } else { seen };
-    let recorded = verdict.report.chronicle.iter();
+    let recorded = verdict.snapshot.recent_changes.iter();
     let unseen = recorded.filter(|recorded| sight.started.index(recorded.index) > seen);
     unseen.map(|recorded| past(sight, verdict, recorded)).collect()
 }
 
 /// Tells a change of the past under a name of its own, with who led then and what this member is now: a client that acts
 /// on what it reads must not begin to work for a term that is over.
-fn past(sight: &Sight, verdict: &Verdict, recorded: &Recorded) -> String {
-    let Recorded { change, index, at, cause } = recorded;
+fn past(sight: &AppState, verdict: &Verdict, recorded: &RecordedChange) -> String {
+    let RecordedChange { change, index, at, cause } = recorded;
     let (view, index) = (change.view(), sight.started.index(*index));
     let own_term = view.own_term();
     let state = match own_term.is_some() && own_term == verdict.view.own_term() {
@@ -176,7 +176,7 @@ fn past(sight: &Sight, verdict: &Verdict, recorded: &Recorded) -> String {
 }
 
 /// The data of a change that another one has followed by now.
-fn over(sight: &Sight, change: &Change, index: u64, cause: Option<Cause>) -> String {
+fn over(sight: &AppState, change: &Change, index: u64, cause: Option<Cause>) -> String {
     let view = change.view();
     api::json(&api::Event {
         state: sight.past_state(view.leader(), view.own_term().is_some(), index),
@@ -188,16 +188,16 @@ fn over(sight: &Sight, change: &Change, index: u64, cause: Option<Cause>) -> Str
 }
 
 /// Returns what brought about a change that the client is yet to be told.
-fn cause(sight: &Sight, verdict: &Verdict, told: &Told, change: &Change) -> Option<Cause> {
+fn cause(sight: &AppState, verdict: &Verdict, told: &Told, change: &Change) -> Option<Cause> {
     // The end of a lease is told before the election has heard of it.
     if change.kind == ChangeKind::LostLeadership && verdict.has_lapsed() {
         return Some(Cause::LeaseRanOut);
     }
-    let is_it = |recorded: &&Recorded| {
-        let Recorded { change: Change { kind, token, .. }, .. } = recorded;
+    let is_it = |recorded: &&RecordedChange| {
+        let RecordedChange { change: Change { kind, token, .. }, .. } = recorded;
         (*kind, *token) == (change.kind, change.token)
     };
-    let untold = verdict.report.chronicle.iter().rev();
+    let untold = verdict.snapshot.recent_changes.iter().rev();
     let mut untold = untold.take_while(|it| sight.started.index(it.index) > told.index);
     untold.find(is_it).map(|recorded| recorded.cause)
 }
@@ -208,7 +208,7 @@ fn cause(sight: &Sight, verdict: &Verdict, told: &Told, change: &Change) -> Opti
 /// Only the last one has an `id`: a client sends it as `Last-Event-ID` to say that it has read all
 /// up to this index. With an `id` on the first of two, a client cut off between them would never be
 /// told the second; without, it is told both again.
-fn news(sight: &Sight, verdict: &Verdict, told: &Told) -> String {
+fn news(sight: &AppState, verdict: &Verdict, told: &Told) -> String {
     let changes = changes(&told.view, &verdict.role);
     let Some((last, earlier)) = changes.split_last() else { return String::new() };
     let index = sight.index(verdict);
@@ -220,7 +220,7 @@ fn news(sight: &Sight, verdict: &Verdict, told: &Told) -> String {
     earlier.chain([last]).collect()
 }
 
-fn event(sight: &Sight, name: &str, verdict: &Verdict, cause: Option<Cause>) -> String {
+fn event(sight: &AppState, name: &str, verdict: &Verdict, cause: Option<Cause>) -> String {
     let told = api::Event {
         state: sight.state(verdict),
         role: verdict.role_name(),
@@ -238,7 +238,7 @@ fn framed(name: &str, id: Option<u64>, data: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Clerk;
+    use super::super::Handler;
     use super::super::scene::Scene;
     use super::*;
     use axum::extract::Request;
@@ -363,14 +363,14 @@ mod tests {
         assert_eq!(again.heard().await, ["state leader 5"]);
     }
 
-    async fn opened(scene: &Scene, seen: Option<u64>) -> Incoming {
+    async fn opened(scene: &Scene, seen: Option<u64>) -> ReceivedEvents {
         let request = Request::get("/events");
         let request = match seen {
             Some(seen) => request.header("last-event-id", seen),
             None => request,
         };
         let response = scene.service.answer(request.body(Bytes::empty()).unwrap()).await;
-        let mut stream = Incoming { body: response.into_body() };
+        let mut stream = ReceivedEvents { body: response.into_body() };
         assert!(stream.chunk().await.starts_with("retry"));
         stream
     }
@@ -383,11 +383,11 @@ mod tests {
         serde_json::from_str(&field(event, "data: ").unwrap()).unwrap()
     }
 
-    struct Incoming {
+    struct ReceivedEvents {
         body: Bytes,
     }
 
-    impl Incoming {
+    impl ReceivedEvents {
         async fn chunk(&mut self) -> String {
             let frame = self.body.frame().await.unwrap().unwrap();
             String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()

@@ -1,7 +1,7 @@
 //! For supervisors: yes or no, as the status.
 
 use super::routes::ApiRouter;
-use super::{Sight, claim};
+use super::{AppState, claim};
 use crate::api;
 use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
@@ -17,13 +17,13 @@ pub(super) fn routes() -> ApiRouter {
 ///
 /// Sound as long as the election's loop turns, whether or not ZooKeeper is there.
 #[utoipa::path(get, path = api::LIVEZ.path, params(Verbose), responses(Checks))]
-async fn livez(State(sight): State<Sight>, RawQuery(query): RawQuery) -> Response {
+async fn livez(State(sight): State<AppState>, RawQuery(query): RawQuery) -> Response {
     let verdict = sight.judge();
-    let turns = verdict.report.turns(verdict.now);
+    let turns = verdict.snapshot.loop_runs(verdict.now);
     let reason = if turns {
         "the election's loop turns".into()
     } else {
-        let idle = verdict.now.since(verdict.report.turned_at);
+        let idle = verdict.now.since(verdict.snapshot.last_looped_at);
         format!("the election's loop has not turned for {idle:?}")
     };
     told("livez", &[("loop", turns, reason)], query.as_deref())
@@ -31,17 +31,17 @@ async fn livez(State(sight): State<Sight>, RawQuery(query): RawQuery) -> Respons
 
 /// The same as `/livez`.
 #[utoipa::path(get, path = "/healthz", params(Verbose), responses(Checks))]
-async fn healthz(sight: State<Sight>, query: RawQuery) -> Response {
+async fn healthz(sight: State<AppState>, query: RawQuery) -> Response {
     livez(sight, query).await
 }
 
 /// Ready to answer: this member is in the queue and knows a leader, itself or another.
 #[utoipa::path(get, path = api::READYZ.path, params(Verbose), responses(Checks))]
-async fn readyz(State(sight): State<Sight>, RawQuery(query): RawQuery) -> Response {
+async fn readyz(State(sight): State<AppState>, RawQuery(query): RawQuery) -> Response {
     let verdict = sight.judge();
     claim::follow(&verdict);
-    let stands = verdict.report.standing.ticket().is_some();
-    let place = if stands { "in the line".into() } else { verdict.reason() };
+    let stands = verdict.snapshot.standing.ticket().is_some();
+    let place = if stands { "in the queue".into() } else { verdict.reason() };
     let checks =
         [("line", stands, place), ("leader", verdict.leader().is_some(), verdict.reason())];
     told("readyz", &checks, query.as_deref())

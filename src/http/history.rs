@@ -1,9 +1,9 @@
 //! The last terms, as far as this member has heard of them.
 
-use super::Sight;
+use super::AppState;
 use super::routes::ApiRouter;
 use crate::api::{self, History, Term};
-use crate::desk::{Chronicle, Recorded};
+use crate::status::{RecentChanges, RecordedChange};
 use axum::Json;
 use axum::extract::State;
 use recipes::election::{ChangeKind, Role};
@@ -20,16 +20,16 @@ pub(super) fn routes() -> ApiRouter {
 #[utoipa::path(get, path = api::HISTORY.path, responses(
     (status = 200, description = "The terms", body = History),
 ))]
-async fn history(State(sight): State<Sight>) -> Json<History> {
-    let terms = terms(&sight.judge().report.chronicle);
+async fn history(State(sight): State<AppState>) -> Json<History> {
+    let terms = terms(&sight.judge().snapshot.recent_changes);
     let surplus = terms.len().saturating_sub(TERMS);
     Json(History { terms: terms.into_iter().skip(surplus).collect() })
 }
 
-fn terms(chronicle: &Chronicle) -> Vec<Term> {
+fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
     let mut terms: Vec<Term> = vec![];
     let mut led_before = None;
-    for Recorded { at, change, cause, .. } in chronicle.iter() {
+    for RecordedChange { at, change, cause, .. } in recent_changes.iter() {
         let view = change.view();
         let token = view.leader().map(|leader| leader.ticket.token);
         if token == led_before {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     fn told(scene: &Scene) -> Vec<String> {
-        let terms = terms(&scene.back.report.borrow().chronicle);
+        let terms = terms(&scene.back.snapshot.borrow().recent_changes);
         let words = terms.into_iter().map(|Term { token, to, ended, .. }| {
             assert_eq!(to.is_some(), ended.is_some());
             format!("{token} {}", ended.unwrap_or_else(|| "lasts".into()))

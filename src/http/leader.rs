@@ -2,7 +2,7 @@
 
 use super::problem::{BadRequest, Problem, Unavailable};
 use super::routes::ApiRouter;
-use super::{Sight, Verdict, claim};
+use super::{AppState, Verdict, claim};
 use crate::api::{self, LeaderState};
 use axum::body::Bytes;
 use axum::extract::{Query, Request, State};
@@ -26,7 +26,7 @@ pub(super) fn probes() -> ApiRouter {
 /// An answer as it was written. Until any of it changes, the next caller gets the same: to write it
 /// again would take longer than all the rest.
 #[derive(Clone)]
-pub(super) struct Written {
+pub(super) struct CachedBody {
     /// The index, for how long the lease holds, in milliseconds, and until when: all the rest follows
     /// from them.
     of: (u64, Option<u64>, Option<Moment>),
@@ -57,7 +57,7 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
     BadRequest,
     Unavailable,
 ))]
-async fn leader(State(sight): State<Sight>, request: Request) -> Result<Response, Problem> {
+async fn leader(State(sight): State<AppState>, request: Request) -> Result<Response, Problem> {
     let wait = match request.uri().query() {
         Some(_) => Wait::asked(request.uri())?,
         None => None,
@@ -75,7 +75,7 @@ async fn leader(State(sight): State<Sight>, request: Request) -> Result<Response
     BadRequest,
     Unavailable,
 ))]
-async fn leader_now(State(sight): State<Sight>, request: Request) -> Result<Response, Problem> {
+async fn leader_now(State(sight): State<AppState>, request: Request) -> Result<Response, Problem> {
     if request.uri().query().is_some_and(|query| !query.is_empty()) {
         let instead = "no client can wait at this listener: ask without a query, or at http.listen";
         return Err(Problem::bad_request(instead));
@@ -83,18 +83,18 @@ async fn leader_now(State(sight): State<Sight>, request: Request) -> Result<Resp
     Ok(told(&sight, &sight.judge(), request.headers(), false))
 }
 
-fn told(sight: &Sight, verdict: &Verdict, headers: &HeaderMap, has_waited: bool) -> Response {
+fn told(sight: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bool) -> Response {
     claim::follow(verdict);
     if verdict.leader().is_none() {
         let index = sight.index(verdict);
-        let problem = verdict.nobody_leads().with_index(index);
+        let problem = verdict.no_leader().with_index(index);
         // The next blocking query waits again, whichever index it has.
         let problem = if has_waited { problem.at_once() } else { problem };
         let mut response = problem.into_response();
         response.headers_mut().extend(super::common_headers(index));
         return response;
     }
-    let Written { body, headers: mut told, of: _ } = sight.written(verdict);
+    let CachedBody { body, headers: mut told, of: _ } = sight.written(verdict);
     let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
         let tag = told[header::ETAG].to_str().unwrap_or_default();
@@ -140,7 +140,7 @@ impl Wait {
     }
 }
 
-impl Sight {
+impl AppState {
     /// Waits until another leader is known than under this index, or none for a whole heartbeat.
     ///
     /// Between two leaders none is known for a moment. A client that is told of that has to ask again, and one that
@@ -160,13 +160,13 @@ impl Sight {
                 return Some(news);
             }
             let next = self.until(|verdict| verdict.leader().is_some());
-            tokio::time::timeout(self.desk.heartbeat, next).await.ok()?
+            tokio::time::timeout(self.status.heartbeat, next).await.ok()?
         };
         let news = tokio::time::timeout(wait, news).await;
         Ok(news.ok().flatten().unwrap_or_else(|| self.judge()))
     }
 
-    fn written(&self, verdict: &Verdict) -> Written {
+    fn written(&self, verdict: &Verdict) -> CachedBody {
         let index = self.index(verdict);
         let of = (index, verdict.valid_for_ms(), verdict.lease_end());
         let mut last = self.told[usize::from(self.shares_clock)]
@@ -183,7 +183,7 @@ impl Sight {
             (header::CONTENT_LENGTH, HeaderValue::from(body.len())),
         ];
         let headers = headers.into_iter().chain(super::common_headers(index)).collect();
-        let written = Written { of, headers, body: body.into() };
+        let written = CachedBody { of, headers, body: body.into() };
         last.insert(written).clone()
     }
 }
@@ -192,10 +192,10 @@ impl Sight {
 mod tests {
     use super::super::scene::{Scene, ticket};
     use super::super::tests::ask;
-    use super::super::{Gate, Limits, Names, services};
+    use super::super::{Authorization, ElectionNames, Limits, services};
     use super::*;
     use crate::clock::Clock;
-    use crate::desk;
+    use crate::status;
     use axum::body::Body;
     use http_body_util::BodyExt;
     use recipes::election::Event;
@@ -289,10 +289,10 @@ mod tests {
     #[tokio::test]
     async fn where_no_client_can_wait_a_query_for_it_is_refused() {
         let clock = Clock::system();
-        let (_back, front) = desk::set_up(&super::super::tests::member(), clock.now());
-        let names = Names { election: "/election".into(), prefix: "leader_".into() };
+        let (_back, status) = status::set_up(&super::super::tests::member(), clock.now());
+        let names = ElectionNames { election: "/election".into(), prefix: "leader_".into() };
         let limits = Limits::for_probes();
-        let probes = services(front, clock, names, Gate::Header, &limits).probes;
+        let probes = services(status, clock, names, Authorization::Header, &limits).probes;
         assert_eq!(ask(&probes, "/leader").await.status(), StatusCode::SERVICE_UNAVAILABLE);
         let refused = ask(&probes, "/leader?index=1&wait=30s").await;
         assert_eq!(refused.status(), StatusCode::BAD_REQUEST);

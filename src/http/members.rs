@@ -2,9 +2,9 @@
 
 use super::problem::{Problem, Unavailable};
 use super::routes::ApiRouter;
-use super::{Sight, claim};
+use super::{AppState, claim};
 use crate::api::{self, Member, Members, Standby};
-use crate::desk::{Entry, Request};
+use crate::status::{Entry, Request};
 use axum::Json;
 use axum::extract::State;
 use std::time::Duration;
@@ -22,21 +22,21 @@ pub(super) fn routes() -> ApiRouter {
     (status = 200, description = "The line", body = Members),
     Unavailable,
 ))]
-async fn members(State(sight): State<Sight>) -> Result<Json<Members>, Problem> {
+async fn members(State(sight): State<AppState>) -> Result<Json<Members>, Problem> {
     let unread = |why: String| {
         let why = format!("{why}; /status says how this member stands with ZooKeeper");
         Problem::unavailable("line-unread", "the line cannot be read", why)
     };
     // While there is no connection, a question would only wait for one.
     let problem = {
-        let link = &sight.desk.report.borrow().link;
+        let link = &sight.status.snapshot.borrow().link;
         link.problem.clone().filter(|_| !link.connected)
     };
     if let Some(problem) = problem {
         return Err(unread(problem));
     }
     let (answer, answered) = oneshot::channel();
-    let asked = sight.desk.requests.try_send(Request::Members(answer));
+    let asked = sight.status.requests.try_send(Request::Members(answer));
     asked.map_err(|_| unread("too many ask at once".into()))?;
     let entries = match tokio::time::timeout(PATIENCE, answered).await {
         Ok(Ok(read)) => read.map_err(unread)?,
@@ -46,7 +46,7 @@ async fn members(State(sight): State<Sight>) -> Result<Json<Members>, Problem> {
     let verdict = sight.judge();
     claim::follow(&verdict);
     let leader = verdict.leader().map(|leader| leader.ticket.token);
-    let own = verdict.report.standing.ticket().map(|ticket| ticket.token);
+    let own = verdict.snapshot.standing.ticket().map(|ticket| ticket.token);
     let member = |(at, entry): (usize, &Entry)| Member {
         id: entry.profile.as_ref().map(|profile| profile.id.to_string()),
         znode: entry.ticket.sequence.name(&sight.names.prefix),
@@ -72,7 +72,7 @@ mod tests {
     async fn without_a_connection_the_answer_is_why_there_is_none() {
         let (service, back) = api(Duration::ZERO);
         let why = "no session with ZooKeeper at h:1: h:1 cannot be reached: Connection refused";
-        back.report.send_modify(|report| report.link.problem = Some(why.into()));
+        back.snapshot.send_modify(|snapshot| snapshot.link.problem = Some(why.into()));
         let answer = ask(&service, "/members").await;
         assert_eq!(answer.status(), 503);
         let body = answer.into_body().collect().await.unwrap().to_bytes();

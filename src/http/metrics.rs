@@ -1,9 +1,9 @@
 //! What Prometheus scrapes: judged or read at the moment of the scrape.
 
 use super::routes::ApiRouter;
-use super::{Sight, Verdict, claim};
-use crate::desk::HookRecord;
-use crate::tally::Reading;
+use super::{AppState, Verdict, claim};
+use crate::counters::Readout;
+use crate::status::HookRecord;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -24,16 +24,16 @@ pub(super) fn routes() -> ApiRouter {
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "At this moment", body = String, content_type = "text/plain"),
 ))]
-async fn metrics(State(sight): State<Sight>) -> impl IntoResponse {
+async fn metrics(State(sight): State<AppState>) -> impl IntoResponse {
     let told = TextEncoder.encode_to_string(&families(&sight));
     ([(header::CONTENT_TYPE, TEXT_FORMAT)], told.expect("every family has a name and a sample"))
 }
 
-fn families(sight: &Sight) -> Vec<MetricFamily> {
+fn families(sight: &AppState) -> Vec<MetricFamily> {
     let verdict = sight.judge();
     claim::follow(&verdict);
-    let Verdict { report, role, now, .. } = &verdict;
-    let (link, tally, meter) = (&report.link, &report.tally, &sight.desk.meter);
+    let Verdict { snapshot, role, now, .. } = &verdict;
+    let (link, counters, meter) = (&snapshot.link, &snapshot.counters, &sight.status.meter);
     let election = label("election", &sight.names.election);
     let mut page = Page { families: vec![], label: election };
 
@@ -47,7 +47,7 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
     ));
     page.gauges(
         "bellwether_role",
-        "1 for the role of this member, 0 for the others: candidate is first in the line but unconfirmed by a \
+        "1 for the role of this member, 0 for the others: candidate is first in the queue but unconfirmed by a \
          quorum, absent is out of the line.",
         "role",
         [
@@ -59,19 +59,19 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
     );
     page.gauge(
         "bellwether_paused",
-        "1 if this member was told to stay out of the line, else 0.",
-        yes(report.standing.is_paused()),
+        "1 if this member was told to stay out of the queue, else 0.",
+        yes(snapshot.standing.is_paused()),
     );
     page.gauge(
         "bellwether_application_healthy",
         "0 if the application of this member is known not to be healthy, else 1.",
-        yes(!report.standing.is_unhealthy()),
+        yes(!snapshot.standing.is_unhealthy()),
     );
     page.gauge(
         "bellwether_line_position",
-        "Where this member stood in the line when it last read it, 1 being first: it may stand further ahead by \
-         now, but never further behind. 0 if it has not seen itself in the line.",
-        tally.place(&report.standing).map_or(0.0, |place| place as f64),
+        "Where this member stood in the queue when it last read it, 1 being first: it may stand further ahead by \
+         now, but never further behind. 0 if it has not seen itself in the queue.",
+        counters.place(&snapshot.standing).map_or(0.0, |place| place as f64),
     );
     page.gauge(
         "bellwether_leader_token",
@@ -92,11 +92,11 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
     page.counter(
         "bellwether_leader_changes_total",
         "How often this member heard of another leader than the one it knew before.",
-        tally.leader_changes as f64,
+        counters.leader_changes as f64,
     );
     let ways = [
-        (Way::Notification, tally.handovers_by_notification),
-        (Way::Claim, tally.handovers_by_claim),
+        (Way::Notification, counters.handovers_by_notification),
+        (Way::Claim, counters.handovers_by_claim),
     ];
     page.family(
         "bellwether_handovers_total",
@@ -109,12 +109,12 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
         "bellwether_claims_refused_total",
         "How often a quorum refused a claim of this member, as another's stood, or this member found its own gone: a \
          ZooKeeper server has lost a transaction, or a client has used force.",
-        tally.claims_refused as f64,
+        counters.claims_refused as f64,
     );
     page.counter(
         "bellwether_leaderless_seconds_total",
         "For how long this member knew of no leader, since it started.",
-        tally.leaderless(*now).as_secs_f64(),
+        counters.leaderless(*now).as_secs_f64(),
     );
     page.gauge(
         "bellwether_lease_remaining_seconds",
@@ -142,7 +142,7 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
     page.histogram(
         "bellwether_news_age_seconds",
         "How old the news of a leader was when this member had passed it on: from the leader's write to that of \
-         this member, both stamped by ZooKeeper. Once for each news since this member stands in the line.",
+         this member, both stamped by ZooKeeper. Once for each news since this member is in the queue.",
         meter.news.read(),
     );
     let has_session = link.session.is_some();
@@ -156,7 +156,7 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
             ("none", !has_session),
         ],
     );
-    let age = link.session.and_then(|(session, _)| tally.age_of(session, *now));
+    let age = link.session.and_then(|(session, _)| counters.age_of(session, *now));
     page.gauge(
         "bellwether_session_age_seconds",
         "How old the session is; 0 if there is none.",
@@ -165,10 +165,14 @@ fn families(sight: &Sight) -> Vec<MetricFamily> {
     page.gauge(
         "bellwether_session_timeout_seconds",
         "The session timeout that the servers granted last; 0 if there has been no session yet.",
-        tally.granted.unwrap_or_default().as_secs_f64(),
+        counters.granted.unwrap_or_default().as_secs_f64(),
     );
-    page.counter("bellwether_sessions_total", "Sessions that were opened.", tally.sessions as f64);
-    page.hooks(&sight.desk.hooks.borrow().records);
+    page.counter(
+        "bellwether_sessions_total",
+        "Sessions that were opened.",
+        counters.sessions as f64,
+    );
+    page.hooks(&sight.status.hooks.borrow().records);
     page.families.extend(sight.visits.families());
     page.gauges(
         "bellwether_build_info",
@@ -238,8 +242,8 @@ impl Page {
         self.family(name, help, MetricType::COUNTER, [counter(vec![], value)]);
     }
 
-    fn histogram(&mut self, name: &str, help: &str, reading: Reading) {
-        let Reading { bounded, count, sum } = reading;
+    fn histogram(&mut self, name: &str, help: &str, reading: Readout) {
+        let Readout { bounded, count, sum } = reading;
         let mut histogram = Histogram::default();
         histogram.set_sample_count(count);
         histogram.set_sample_sum(sum.as_secs_f64());
@@ -310,9 +314,9 @@ fn yes(is_so: bool) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Clerk, Gate, Limits, Names, services};
+    use super::super::{Authorization, ElectionNames, Handler, Limits, services};
     use crate::clock::Clock;
-    use crate::desk;
+    use crate::status;
     use axum::body::Body;
     use axum::extract::Request;
     use http_body_util::BodyExt;
@@ -322,7 +326,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// A driver that is frozen leaves an old snapshot, whose lease may be over.
+    /// A runner that is frozen leaves an old snapshot, whose lease may be over.
     #[tokio::test]
     async fn a_lease_that_has_run_out_is_not_told_whatever_the_driver_knew_last() {
         let leads = r#"leader_election_master_status{name="/e"} 1"#;
@@ -364,7 +368,7 @@ mod tests {
         let mut member = Member::new(Arc::new(profile), Policy::new(margins));
         let clock = Clock::system();
         let then = Moment(clock.now().0.checked_sub(ago).expect("up for a while"));
-        let (back, front) = desk::set_up(&member, then);
+        let (back, status) = status::set_up(&member, then);
         let sequence = Sequence::new(3).unwrap();
         let timeout = Duration::from_secs(10);
         for event in [
@@ -375,13 +379,13 @@ mod tests {
         ] {
             let _undone = member.step(then, event);
         }
-        back.report.send_modify(|report| {
-            report.standing = member.standing();
-            report.tally.stands(&report.standing, then);
+        back.snapshot.send_modify(|snapshot| {
+            snapshot.standing = member.standing();
+            snapshot.counters.stands(&snapshot.standing, then);
         });
-        let names = Names { election: election.into(), prefix: "leader_".into() };
+        let names = ElectionNames { election: election.into(), prefix: "leader_".into() };
         let limits = Limits::for_application();
-        let probes = services(front, clock, names, Gate::Header, &limits).probes;
+        let probes = services(status, clock, names, Authorization::Header, &limits).probes;
         let request = Request::get("/metrics").body(Body::empty()).unwrap();
         let body = probes.answer(request).await.into_body();
         let told = body.collect().await.unwrap().to_bytes();

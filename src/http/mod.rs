@@ -1,29 +1,28 @@
 //! What the application may ask. Every answer is judged at the moment it is written.
 //!
 //! `routes` has what each listener serves; each route is written once, above its handler. `verdict` judges, `waiting`
-//! waits for changes; `serve`, `places` and `truthful` are the server; `host` and `gate` refuse requests.
+//! waits for changes; `serve`, `places` and `truthful` are the server; `host` and `authorization` refuse requests.
 //!
 //! Errors are `application/problem+json` (RFC 9457). A request on the loopback has to name the loopback as its host:
 //! 421 otherwise, and 403 for requests that pages of other sites make a browser send.
 
 #![expect(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
 
+mod authorize;
 mod claim;
+mod commands;
 mod elector;
 mod events;
-mod gate;
 mod health;
 mod history;
-mod host;
+mod host_check;
 mod leader;
 mod members;
 mod metrics;
 mod openapi;
-mod orders;
 mod own_problems;
 mod page;
 mod patroni;
-mod places;
 mod problem;
 mod profile;
 mod redirect;
@@ -31,6 +30,7 @@ mod routes;
 #[cfg(test)]
 mod scene;
 mod serve;
+mod slots;
 mod status;
 mod truthful;
 mod verdict;
@@ -41,20 +41,20 @@ mod yes_or_no;
 use self::claim::Claim;
 use self::serve::Claims;
 use crate::clock::{Clock, ClockIdentity};
-use crate::desk::Front;
+use crate::status::StatusHandle;
+pub use authorize::Authorization;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Uri, header};
 use axum::response::Response;
-pub use gate::Gate;
 #[cfg(any(test, fuzzing))]
-pub(crate) use host::refusal;
+pub(crate) use host_check::refusal;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use problem::Problem;
 use recipes::Moment;
 use routes::Served;
-pub use serve::{Clerk, Door, Limits, serve};
+pub use serve::{Accept, Handler, Limits, serve};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -64,39 +64,39 @@ use visits::{RouteCounters, Visits};
 
 /// What things are called in this election.
 #[derive(Clone)]
-pub struct Names {
+pub struct ElectionNames {
     pub election: String,
     pub prefix: String,
 }
 
 /// What every answer is made of. Each request takes some of these, so they are cheap.
 #[derive(Clone)]
-struct Sight {
-    view: Arc<View>,
+struct AppState {
+    view: Arc<AppStateInner>,
     /// The client can read the same clocks of the kernel, if it runs on this machine.
     shares_clock: bool,
 }
 
-struct View {
-    desk: Front,
+struct AppStateInner {
+    status: StatusHandle,
     clock: Clock,
     clock_identity: ClockIdentity,
-    names: Names,
+    names: ElectionNames,
     started: Started,
-    /// Places for clients that wait for a change.
+    /// Slots for clients that wait for a change.
     waiting: Arc<Semaphore>,
-    gate: Gate,
+    authorization: Authorization,
     visits: Visits,
     /// Held by the request that changes this member's profile.
     amending: Mutex<()>,
     /// The last answer to who leads: without the kernel's clocks, and with them.
-    told: [std::sync::Mutex<Option<leader::Written>>; 2],
+    told: [std::sync::Mutex<Option<leader::CachedBody>>; 2],
 }
 
-impl Deref for Sight {
-    type Target = View;
+impl Deref for AppState {
+    type Target = AppStateInner;
 
-    fn deref(&self) -> &View {
+    fn deref(&self) -> &AppStateInner {
         &self.view
     }
 }
@@ -113,7 +113,7 @@ struct Started {
 }
 
 impl Started {
-    /// Returns the index that clients see: larger after a restart of the process, unless the machine's clock was set back
+    /// Returns the index that clients see: larger after a restart of the process, unless the machine's clock was set publisher
     /// meanwhile. Also then it does not repeat an earlier one, unless both starts have the same millisecond and, one time
     /// in a thousand, the same number at random.
     fn index(self, index: u64) -> u64 {
@@ -144,24 +144,40 @@ const DESCRIPTION: &str = "/openapi.json";
 #[derive(Clone)]
 pub struct Service {
     router: TowerToHyperService<Router>,
-    sight: Sight,
+    sight: AppState,
     visits: Arc<RouteCounters>,
 }
 
 /// Returns what is served to the application within these limits, and what to probes.
-pub fn services(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Limits) -> Services {
+pub fn services(
+    status: StatusHandle,
+    clock: Clock,
+    names: ElectionNames,
+    authorization: Authorization,
+    limits: &Limits,
+) -> Services {
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
     let amending = Mutex::default();
     let visits = Visits::none(&names.election);
     let told = Default::default();
     let clock_identity = ClockIdentity::read();
-    let view =
-        View { desk, clock, clock_identity, names, started, waiting, gate, visits, amending, told };
+    let view = AppStateInner {
+        status,
+        clock,
+        clock_identity,
+        names,
+        started,
+        waiting,
+        authorization,
+        visits,
+        amending,
+        told,
+    };
     let view = Arc::new(view);
     let service = |served: Served, shares_clock| {
         let Served { router, paths, hint } = served;
-        let sight = Sight { view: view.clone(), shares_clock };
+        let sight = AppState { view: view.clone(), shares_clock };
         let router = router
             .fallback(async move |uri: Uri| Problem::not_found(uri.path(), &hint))
             .method_not_allowed_fallback(async |uri: Uri| Problem::wrong_method(uri.path()))
@@ -175,7 +191,7 @@ pub fn services(desk: Front, clock: Clock, names: Names, gate: Gate, limits: &Li
 }
 
 // No layer of the router: it would box and copy what it knows for each request and each layer.
-impl Clerk for Service {
+impl Handler for Service {
     fn answer(&self, request: Request) -> impl Future<Output = Response> + Send + use<> {
         let Self { router, sight, visits } = self.clone();
         async move {
@@ -207,7 +223,7 @@ fn common_headers(index: u64) -> [(HeaderName, HeaderValue); 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desk;
+    use crate::status;
     use axum::body::Body;
     use axum::http::StatusCode;
     use http_body_util::BodyExt;
@@ -251,19 +267,19 @@ mod tests {
     fn a_command_does_not_wait_for_a_writer_that_waits_for_it() {
         let (done, all) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let (service, mut back) = api(Duration::ZERO);
+            let (service, mut publisher) = api(Duration::ZERO);
             let places = [1, 2].map(leads);
-            back.report.send_modify(|report| report.standing = places[0].clone());
+            publisher.snapshot.send_modify(|snapshot| snapshot.standing = places[0].clone());
             let (ended, end) = std::sync::mpsc::channel::<()>();
             let election = std::thread::spawn(move || {
                 let mut place = 0;
                 while end.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-                    if let Ok(desk::Request::Carry(_, caller)) = back.requests.try_recv() {
+                    if let Ok(status::Request::Carry(_, caller)) = publisher.requests.try_recv() {
                         place = 1 - place;
-                        back.report.send_modify(|it| it.standing = places[place].clone());
+                        publisher.snapshot.send_modify(|it| it.standing = places[place].clone());
                         caller.tell(true);
                     }
-                    back.report.send_modify(|_| {});
+                    publisher.snapshot.send_modify(|_| {});
                 }
             });
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -377,12 +393,12 @@ mod tests {
     }
 
     /// Returns the API of a member whose loop ran so long ago.
-    pub(super) fn api(ago: Duration) -> (Service, desk::Back) {
+    pub(super) fn api(ago: Duration) -> (Service, status::StatusPublisher) {
         let clock = Clock::system();
-        let turned_at = clock.now().0.checked_sub(ago).expect("up for a minute");
-        let (back, front) = desk::set_up(&member(), Moment(turned_at));
-        let names = Names { election: "/election".into(), prefix: "leader_".into() };
+        let last_looped_at = clock.now().0.checked_sub(ago).expect("up for a minute");
+        let (publisher, status) = status::set_up(&member(), Moment(last_looped_at));
+        let names = ElectionNames { election: "/election".into(), prefix: "leader_".into() };
         let limits = Limits::for_application();
-        (services(front, clock, names, Gate::Header, &limits).api, back)
+        (services(status, clock, names, Authorization::Header, &limits).api, publisher)
     }
 }

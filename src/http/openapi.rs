@@ -26,11 +26,11 @@ use utoipa::openapi::{Object, RefOr, SchemaFormat, Type};
         ))),
     ))
 )]
-struct Head;
+struct ApiDescription;
 
 /// What there is to say besides the handlers.
 pub(super) fn head() -> utoipa::openapi::OpenApi {
-    let mut head = Head::openapi();
+    let mut head = ApiDescription::openapi();
     let components = head.components.get_or_insert_default();
     let token = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     components.add_security_scheme("token", token);

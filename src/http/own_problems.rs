@@ -1,14 +1,14 @@
 //! What is wrong with this member, or with the election as it sees it, and since when: for `/status` and the page.
 
-use super::{Sight, Verdict};
+use super::{AppState, Verdict};
 use crate::api::{self, OwnProblem};
-use crate::desk::{Chronicle, HookRecord, Report};
+use crate::status::{HookRecord, RecentChanges, Snapshot};
 use recipes::election::View;
 use std::time::SystemTime;
 
 /// Returns the gravest first. What only follows from another problem is not told beside it.
-pub(super) fn problems(sight: &Sight, verdict: &Verdict) -> Vec<OwnProblem> {
-    let Report { link, onsets, chronicle, .. } = &verdict.report;
+pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
+    let Snapshot { link, onsets, recent_changes, .. } = &verdict.snapshot;
     let mut problems = vec![];
     let mut tell = |kind: &str, problem: String, since: SystemTime| {
         let (kind, since) = (kind.to_owned(), api::date(since));
@@ -25,7 +25,7 @@ pub(super) fn problems(sight: &Sight, verdict: &Verdict) -> Vec<OwnProblem> {
         tell("paused", "paused: out of the queue until POST /resume".into(), since);
     }
     if let Some(since) = onsets.unhealthy {
-        let failure = sight.desk.application.borrow().clone().and_then(|it| it.failure);
+        let failure = sight.status.application.borrow().clone().and_then(|it| it.failure);
         let why = failure.unwrap_or_else(|| "its health is not known yet".into());
         tell("unhealthy", format!("the application is not healthy: {why}"), since);
     }
@@ -35,12 +35,12 @@ pub(super) fn problems(sight: &Sight, verdict: &Verdict) -> Vec<OwnProblem> {
             let problem = format!(
                 "{id} is elected and not active: its application has not acknowledged that it leads"
             );
-            let since = view_began(chronicle, &verdict.view);
+            let since = view_began(recent_changes, &verdict.view);
             tell("not-active", problem, since.unwrap_or_else(|| sight.clock.date()));
         }
         None if unlinked.or(onsets.paused).or(onsets.unhealthy).is_none() => {
-            let since = match chronicle.iter().next() {
-                Some(_) => view_began(chronicle, &verdict.view),
+            let since = match recent_changes.iter().next() {
+                Some(_) => view_began(recent_changes, &verdict.view),
                 None => Some(sight.started.date),
             };
             let since = since.unwrap_or_else(|| sight.clock.date());
@@ -49,7 +49,7 @@ pub(super) fn problems(sight: &Sight, verdict: &Verdict) -> Vec<OwnProblem> {
         Some(_) | None => {}
     }
     for HookRecord { what, runs, failures, last, failing_since, .. } in
-        &sight.desk.hooks.borrow().records
+        &sight.status.hooks.borrow().records
     {
         if let Some(since) = failing_since {
             let why = last.as_ref().and_then(|last| last.failure.as_deref()).unwrap_or_default();
@@ -60,18 +60,20 @@ pub(super) fn problems(sight: &Sight, verdict: &Verdict) -> Vec<OwnProblem> {
 }
 
 /// Returns when the term began in which this is told, or the time without a leader; `None` if that is not recorded.
-fn view_began(chronicle: &Chronicle, view: &View) -> Option<SystemTime> {
+fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<SystemTime> {
     let term = |view: &View| view.leader().map(|leader| leader.ticket.token);
-    let same = chronicle.iter().rev().take_while(|it| term(&it.change.view()) == term(view));
+    let same = recent_changes.iter().rev().take_while(|it| term(&it.change.view()) == term(view));
     same.last().map(|recorded| recorded.at)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::ask;
-    use super::super::{Gate, Limits, Names, Service, services};
+    use super::super::{Authorization, ElectionNames, Limits, Service, services};
     use crate::clock::Clock;
-    use crate::desk::{self, Application, Back, HookRecord, HookRun, Hooks, Recorded, Report};
+    use crate::status::{
+        self, Application, HookRecord, HookRun, Hooks, RecordedChange, Snapshot, StatusPublisher,
+    };
     use http_body_util::BodyExt;
     use recipes::election::{Activation, Cause, Command, Event, Member, Policy, Profile, changes};
     use recipes::{FencingToken, Margins, MemberId, Moment, Sequence, SessionId, Ticket};
@@ -87,15 +89,15 @@ mod tests {
     async fn a_cause_is_told_without_what_only_follows_from_it() {
         let scene = Scene::new();
         let [(kind, problem, _)] = scene.problems().await.try_into().expect("one");
-        assert_eq!((&*kind, &*problem), ("no-leader", "no leader is known: not in the line"));
+        assert_eq!((&*kind, &*problem), ("no-leader", "no leader is known: not in the queue"));
 
-        scene.reports(|report| {
-            report.link.problem = Some("the servers refuse".into());
-            report.onsets.link = Some(at(2));
+        scene.reports(|snapshot| {
+            snapshot.link.problem = Some("the servers refuse".into());
+            snapshot.onsets.link = Some(at(2));
         });
         scene.are(&[("zookeeper", "the servers refuse", 2)]).await;
 
-        scene.reports(|report| report.onsets.unhealthy = Some(at(3)));
+        scene.reports(|snapshot| snapshot.onsets.unhealthy = Some(at(3)));
         let unchecked = "the application is not healthy: its health is not known yet";
         scene.are(&[("unhealthy", unchecked, 3)]).await;
         let failure = Some("the answer is 500".into());
@@ -103,13 +105,13 @@ mod tests {
         let unhealthy = ("unhealthy", "the application is not healthy: the answer is 500", 3);
         scene.are(&[unhealthy]).await;
         // As no application is healthy, it may be in the queue all the same.
-        scene.reports(|report| report.link.session = Some((SessionId(1), SECOND)));
+        scene.reports(|snapshot| snapshot.link.session = Some((SessionId(1), SECOND)));
         scene.are(&[("zookeeper", "the servers refuse", 2), unhealthy]).await;
 
-        scene.reports(|report| {
-            report.link.forget_session();
-            report.onsets.unhealthy = None;
-            report.onsets.paused = Some(at(4));
+        scene.reports(|snapshot| {
+            snapshot.link.forget_session();
+            snapshot.onsets.unhealthy = None;
+            snapshot.onsets.paused = Some(at(4));
         });
         scene.are(&[("paused", "paused: out of the queue until POST /resume", 4)]).await;
     }
@@ -136,13 +138,13 @@ mod tests {
         scene.step(9, Event::Command(done));
         scene.are(&[]).await;
         scene.step(12, Event::TicketLost(ticket));
-        scene.are(&[("no-leader", "no leader is known: not in the line", 12)]).await;
+        scene.are(&[("no-leader", "no leader is known: not in the queue", 12)]).await;
     }
 
     #[tokio::test]
     async fn a_hook_fails_until_it_succeeds() {
         let scene = Scene::new();
-        scene.reports(|report| report.onsets.paused = Some(at(4)));
+        scene.reports(|snapshot| snapshot.onsets.paused = Some(at(4)));
         let run = |failure: &str| HookRun {
             change: "became-leader",
             at: at(9),
@@ -173,7 +175,7 @@ mod tests {
     struct Scene {
         member: Member,
         service: Service,
-        back: Back,
+        back: StatusPublisher,
         hooks: watch::Sender<Hooks>,
         application: watch::Sender<Option<Application>>,
         now: Moment,
@@ -189,31 +191,31 @@ mod tests {
             let member = Member::new(Arc::new(profile), Policy { activation, ..policy });
             let clock = Clock::system();
             let now = clock.now();
-            let (back, mut front) = desk::set_up(&member, now);
+            let (back, mut status) = status::set_up(&member, now);
             let hooks = watch::Sender::new(Hooks::default());
             let application = watch::Sender::new(None);
-            (front.hooks, front.application) = (hooks.subscribe(), application.subscribe());
-            let names = Names { election: "/election".into(), prefix: "leader_".into() };
+            (status.hooks, status.application) = (hooks.subscribe(), application.subscribe());
+            let names = ElectionNames { election: "/election".into(), prefix: "leader_".into() };
             let limits = Limits::for_application();
-            let service = services(front, clock, names, Gate::Header, &limits).api;
+            let service = services(status, clock, names, Authorization::Header, &limits).api;
             Self { member, service, back, hooks, application, now }
         }
 
-        fn reports(&self, change: impl FnOnce(&mut Report)) {
-            self.back.report.send_modify(change);
+        fn reports(&self, change: impl FnOnce(&mut Snapshot)) {
+            self.back.snapshot.send_modify(change);
         }
 
         /// Changes are recorded as of this second.
         fn step(&mut self, second: u64, event: Event) {
             self.member.step(self.now, event);
             let (standing, now) = (self.member.standing(), self.now);
-            self.reports(|report| {
-                let chronicle = Arc::make_mut(&mut report.chronicle);
-                for change in changes(&chronicle.view(), &standing.at(now)) {
+            self.reports(|snapshot| {
+                let recent_changes = Arc::make_mut(&mut snapshot.recent_changes);
+                for change in changes(&recent_changes.view(), &standing.at(now)) {
                     let (index, cause) = (standing.index_at(now), Cause::Claimed);
-                    chronicle.push(Recorded { change, index, at: at(second), cause });
+                    recent_changes.push(RecordedChange { change, index, at: at(second), cause });
                 }
-                report.standing = standing;
+                snapshot.standing = standing;
             });
         }
 

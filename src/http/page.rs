@@ -1,7 +1,7 @@
 //! `GET /` is a page for browsers, and the leader-elector's body for all other clients.
 
 use super::routes::ApiRouter;
-use super::{Gate, Sight, elector};
+use super::{AppState, Authorization, elector};
 use crate::api::Elector;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -15,7 +15,7 @@ const PAGE: &str = include_str!("page.html");
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-Zb2/4qSGIogtbHMoBWHxkJYFtYcYA0wJhmzG1MNvIW0='; ",
-    "script-src 'sha256-6OClqisiX6N/vfE0hhBOKrwaGtTaF9grCp8ue0262JU='; ",
+    "script-src 'sha256-IRm3oTC9ith6iz6DcfUG17z7xEE1XfSf6TIh7IjCXMs='; ",
     "require-trusted-types-for 'script'; trusted-types 'none'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
@@ -31,9 +31,9 @@ pub(super) fn routes() -> ApiRouter {
         (String = "text/html; charset=utf-8"),
     )),
 ))]
-async fn page_or_elector(State(sight): State<Sight>, headers: HeaderMap) -> Response {
+async fn page_or_elector(State(sight): State<AppState>, headers: HeaderMap) -> Response {
     let mut response = if asks_for_html(&headers) {
-        page(&sight.gate).into_response()
+        page(&sight.authorization).into_response()
     } else {
         elector::elector(&sight).into_response()
     };
@@ -41,13 +41,15 @@ async fn page_or_elector(State(sight): State<Sight>, headers: HeaderMap) -> Resp
     response
 }
 
-fn page(gate: &Gate) -> impl IntoResponse + use<> {
+fn page(authorization: &Authorization) -> impl IntoResponse + use<> {
     let headers =
         [(header::CONTENT_SECURITY_POLICY, POLICY), (header::REFERRER_POLICY, "no-referrer")];
-    // Without a token no page may command, whatever it sends: see `gate`.
-    let page = match gate {
-        Gate::Header => Cow::Borrowed(PAGE),
-        Gate::TokenIn(_) => Cow::Owned(PAGE.replacen("<body ", "<body data-takes=token ", 1)),
+    // Without a token no page may command, whatever it sends: see `authorization`.
+    let page = match authorization {
+        Authorization::Header => Cow::Borrowed(PAGE),
+        Authorization::TokenIn(_) => {
+            Cow::Owned(PAGE.replacen("<body ", "<body data-takes=token ", 1))
+        }
     };
     (headers, Html(page))
 }
@@ -128,9 +130,15 @@ mod tests {
 
     #[tokio::test]
     async fn only_where_a_token_is_configured_the_page_offers_commands() {
-        let token_file = Gate::TokenIn(Path::new("/token").into());
-        for (gate, offers) in [(Gate::Header, false), (token_file, true)] {
-            let body = page(&gate).into_response().into_body().collect().await.unwrap().to_bytes();
+        let token_file = Authorization::TokenIn(Path::new("/token").into());
+        for (authorization, offers) in [(Authorization::Header, false), (token_file, true)] {
+            let body = page(&authorization)
+                .into_response()
+                .into_body()
+                .collect()
+                .await
+                .unwrap()
+                .to_bytes();
             let body = str::from_utf8(&body).unwrap();
             assert_eq!(body.contains("<body data-takes=token "), offers);
         }

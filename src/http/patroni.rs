@@ -4,8 +4,8 @@
 
 use super::problem::{BadRequest, Problem};
 use super::routes::ApiRouter;
-use super::yes_or_no::{Activity, YesOrNo, is_leader};
-use super::{Sight, Verdict};
+use super::yes_or_no::{ActivityQuery, YesOrNo, is_leader};
+use super::{AppState, Verdict};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
@@ -25,30 +25,30 @@ pub(super) fn probes() -> ApiRouter {
 #[utoipa::path(
     method(get, head, options),
     path = "/primary",
-    params(Activity),
+    params(ActivityQuery),
     responses(YesOrNo, BadRequest)
 )]
 async fn primary(
-    sight: State<Sight>,
-    activity: Result<Query<Activity>, QueryRejection>,
+    sight: State<AppState>,
+    activity: Result<Query<ActivityQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
     is_leader(sight, activity).await
 }
 
 /// For a load balancer: is this a follower?
 #[utoipa::path(method(get, head, options), path = "/replica", responses(YesOrNo))]
-async fn replica(State(sight): State<Sight>) -> Response {
+async fn replica(State(sight): State<AppState>) -> Response {
     sight.answer(Verdict::follows)
 }
 
 /// For a load balancer: is this leader or follower, so that it may serve reads?
 #[utoipa::path(method(get, head, options), path = "/read-only", responses(YesOrNo))]
-async fn read_only(State(sight): State<Sight>) -> Response {
+async fn read_only(State(sight): State<AppState>) -> Response {
     sight.answer(|verdict| verdict.leads() || verdict.follows())
 }
 
 /// For a load balancer: is this in the queue, whichever member leads?
 #[utoipa::path(method(get, head, options), path = "/health", responses(YesOrNo))]
-async fn health(State(sight): State<Sight>) -> Response {
-    sight.answer(|verdict| verdict.report.standing.ticket().is_some())
+async fn health(State(sight): State<AppState>) -> Response {
+    sight.answer(|verdict| verdict.snapshot.standing.ticket().is_some())
 }

@@ -1,7 +1,7 @@
 //! What this member says of itself, and how its application changes that while it runs.
 
-use super::Sight;
-use super::gate::{Permit, Permitted, Refused};
+use super::AppState;
+use super::authorize::{Authorized, CommandHeaders, Refused};
 use super::problem::{Problem, Unavailable};
 use super::routes::ApiRouter;
 use crate::api::{self, OwnProfile, Patch};
@@ -32,14 +32,14 @@ pub(super) fn routes() -> ApiRouter {
 #[utoipa::path(get, path = "/member", responses(
     (status = 200, description = "As its znode says", body = OwnProfile),
 ))]
-async fn own(State(sight): State<Sight>) -> Json<OwnProfile> {
+async fn own(State(sight): State<AppState>) -> Json<OwnProfile> {
     Json(sight.own())
 }
 
 /// Changes address and labels, without losing the place in the queue.
 ///
 /// If this member leads, the change is relayed down the queue like a new leader's announcement. A restart forgets it.
-#[utoipa::path(patch, path = "/member", params(Permit), security((), ("token" = [])),
+#[utoipa::path(patch, path = "/member", params(CommandHeaders), security((), ("token" = [])),
     request_body(content(
         (Patch = "application/json"),
         (Patch = "application/merge-patch+json"),
@@ -56,8 +56,8 @@ async fn own(State(sight): State<Sight>) -> Json<OwnProfile> {
     ),
 )]
 async fn amend(
-    State(sight): State<Sight>,
-    _: Permitted,
+    State(sight): State<AppState>,
+    _: Authorized,
     mut request: Request,
 ) -> Result<Json<OwnProfile>, Problem> {
     let unprocessable = |why| Problem::bad_body(StatusCode::UNPROCESSABLE_ENTITY, why);
@@ -73,7 +73,7 @@ async fn amend(
         .map_err(|error| unprocessable(format!("{error}: write {EXAMPLE}")))?;
     // Each patch is of what the one before it made.
     let _turn = sight.amending.lock().await;
-    let profile = patch.applied_to(sight.judge().report.standing.profile());
+    let profile = patch.applied_to(sight.judge().snapshot.standing.profile());
     config::fits(&profile, &sight.names.prefix)
         .map_err(|error| unprocessable(error.to_string()))?;
     let Profile { address, labels, .. } = profile;
@@ -103,10 +103,10 @@ impl Patch {
     }
 }
 
-impl Sight {
+impl AppState {
     fn own(&self) -> OwnProfile {
         let Profile { id, address, labels, revision } =
-            (**self.judge().report.standing.profile()).clone();
+            (**self.judge().snapshot.standing.profile()).clone();
         OwnProfile { id: id.to_string(), address, labels, revision }
     }
 }

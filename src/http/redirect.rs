@@ -2,7 +2,7 @@
 
 use super::problem::{Problem, Unavailable};
 use super::routes::ApiRouter;
-use super::{Sight, claim};
+use super::{AppState, claim};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -17,12 +17,12 @@ pub(super) fn routes() -> ApiRouter {
     (status = 307, description = "There: `Location` is its address", headers(("Location" = String))),
     Unavailable,
 ))]
-async fn redirect(State(sight): State<Sight>) -> Result<Response, Problem> {
+async fn redirect(State(sight): State<AppState>) -> Result<Response, Problem> {
     let verdict = sight.judge();
     claim::follow(&verdict);
     let index = sight.index(&verdict);
-    let nobody = || verdict.nobody_leads().with_index(index);
-    let leader = &verdict.leader().ok_or_else(nobody)?.leader;
+    let unavailable = || verdict.no_leader().with_index(index);
+    let leader = &verdict.leader().ok_or_else(unavailable)?.leader;
     let unknown = |why: String| {
         let title = "the leader's address is not known";
         Problem::unavailable("no-address", title, why).with_index(index)
@@ -59,8 +59,8 @@ mod tests {
     #[tokio::test]
     async fn a_client_is_sent_to_the_leaders_address_if_there_is_one() {
         let mut scene = Scene::new();
-        let nobody = ask(&scene.service, "/leader/redirect").await;
-        assert_eq!(nobody.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let without_leader = ask(&scene.service, "/leader/redirect").await;
+        assert_eq!(without_leader.status(), StatusCode::SERVICE_UNAVAILABLE);
         scene.leads(4);
         for (address, expected) in [
             (Some("10.0.0.1:8080"), Some("http://10.0.0.1:8080")),

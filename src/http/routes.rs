@@ -1,23 +1,23 @@
 //! The paths that each listener serves, and its answer to any other path.
 //!
 //! A route is written once, above its handler: methods, path, parameters, answers, and whether it is a command, which
-//! has to show a [`Permit`](super::gate::Permit). All that is said of routes elsewhere is made of that, or held
+//! has to show a [`CommandHeaders`](super::authorize::CommandHeaders). All that is said of routes elsewhere is made of that, or held
 //! against it.
 
 use super::{
-    DESCRIPTION, Sight, events, health, history, leader, members, metrics, openapi, orders, page,
-    patroni, profile, redirect, status, yes_or_no,
+    AppState, DESCRIPTION, commands, events, health, history, leader, members, metrics, openapi,
+    page, patroni, profile, redirect, status, yes_or_no,
 };
 use axum::Router;
 use axum::routing::get;
 use utoipa_axum::router::OpenApiRouter;
 
 /// Handlers with their descriptions.
-pub(super) type ApiRouter = OpenApiRouter<Sight>;
+pub(super) type ApiRouter = OpenApiRouter<AppState>;
 
 /// What one listener serves.
 pub(super) struct Served {
-    pub(super) router: Router<Sight>,
+    pub(super) router: Router<AppState>,
     pub(super) paths: Vec<String>,
     /// What to ask instead of a path that is not there.
     pub(super) hint: String,
@@ -36,7 +36,7 @@ pub(super) fn of_api() -> Served {
         .merge(members::routes())
         .merge(profile::routes())
         .merge(patroni::routes())
-        .merge(orders::routes());
+        .merge(commands::routes());
     let (router, description) = routes.split_for_parts();
     let mut paths: Vec<_> = description.paths.paths.keys().cloned().collect();
     let hint = format!("there are {}; {DESCRIPTION} describes them", paths.join(", "));
@@ -65,7 +65,7 @@ fn harmless() -> ApiRouter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Clerk;
+    use super::super::Handler;
     use super::super::tests::{api, ask};
     use super::*;
     use axum::body::Body;

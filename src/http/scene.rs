@@ -3,7 +3,7 @@
 use super::Service;
 use super::tests::{api, member};
 use crate::clock::Clock;
-use crate::desk::{Back, Recorded};
+use crate::status::{RecordedChange, StatusPublisher};
 use recipes::election::{Announcement, Cause, Event, Member, Profile, changes};
 use recipes::{FencingToken, MemberId, Moment, Sequence, SessionId, Ticket};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 pub(super) struct Scene {
     pub(super) member: Member,
     pub(super) service: Service,
-    pub(super) back: Back,
+    pub(super) back: StatusPublisher,
     now: Moment,
 }
 
@@ -28,13 +28,13 @@ impl Scene {
         let cause = Cause::of(&event, &self.member.standing(), self.now);
         self.member.step(self.now, event);
         let (standing, now) = (self.member.standing(), self.now);
-        self.back.report.send_modify(|report| {
-            let chronicle = Arc::make_mut(&mut report.chronicle);
-            for change in changes(&chronicle.view(), &standing.at(now)) {
+        self.back.snapshot.send_modify(|snapshot| {
+            let recent_changes = Arc::make_mut(&mut snapshot.recent_changes);
+            for change in changes(&recent_changes.view(), &standing.at(now)) {
                 let (index, at) = (standing.index_at(now), SystemTime::UNIX_EPOCH);
-                chronicle.push(Recorded { change, index, at, cause });
+                recent_changes.push(RecordedChange { change, index, at, cause });
             }
-            report.standing = standing;
+            snapshot.standing = standing;
         });
     }
 

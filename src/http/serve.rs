@@ -1,8 +1,8 @@
 //! Serves connections within limits, so that no client can take what the election or the next
 //! client needs.
 
-use super::host;
-use super::places::Places;
+use super::host_check;
+use super::slots::Slots;
 use super::truthful::TruthfulStream;
 use axum::body::Body;
 use axum::extract::Request;
@@ -52,7 +52,7 @@ impl Limits {
         }
     }
 
-    /// How many clients may wait for a change: of four places one is left for clients that do not wait.
+    /// How many clients may wait for a change: of four slots one is left for clients that do not wait.
     pub(super) fn waiting(&self) -> usize {
         (self.connections * 3 / 4).min(WAITING_MAX)
     }
@@ -68,7 +68,7 @@ const HEAD_MAX: usize = 16 * 1024;
 const SEND_BUFFER: usize = 32 * 1024;
 
 /// A listening socket.
-pub trait Door {
+pub trait Accept {
     type Stream: AsyncRead + AsyncWrite + AsFd + Send + 'static;
 
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
@@ -77,7 +77,7 @@ pub trait Door {
     fn is_on_loopback(&self) -> bool;
 }
 
-impl Door for TcpListener {
+impl Accept for TcpListener {
     type Stream = TcpStream;
 
     async fn accept(&self) -> io::Result<TcpStream> {
@@ -92,7 +92,7 @@ impl Door for TcpListener {
     }
 }
 
-impl Door for UnixListener {
+impl Accept for UnixListener {
     type Stream = UnixStream;
 
     async fn accept(&self) -> io::Result<UnixStream> {
@@ -105,7 +105,7 @@ impl Door for UnixListener {
 }
 
 /// Answers requests.
-pub trait Clerk: Clone + Send + 'static {
+pub trait Handler: Clone + Send + 'static {
     fn answer(
         &self,
         request: Request,
@@ -113,59 +113,59 @@ pub trait Clerk: Clone + Send + 'static {
 }
 
 /// What an answer says that may be so no longer when it is written.
-pub(super) trait Claimed: Send + Sync {
+pub(super) trait AnswerClaim: Send + Sync {
     fn is_still_so(&self) -> bool;
 }
 
 /// Comes with an answer, as an extension of the response.
 #[derive(Clone)]
-pub(super) struct Claims(pub(super) Arc<dyn Claimed>);
+pub(super) struct Claims(pub(super) Arc<dyn AnswerClaim>);
 
 /// Serves until `closing` ends, and then until what is under way has been answered.
 pub async fn serve(
-    door: impl Door,
-    clerk: impl Clerk,
+    listener: impl Accept,
+    handler: impl Handler,
     limits: Limits,
     closing: impl Future<Output = ()>,
 ) {
-    let places = Places::new(limits.connections);
+    let slots = Slots::new(limits.connections);
     // One timer for all. Hyper's own would be one for each request.
     tokio::select! {
-        () = let_in(door, clerk, &places, limits, closing) => {}
-        never = places.keep_free_of_who_asks_nothing_for(limits.to_ask) => match never {},
+        () = let_in(listener, handler, &slots, limits, closing) => {}
+        never = slots.keep_free_of_who_asks_nothing_for(limits.to_ask) => match never {},
     }
 }
 
 async fn let_in(
-    door: impl Door,
-    clerk: impl Clerk,
-    places: &Arc<Places>,
+    listener: impl Accept,
+    handler: impl Handler,
+    slots: &Arc<Slots>,
     limits: Limits,
     closing: impl Future<Output = ()>,
 ) {
     // The check of the host is here, so that no route is served without it.
-    let is_on_loopback = door.is_on_loopback();
+    let is_on_loopback = listener.is_on_loopback();
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
     // Head and body in one piece cost the kernel less than in two.
     http.max_buf_size(HEAD_MAX).writev(false);
     tokio::pin!(closing);
     loop {
-        let (stream, (place, leave)) = tokio::select! {
+        let (stream, (slot, leave)) = tokio::select! {
             () = &mut closing => return graceful.shutdown().await,
             // An idle connection is closed only for a new one. While none is idle, one new connection
             // waits here, and the others in the kernel's backlog, where they cost nothing.
-            accepted = async { (accept(&door).await, places.one().await) } => accepted,
+            accepted = async { (accept(&listener).await, slots.one().await) } => accepted,
         };
         let _larger_without = set_socket_send_buffer_size(&stream, SEND_BUFFER);
         let mut client = TimeoutStream::new(stream);
         client.set_write_timeout(Some(limits.to_take));
         let client = TruthfulStream::over(Box::pin(client));
-        let (clerk, told) = (clerk.clone(), client.told());
+        let (handler, told) = (handler.clone(), client.told());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let (answering, request) = (place.answering(), request.map(Body::new));
-            let refusal = if is_on_loopback { host::refusal(&request) } else { None };
-            let (answer, told) = (clerk.answer(request), told.clone());
+            let (answering, request) = (slot.answering(), request.map(Body::new));
+            let refusal = if is_on_loopback { host_check::refusal(&request) } else { None };
+            let (answer, told) = (handler.answer(request), told.clone());
             async move {
                 let mut answer = if let Some(refusal) = refusal { refusal } else { answer.await };
                 if let Some(Claims(claim)) = answer.extensions_mut().remove() {
@@ -195,9 +195,9 @@ fn files(part: u64) -> usize {
     files.map_or(usize::MAX, |files| usize::try_from(files / part).unwrap_or(usize::MAX))
 }
 
-async fn accept<D: Door>(door: &D) -> D::Stream {
+async fn accept<L: Accept>(listener: &L) -> L::Stream {
     loop {
-        match door.accept().await {
+        match listener.accept().await {
             Ok(stream) => return stream,
             Err(error) => {
                 warn!("cannot take a connection: {error}");
@@ -221,7 +221,7 @@ mod tests {
     use tokio::sync::oneshot;
     use tower::util::ServiceExt;
 
-    impl Clerk for Router {
+    impl Handler for Router {
         fn answer(&self, request: Request) -> impl Future<Output = Response> + Send + use<> {
             let answer = self.clone().oneshot(request);
             async move {
@@ -250,11 +250,11 @@ mod tests {
                 Ok::<_, Infallible>(piece.clone())
             }))
         };
-        let door = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = door.local_addr().expect("it is bound");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
         let limits = Limits { connections: 1, to_ask: LIMIT, to_take: TO_TAKE };
         let router = Router::new().route("/", get(endless));
-        let serving = tokio::spawn(serve(door, router, limits, std::future::pending()));
+        let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(16 * 1024).expect("a size that is allowed");
         let client = socket.connect(address).await.expect("it listens");
@@ -289,17 +289,17 @@ mod tests {
             client.read_to_string(&mut told).await.expect("it is answered");
             told
         }
-        fn served(door: impl Door + Send + Sync + 'static) -> tokio::task::JoinHandle<()> {
+        fn served(listener: impl Accept + Send + Sync + 'static) -> tokio::task::JoinHandle<()> {
             let limits = Limits { connections: 1, to_ask: LIMIT, to_take: LIMIT };
             // Also what is no route of ours.
             let router = Router::new().fallback(async || "secret");
-            tokio::spawn(serve(door, router, limits, std::future::pending()))
+            tokio::spawn(serve(listener, router, limits, std::future::pending()))
         }
         let foreign = "host: evil.example:4040\r\n";
         for (address, refuses) in [("127.0.0.1:0", true), ("0.0.0.0:0", false)] {
-            let door = TcpListener::bind(address).await.expect("a free port");
-            let port = door.local_addr().expect("it is bound").port();
-            let serving = served(door);
+            let listener = TcpListener::bind(address).await.expect("a free port");
+            let port = listener.local_addr().expect("it is bound").port();
+            let serving = served(listener);
             let visit = || TcpStream::connect(("127.0.0.1", port));
             let answer = told(visit().await.expect("it listens"), foreign).await;
             assert_eq!(answer.starts_with("HTTP/1.1 421 "), refuses, "{address}: {answer}");
@@ -326,7 +326,7 @@ mod tests {
         serving.abort();
     }
 
-    /// There are two places, and one is taken by a client whose answer never ends.
+    /// There are two slots, and one is taken by a client whose answer never ends.
     #[tokio::test]
     async fn idle_connections_are_evicted_busy_ones_are_not() {
         const WHOLE: &str = "GET /well HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -343,8 +343,8 @@ mod tests {
                 told.push_str(std::str::from_utf8(&piece[..read]).expect("text"));
             }
         }
-        let door = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = door.local_addr().expect("it is bound");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
         let hour = Duration::from_secs(3600);
         let limits = Limits { connections: 2, to_ask: hour, to_take: hour };
         let once = || futures_util::stream::once(async { Ok::<_, Infallible>("well") });
@@ -352,7 +352,7 @@ mod tests {
         let router = Router::new()
             .route("/well", get(async || "well"))
             .route("/endless", get(async move || endless()));
-        let serving = tokio::spawn(serve(door, router, limits, std::future::pending()));
+        let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
         let visit = async |asks: &str| {
             let mut client = TcpStream::connect(address).await.expect("it listens");
             client.write_all(asks.as_bytes()).await.expect("it is open");
@@ -394,15 +394,15 @@ mod tests {
         serving.abort();
     }
 
-    /// There is one place, so each connection has to wait for the one before.
+    /// There is one slot, so each connection has to wait for the one before.
     #[tokio::test]
     async fn connections_without_a_complete_request_hold_no_place() {
-        let door = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = door.local_addr().expect("it is bound");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
         let to_ask = Duration::from_millis(200);
         let limits = Limits { connections: 1, to_ask, to_take: LIMIT };
         let router = Router::new().route("/", get(async || "well"));
-        let serving = tokio::spawn(serve(door, router, limits, std::future::pending()));
+        let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
         let whole = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
         let mut held = vec![];

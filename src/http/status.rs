@@ -2,9 +2,9 @@
 
 use super::routes::ApiRouter;
 use super::verdict::millis;
-use super::{Sight, claim, own_problems};
+use super::{AppState, claim, own_problems};
 use crate::api::{self, Clock, Hook, HookRun, Session, Standby, Status};
-use crate::desk::{Application, HookRecord, Report};
+use crate::status::{Application, HookRecord, Snapshot};
 use axum::Json;
 use axum::extract::State;
 use utoipa_axum::routes;
@@ -17,10 +17,10 @@ pub(super) fn routes() -> ApiRouter {
 #[utoipa::path(get, path = api::STATUS.path, responses(
     (status = 200, description = "At this moment", body = Status),
 ))]
-async fn status(State(sight): State<Sight>) -> Json<Status> {
+async fn status(State(sight): State<AppState>) -> Json<Status> {
     let verdict = sight.judge();
     claim::follow(&verdict);
-    let Report { standing, link, .. } = &verdict.report;
+    let Snapshot { standing, link, .. } = &verdict.snapshot;
     let ticket = standing.ticket();
     let prefix = &sight.names.prefix;
     Json(Status {
@@ -44,12 +44,12 @@ async fn status(State(sight): State<Sight>) -> Json<Status> {
         },
         problems: own_problems::problems(&sight, &verdict),
         application: sight
-            .desk
+            .status
             .application
             .borrow()
             .clone()
             .map(|Application { healthy, failure }| api::Application { healthy, failure }),
-        hooks: sight.desk.hooks.borrow().records.iter().map(hook).collect(),
+        hooks: sight.status.hooks.borrow().records.iter().map(hook).collect(),
         index: sight.index(&verdict),
         clock: Clock {
             boot_id: sight.clock_identity.boot_id.clone(),

@@ -1,6 +1,6 @@
 //! A connection that writes no answer whose claim does not hold any more.
 
-use super::serve::Claimed;
+use super::serve::AnswerClaim;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,14 +21,14 @@ pub(super) struct Told(Arc<Mutex<Telling>>);
 
 #[derive(Default)]
 struct Telling {
-    claims: Vec<Arc<dyn Claimed>>,
+    claims: Vec<Arc<dyn AnswerClaim>>,
     /// All bytes so far are written. The last answer's body may have more to come.
     is_flushed: bool,
 }
 
 impl Told {
     /// Notes that all bytes from now on may be of this answer.
-    pub(super) fn begin(&self, claim: Arc<dyn Claimed>) {
+    pub(super) fn begin(&self, claim: Arc<dyn AnswerClaim>) {
         let mut telling = self.telling();
         if telling.is_flushed {
             telling.claims.clear();
@@ -120,16 +120,16 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-    struct Flag(AtomicBool);
+    struct Switch(AtomicBool);
 
-    impl Claimed for Flag {
+    impl AnswerClaim for Switch {
         fn is_still_so(&self) -> bool {
             self.0.load(Ordering::Relaxed)
         }
     }
 
-    fn so() -> Arc<Flag> {
-        Arc::new(Flag(AtomicBool::new(true)))
+    fn so() -> Arc<Switch> {
+        Arc::new(Switch(AtomicBool::new(true)))
     }
 
     #[tokio::test]

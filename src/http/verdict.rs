@@ -1,46 +1,46 @@
 //! What a member may say at one moment: its snapshot, judged by the clock. Every answer is made of it.
 
-use super::Sight;
+use super::AppState;
 use super::problem::Problem;
 use crate::api::{self, Leader, LeaderState};
 use crate::clock::KernelTime;
-use crate::desk::{Namesake, Report};
+use crate::status::{Namesake, Snapshot};
 use recipes::Moment;
 use recipes::election::{Announcement, Role, View};
 use std::time::Duration;
 
 /// A snapshot, judged at one moment.
 pub(super) struct Verdict {
-    pub(super) report: Report,
+    pub(super) snapshot: Snapshot,
     pub(super) role: Role,
     pub(super) view: View,
     pub(super) now: Moment,
 }
 
-impl Sight {
-    /// Judges at the moment of the call, not of the last event: the lease runs out also while the driver is frozen.
+impl AppState {
+    /// Judges at the moment of the call, not of the last event: the lease runs out also while the runner is frozen.
     pub(super) fn judge(&self) -> Verdict {
-        let report = self.desk.report.borrow().clone();
+        let snapshot = self.status.snapshot.borrow().clone();
         let now = self.clock.now();
-        let role = report.standing.at(now);
-        Verdict { view: View::of(&role), role, report, now }
+        let role = snapshot.standing.at(now);
+        Verdict { view: View::of(&role), role, snapshot, now }
     }
 
     /// Whether this member leads under this token at this moment.
     pub(super) fn leads_with(&self, token: u64) -> bool {
         let now = self.clock.now();
-        let role = self.desk.report.borrow().standing.at(now);
+        let role = self.status.snapshot.borrow().standing.at(now);
         View::of(&role).own_term().is_some_and(|own| own.0 == token)
     }
 
     /// Returns the index of an answer that is made at this moment.
     pub(super) fn index_now(&self) -> u64 {
         let now = self.clock.now();
-        self.started.index(self.desk.report.borrow().standing.index_at(now))
+        self.started.index(self.status.snapshot.borrow().standing.index_at(now))
     }
 
     pub(super) fn index(&self, verdict: &Verdict) -> u64 {
-        self.started.index(verdict.report.standing.index_at(verdict.now))
+        self.started.index(verdict.snapshot.standing.index_at(verdict.now))
     }
 
     pub(super) fn state(&self, verdict: &Verdict) -> LeaderState {
@@ -97,7 +97,7 @@ impl Verdict {
 
     /// Whether this member's lease ran out, and the election has not heard of it yet.
     pub(super) fn has_lapsed(&self) -> bool {
-        self.report.standing.has_lapsed(self.now)
+        self.snapshot.standing.has_lapsed(self.now)
     }
 
     pub(super) fn follows(&self) -> bool {
@@ -130,37 +130,37 @@ impl Verdict {
                 };
                 format!("{leads}; its lease holds for {} ms yet", millis(*left))
             }
-            Role::Candidate => "first in the line, but no quorum has lately confirmed it".into(),
+            Role::Candidate => "first in the queue, but no quorum has lately confirmed it".into(),
             Role::Follower { leader: Some(heard) } => format!("{} leads", heard.leader.id),
-            Role::Follower { leader: None } => match self.report.namesake(self.now) {
+            Role::Follower { leader: None } => match self.snapshot.namesake(self.now) {
                 Some(namesake) => namesake.to_string(),
-                None => "in the line, but no leader is known yet".into(),
+                None => "in the queue, but no leader is known yet".into(),
             },
-            Role::Absent if self.report.standing.is_paused() => {
-                "not in the line: paused, until POST /resume".into()
+            Role::Absent if self.snapshot.standing.is_paused() => {
+                "not in the queue: paused, until POST /resume".into()
             }
-            Role::Absent if self.report.standing.is_unhealthy() => {
-                "not in the line: its application is not healthy, see /status".into()
+            Role::Absent if self.snapshot.standing.is_unhealthy() => {
+                "not in the queue: its application is not healthy, see /status".into()
             }
-            Role::Absent => match &self.report.link.problem {
-                Some(problem) => format!("not in the line: {problem}"),
-                None => "not in the line".into(),
+            Role::Absent => match &self.snapshot.link.problem {
+                Some(problem) => format!("not in the queue: {problem}"),
+                None => "not in the queue".into(),
             },
         }
     }
 
     /// Says why this member is not where it wants to be.
     pub(super) fn problem(&self) -> Option<String> {
-        let namesake = || self.report.namesake(self.now).map(|namesake| namesake.to_string());
-        self.report.link.problem.clone().or_else(namesake)
+        let namesake = || self.snapshot.namesake(self.now).map(|namesake| namesake.to_string());
+        self.snapshot.link.problem.clone().or_else(namesake)
     }
 
     /// Whether another member leads under the id of this one.
     pub(super) fn has_namesake(&self) -> bool {
-        matches!(self.report.namesake(self.now), Some(Namesake::AnotherMember { .. }))
+        matches!(self.snapshot.namesake(self.now), Some(Namesake::AnotherMember { .. }))
     }
 
-    pub(super) fn nobody_leads(&self) -> Problem {
+    pub(super) fn no_leader(&self) -> Problem {
         Problem::unavailable("no-leader", "no leader is known", self.reason())
     }
 }
@@ -198,9 +198,9 @@ mod tests {
             Event::PredecessorRead { predecessor: ahead, announcement },
         ] {
             let _undone = member.step(now, event.clone());
-            back.report.send_modify(|report| report.tally.hears(&event));
+            back.snapshot.send_modify(|snapshot| snapshot.counters.hears(&event));
         }
-        back.report.send_modify(|report| report.standing = member.standing());
+        back.snapshot.send_modify(|snapshot| snapshot.standing = member.standing());
         for path in ["/readyz", "/is-leader", "/leader", "/status"] {
             let body = ask(&service, path).await.into_body().collect().await.unwrap().to_bytes();
             let told = String::from_utf8_lossy(&body);

@@ -1,10 +1,10 @@
 //! Waits for a change of who leads; only a limited number of clients may wait at a time.
 
 use super::problem::Problem;
-use super::{Sight, Verdict};
+use super::{AppState, Verdict};
 use tokio::sync::OwnedSemaphorePermit;
 
-impl Sight {
+impl AppState {
     /// Waits until the index is another than this one: at once if it comes from another life of
     /// this process. `None` if this process ends.
     pub(super) async fn changed_since(&self, seen: u64) -> Option<Verdict> {
@@ -13,17 +13,17 @@ impl Sight {
 
     /// Waits for a verdict of which `so` is true. `None` if this process ends.
     pub(super) async fn until(&self, so: impl Fn(&Verdict) -> bool) -> Option<Verdict> {
-        let mut reports = self.desk.report.clone();
+        let mut snapshots = self.status.snapshot.clone();
         loop {
-            reports.mark_unchanged();
+            snapshots.mark_unchanged();
             let verdict = self.judge();
             if so(&verdict) {
                 return Some(verdict);
             }
-            // The end of a lease is a change without any event from the driver.
-            let lease_end = verdict.report.standing.changes_at(verdict.now);
+            // The end of a lease is a change without any event from the runner.
+            let lease_end = verdict.snapshot.standing.changes_at(verdict.now);
             tokio::select! {
-                changed = reports.changed() => changed.ok()?,
+                changed = snapshots.changed() => changed.ok()?,
                 () = self.clock.sleep_until(lease_end) => {}
             }
         }

@@ -2,7 +2,7 @@
 
 use super::problem::{BadRequest, Problem};
 use super::routes::ApiRouter;
-use super::{Sight, Verdict, claim};
+use super::{AppState, Verdict, claim};
 use crate::api::{self, Leadership};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -18,18 +18,18 @@ pub(super) fn routes() -> ApiRouter {
 }
 
 /// Whether this member leads at this very moment.
-#[utoipa::path(get, path = api::IS_LEADER.path, params(Activity), responses(YesOrNo, BadRequest))]
+#[utoipa::path(get, path = api::IS_LEADER.path, params(ActivityQuery), responses(YesOrNo, BadRequest))]
 pub(super) async fn is_leader(
-    State(sight): State<Sight>,
-    activity: Result<Query<Activity>, QueryRejection>,
+    State(sight): State<AppState>,
+    activity: Result<Query<ActivityQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let wants = Activity::wanted(activity)?;
+    let wants = ActivityQuery::wanted(activity)?;
     Ok(sight.answer(wants))
 }
 
 /// Whether this member is in the queue behind another.
 #[utoipa::path(get, path = "/is-follower", responses(YesOrNo))]
-async fn is_follower(State(sight): State<Sight>) -> Response {
+async fn is_follower(State(sight): State<AppState>) -> Response {
     sight.answer(Verdict::follows)
 }
 
@@ -37,13 +37,13 @@ async fn is_follower(State(sight): State<Sight>) -> Response {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Activity {
+pub(super) struct ActivityQuery {
     /// `1`: no is the answer also until the leader's application has acknowledged.
     #[param(pattern = "^[01]$")]
     active: Option<String>,
 }
 
-impl Activity {
+impl ActivityQuery {
     /// # Errors
     /// The query makes no sense.
     fn wanted(asked: Result<Query<Self>, QueryRejection>) -> Result<fn(&Verdict) -> bool, Problem> {
@@ -70,7 +70,7 @@ pub(super) enum YesOrNo {
     No(Leadership),
 }
 
-impl Sight {
+impl AppState {
     pub(super) fn answer(&self, is_so: impl Fn(&Verdict) -> bool) -> Response {
         let verdict = self.judge();
         claim::follow(&verdict);

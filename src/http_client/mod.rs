@@ -20,7 +20,7 @@ use tokio::net::{TcpStream, UnixStream};
 /// # Errors
 /// No answer came, or none with a status of 2xx.
 pub async fn ask(host: &str, port: u16, request: Request<Full<Bytes>>) -> Result<(), String> {
-    let connection = Connection::to_port(host, port).await.map_err(unconnected)?;
+    let connection = HttpConnection::to_port(host, port).await.map_err(unconnected)?;
     let (status, _) = connection.exchange(request, 0).await?;
     if status.is_success() { Ok(()) } else { Err(format!("the answer is {status}")) }
 }
@@ -38,20 +38,20 @@ pub async fn ask_securely(
 ) -> Result<(StatusCode, Bytes), String> {
     let tls = TlsClient::trusting(ca, host)?;
     let stream = connect(host, port).await.map_err(unconnected)?;
-    let connection = Connection(Box::new(tls.over(stream).await?));
+    let connection = HttpConnection(Box::new(tls.over(stream).await?));
     connection.exchange(request, LONGEST_COMPLAINT).await
 }
 
 const LONGEST_COMPLAINT: usize = 64 * 1024;
 
 /// A connection for one request, by TLS or without: behind a pointer, so that HTTP is in the binary once.
-pub struct Connection(Box<dyn Stream>);
+pub struct HttpConnection(Box<dyn ByteStream>);
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-impl Connection {
+impl HttpConnection {
     /// Connects to a port. An IPv6 address may be in brackets, as in an URL.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Runs a command as a hook.
 
 use super::message::Message;
-use super::{Enough, Undone};
+use super::{HookError, StopReason};
 use crate::process::{self, started_by_us};
 use std::io::{self, Write};
 use std::process::Stdio;
@@ -13,8 +13,8 @@ pub(super) async fn run(
     files: Option<u64>,
     message: &Message<'_>,
     deaths: &mut Signal,
-    enough: impl Future<Output = Enough>,
-) -> Result<(), Undone> {
+    enough: impl Future<Output = StopReason>,
+) -> Result<(), HookError> {
     let mut start = started_by_us(command, files);
     for (name, value) in message.environment() {
         match value {
@@ -22,12 +22,12 @@ pub(super) async fn run(
             None => start.env_remove(name),
         };
     }
-    let cannot = |error: io::Error| Undone::Failed(format!("cannot be started: {error}"));
+    let cannot = |error: io::Error| HookError::Failed(format!("cannot be started: {error}"));
     let stdin = holding(&message.json()).map_err(cannot)?;
     start.stdin(stdin).stdout(io::stderr()).stderr(io::stderr());
     let mut child = process::spawn(&mut start).map_err(cannot)?;
     let why = tokio::select! {
-        ended = child.success(deaths) => return ended.map_err(Undone::Failed),
+        ended = child.success(deaths) => return ended.map_err(HookError::Failed),
         why = enough => why,
     };
     child.end_by_force(deaths).await;

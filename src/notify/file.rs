@@ -17,18 +17,18 @@ const TO_WRITE: Duration = Duration::from_secs(2);
 /// The lock of one file. Only one write runs at a time: a write of an old state that hung must not come after
 /// that of a new one.
 #[derive(Clone, Default)]
-pub(super) struct Pen(Arc<Mutex<()>>);
+pub(super) struct WriteLock(Arc<Mutex<()>>);
 
 /// Writes this, or removes the file if there is nothing to write.
 pub(super) async fn keep(
-    pen: &Pen,
+    lock: &WriteLock,
     file: &Path,
     mode: u32,
     text: Option<String>,
 ) -> Result<(), String> {
-    let (pen, file) = (pen.clone(), file.to_owned());
+    let (lock, file) = (lock.clone(), file.to_owned());
     let writing = spawn_blocking(move || {
-        let _alone = match pen.0.try_lock() {
+        let _alone = match lock.0.try_lock() {
             Ok(alone) => alone,
             Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
             Err(TryLockError::WouldBlock) => return Err("is still being written to".into()),
@@ -108,10 +108,10 @@ mod tests {
     async fn only_one_writer_at_a_time_writes_a_file() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("leader.json");
-        let pen = Pen::default();
-        let write = async || keep(&pen, &file, 0o644, Some("new".into())).await;
+        let lock = WriteLock::default();
+        let write = async || keep(&lock, &file, 0o644, Some("new".into())).await;
         {
-            let _hangs = pen.0.lock().unwrap();
+            let _hangs = lock.0.lock().unwrap();
             assert!(write().await.unwrap_err().contains("still being written"));
         }
         write().await.unwrap();

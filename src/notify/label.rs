@@ -105,10 +105,10 @@ fn in_account<T>(
 /// Returns Kubernetes' error message in one line, if it is text without the token.
 fn complaint(said: &[u8], token: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Status {
+    struct KubernetesStatus {
         message: String,
     }
-    let Status { message } = serde_json::from_slice(said).ok()?;
+    let KubernetesStatus { message } = serde_json::from_slice(said).ok()?;
     let is_shown = message.as_bytes().windows(token.len()).any(|part| part == token);
     let line: String = message
         .chars()
@@ -128,7 +128,7 @@ mod tests {
     fn a_complaint_is_one_line_and_shows_no_token() {
         let said = |message: &str| {
             complaint(
-                json!({ "kind": "Status", "message": message }).to_string().as_bytes(),
+                json!({ "kind": "KubernetesStatus", "message": message }).to_string().as_bytes(),
                 b"secret",
             )
         };

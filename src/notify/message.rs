@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 /// The names in this election, and the index of the first change.
 #[derive(Clone, Debug)]
-pub struct Names {
+pub struct HookNames {
     pub id: String,
     pub election: String,
     pub prefix: String,
@@ -21,7 +21,7 @@ pub(super) struct Message<'a> {
     pub(super) change: &'a Change,
     /// The leader from this change on.
     pub(super) view: View,
-    pub(super) names: &'a Names,
+    pub(super) names: &'a HookNames,
     pub(super) index: u64,
     pub(super) at: SystemTime,
     /// When the lease ends under which this member leads, if it does.
@@ -31,7 +31,7 @@ pub(super) struct Message<'a> {
 impl<'a> Message<'a> {
     pub(super) fn new(
         change: &'a Change,
-        names: &'a Names,
+        names: &'a HookNames,
         index: u64,
         at: SystemTime,
         valid_until: Option<KernelTime>,
@@ -76,7 +76,7 @@ impl<'a> Message<'a> {
 /// Returns the content of a hook's file for this view.
 pub(super) fn state(
     view: &View,
-    names: &Names,
+    names: &HookNames,
     index: u64,
     at: SystemTime,
     valid_until: Option<KernelTime>,
@@ -86,7 +86,7 @@ pub(super) fn state(
 
 fn file(
     view: &View,
-    names: &Names,
+    names: &HookNames,
     index: u64,
     at: SystemTime,
     valid_until: Option<KernelTime>,

@@ -1,7 +1,7 @@
 //! Tells an application that cannot ask: runs the operator's hooks at each change of who leads.
 //!
 //! One thread runs them in order, never two at a time, and blocks no other thread: it reads the snapshot that
-//! the driver publishes. It remembers what it told last, and compares that with the snapshot when it has time
+//! the runner publishes. It remembers what it told last, and compares that with the snapshot when it has time
 //! again; so of the changes that come while a hook runs, only the newest is told. A hook that runs for a
 //! term is cut short when the term ends, by the clock, so that `lost-leadership` never comes late.
 
@@ -13,14 +13,14 @@ mod post;
 mod process;
 mod runner;
 
-pub use message::Names;
-pub use runner::{Stage, Switch, run, set_up};
+pub use message::HookNames;
+pub use runner::{HookInputs, HooksHandle, run, set_up};
 
 use std::time::Duration;
 
 /// Why a run is ended before it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Enough {
+enum StopReason {
     /// It has taken this long.
     Late(Duration),
     /// It ran for a term that has ended.
@@ -33,18 +33,18 @@ enum Enough {
 
 /// Why a run did not succeed.
 #[derive(Debug)]
-enum Undone {
+enum HookError {
     Failed(String),
     CutShort(&'static str),
 }
 
-impl From<Enough> for Undone {
-    fn from(enough: Enough) -> Self {
+impl From<StopReason> for HookError {
+    fn from(enough: StopReason) -> Self {
         match enough {
-            Enough::Late(limit) => Self::Failed(format!("not done within {limit:?}")),
-            Enough::LeadsNoMore => Self::CutShort("cut short, as this member leads no more"),
-            Enough::Overtaken => Self::CutShort("cut short, as that is not so any more"),
-            Enough::Leaving => Self::CutShort("cut short, as this member is to be gone"),
+            StopReason::Late(limit) => Self::Failed(format!("not done within {limit:?}")),
+            StopReason::LeadsNoMore => Self::CutShort("cut short, as this member leads no more"),
+            StopReason::Overtaken => Self::CutShort("cut short, as that is not so any more"),
+            StopReason::Leaving => Self::CutShort("cut short, as this member is to be gone"),
         }
     }
 }

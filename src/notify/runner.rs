@@ -1,12 +1,12 @@
 //! The loop: reads the snapshot, tells the hooks the next change that they have not been told, and waits.
 
-use super::file::{self, Pen};
-use super::message::{self, Message, Names};
-use super::{Enough, Undone, command, label, post, process};
+use super::file::{self, WriteLock};
+use super::message::{self, HookNames, Message};
+use super::{HookError, StopReason, command, label, post, process};
 use crate::clock::{Alarm, Clock, KernelTime};
-use crate::config::{Deed, Hook, Post, Unknown};
-use crate::desk::{Caller, Front, HookRecord, HookRun, Hooks, Report, Request};
+use crate::config::{Hook, HookAction, Post, WhenUnknown};
 use crate::process::reap;
+use crate::status::{Caller, HookRecord, HookRun, Hooks, Request, Snapshot, StatusHandle};
 use recipes::election::Command;
 use recipes::election::{Change, ChangeKind, Role, View, changes};
 use recipes::{FencingToken, Moment};
@@ -24,22 +24,22 @@ const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
 /// The name of a run that only brings a file or a label up to date; it is also that of the first event of a stream.
 const STATE: &str = "state";
 
-struct Runner {
-    names: Arc<Names>,
+struct HookRunner {
+    names: Arc<HookNames>,
     /// How many files a command may open.
     files: Option<u64>,
     lists: watch::Receiver<Arc<[Hook]>>,
     records: watch::Sender<Hooks>,
     requests: mpsc::Sender<Request>,
-    watch: Watch,
+    watch: SnapshotWatch,
     deaths: Signal,
-    armed: Vec<Armed>,
+    hook_states: Vec<HookState>,
     /// What they were told last.
     told: View,
 }
 
 /// What the daemon keeps of a runner that it starts.
-pub struct Switch {
+pub struct HooksHandle {
     /// The hooks that are to run.
     pub hooks: watch::Sender<Arc<[Hook]>>,
     /// Set to the deadline of all hooks when this member leaves: from then on it leads no more.
@@ -48,25 +48,25 @@ pub struct Switch {
     pub records: watch::Receiver<Hooks>,
 }
 
-/// The runner's side of the [`Switch`].
-pub struct Stage {
+/// The runner's side of the [`HooksHandle`].
+pub struct HookInputs {
     lists: watch::Receiver<Arc<[Hook]>>,
     leaving: watch::Receiver<Option<Moment>>,
     records: watch::Sender<Hooks>,
 }
 
 /// Sets up the channels between the runner of the hooks and the daemon.
-pub fn set_up(hooks: Vec<Hook>) -> (Stage, Switch) {
+pub fn set_up(hooks: Vec<Hook>) -> (HookInputs, HooksHandle) {
     let (hooks, lists) = watch::channel(Arc::from(hooks));
     let (leave, leaving) = watch::channel(None);
     let (records_in, records) = watch::channel(Hooks::default());
-    (Stage { lists, leaving, records: records_in }, Switch { hooks, leave, records })
+    (HookInputs { lists, leaving, records: records_in }, HooksHandle { hooks, leave, records })
 }
 
 /// A hook, and what it has written.
-struct Armed {
+struct HookState {
     hook: Hook,
-    pen: Pen,
+    lock: WriteLock,
     /// The view that its file or label has, if it has one and that is known.
     written: Option<View>,
     /// When to write it again, and how long that was put off since it could not be written.
@@ -79,30 +79,30 @@ struct Armed {
 /// # Errors
 /// The operating system refuses a timer or a signal handler.
 pub async fn run(
-    stage: Stage,
-    names: Names,
+    stage: HookInputs,
+    names: HookNames,
     files: Option<u64>,
     clock: Clock,
-    desk: Front,
+    status: StatusHandle,
 ) -> io::Result<()> {
-    let Stage { lists, leaving, records } = stage;
-    let Front { report, requests, .. } = desk;
-    let runner = Runner {
+    let HookInputs { lists, leaving, records } = stage;
+    let StatusHandle { snapshot, requests, .. } = status;
+    let runner = HookRunner {
         names: Arc::new(names),
         files,
         lists,
         records,
         requests,
-        watch: Watch { clock, alarm: Alarm::new()?, report, leaving },
+        watch: SnapshotWatch { clock, alarm: Alarm::new()?, snapshot, leaving },
         deaths: signal(SignalKind::child())?,
-        armed: vec![],
+        hook_states: vec![],
         told: View::NoLeader,
     };
     runner.run().await;
     Ok(())
 }
 
-impl Runner {
+impl HookRunner {
     async fn run(mut self) {
         loop {
             self.take_list();
@@ -135,19 +135,21 @@ impl Runner {
     /// Takes over the new list of hooks. A hook that was in the old one keeps its record.
     fn take_list(&mut self) {
         let list = self.lists.borrow_and_update().clone();
-        if list.iter().eq(self.armed.iter().map(|armed| &armed.hook)) {
+        if list.iter().eq(self.hook_states.iter().map(|hook_states| &hook_states.hook)) {
             return;
         }
-        let mut before: Vec<_> = self.armed.drain(..).map(Some).collect();
+        let mut before: Vec<_> = self.hook_states.drain(..).map(Some).collect();
         let mut records = vec![];
         self.records.send_modify(|hooks| {
             let mut told: Vec<_> = hooks.records.drain(..).map(Some).collect();
             for hook in list.iter() {
-                let is_it = |armed: &Option<Armed>| armed.as_ref().is_some_and(|a| a.hook == *hook);
+                let is_it = |hook_states: &Option<HookState>| {
+                    hook_states.as_ref().is_some_and(|a| a.hook == *hook)
+                };
                 let known = before.iter().position(is_it);
                 let taken = known.and_then(|n| before[n].take().zip(told[n].take()));
-                let (armed, record) = taken.unwrap_or_else(|| Armed::new(hook.clone()));
-                self.armed.push(armed);
+                let (hook_states, record) = taken.unwrap_or_else(|| HookState::new(hook.clone()));
+                self.hook_states.push(hook_states);
                 records.push(record);
             }
             hooks.records = records;
@@ -160,18 +162,18 @@ impl Runner {
         let date = self.watch.clock.date();
         let message = Message::new(change, &names, index, date, valid_until);
         // Files and labels are to be right at every moment, so they do not wait for hooks that may take long.
-        for n in 0..self.armed.len() {
-            if matches!(self.armed[n].hook.deed, Deed::Keep { .. }) {
+        for n in 0..self.hook_states.len() {
+            if matches!(self.hook_states[n].hook.deed, HookAction::Keep { .. }) {
                 self.make_true(n, change.kind.name()).await;
             }
         }
-        for n in 0..self.armed.len() {
+        for n in 0..self.hook_states.len() {
             if self.watch.is_enough(message.view.own_term()) {
                 return;
             }
-            let hook = &self.armed[n].hook;
+            let hook = &self.hook_states[n].hook;
             match &hook.deed {
-                Deed::Keep { .. } if hook.is_state() => {}
+                HookAction::Keep { .. } if hook.is_state() => {}
                 _ if hook.is_state() => self.make_true(n, change.kind.name()).await,
                 _ if hook.hears(change.kind) => self.perform(n, &message).await,
                 _ => {}
@@ -182,29 +184,29 @@ impl Runner {
     async fn perform(&mut self, n: usize, message: &Message<'_>) {
         let (change, began) = (message.change, self.begin(n, message.change.kind.name()));
         let term = message.view.own_term();
-        let done = match self.armed[n].hook.deed.clone() {
-            Deed::Run { command, timeout } => {
+        let done = match self.hook_states[n].hook.deed.clone() {
+            HookAction::Run { command, timeout } => {
                 let enough = self.watch.enough(term, timeout);
                 command::run(&command, self.files, message, &mut self.deaths, enough).await
             }
-            Deed::Post(post) => self.post(&post, message, term).await,
-            Deed::Signal { signal, pid_file } => {
-                process::send(signal, &pid_file).map_err(Undone::Failed)
+            HookAction::Post(post) => self.post(&post, message, term).await,
+            HookAction::Signal { signal, pid_file } => {
+                process::send(signal, &pid_file).map_err(HookError::Failed)
             }
-            deed @ (Deed::Keep { .. } | Deed::Label(_)) => {
+            deed @ (HookAction::Keep { .. } | HookAction::Label(_)) => {
                 self.write(n, deed, &message.view, message.index).await
             }
         };
         if done.is_ok()
             && change.kind == ChangeKind::BecameLeader
-            && self.armed[n].hook.acknowledges
+            && self.hook_states[n].hook.acknowledges
         {
             self.acknowledge(n, change.token);
         }
         self.end(n, began, done);
     }
 
-    /// Acknowledges that the application works as leader. The driver refuses one that comes too late for its term.
+    /// Acknowledges that the application works as leader. The runner refuses one that comes too late for its term.
     fn acknowledge(&self, n: usize, token: Option<FencingToken>) {
         let Some(token) = token else { return };
         let (caller, _) = Caller::patient();
@@ -219,7 +221,7 @@ impl Runner {
         post: &Post,
         message: &Message<'_>,
         term: Option<FencingToken>,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), HookError> {
         let (id, body) = (format!("msg_{:032x}", fastrand::u128(..)), message.json());
         let mut tries = 0;
         loop {
@@ -230,18 +232,19 @@ impl Runner {
                     Err(failure) => failure,
                 },
                 enough = self.watch.enough(term, post.timeout) => match enough {
-                    Enough::Late(limit) => format!("no answer within {limit:?}"),
-                    Enough::LeadsNoMore | Enough::Overtaken | Enough::Leaving => {
+                    StopReason::Late(limit) => format!("no answer within {limit:?}"),
+                    StopReason::LeadsNoMore | StopReason::Overtaken | StopReason::Leaving => {
                         return Err(enough.into());
                     }
                 },
             };
             if tries == post.retries {
-                return Err(Undone::Failed(format!("{failure} (tried {} times)", tries + 1)));
+                return Err(HookError::Failed(format!("{failure} (tried {} times)", tries + 1)));
             }
             match self.watch.enough(term, post::pause(tries)).await {
-                Enough::Late(_) => tries += 1,
-                enough @ (Enough::LeadsNoMore | Enough::Overtaken | Enough::Leaving) => {
+                StopReason::Late(_) => tries += 1,
+                enough
+                @ (StopReason::LeadsNoMore | StopReason::Overtaken | StopReason::Leaving) => {
                     return Err(enough.into());
                 }
             }
@@ -250,10 +253,10 @@ impl Runner {
 
     /// Brings files and labels up to date. Returns when to write again, if one could not be written, or is due.
     async fn make_all_true(&mut self) -> Option<Moment> {
-        for n in 0..self.armed.len() {
+        for n in 0..self.hook_states.len() {
             self.make_true(n, STATE).await;
         }
-        self.armed.iter().filter_map(|armed| armed.again).map(|(at, _)| at).min()
+        self.hook_states.iter().filter_map(|hook_states| hook_states.again).map(|(at, _)| at).min()
     }
 
     /// Brings a file or a label up to date with the snapshot, which may be newer than the change that the other hooks
@@ -261,7 +264,7 @@ impl Runner {
     async fn make_true(&mut self, n: usize, occasion: &'static str) {
         let seen = self.watch.look();
         let (view, index) = (seen.view(), seen.index);
-        let Armed { hook, written, again, .. } = &self.armed[n];
+        let HookState { hook, written, again, .. } = &self.hook_states[n];
         if !hook.is_state() {
             return;
         }
@@ -278,10 +281,10 @@ impl Runner {
         }
         let began = self.begin(n, occasion);
         let done = self.write(n, deed.clone(), &view, index).await;
-        let armed = &mut self.armed[n];
+        let hook_states = &mut self.hook_states[n];
         let now = self.watch.clock.now();
-        (armed.written, armed.again) = match (&done, &deed) {
-            (Ok(()), Deed::Label(_)) => {
+        (hook_states.written, hook_states.again) = match (&done, &deed) {
+            (Ok(()), HookAction::Label(_)) => {
                 (Some(view), Some((now.after(label::REFRESH), Duration::ZERO)))
             }
             (Ok(()), _) => (Some(view), None),
@@ -298,30 +301,36 @@ impl Runner {
         }
     }
 
-    async fn write(&mut self, n: usize, deed: Deed, view: &View, index: u64) -> Result<(), Undone> {
+    async fn write(
+        &mut self,
+        n: usize,
+        deed: HookAction,
+        view: &View,
+        index: u64,
+    ) -> Result<(), HookError> {
         match deed {
-            Deed::Keep { file, mode, unknown } => {
+            HookAction::Keep { file, mode, unknown } => {
                 let (date, until) = (self.watch.clock.date(), self.watch.valid_until(view));
                 let text = message::state(view, &self.names, index, date, until);
                 let text =
-                    Some(text).filter(|_| unknown == Unknown::Keep || *view != View::NoLeader);
-                let pen = self.armed[n].pen.clone();
-                file::keep(&pen, &file, mode, text).await.map_err(Undone::Failed)
+                    Some(text).filter(|_| unknown == WhenUnknown::Keep || *view != View::NoLeader);
+                let lock = self.hook_states[n].lock.clone();
+                file::keep(&lock, &file, mode, text).await.map_err(HookError::Failed)
             }
-            Deed::Label(label) => {
+            HookAction::Label(label) => {
                 let leads = label::tells_leader(view);
                 let is_overtaken = |now: &View| label::tells_leader(now) != leads;
                 let enough = self.watch.enough_or(view.own_term(), label.timeout, is_overtaken);
                 tokio::select! {
-                    done = label::set(&label, leads) => done.map_err(Undone::Failed),
+                    done = label::set(&label, leads) => done.map_err(HookError::Failed),
                     enough = enough => Err(match enough {
-                        Enough::Late(limit) => Undone::Failed(label::unanswered(&label, limit)),
-                        Enough::LeadsNoMore | Enough::Overtaken | Enough::Leaving => enough.into(),
+                        StopReason::Late(limit) => HookError::Failed(label::unanswered(&label, limit)),
+                        StopReason::LeadsNoMore | StopReason::Overtaken | StopReason::Leaving => enough.into(),
                     }),
                 }
             }
             // These hooks act once, and keep nothing up to date.
-            Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } => Ok(()),
+            HookAction::Run { .. } | HookAction::Post(_) | HookAction::Signal { .. } => Ok(()),
         }
     }
 
@@ -330,15 +339,20 @@ impl Runner {
         (change, self.watch.clock.date(), self.watch.clock.now())
     }
 
-    fn end(&self, n: usize, began: (&'static str, SystemTime, Moment), done: Result<(), Undone>) {
+    fn end(
+        &self,
+        n: usize,
+        began: (&'static str, SystemTime, Moment),
+        done: Result<(), HookError>,
+    ) {
         let (change, took) = (began.0, self.record(n, began, &done));
-        let what = &self.armed[n].hook.deed;
+        let what = &self.hook_states[n].hook.deed;
         match &done {
             Ok(()) => info!("hook[{n}] {what}: {change}: done in {took:.0?}"),
-            Err(Undone::CutShort(why)) => {
+            Err(HookError::CutShort(why)) => {
                 warn!("hook[{n}] {what}: {change}: {why}, after {took:.0?}");
             }
-            Err(Undone::Failed(why)) => {
+            Err(HookError::Failed(why)) => {
                 error!("hook[{n}] {what}: {change}: {why}, after {took:.0?}");
             }
         }
@@ -349,32 +363,32 @@ impl Runner {
         &self,
         n: usize,
         (change, at, since): (&'static str, SystemTime, Moment),
-        done: &Result<(), Undone>,
+        done: &Result<(), HookError>,
     ) -> Duration {
         let took = self.watch.clock.now().since(since);
         self.records.send_modify(|hooks| {
             let record = &mut hooks.records[n];
             record.runs += 1;
-            record.failures += u64::from(matches!(done, Err(Undone::Failed(_))));
-            record.cut_short += u64::from(matches!(done, Err(Undone::CutShort(_))));
+            record.failures += u64::from(matches!(done, Err(HookError::Failed(_))));
+            record.cut_short += u64::from(matches!(done, Err(HookError::CutShort(_))));
             record.spent += took;
             record.running = None;
             let failure = done.as_ref().err().map(|undone| match undone {
-                Undone::Failed(why) => why.clone(),
-                Undone::CutShort(why) => (*why).to_owned(),
+                HookError::Failed(why) => why.clone(),
+                HookError::CutShort(why) => (*why).to_owned(),
             });
             record.last = Some(HookRun { change, at, took, failure });
             record.failing_since = match done {
                 Ok(()) => None,
-                Err(Undone::Failed(_)) => record.failing_since.or(Some(at)),
-                Err(Undone::CutShort(_)) => record.failing_since,
+                Err(HookError::Failed(_)) => record.failing_since.or(Some(at)),
+                Err(HookError::CutShort(_)) => record.failing_since,
             };
         });
         took
     }
 }
 
-impl Armed {
+impl HookState {
     fn new(hook: Hook) -> (Self, HookRecord) {
         let record = HookRecord {
             what: hook.deed.to_string(),
@@ -387,25 +401,26 @@ impl Armed {
             last: None,
             failing_since: None,
         };
-        (Self { hook, pen: Pen::default(), written: None, again: None }, record)
+        (Self { hook, lock: WriteLock::default(), written: None, again: None }, record)
     }
 }
 
 /// Tells whether the content for the one view is right for the other.
-fn says_the_same(deed: &Deed, written: &View, now: &View) -> bool {
+fn says_the_same(deed: &HookAction, written: &View, now: &View) -> bool {
     match deed {
-        Deed::Label(_) => label::tells_leader(written) == label::tells_leader(now),
-        Deed::Keep { .. } | Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } => {
-            written == now
-        }
+        HookAction::Label(_) => label::tells_leader(written) == label::tells_leader(now),
+        HookAction::Keep { .. }
+        | HookAction::Run { .. }
+        | HookAction::Post(_)
+        | HookAction::Signal { .. } => written == now,
     }
 }
 
 /// Reads the snapshot, and knows when that is outdated.
-struct Watch {
+struct SnapshotWatch {
     clock: Clock,
     alarm: Alarm,
-    report: watch::Receiver<Report>,
+    snapshot: watch::Receiver<Snapshot>,
     leaving: watch::Receiver<Option<Moment>>,
 }
 
@@ -420,12 +435,12 @@ impl Seen {
     }
 }
 
-impl Watch {
+impl SnapshotWatch {
     fn look(&self) -> Seen {
         let now = self.clock.now();
-        // A lease is not renewed once the driver has ended, or the process is about to.
-        let is_over = self.report.has_changed().is_err() || self.leaving.borrow().is_some();
-        let standing = &self.report.borrow().standing;
+        // A lease is not renewed once the runner has ended, or the process is about to.
+        let is_over = self.snapshot.has_changed().is_err() || self.leaving.borrow().is_some();
+        let standing = &self.snapshot.borrow().standing;
         let role = if is_over { Role::Absent } else { standing.at(now) };
         Seen { role, index: standing.index_at(now) }
     }
@@ -447,16 +462,16 @@ impl Watch {
         self.why_enough(term, self.clock.now()).is_some()
     }
 
-    fn why_enough(&self, term: Option<FencingToken>, now: Moment) -> Option<Enough> {
+    fn why_enough(&self, term: Option<FencingToken>, now: Moment) -> Option<StopReason> {
         if term.is_some() && self.look().view().own_term() != term {
-            return Some(Enough::LeadsNoMore);
+            return Some(StopReason::LeadsNoMore);
         }
         let deadline = *self.leaving.borrow();
-        deadline.filter(|deadline| *deadline <= now).map(|_| Enough::Leaving)
+        deadline.filter(|deadline| *deadline <= now).map(|_| StopReason::Leaving)
     }
 
     /// Waits until a run for this term, or for none, has to end. Returns why.
-    async fn enough(&mut self, term: Option<FencingToken>, limit: Duration) -> Enough {
+    async fn enough(&mut self, term: Option<FencingToken>, limit: Duration) -> StopReason {
         self.enough_or(term, limit, |_| false).await
     }
 
@@ -466,7 +481,7 @@ impl Watch {
         term: Option<FencingToken>,
         limit: Duration,
         is_overtaken: impl Fn(&View) -> bool,
-    ) -> Enough {
+    ) -> StopReason {
         let late_at = self.clock.now().after(limit);
         loop {
             let now = self.clock.now();
@@ -474,10 +489,10 @@ impl Watch {
                 return enough;
             }
             if is_overtaken(&self.look().view()) {
-                return Enough::Overtaken;
+                return StopReason::Overtaken;
             }
             if late_at <= now {
-                return Enough::Late(limit);
+                return StopReason::Late(limit);
             }
             self.news(term, Some(late_at)).await;
         }
@@ -485,7 +500,7 @@ impl Watch {
 
     /// Waits for a new snapshot or this moment; the caller looks again.
     async fn news(&mut self, term: Option<FencingToken>, moment: Option<Moment>) {
-        let lease_end = self.report.borrow().standing.changes_at(self.clock.now());
+        let lease_end = self.snapshot.borrow().standing.changes_at(self.clock.now());
         let deadline = *self.leaving.borrow();
         let due = [lease_end.filter(|_| term.is_some()), deadline, moment].into_iter().flatten();
         let rings = async {
@@ -494,11 +509,11 @@ impl Watch {
                 None => std::future::pending().await,
             }
         };
-        // A driver that has ended publishes nothing any more.
+        // A runner that has ended publishes nothing any more.
         let (reports, leaves) =
-            (self.report.has_changed().is_ok(), self.leaving.has_changed().is_ok());
+            (self.snapshot.has_changed().is_ok(), self.leaving.has_changed().is_ok());
         tokio::select! {
-            _ = self.report.changed(), if reports => {}
+            _ = self.snapshot.changed(), if reports => {}
             _ = self.leaving.changed(), if leaves => {}
             () = rings => {}
         }

@@ -1,10 +1,10 @@
 //! The questions and commands that take one request. The program has a subcommand for each, named like its path.
 
 use super::screen::{PAUSE, Screen};
-use super::sidecar::{Answer, Sidecar, TO_ANSWER, TO_OBEY};
+use super::sidecar::{Sidecar, SidecarAnswer, TO_ANSWER, TO_OBEY};
 use super::text::harmless_json;
-use super::views::View;
-use super::{Form, Trouble, formed, print};
+use super::views::HumanView;
+use super::{ClientError, Form, formed, print};
 use crate::api::{self, Get, Post};
 use hyper::Method;
 use tokio::time::sleep;
@@ -17,7 +17,7 @@ pub struct Call {
     pub help: &'static str,
     /// What else there is to say of it.
     pub more: Option<&'static str>,
-    tell: fn(&Answer, &Form) -> Told,
+    tell: fn(&SidecarAnswer, &Form) -> Told,
 }
 
 pub const QUESTIONS: &[Call] = &[
@@ -32,7 +32,7 @@ pub const COMMANDS: &[Call] = &[
     Call::post(&api::ACK, "Say that the application has taken up its work as leader"),
     Call::post(&api::RESIGN, "Have the leader go to the tail of the line"),
     Call::post(&api::PAUSE, "Have this member leave the line until told to resume"),
-    Call::post(&api::RESUME, "Have this member stand in the line again"),
+    Call::post(&api::RESUME, "Have this member join the queue again"),
     Call::post(
         &api::DRAIN,
         "Have this member hand over and leave the line, for a preStop hook; the same as pause",
@@ -41,11 +41,11 @@ pub const COMMANDS: &[Call] = &[
 ];
 
 impl Call {
-    const fn get<T: View>(question: &Get<T>, help: &'static str) -> Self {
+    const fn get<T: HumanView>(question: &Get<T>, help: &'static str) -> Self {
         Self { path: question.path, is_command: false, help, more: None, tell: tell::<T> }
     }
 
-    const fn post<T: View>(command: &Post<T>, help: &'static str) -> Self {
+    const fn post<T: HumanView>(command: &Post<T>, help: &'static str) -> Self {
         Self { path: command.path, is_command: true, help, more: None, tell: tell::<T> }
     }
 
@@ -58,14 +58,18 @@ impl Call {
         self.path.trim_start_matches('/')
     }
 
-    pub(super) async fn ask(&self, sidecar: &Sidecar, form: &Form) -> Result<(), Trouble> {
+    pub(super) async fn ask(&self, sidecar: &Sidecar, form: &Form) -> Result<(), ClientError> {
         let Told { text, trouble } = self.told(sidecar, form).await?;
         print(&text)?;
         trouble.map_or(Ok(()), Err)
     }
 
     /// Asks again and again, and prints the answer whenever it is another.
-    pub(super) async fn ask_again(&self, sidecar: &Sidecar, form: &Form) -> Result<(), Trouble> {
+    pub(super) async fn ask_again(
+        &self,
+        sidecar: &Sidecar,
+        form: &Form,
+    ) -> Result<(), ClientError> {
         let mut screen = Screen::of(form);
         loop {
             match self.told(sidecar, form).await {
@@ -76,7 +80,7 @@ impl Call {
         }
     }
 
-    async fn told(&self, sidecar: &Sidecar, form: &Form) -> Result<Told, Trouble> {
+    async fn told(&self, sidecar: &Sidecar, form: &Form) -> Result<Told, ClientError> {
         let (method, patience) =
             if self.is_command { (Method::POST, TO_OBEY) } else { (Method::GET, TO_ANSWER) };
         let answer = sidecar.ask(method, self.path, patience).await?;
@@ -87,15 +91,15 @@ impl Call {
 /// What to print, and why it is no yes.
 struct Told {
     text: String,
-    trouble: Option<Trouble>,
+    trouble: Option<ClientError>,
 }
 
 /// Returns the answer as it is to be printed, also one that is no yes if it is for scripts.
-fn tell<T: View>(answer: &Answer, form: &Form) -> Told {
+fn tell<T: HumanView>(answer: &SidecarAnswer, form: &Form) -> Told {
     let body = match answer.body::<T>() {
         Ok(body) => body,
         Err(trouble) => {
-            let is_shown = *form == Form::Scripts && !matches!(trouble, Trouble::Unanswered(_));
+            let is_shown = *form == Form::Scripts && !matches!(trouble, ClientError::Unanswered(_));
             let json = is_shown.then(|| harmless_json(answer.text().trim()) + "\n");
             return Told { text: json.unwrap_or_default(), trouble: Some(trouble) };
         }

@@ -1,6 +1,6 @@
 //! One field of an answer's JSON, or the same field of each element of an array, for scripts without a parser of JSON.
 
-use super::Trouble;
+use super::ClientError;
 use super::text::{harmless_json, visible};
 use serde_json::Value;
 
@@ -16,17 +16,17 @@ impl FieldPath {
     }
 
     /// Returns what is there, in a line each.
-    pub(super) fn pick(&self, json: &str) -> Result<String, Trouble> {
+    pub(super) fn pick(&self, json: &str) -> Result<String, ClientError> {
         let value: Value = serde_json::from_str(json)
-            .map_err(|error| Trouble::Unanswered(format!("the answer is no JSON: {error}")))?;
+            .map_err(|error| ClientError::Unanswered(format!("the answer is no JSON: {error}")))?;
         let mut found = vec![];
-        collect(&value, &self.0, &mut found).map_err(Trouble::No)?;
+        collect(&value, &self.0, &mut found).map_err(ClientError::No)?;
         let several = self.0.split('.').any(|part| part == "*");
         let lines: Result<Vec<_>, _> = found
             .into_iter()
             .map(|value| match value {
                 Value::Null if several => Ok("-".to_owned()),
-                Value::Null => Err(Trouble::No(format!("{} is null", visible(&self.0)))),
+                Value::Null => Err(ClientError::No(format!("{} is null", visible(&self.0)))),
                 Value::String(text) => Ok(visible(text)),
                 other => Ok(harmless_json(&other.to_string())),
             })

@@ -6,7 +6,7 @@
 use super::screen::{PAUSE, Screen};
 use super::table::{Cell, pairs, table};
 use super::views::{BAD, GOOD, ODD, PLAIN, labels, marks};
-use super::{Form, Trouble, Width, formed, print};
+use super::{ClientError, Form, Width, formed, print};
 use crate::api::{self, Standby};
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 /// What scripts read.
 #[derive(Serialize)]
-struct Report<'a> {
+struct InspectedElection<'a> {
     /// With the connect string's chroot.
     path: &'a str,
     /// Whether the head of the queue is announced by itself and by all behind it.
@@ -30,7 +30,7 @@ struct Report<'a> {
     head: Option<&'a str>,
     /// The claim, with which the leader excludes others; null if none stands.
     claim: Option<Claim<'a>>,
-    line: Vec<Place<'a>>,
+    line: Vec<QueuedMember<'a>>,
     /// The ids that several members have.
     namesakes: Vec<&'a str>,
     /// Named like a member's, but of no session: members pass over them.
@@ -40,7 +40,7 @@ struct Report<'a> {
 }
 
 #[derive(Serialize)]
-struct Place<'a> {
+struct QueuedMember<'a> {
     znode: &'a str,
     sequence: i32,
     session: String,
@@ -103,16 +103,16 @@ impl<'a> Inspection<'a> {
         Self { settings, inspector: Inspector::of(settings), patience, clock, form }
     }
 
-    pub(super) async fn once(mut self) -> Result<(), Trouble> {
+    pub(super) async fn once(mut self) -> Result<(), ClientError> {
         let looked = self.look().await;
         self.inspector.close().await;
         let (text, healthy) = looked?;
         print(&text)?;
-        if healthy { Ok(()) } else { Err(Trouble::NoAsPrinted) }
+        if healthy { Ok(()) } else { Err(ClientError::NoAsPrinted) }
     }
 
     /// Looks again and again, and prints what there is whenever it is another.
-    pub(super) async fn again(mut self) -> Result<(), Trouble> {
+    pub(super) async fn again(mut self) -> Result<(), ClientError> {
         let mut screen = Screen::of(&self.form);
         loop {
             match self.look().await {
@@ -124,30 +124,30 @@ impl<'a> Inspection<'a> {
     }
 
     /// Returns what to print, and whether all is well.
-    async fn look(&mut self) -> Result<(String, bool), Trouble> {
+    async fn look(&mut self) -> Result<(String, bool), ClientError> {
         let Self { settings, inspector, patience, clock, form } = self;
         let unanswered = |why: &str| {
             let hosts = &settings.zookeeper.hosts;
-            Trouble::Unanswered(format!("ZooKeeper at {hosts} gives no answer: {why}"))
+            ClientError::Unanswered(format!("ZooKeeper at {hosts} gives no answer: {why}"))
         };
         let election = match timeout(*patience, inspector.read()).await {
             Ok(read) => read.map_err(|why| unanswered(&why))?,
             Err(_) => return Err(unanswered(&format!("not within {patience:?}"))),
         };
-        let report = Report::of(&settings.root, election.as_ref(), clock.date());
-        let text = formed(form, |width| report.shown(width), &api::json(&report))?;
-        Ok((text, report.healthy))
+        let inspection = InspectedElection::of(&settings.root, election.as_ref(), clock.date());
+        let text = formed(form, |width| inspection.shown(width), &api::json(&inspection))?;
+        Ok((text, inspection.healthy))
     }
 }
 
-impl<'a> Report<'a> {
+impl<'a> InspectedElection<'a> {
     fn of(path: &'a str, election: Option<&'a Election>, now: SystemTime) -> Self {
         let exists = election.is_some();
         let znodes = election.map(|election| &*election.znodes).unwrap_or_default();
         let stands = |znode: &&Znode| znode.sequence.is_some() && znode.session.is_some();
         let queue: Vec<_> = znodes.iter().filter(stands).collect();
         let tokens: Vec<_> = queue.iter().map(|znode| znode.token).collect();
-        let place = |(at, znode): (usize, &&'a Znode)| Place::of(znode, at, &tokens, now);
+        let place = |(at, znode): (usize, &&'a Znode)| QueuedMember::of(znode, at, &tokens, now);
         let line: Vec<_> = queue.iter().enumerate().filter_map(place).collect();
         let named = |wanted: fn(&Znode) -> bool| {
             znodes.iter().filter(|znode| wanted(znode)).map(|znode| &*znode.name).collect()
@@ -186,7 +186,7 @@ impl<'a> Report<'a> {
                 "ID", "IS", "NAMES", "ZNODE", "TOKEN", "AGE", "ADDRESS", "VERSION", "SESSION",
                 "LABELS",
             ];
-            let rows: Vec<_> = self.line.iter().map(Place::row).collect();
+            let rows: Vec<_> = self.line.iter().map(QueuedMember::row).collect();
             text.push('\n');
             text += &match width {
                 Width::Wide => table(heading, rows),
@@ -218,12 +218,12 @@ impl<'a> Report<'a> {
 
 fn judged(
     exists: bool,
-    line: &[Place<'_>],
+    line: &[QueuedMember<'_>],
     claim: Option<&Claim<'_>>,
     namesakes: &[&str],
 ) -> (bool, String) {
     let Some(head) = line.first() else {
-        let why = if exists { "nobody stands in the line" } else { "there is no such path" };
+        let why = if exists { "the queue is empty" } else { "there is no such path" };
         return (false, why.into());
     };
     let Some(leader) = head.id else {
@@ -234,7 +234,7 @@ fn judged(
         let is = claim.is.words();
         return (false, format!("{leader} stands at the head, and the claim is {whose}, {is}"));
     }
-    let is_named = |place: &&Place<'_>| place.is_of_one_mind();
+    let is_named = |place: &&QueuedMember<'_>| place.is_of_one_mind();
     let by = line.iter().filter(is_named).count();
     let all = line.len();
     match by {
@@ -254,7 +254,7 @@ fn judged(
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> QueuedMember<'a> {
     /// Returns the place of the znode that is so far behind the head.
     fn of(znode: &'a Znode, at: usize, line: &[FencingToken], now: SystemTime) -> Option<Self> {
         let (sequence, session) = (znode.sequence?, znode.session?);
@@ -294,7 +294,7 @@ impl<'a> Place<'a> {
             Some(Named { id, is: Whereabouts::Gone, .. }) => {
                 Cell::new(&format!("{id} (gone)")).style(BAD)
             }
-            None => Cell::new("nobody").style(ODD),
+            None => Cell::new("no leader").style(ODD),
         };
         let leads =
             self.is_of_one_mind() && self.names.as_ref().is_some_and(|n| n.token == self.token);
@@ -353,7 +353,7 @@ impl Whereabouts {
         match self {
             Self::Head => "the head",
             Self::Behind => "not the head",
-            Self::Gone => "not in the line",
+            Self::Gone => "not in the queue",
         }
     }
 }
@@ -409,7 +409,7 @@ mod tests {
         let text = strip_str(&held.shown(Width::Narrow)).to_string();
         assert!(text.contains("claim     a, token 1, the head, for 7s, session 0x1\n"), "{text}");
         assert!(text.contains("b   standby-not-ready  a"), "{text}");
-        for (by, is) in [(1, "that of b, not the head"), (5, "that of f, not in the line")] {
+        for (by, is) in [(1, "that of b, not the head"), (5, "that of f, not in the queue")] {
             let other = election(&["a", "b"], Some(by));
             let other = judged_of(&other);
             let said = format!("a stands at the head, and the claim is {is}");
@@ -420,8 +420,8 @@ mod tests {
         assert!(text.contains("claim     none\n"), "{text}");
     }
 
-    fn judged_of(election: &Election) -> Report<'_> {
-        Report::of("/e", Some(election), SystemTime::UNIX_EPOCH + Duration::from_secs(7))
+    fn judged_of(election: &Election) -> InspectedElection<'_> {
+        InspectedElection::of("/e", Some(election), SystemTime::UNIX_EPOCH + Duration::from_secs(7))
     }
 
     /// Of these members, in this order, who all name the first; the claim is of the member of this number.

@@ -23,19 +23,19 @@ use crate::config::Settings;
 pub use calls::{COMMANDS, Call, QUESTIONS};
 pub use field::FieldPath;
 pub use probe::Probe;
-pub use sidecar::{Answer, Sidecar, Token};
+pub use sidecar::{Sidecar, SidecarAnswer, Token};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::time::Duration;
-pub use wait::{Waiting, Whom};
+pub use wait::{WaitFor, Waiting};
 
 /// A subcommand of the client, with its arguments.
-pub enum Errand {
-    Ask { sidecar: Sidecar, question: Question, form: Form },
+pub enum ClientCommand {
+    Ask { sidecar: Sidecar, question: Query, form: Form },
     Inspect { settings: Settings, patience: Duration, again: bool, form: Form },
 }
 
-impl Errand {
+impl ClientCommand {
     /// Tells whether this process holds secrets, so that no other may look into its memory.
     pub fn has_secrets(&self) -> bool {
         match self {
@@ -47,7 +47,7 @@ impl Errand {
     /// The program that this one is to become.
     pub fn program(&self) -> Option<&OsStr> {
         match self {
-            Self::Ask { question: Question::Wait { command, .. }, .. } => {
+            Self::Ask { question: Query::Wait { command, .. }, .. } => {
                 command.first().map(OsString::as_os_str)
             }
             Self::Ask { .. } | Self::Inspect { .. } => None,
@@ -55,7 +55,7 @@ impl Errand {
     }
 }
 
-pub enum Question {
+pub enum Query {
     /// One of [`QUESTIONS`] or [`COMMANDS`]; `again` prints the answer whenever it is another.
     Call {
         call: &'static Call,
@@ -94,7 +94,7 @@ pub enum Width {
 
 /// Why the subcommand did not succeed.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum ClientError {
     /// The answer is no.
     No(String),
     /// The answer is no, and has been printed.
@@ -107,7 +107,7 @@ pub enum Trouble {
     Unprintable(io::Error),
 }
 
-impl Trouble {
+impl ClientError {
     /// The exit code, and what to say.
     pub fn told(self) -> (u8, Option<String>) {
         match self {
@@ -126,33 +126,35 @@ impl Trouble {
 ///
 /// # Errors
 /// Everything but a yes.
-pub async fn run(errand: Errand, clock: Clock) -> Result<(), Trouble> {
+pub async fn run(errand: ClientCommand, clock: Clock) -> Result<(), ClientError> {
     let (sidecar, question, form) = match errand {
-        Errand::Ask { sidecar, question, form } => (sidecar, question, form),
-        Errand::Inspect { settings, patience, again, form } => {
+        ClientCommand::Ask { sidecar, question, form } => (sidecar, question, form),
+        ClientCommand::Inspect { settings, patience, again, form } => {
             let inspection = inspect::Inspection::of(&settings, patience, clock, form);
             return if again { inspection.again().await } else { inspection.once().await };
         }
     };
     match question {
-        Question::Call { call, again: false } => call.ask(&sidecar, &form).await,
-        Question::Call { call, again: true } => call.ask_again(&sidecar, &form).await,
-        Question::Watch => watch::watch(&sidecar, clock, &form).await,
-        Question::Wait { waiting, command } => {
-            wait::wait(&sidecar, &waiting, &command, &form).await
-        }
-        Question::Probe { probe, verbose } => probe::probe(&sidecar, probe, verbose).await,
+        Query::Call { call, again: false } => call.ask(&sidecar, &form).await,
+        Query::Call { call, again: true } => call.ask_again(&sidecar, &form).await,
+        Query::Watch => watch::watch(&sidecar, clock, &form).await,
+        Query::Wait { waiting, command } => wait::wait(&sidecar, &waiting, &command, &form).await,
+        Query::Probe { probe, verbose } => probe::probe(&sidecar, probe, verbose).await,
     }
 }
 
 /// For people: colours only where they belong.
-fn print(text: &str) -> Result<(), Trouble> {
+fn print(text: &str) -> Result<(), ClientError> {
     let mut out = anstream::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Trouble::Unprintable)
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(ClientError::Unprintable)
 }
 
 /// Returns an answer as it is to be printed.
-fn formed(form: &Form, view: impl FnOnce(Width) -> String, json: &str) -> Result<String, Trouble> {
+fn formed(
+    form: &Form,
+    view: impl FnOnce(Width) -> String,
+    json: &str,
+) -> Result<String, ClientError> {
     match form {
         Form::People(width) => Ok(view(*width)),
         Form::Scripts => Ok(text::harmless_json(json.trim()) + "\n"),

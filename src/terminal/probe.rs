@@ -2,7 +2,7 @@
 
 use super::sidecar::{Sidecar, TO_ANSWER};
 use super::text::visible;
-use super::{Trouble, print};
+use super::{ClientError, print};
 use crate::api::{IS_LEADER, LIVEZ, Leadership, READYZ};
 use hyper::{Method, StatusCode};
 
@@ -13,7 +13,11 @@ pub enum Probe {
     Live,
 }
 
-pub(super) async fn probe(sidecar: &Sidecar, probe: Probe, verbose: bool) -> Result<(), Trouble> {
+pub(super) async fn probe(
+    sidecar: &Sidecar,
+    probe: Probe,
+    verbose: bool,
+) -> Result<(), ClientError> {
     let path = match probe {
         Probe::IsLeader => IS_LEADER.path.to_owned(),
         Probe::Ready => format!("{}?verbose", READYZ.path),
@@ -41,7 +45,7 @@ pub(super) async fn probe(sidecar: &Sidecar, probe: Probe, verbose: bool) -> Res
     match passed {
         true if verbose => print(&(visible(&why) + "\n")),
         true => Ok(()),
-        false => Err(Trouble::No(visible(&why))),
+        false => Err(ClientError::No(visible(&why))),
     }
 }
 
@@ -61,11 +65,11 @@ mod tests {
 
     #[test]
     fn what_failed_is_told_in_one_line() {
-        let text = "[+]line ok: in the line\n[-]leader failed: nobody\nreadyz check failed\n";
-        assert_eq!(checks(text, false).unwrap(), "leader failed: nobody");
+        let text = "[+]line ok: in the queue\n[-]leader failed: none\nreadyz check failed\n";
+        assert_eq!(checks(text, false).unwrap(), "leader failed: none");
         assert_eq!(checks(text, true), None);
-        let text = "[+]line ok: in the line\n[+]leader ok: a leads\nreadyz check passed\n";
-        assert_eq!(checks(text, true).unwrap(), "line ok: in the line; leader ok: a leads");
+        let text = "[+]line ok: in the queue\n[+]leader ok: a leads\nreadyz check passed\n";
+        assert_eq!(checks(text, true).unwrap(), "line ok: in the queue; leader ok: a leads");
         for nonsense in ["", "ok", "check passed", "<html>"] {
             assert_eq!(checks(nonsense, true), None);
         }

@@ -1,6 +1,6 @@
 //! Prints something again whenever it has changed.
 
-use super::{Form, Trouble, print, remark};
+use super::{ClientError, Form, print, remark};
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl Screen {
     }
 
     /// Prints the text if it is another than before.
-    pub(super) fn show(&mut self, text: String) -> Result<(), Trouble> {
+    pub(super) fn show(&mut self, text: String) -> Result<(), ClientError> {
         self.remarked = None;
         match self.next(text) {
             Some(text) => print(&text),
@@ -44,9 +44,11 @@ impl Screen {
     }
 
     /// Says why there is nothing to print, once. It is an error where nothing was printed before.
-    pub(super) fn fail(&mut self, trouble: Trouble) -> Result<(), Trouble> {
+    pub(super) fn fail(&mut self, trouble: ClientError) -> Result<(), ClientError> {
         match (&trouble, &self.shown) {
-            (Trouble::Unprintable(_), _) | (Trouble::Unanswered(_), None) => return Err(trouble),
+            (ClientError::Unprintable(_), _) | (ClientError::Unanswered(_), None) => {
+                return Err(trouble);
+            }
             _ => {}
         }
         let why = trouble.told().1.unwrap_or_default();
@@ -89,10 +91,10 @@ mod tests {
 
     #[test]
     fn without_an_answer_it_ends_only_where_there_has_been_none() {
-        let none = || Trouble::Unanswered("none".into());
+        let none = || ClientError::Unanswered("none".into());
         let mut screen = Screen { before: Before::Nothing, shown: None, remarked: None };
         assert!(screen.fail(none()).is_err());
-        assert!(screen.fail(Trouble::No("no".into())).is_ok());
+        assert!(screen.fail(ClientError::No("no".into())).is_ok());
         assert!(screen.next("a".into()).is_some());
         assert!(screen.fail(none()).is_ok());
     }

@@ -1,10 +1,10 @@
 //! One sidecar, and how to ask it: HTTP over a port or a socket, with a limit to every wait.
 
-use super::Trouble;
+use super::ClientError;
 use super::text::visible;
 use crate::api::{PROBLEM_TYPES, Problem};
 use crate::config::{self, Listen};
-use crate::http_client::Connection;
+use crate::http_client::HttpConnection;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
@@ -29,11 +29,11 @@ const PORT: u16 = 4040;
 
 /// Where to ask, and what to show there.
 pub struct Sidecar {
-    place: Place,
+    place: Address,
     token: Option<Token>,
 }
 
-enum Place {
+enum Address {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
@@ -42,7 +42,7 @@ enum Place {
 pub struct Token(HeaderValue);
 
 /// What a sidecar has answered.
-pub struct Answer {
+pub struct SidecarAnswer {
     asked: String,
     status: StatusCode,
     is_problem: bool,
@@ -64,7 +64,7 @@ impl Sidecar {
         };
         if let Some(path) = url.strip_prefix("unix:") {
             return if path.starts_with('/') {
-                Ok(Self::new(Place::Unix(path.into())))
+                Ok(Self::new(Address::Unix(path.into())))
             } else {
                 wrong()
             };
@@ -89,14 +89,14 @@ impl Sidecar {
             return wrong();
         }
         let port = uri.port_u16().unwrap_or(if with_scheme == url { 80 } else { PORT });
-        Ok(Self::new(Place::Tcp { host: host.to_owned(), port }))
+        Ok(Self::new(Address::Tcp { host: host.to_owned(), port }))
     }
 
     /// The one that is served there, asked from the same machine.
     pub fn that_listens(listen: &Listen) -> Self {
         let address = match listen {
             Listen::Tcp(address) => address,
-            Listen::Unix(path) => return Self::new(Place::Unix(path.clone())),
+            Listen::Unix(path) => return Self::new(Address::Unix(path.clone())),
         };
         let ip = match address.ip() {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -107,7 +107,7 @@ impl Sidecar {
             IpAddr::V4(ip) => ip.to_string(),
             IpAddr::V6(ip) => format!("[{ip}]"),
         };
-        Self::new(Place::Tcp { host, port: address.port() })
+        Self::new(Address::Tcp { host, port: address.port() })
     }
 
     pub(super) fn is_shown_a_token(&self) -> bool {
@@ -119,7 +119,7 @@ impl Sidecar {
         Self { token, ..self }
     }
 
-    fn new(place: Place) -> Self {
+    fn new(place: Address) -> Self {
         Self { place, token: None }
     }
 
@@ -132,18 +132,19 @@ impl Sidecar {
         method: Method,
         path: &str,
         patience: Duration,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<SidecarAnswer, ClientError> {
         let asked = format!("{}{path}", self.name());
         let in_doubt = in_doubt(&method);
         let read = async {
             let response = self.send(method, path, None).await?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, LONGEST_ANSWER).collect().await;
-            let body = body.map_err(|error| Trouble::unanswered(&asked, &error.to_string()))?;
+            let body = body.map_err(|error| ClientError::unanswered(&asked, &error.to_string()))?;
             let text = String::from_utf8(body.to_bytes().into());
-            let text = text.map_err(|_| Trouble::unanswered(&asked, "the answer is no text"))?;
+            let text =
+                text.map_err(|_| ClientError::unanswered(&asked, "the answer is no text"))?;
             let header = |name: &str| head.headers.get(name)?.to_str().ok();
-            Ok(Answer {
+            Ok(SidecarAnswer {
                 asked: asked.clone(),
                 status: head.status,
                 is_problem: header(CONTENT_TYPE.as_str()) == Some("application/problem+json"),
@@ -152,7 +153,7 @@ impl Sidecar {
             })
         };
         let late = format!("no answer within {patience:?}{in_doubt}");
-        let late = || Trouble::unanswered(&asked, &late);
+        let late = || ClientError::unanswered(&asked, &late);
         timeout(patience, read).await.unwrap_or_else(|_| Err(late()))
     }
 
@@ -162,8 +163,8 @@ impl Sidecar {
         method: Method,
         path: &str,
         last_event: Option<&str>,
-    ) -> Result<Response<Incoming>, Trouble> {
-        let cannot = |why: &str| Trouble::unanswered(&self.name(), why);
+    ) -> Result<Response<Incoming>, ClientError> {
+        let cannot = |why: &str| ClientError::unanswered(&self.name(), why);
         let connected = timeout(TO_CONNECT, self.connect()).await;
         let connection = match connected {
             Ok(connection) => {
@@ -188,28 +189,28 @@ impl Sidecar {
         let request = request.expect("every part was checked before");
         let lost = |error: hyper::Error| format!("{error}{}", in_doubt(&method));
         let answered = connection.send(request).await;
-        answered.map_err(|error| Trouble::unanswered(&self.name(), &lost(error)))
+        answered.map_err(|error| ClientError::unanswered(&self.name(), &lost(error)))
     }
 
-    async fn connect(&self) -> io::Result<Connection> {
+    async fn connect(&self) -> io::Result<HttpConnection> {
         match &self.place {
-            Place::Unix(path) => Connection::to_socket(path).await,
-            Place::Tcp { host, port } => Connection::to_port(host, *port).await,
+            Address::Unix(path) => HttpConnection::to_socket(path).await,
+            Address::Tcp { host, port } => HttpConnection::to_port(host, *port).await,
         }
     }
 
     /// For people.
     pub(super) fn name(&self) -> String {
         match &self.place {
-            Place::Tcp { host, port } => format!("http://{host}:{port}"),
-            Place::Unix(path) => format!("unix:{}", path.display()),
+            Address::Tcp { host, port } => format!("http://{host}:{port}"),
+            Address::Unix(path) => format!("unix:{}", path.display()),
         }
     }
 
     fn host(&self) -> String {
         match &self.place {
-            Place::Tcp { host, port } => format!("{host}:{port}"),
-            Place::Unix(_) => "localhost".into(),
+            Address::Tcp { host, port } => format!("{host}:{port}"),
+            Address::Unix(_) => "localhost".into(),
         }
     }
 }
@@ -237,7 +238,7 @@ impl Token {
     }
 }
 
-impl Trouble {
+impl ClientError {
     fn unanswered(whom: &str, why: &str) -> Self {
         Self::Unanswered(format!("{} gives no answer: {}", visible(whom), visible(why)))
     }
@@ -251,7 +252,7 @@ impl Trouble {
     }
 }
 
-impl Answer {
+impl SidecarAnswer {
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -269,7 +270,7 @@ impl Answer {
     ///
     /// # Errors
     /// A problem document is a no, anything else makes no sense.
-    pub fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, Trouble> {
+    pub fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
         if self.status.is_success() {
             return self.parsed();
         }
@@ -280,16 +281,16 @@ impl Answer {
         if !r#type.starts_with(PROBLEM_TYPES) {
             return Err(self.nonsense(&format!("it says {title}")));
         }
-        Err(Trouble::No(visible(&format!("{title}: {detail}"))))
+        Err(ClientError::No(visible(&format!("{title}: {detail}"))))
     }
 
     /// Parses a body that comes with a no as well.
-    pub(super) fn parsed<T: serde::de::DeserializeOwned>(&self) -> Result<T, Trouble> {
+    pub(super) fn parsed<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
         serde_json::from_str(&self.text).map_err(|error| self.nonsense(&error.to_string()))
     }
 
-    pub(super) fn nonsense(&self, why: &str) -> Trouble {
-        Trouble::nonsense(&self.asked, why)
+    pub(super) fn nonsense(&self, why: &str) -> ClientError {
+        ClientError::nonsense(&self.asked, why)
     }
 
     /// Other errors say that there is no such thing to ask.
@@ -367,7 +368,7 @@ mod tests {
             let hangs_up = async { drop((port.accept().await, port.accept().await)) };
             let (_, gone) = tokio::join!(hangs_up, sidecar.ask(method, asked, TO_ANSWER));
             [silent, gone].map(|answer| match answer {
-                Err(Trouble::Unanswered(why)) => why,
+                Err(ClientError::Unanswered(why)) => why,
                 other => panic!("{:?}", other.map(|answer| answer.text)),
             })
         };

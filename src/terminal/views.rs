@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A body that is shown to people.
-pub(super) trait View: DeserializeOwned {
+pub(super) trait HumanView: DeserializeOwned {
     fn view(&self, width: Width) -> String;
 }
 
@@ -26,9 +26,9 @@ const fn colour(colour: AnsiColor) -> Style {
     Style::new().fg_color(Some(anstyle::Color::Ansi(colour)))
 }
 
-impl View for LeaderState {
+impl HumanView for LeaderState {
     fn view(&self, _: Width) -> String {
-        let Some(leader) = &self.leader else { return "nobody leads\n".into() };
+        let Some(leader) = &self.leader else { return "no member leads\n".into() };
         let mut rows = vec![
             ("leader", Cell::new(&leader.id).style(GOOD)),
             ("address", Cell::of(leader.address.as_deref())),
@@ -42,7 +42,7 @@ impl View for LeaderState {
     }
 }
 
-impl View for Status {
+impl HumanView for Status {
     fn view(&self, _: Width) -> String {
         let Self { id, role, election, session, .. } = self;
         let leads = *role == Role::Leader;
@@ -101,7 +101,7 @@ impl View for Status {
     }
 }
 
-impl View for Members {
+impl HumanView for Members {
     fn view(&self, width: Width) -> String {
         let leader = self.members.iter().find(|member| member.is_leader);
         let row = |member: &Member| {
@@ -134,7 +134,7 @@ impl View for Members {
     }
 }
 
-impl View for History {
+impl HumanView for History {
     fn view(&self, _: Width) -> String {
         let row = |term: &Term| {
             let lasts = term.to.is_none();
@@ -180,14 +180,14 @@ pub(super) fn sentence(leader: &Leader, is_self: bool) -> String {
     visible(&format!("{}{own} leads{at} with token {}", leader.id, leader.token))
 }
 
-impl View for Done {
+impl HumanView for Done {
     fn view(&self, _: Width) -> String {
         let place = match (&self.znode, &self.predecessor) {
             _ if self.done == "acknowledged" => "its leader is active".to_owned(),
             _ if self.done == "begun to leave" => "its process ends".to_owned(),
             _ if self.done == "resumed" && self.znode.is_none() => "it joins the line".to_owned(),
             (None, _) if self.done == "resigned" => {
-                "it has no new place in the line yet".to_owned()
+                "it has no new place in the queue yet".to_owned()
             }
             (None, _) => "it stays out of the line until `bellwether resume`".to_owned(),
             (Some(znode), None) => format!("it is {} as {znode}", with_article(self.role)),
@@ -281,7 +281,7 @@ mod tests {
             ),
             (
                 told("resigned", "absent", null.clone(), null.clone()),
-                "resigned: it has no new place in the line yet",
+                "resigned: it has no new place in the queue yet",
             ),
             (
                 told("paused", "absent", null.clone(), null.clone()),
@@ -358,7 +358,7 @@ mod tests {
         assert!(!standby(Value::Null).contains("standby"));
     }
 
-    fn shown<T: View>(body: &Value) -> String {
+    fn shown<T: HumanView>(body: &Value) -> String {
         let body: T = serde_json::from_value(body.clone()).unwrap();
         strip_str(&body.view(Width::Narrow)).to_string()
     }

@@ -1,7 +1,7 @@
 //! Waits until there is a leader, over as many lives of the sidecar as it takes.
 
-use super::sidecar::{Answer, Sidecar, TO_ANSWER};
-use super::{Form, Trouble, formed, print, remark, views};
+use super::sidecar::{Sidecar, SidecarAnswer, TO_ANSWER};
+use super::{ClientError, Form, formed, print, remark, views};
 use crate::api::{LEADER, Leader, LeaderState};
 use hyper::Method;
 use std::ffi::{OsStr, OsString};
@@ -17,8 +17,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Which member has to lead for the wait to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whom {
-    Anybody,
+pub enum WaitFor {
+    AnyLeader,
     /// The member that is asked.
     Itself,
 }
@@ -26,7 +26,7 @@ pub enum Whom {
 /// What to wait for.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    pub whom: Whom,
+    pub whom: WaitFor,
     /// Until the leader's application has taken up its work as well.
     pub active: bool,
     pub at_most: Option<Duration>,
@@ -38,7 +38,7 @@ pub(super) async fn wait(
     waiting: &Waiting,
     command: &[OsString],
     form: &Form,
-) -> Result<(), Trouble> {
+) -> Result<(), ClientError> {
     let mut last = "it has not been asked yet".to_owned();
     let until = until_leads(sidecar, waiting, &mut last);
     let answered = match waiting.at_most {
@@ -46,7 +46,7 @@ pub(super) async fn wait(
         None => Ok(until.await),
     };
     let (answer, state) =
-        answered.map_err(|limit| Trouble::No(format!("not within {limit:?}: {last}")))?;
+        answered.map_err(|limit| ClientError::No(format!("not within {limit:?}: {last}")))?;
     if let [program, arguments @ ..] = command {
         return Err(become_program(program, arguments, &state));
     }
@@ -56,7 +56,7 @@ pub(super) async fn wait(
 }
 
 /// Returns only if that fails. The program knows the leader as hooks do.
-fn become_program(program: &OsStr, arguments: &[OsString], state: &LeaderState) -> Trouble {
+fn become_program(program: &OsStr, arguments: &[OsString], state: &LeaderState) -> ClientError {
     let mut command = Command::new(program);
     command.args(arguments);
     if let Some(leader) = &state.leader {
@@ -66,12 +66,12 @@ fn become_program(program: &OsStr, arguments: &[OsString], state: &LeaderState) 
     }
     let error = command.exec();
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-    Trouble::Unrunnable(code, format!("cannot run {}: {error}", program.display()))
+    ClientError::Unrunnable(code, format!("cannot run {}: {error}", program.display()))
 }
 
 impl Waiting {
     fn is_over(&self, leader: &Leader, is_self: bool) -> bool {
-        (self.whom == Whom::Anybody || is_self) && (leader.active || !self.active)
+        (self.whom == WaitFor::AnyLeader || is_self) && (leader.active || !self.active)
     }
 }
 
@@ -80,7 +80,7 @@ async fn until_leads(
     sidecar: &Sidecar,
     waiting: &Waiting,
     last: &mut String,
-) -> (Answer, LeaderState) {
+) -> (SidecarAnswer, LeaderState) {
     let mut seen = None;
     let mut troubled = false;
     loop {
@@ -93,7 +93,7 @@ async fn until_leads(
         };
         let answer = sidecar.ask(Method::GET, &path, patience).await;
         let read = answer.and_then(|answer| match answer.body::<LeaderState>() {
-            Err(Trouble::No(why)) => Ok(Err((why, answer.index()))),
+            Err(ClientError::No(why)) => Ok(Err((why, answer.index()))),
             state => state.map(|state| Ok((answer, state))),
         });
         (*last, seen) = match read {
@@ -104,7 +104,7 @@ async fn until_leads(
                     (format!("{sentence}, and is not active yet"), Some(state.index))
                 }
                 Some(leader) => (views::sentence(leader, false), Some(state.index)),
-                None => ("nobody leads".to_owned(), Some(state.index)),
+                None => ("no member leads".to_owned(), Some(state.index)),
             },
             // A new index is a change; the same one means that no more clients may wait at that sidecar.
             Ok(Err((why, index))) => (why, index.filter(|index| seen != Some(*index))),
@@ -141,12 +141,12 @@ mod tests {
         let over = |whom, active, is_self, is_active| {
             Waiting { whom, active, at_most: None }.is_over(&leader(is_active), is_self)
         };
-        assert!(over(Whom::Anybody, false, false, false));
-        assert!(!over(Whom::Anybody, true, false, false));
-        assert!(over(Whom::Anybody, true, false, true));
-        assert!(!over(Whom::Itself, false, false, true));
-        assert!(over(Whom::Itself, false, true, false));
-        assert!(!over(Whom::Itself, true, true, false));
-        assert!(over(Whom::Itself, true, true, true));
+        assert!(over(WaitFor::AnyLeader, false, false, false));
+        assert!(!over(WaitFor::AnyLeader, true, false, false));
+        assert!(over(WaitFor::AnyLeader, true, false, true));
+        assert!(!over(WaitFor::Itself, false, false, true));
+        assert!(over(WaitFor::Itself, false, true, false));
+        assert!(!over(WaitFor::Itself, true, true, false));
+        assert!(over(WaitFor::Itself, true, true, true));
     }
 }

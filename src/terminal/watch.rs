@@ -1,7 +1,7 @@
 //! Follows the events of a sidecar, one line each, over as many streams as it takes.
 
 use super::sidecar::{Sidecar, TO_ANSWER};
-use super::{Form, Trouble, formed, print, remark, views};
+use super::{ClientError, Form, formed, print, remark, views};
 use crate::api::{self, EVENTS};
 use crate::clock::Clock;
 use http_body_util::BodyExt;
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_LINE: usize = 1024 * 1024;
 
 /// Ends only if no stream could be opened in the first place, or the output is closed.
-pub(super) async fn watch(sidecar: &Sidecar, clock: Clock, form: &Form) -> Result<(), Trouble> {
+pub(super) async fn watch(sidecar: &Sidecar, clock: Clock, form: &Form) -> Result<(), ClientError> {
     let mut seen = None;
     let mut stream = open(sidecar, None).await?;
     loop {
@@ -45,10 +45,10 @@ fn tell_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
     remark(&format!("{at}: the events of {} are lost, trying again: {why}", sidecar.name()));
 }
 
-async fn open(sidecar: &Sidecar, seen: Option<&str>) -> Result<Incoming, Trouble> {
+async fn open(sidecar: &Sidecar, seen: Option<&str>) -> Result<Incoming, ClientError> {
     let whom = format!("{}{}", sidecar.name(), EVENTS.path);
     let opened = timeout(TO_ANSWER, sidecar.send(Method::GET, EVENTS.path, seen)).await;
-    let nonsense = |why: &str| Trouble::nonsense(&whom, why);
+    let nonsense = |why: &str| ClientError::nonsense(&whom, why);
     let response = opened.unwrap_or_else(|_| Err(nonsense("no answer in time")))?;
     let kind = response.headers().get(hyper::header::CONTENT_TYPE);
     match response.status() {
@@ -56,7 +56,7 @@ async fn open(sidecar: &Sidecar, seen: Option<&str>) -> Result<Incoming, Trouble
             Ok(response.into_body())
         }
         StatusCode::SERVICE_UNAVAILABLE => {
-            Err(Trouble::No(format!("{whom}: it serves no more streams at the moment")))
+            Err(ClientError::No(format!("{whom}: it serves no more streams at the moment")))
         }
         other => Err(nonsense(&format!("it says {other} and no events"))),
     }
@@ -67,8 +67,8 @@ async fn follow(
     stream: &mut Incoming,
     seen: &mut Option<String>,
     form: &Form,
-) -> Result<String, Trouble> {
-    let mut reader = Reader::default();
+) -> Result<String, ClientError> {
+    let mut reader = EventReader::default();
     loop {
         let frame = match timeout(SILENCE, stream.frame()).await {
             Ok(Some(Ok(frame))) => frame,
@@ -77,7 +77,7 @@ async fn follow(
             Err(_) => return Ok(format!("nothing came for {SILENCE:?}")),
         };
         let Some(bytes) = frame.data_ref() else { continue };
-        for Event { name, id, data } in reader.read(bytes) {
+        for ReceivedEvent { name, id, data } in reader.read(bytes) {
             match serde_json::from_str::<api::Event>(&data) {
                 Ok(event) => {
                     let view = |_| views::event(&name, &event);
@@ -104,21 +104,21 @@ fn named(name: &str, data: &str) -> String {
 
 /// Makes events of bytes, however they are cut.
 #[derive(Default)]
-struct Reader {
+struct EventReader {
     line: Vec<u8>,
-    event: Event,
+    event: ReceivedEvent,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Event {
+struct ReceivedEvent {
     name: String,
     /// Only digits: it is sent back as it came.
     id: Option<String>,
     data: String,
 }
 
-impl Reader {
-    fn read(&mut self, bytes: &[u8]) -> Vec<Event> {
+impl EventReader {
+    fn read(&mut self, bytes: &[u8]) -> Vec<ReceivedEvent> {
         let mut events = vec![];
         for byte in bytes {
             if *byte != b'\n' {
@@ -160,14 +160,14 @@ mod tests {
     fn events_are_read_however_they_are_cut() {
         let text = "retry: 1000\n\nevent: state\nid: 7\ndata: {\"ü\":1}\n\n: here\n\n\
                     event: leader-lost\nid: x\ndata: {}\n\n";
-        let event = |name: &str, id: Option<&str>, data: &str| Event {
+        let event = |name: &str, id: Option<&str>, data: &str| ReceivedEvent {
             name: name.into(),
             id: id.map(Into::into),
             data: data.into(),
         };
         let expected = [event("state", Some("7"), "{\"ü\":1}"), event("leader-lost", None, "{}")];
         for size in [1, 2, 3, 7, 1000] {
-            let mut reader = Reader::default();
+            let mut reader = EventReader::default();
             let events: Vec<_> =
                 text.as_bytes().chunks(size).flat_map(|chunk| reader.read(chunk)).collect();
             assert_eq!(events, expected, "{size}");

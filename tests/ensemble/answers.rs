@@ -1,7 +1,7 @@
 //! An answer of yes is true when it is written, and says for how long, also when the sidecar is frozen meanwhile.
 
 use crate::{
-    flock::{has_role, in_line},
+    group::{has_role, started_in_order},
     member::{Member, Setup},
     servers::Servers,
     wait::eventually,
@@ -38,7 +38,7 @@ pub(crate) fn now(clock: ClockId) -> u64 {
 fn the_deadline_is_that_of_the_kernels_clocks_and_not_told_to_clients_that_may_have_others() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
-    let [member] = in_line(&setup, ["a"]);
+    let [member] = started_in_order(&setup, ["a"]);
     for path in ["/leader", "/is-leader"] {
         let told = member.get(path).json();
         for (clock, field) in [
@@ -118,7 +118,7 @@ impl Asker {
 #[test]
 fn a_yes_from_before_a_freeze_is_not_told_after_it() {
     let servers = Servers::standalone();
-    let [member] = in_line(&Setup::of(&servers).sessions(SESSION), ["a"]);
+    let [member] = started_in_order(&Setup::of(&servers).sessions(SESSION), ["a"]);
     let (thawed, lease_end) = (AtomicU64::new(0), AtomicU64::new(0));
     let (is_over, late, told) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let port = member.port();
@@ -168,7 +168,7 @@ fn a_yes_from_before_a_freeze_is_not_told_after_it() {
 #[test]
 fn an_application_that_goes_by_the_deadline_acts_beside_no_other() {
     let servers = Servers::standalone();
-    let members = in_line(&Setup::of(&servers).sessions(SESSION), ["a", "b"]);
+    let members = started_in_order(&Setup::of(&servers).sessions(SESSION), ["a", "b"]);
     let is_over = AtomicBool::new(false);
     // Each entry is the moment of an act and the token it was done under.
     let acts = Mutex::new(Vec::<(u64, u64)>::new());

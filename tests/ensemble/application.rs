@@ -1,7 +1,7 @@
 //! What an application says of itself: that it is healthy, and that it has taken up its work as leader.
 
 use crate::{
-    flock::{agreed, agreed_after, has_role, in_line, leader_of, ready},
+    group::{agreed, agreed_after, has_role, leader_of, ready, started_in_order},
     http::problem,
     member::{Member, Setup},
     servers::Servers,
@@ -67,7 +67,7 @@ impl Application {
 fn an_elected_leader_is_active_when_its_application_says_so() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers).option("--activate", "ack").option("--ack-timeout", "1m");
-    let [leader, follower] = in_line(&setup, ["a", "b"]);
+    let [leader, follower] = started_in_order(&setup, ["a", "b"]);
     let elected = agreed([&leader, &follower]);
     let status = |member: &Member, path: &str| member.get(path).status;
     let active = |member: &Member| leader_of(member)["leader"]["active"].clone();
@@ -103,7 +103,7 @@ fn an_elected_leader_is_active_when_its_application_says_so() {
 fn an_application_that_does_not_take_up_its_work_in_time_is_passed_over() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers).option("--activate", "ack").option("--ack-timeout", "2s");
-    let [first, second] = in_line(&setup, ["a", "b"]);
+    let [first, second] = started_in_order(&setup, ["a", "b"]);
     let elected = agreed([&first, &second]);
 
     let next = agreed_after(&elected, [&first, &second]);
@@ -193,7 +193,7 @@ fn a_command_tells_by_its_end_how_the_application_is() {
         .option("--app-health-interval", "50ms")
         .option("--app-health-timeout", "500ms")
         .option("--app-health-failures", "1");
-    let [member] = in_line(&setup, ["a"]);
+    let [member] = started_in_order(&setup, ["a"]);
     let failure = |words: &str| {
         eventually("the check fails", || {
             let status = member.status();
@@ -244,7 +244,7 @@ fn healthy_three(
         .iter()
         .zip(["a", "b", "c"])
         .map(|(application, id)| {
-            let [member] = in_line(&application.guards(&setup), [id]);
+            let [member] = started_in_order(&application.guards(&setup), [id]);
             member
         })
         .collect();

@@ -1,7 +1,7 @@
 //! Applications of all kinds follow the leader: those of other electors, and those in `examples/`.
 
 use crate::{
-    flock::{Named, agreed, agreed_after, in_line},
+    group::{Named, agreed, agreed_after, started_in_order},
     member::{Member, SHORT_SESSION, Setup, agent},
     program::Program,
     servers::{Servers, free_ports},
@@ -28,7 +28,7 @@ const IDS: [&str; 3] = ["a", "b", "c"];
 #[test]
 fn a_node_program_that_polls_as_leader_electors_example_does() {
     let servers = Servers::standalone();
-    let mut members = in_line(&Setup::of(&servers).short_sessions(), IDS);
+    let mut members = started_in_order(&Setup::of(&servers).short_sessions(), IDS);
     let old = agreed(&members);
     let mut programs = members.each_ref().map(|member| {
         let url = format!("http://127.0.0.1:{}/", member.port());
@@ -53,7 +53,7 @@ fn a_node_program_that_polls_as_leader_electors_example_does() {
 fn haproxy_sends_all_traffic_to_the_leaders_application() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers).short_sessions().option("--probe-listen", "127.0.0.1:0");
-    let mut members = in_line(&setup, IDS);
+    let mut members = started_in_order(&setup, IDS);
     let old = agreed(&members);
     let applications = IDS.map(Application::start);
     let [front] = free_ports().map(|port| format!("127.0.0.1:{port}"));
@@ -99,7 +99,7 @@ fn haproxy_sends_all_traffic_to_the_leaders_application() {
 #[test]
 fn curl_reads_the_events() {
     let servers = Servers::standalone();
-    let mut members = in_line(&Setup::of(&servers).short_sessions(), IDS);
+    let mut members = started_in_order(&Setup::of(&servers).short_sessions(), IDS);
     let old = agreed(&members);
     let mut curls = members.each_ref().map(|member| {
         let url = format!("http://127.0.0.1:{}/events", member.port());
@@ -163,7 +163,7 @@ fn follow(prepare: impl FnOnce(&Path) -> Vec<String>) {
     let servers = Servers::standalone();
     // Three programs and their sidecars start at once here, which delays every member's heartbeats.
     let setup = Setup::of(&servers).sessions(2 * SHORT_SESSION);
-    let mut members = in_line(&setup, IDS);
+    let mut members = started_in_order(&setup, IDS);
     let mut programs = members.each_ref().map(|member| {
         let url = format!("http://127.0.0.1:{}", member.port());
         Program::start(&member.id, command.iter().map(|word| &**word), &[("BELLWETHER", &url)])

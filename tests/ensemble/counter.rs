@@ -2,7 +2,7 @@
 //! negative and sort before all others.
 
 use crate::{
-    flock::{agreed, has_role, in_line, settled},
+    group::{agreed, has_role, settled, started_in_order},
     member::{Member, Setup},
     observer::Observer,
     proxy::{Mode, Proxy},
@@ -68,7 +68,7 @@ fn a_million_joins_before_the_end_there_is_no_warning_yet() {
     servers.start();
     let observer = Observer::of(&servers);
 
-    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
 
     let (_, line) = settled([&first, &second], &observer);
     let names = line.iter().map(|znode| &*znode.name);

@@ -1,7 +1,7 @@
 //! Which member leads, which members are told, and which are not woken.
 
 use crate::{
-    flock::{Named, agreed, has_role, in_line, leader_of, role_of, settled},
+    group::{Named, agreed, has_role, leader_of, role_of, settled, started_in_order},
     member::{Member, SHORT_SESSION, Setup},
     observer::{Observer, Znode},
     servers::Servers,
@@ -15,7 +15,7 @@ fn the_leader_dies_only_its_successor_acts_and_all_hear_of_it() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [mut first, second, third, fourth] =
-        in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c", "d"]);
+        started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c", "d"]);
     let (old, before) = settled([&first, &second, &third, &fourth], &observer);
     let told = index(&fourth);
     assert_eq!(old.id, "a");
@@ -45,7 +45,7 @@ fn a_middle_member_dies_its_successor_watches_the_next_one_ahead_and_the_leader_
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [first, mut second, third, fourth] =
-        in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c", "d"]);
+        started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c", "d"]);
     let (leader, before) = settled([&first, &second, &third, &fourth], &observer);
     let told = [&first, &third, &fourth].map(index);
     assert_eq!(predecessor(&third), json!(before[1].name));
@@ -70,7 +70,7 @@ fn the_tail_dies_and_no_member_acts() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [first, second, mut third] =
-        in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
+        started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
     let (leader, before) = settled([&first, &second, &third], &observer);
     let told = [&first, &second].map(index);
 
@@ -93,7 +93,7 @@ fn the_tail_dies_and_no_member_acts() {
 fn while_nothing_happens_nothing_is_written_and_the_leader_stays() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let members = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let members = started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b"]);
     let (leader, before) = settled(&members, &observer);
 
     throughout("all stays as it is for three session timeouts", 3 * SHORT_SESSION, || {
@@ -126,7 +126,7 @@ fn leader_and_successor_die_together() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [mut first, mut second, third, fourth] =
-        in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c", "d"]);
+        started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c", "d"]);
     let (old, before) = settled([&first, &second, &third, &fourth], &observer);
 
     first.kill();
@@ -147,12 +147,12 @@ fn a_joiner_behind_a_silent_stranger_knows_the_leader_at_once() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers);
-    let [first, second, third] = in_line(&setup, ["a", "b", "c"]);
+    let [first, second, third] = started_in_order(&setup, ["a", "b", "c"]);
     let leader = agreed([&first, &second, &third]);
     let mute = zookeeper::CreateMode::EphemeralSequential;
     observer.create("/election/leader_", b"", mute);
 
-    let [joiner] = in_line(&setup, ["d"]);
+    let [joiner] = started_in_order(&setup, ["d"]);
 
     assert_eq!(Named::read(&leader_of(&joiner)["leader"]), Some(leader));
     eventually("the joiner waits behind the stranger", || has_role(&joiner, "follower"));
@@ -162,7 +162,8 @@ fn a_joiner_behind_a_silent_stranger_knows_the_leader_at_once() {
 fn each_follower_watches_its_predecessor_and_each_member_only_the_end_of_its_own() {
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let [first, second, third, fourth] = in_line(&Setup::of(&servers), ["a", "b", "c", "d"]);
+    let [first, second, third, fourth] =
+        started_in_order(&Setup::of(&servers), ["a", "b", "c", "d"]);
     let (_, line) = settled([&first, &second, &third, &fourth], &observer);
     let server = servers.first();
 

@@ -3,7 +3,7 @@
 //! "Stubborn" is a command that ignores SIGTERM.
 
 use crate::{
-    flock::{agreed, agreed_after, has_role, in_line, leader_of},
+    group::{agreed, agreed_after, has_role, leader_of, started_in_order},
     member::Setup,
     observer::Observer,
     process::{send_signal, tied_to_this_thread},
@@ -25,7 +25,8 @@ pub(crate) const STUBBORN: &str = "trap '' TERM";
 fn a_stubborn_command_is_dead_before_the_lease_of_a_member_without_zookeeper_ends() {
     let mut servers = Servers::standalone();
     let diary = Diary::new();
-    let [member] = in_line(&diary.kept_by(Setup::of(&servers).short_sessions(), STUBBORN), ["a"]);
+    let [member] =
+        started_in_order(&diary.kept_by(Setup::of(&servers).short_sessions(), STUBBORN), ["a"]);
     diary.next_run(0);
     let lock = diary.path("lock");
     let end = thread::spawn(move || Diary::wait_for_the_end(&lock));
@@ -56,7 +57,7 @@ fn a_frozen_sidecar_does_not_keep_its_command_alive() {
     let servers = Servers::standalone();
     let diary = Diary::new();
     let setup = diary.kept_by(Setup::of(&servers).short_sessions(), STUBBORN);
-    let members = in_line(&setup, ["a", "b"]);
+    let members = started_in_order(&setup, ["a", "b"]);
     let first = diary.next_run(0);
 
     members[0].signal("STOP");
@@ -74,7 +75,7 @@ fn a_sidecar_that_is_killed_takes_the_command_and_all_its_offspring_along() {
     let servers = Servers::standalone();
     let diary = Diary::new();
     let offspring = format!("{STUBBORN}; setsid sleep 600 & (sleep 600 &)");
-    let [mut member] = in_line(&diary.kept_by(Setup::of(&servers), &offspring), ["a"]);
+    let [mut member] = started_in_order(&diary.kept_by(Setup::of(&servers), &offspring), ["a"]);
     diary.next_run(0);
     assert!(diary.is_held());
 
@@ -89,7 +90,7 @@ fn a_guard_that_is_killed_takes_the_command_along_and_it_is_started_anew() {
     let servers = Servers::standalone();
     let diary = Diary::new();
     let setup = diary.kept_by(Setup::of(&servers), STUBBORN).option("--on-exit", "restart");
-    let [member] = in_line(&setup, ["a"]);
+    let [member] = started_in_order(&setup, ["a"]);
     let first = diary.next_run(0);
 
     kill(parent_of(first.pid), "KILL");
@@ -108,7 +109,7 @@ fn a_guard_that_is_frozen_is_not_waited_for() {
     let mut servers = Servers::standalone();
     let diary = Diary::new();
     let setup = diary.kept_by(Setup::of(&servers).short_sessions(), STUBBORN);
-    let [member] = in_line(&setup.option("--on-exit", "stay"), ["a"]);
+    let [member] = started_in_order(&setup.option("--on-exit", "stay"), ["a"]);
     let first = diary.next_run(0);
 
     kill(parent_of(first.pid), "STOP");
@@ -120,7 +121,7 @@ fn a_guard_that_is_frozen_is_not_waited_for() {
 fn a_member_that_resigns_is_out_of_the_queue_only_when_its_command_is_dead() {
     let servers = Servers::standalone();
     let diary = Diary::new();
-    let members = in_line(&diary.kept_by(Setup::of(&servers), STUBBORN), ["a", "b"]);
+    let members = started_in_order(&diary.kept_by(Setup::of(&servers), STUBBORN), ["a", "b"]);
     diary.next_run(0);
 
     assert_eq!(members[0].post("/resign").status, 202);
@@ -136,7 +137,7 @@ fn a_member_that_resigns_is_out_of_the_queue_only_when_its_command_is_dead() {
 fn a_stubborn_command_is_dead_before_the_next_starts_when_its_member_is_terminated() {
     let servers = Servers::standalone();
     let diary = Diary::new();
-    let mut members = in_line(&diary.kept_by(Setup::of(&servers), STUBBORN), ["a", "b"]);
+    let mut members = started_in_order(&diary.kept_by(Setup::of(&servers), STUBBORN), ["a", "b"]);
     diary.next_run(0);
     let before = agreed(&members);
 
@@ -155,7 +156,7 @@ fn a_command_that_ends_in_time_is_not_killed() {
     let diary = Diary::new();
     let bye = r#"trap 'echo bye >> "$DIARY/said"; exit 7' TERM INT"#;
     for signal in ["TERM", "INT"] {
-        let [mut member] = in_line(&diary.kept_by(Setup::of(&servers), bye), ["a"]);
+        let [mut member] = started_in_order(&diary.kept_by(Setup::of(&servers), bye), ["a"]);
         eventually("it runs", || if diary.is_held() { Ok(()) } else { Err(member.log()) });
         member.signal(signal);
         assert_eq!(member.wait().0.code(), Some(7), "{signal}: {}", member.log());
@@ -167,7 +168,8 @@ fn a_command_that_ends_in_time_is_not_killed() {
 fn a_follower_that_is_terminated_leaves_at_once_with_0() {
     let servers = Servers::standalone();
     let diary = Diary::new();
-    let [_leader, mut follower] = in_line(&diary.kept_by(Setup::of(&servers), ""), ["a", "b"]);
+    let [_leader, mut follower] =
+        started_in_order(&diary.kept_by(Setup::of(&servers), ""), ["a", "b"]);
     follower.signal("TERM");
     assert_eq!(follower.wait().0.code(), Some(0));
 }
@@ -178,7 +180,7 @@ fn a_command_whose_member_is_told_twice_to_end_is_killed() {
     let servers = Servers::standalone();
     let deaf = "trap '' TERM; echo deaf >&2; while :; do sleep 0.1; done";
     let setup = Setup::of(&servers).option("--kill-after", "4s").executing(&["sh", "-c", deaf]);
-    let [mut member] = in_line(&setup, ["a"]);
+    let [mut member] = started_in_order(&setup, ["a"]);
     eventually("it runs", || {
         let log = member.log();
         if log.contains("deaf") { Ok(()) } else { Err(log) }
@@ -203,7 +205,7 @@ fn other_signals_reach_the_command() {
     let diary = Diary::new();
     let traps =
         r#"for s in HUP QUIT USR1 USR2 WINCH; do trap "echo $s >> \"\$DIARY/said\"" $s; done"#;
-    let [member] = in_line(&diary.kept_by(Setup::of(&servers), traps), ["a"]);
+    let [member] = started_in_order(&diary.kept_by(Setup::of(&servers), traps), ["a"]);
     diary.next_run(0);
     for signal in ["HUP", "QUIT", "USR1", "USR2", "WINCH"] {
         member.signal(signal);
@@ -236,7 +238,7 @@ fn the_next_in_the_queue_runs_it_when_it_has_ended_here() {
     let until_told = "until [ -e \"$DIARY/enough\" ]; do sleep 0.02; done; exit 5";
     let script = format!("echo $BELLWETHER_ID $BELLWETHER_ELECTION >> $DIARY/said; {until_told}");
     let setup = diary.kept_by(Setup::of(&servers), &script);
-    let [mut first, mut second] = in_line(&setup, ["a", "b"]);
+    let [mut first, mut second] = started_in_order(&setup, ["a", "b"]);
     eventually("the first runs it", || said(&diary, "a /election\n"));
     fs::write(diary.path("enough"), "").unwrap();
     assert_eq!(first.wait().0.code(), Some(5));
@@ -250,7 +252,7 @@ fn a_member_that_stays_leads_on_without_its_command() {
     let servers = Servers::standalone();
     let diary = Diary::new();
     let setup = diary.kept_by(Setup::of(&servers), "echo run >> \"$DIARY/said\"; exit 5");
-    let [member] = in_line(&setup.option("--on-exit", "stay"), ["a"]);
+    let [member] = started_in_order(&setup.option("--on-exit", "stay"), ["a"]);
     eventually("it has run", || said(&diary, "run\n"));
     throughout("it leads, and runs nothing", Duration::from_secs(2), || {
         has_role(&member, "leader")?;
@@ -277,7 +279,7 @@ fn what_is_restarted_until_it_succeeds_once_is_started_no_more() {
 fn a_doubt_that_passes_costs_a_restart() {
     let mut servers = Servers::standalone();
     let diary = Diary::new();
-    let [member] = in_line(&diary.kept_by(Setup::of(&servers), ""), ["a"]);
+    let [member] = started_in_order(&diary.kept_by(Setup::of(&servers), ""), ["a"]);
     let first = diary.next_run(0);
     servers.first().pause();
     eventually("its command is told to end", || {

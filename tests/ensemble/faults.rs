@@ -1,7 +1,7 @@
 //! Servers that go away and come back with what they knew, and quorums that are lost.
 
 use crate::{
-    flock::{agreed, has_role, in_line, ready, settled},
+    group::{agreed, has_role, ready, settled, started_in_order},
     member::{Member, SHORT_SESSION, Setup},
     observer::Observer,
     pipes::{changes_of_the_line, joins, only_znode, stands_alone},
@@ -17,7 +17,7 @@ use std::{fs, net::TcpStream};
 #[test]
 fn a_rolling_restart_of_all_three_servers() {
     let mut servers = Servers::three();
-    let members = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let members = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
     let before = agreed(&members);
     let sampler = Sampler::of(&members);
 
@@ -35,7 +35,7 @@ fn a_rolling_restart_of_all_three_servers() {
 #[test]
 fn the_only_server_restarts() {
     let mut servers = Servers::standalone();
-    let members = in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
+    let members = started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
     let before = agreed(&members);
     let sampler = Sampler::of(&members);
 
@@ -52,7 +52,7 @@ fn the_only_server_restarts() {
 #[test]
 fn no_quorum_no_leader() {
     let mut servers = Servers::three();
-    let members = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let members = started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b"]);
     agreed(&members);
 
     // Whichever server leads, one of three is no quorum.
@@ -75,7 +75,7 @@ fn a_member_that_starts_without_a_quorum_is_told_so() {
     eventually("it says so", || {
         let status = member.status();
         let problem = status["session"]["problem"].as_str().unwrap_or_default();
-        if problem.contains("runs and serves nobody") { Ok(()) } else { Err(problem.to_owned()) }
+        if problem.contains("runs and serves no client") { Ok(()) } else { Err(problem.to_owned()) }
     });
 }
 
@@ -96,7 +96,7 @@ fn has_session(member: &Member, connected: bool) -> Result<(), String> {
 #[test]
 fn a_leader_that_holds_leads_on_while_its_server_restarts() {
     let mut servers = Servers::standalone();
-    let members = in_line(&Setup::of(&servers), ["a", "b"]);
+    let members = started_in_order(&Setup::of(&servers), ["a", "b"]);
     let before = agreed(&members);
 
     servers.first().kill();
@@ -112,7 +112,7 @@ fn a_leader_that_holds_leads_on_while_its_server_restarts() {
 fn a_leader_that_steps_down_claims_nothing_without_a_connection() {
     let mut servers = Servers::standalone();
     let setup = Setup::of(&servers).option("--disconnect", "step-down");
-    let members = in_line(&setup, ["a", "b"]);
+    let members = started_in_order(&setup, ["a", "b"]);
     let before = agreed(&members);
 
     servers.first().kill();
@@ -133,7 +133,7 @@ fn t06_a_member_that_gives_up_leadership_while_cut_off_leaves_the_queue_before_i
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers).option("--disconnect", "step-down");
-    let members = in_line(&setup, ["a", "b"]);
+    let members = started_in_order(&setup, ["a", "b"]);
     let (_, before) = settled(&members, &observer);
 
     servers.first().kill();
@@ -178,8 +178,8 @@ fn visitors_that_stay_keep_a_leader_from_nothing() {
     const FILES: usize = 64;
     let mut servers = Servers::standalone();
     let few_files = ["prlimit", &format!("--nofile={FILES}")];
-    let [first] = in_line(&Setup::of(&servers).run_by(&few_files), ["a"]);
-    let [second] = in_line(&Setup::of(&servers), ["b"]);
+    let [first] = started_in_order(&Setup::of(&servers).run_by(&few_files), ["a"]);
+    let [second] = started_in_order(&Setup::of(&servers), ["b"]);
     let before = agreed([&first, &second]);
     let visit = |_| TcpStream::connect(("127.0.0.1", first.port())).expect("it listens");
     let visitors: Vec<TcpStream> = (0..2 * FILES).map(visit).collect();

@@ -1,7 +1,7 @@
 //! Hooks, as seen by an application that never asks over HTTP.
 
 use crate::{
-    flock::{agreed, has_role, in_line, leader_of, role_of},
+    group::{agreed, has_role, leader_of, role_of, started_in_order},
     member::Setup,
     program::Program,
     servers::Servers,
@@ -115,7 +115,7 @@ fn a_file_is_true_before_slow_hooks_have_run() {
     let kept = format!("[[hook]]\nfile = {file:?}\n");
     let slow = home.noting("slow", r#"["became-leader", "lost-leadership"]"#, "sleep 20");
     let setup = home.with(Setup::of(&servers), &[slow, kept]);
-    let [member] = in_line(&setup, ["a"]);
+    let [member] = started_in_order(&setup, ["a"]);
     let is_self = |wanted: bool| {
         eventually("the file says so", || {
             let text = home.text("leader.json");
@@ -150,7 +150,7 @@ fn hooks_run_in_order_never_two_at_once_and_are_told_what_it_is_about() {
     ];
     let setup = home.with(Setup::of(&servers), &hooks).option("--address", "h:1");
     let setup = setup.run_by(&["prlimit", "--nofile=512:1024", "--"]);
-    let [member] = in_line(&setup, ["a"]);
+    let [member] = started_in_order(&setup, ["a"]);
     let leader = agreed([&member]);
     let (_, seen) = home.noted(0, "fourth", "begins", "became-leader");
 
@@ -213,7 +213,7 @@ fn what_runs_for_a_term_is_cut_short_so_that_its_loss_is_told_when_the_lease_end
     ];
     let heartbeat = Duration::from_millis(600);
     let setup = home.with(Setup::of(&servers), &hooks).sessions(10 * heartbeat);
-    let [member] = in_line(&setup, ["a"]);
+    let [member] = started_in_order(&setup, ["a"]);
     home.noted(0, "slow", "begins", "became-leader");
     let child = eventually("it started another", || {
         home.text("child").trim().parse::<i32>().map_err(|e| e.to_string())
@@ -252,8 +252,8 @@ fn of_what_comes_while_a_hook_runs_only_the_newest_is_told() {
     let home = Home::new();
     let until_told = format!("until [ -e {} ]; do sleep 0.02; done", home.path("go").display());
     let hooks = [home.noting("slow", ALL, &until_told)];
-    let [a] = in_line(&Setup::of(&servers), ["a"]);
-    let [b] = in_line(&home.with(Setup::of(&servers), &hooks), ["b"]);
+    let [a] = started_in_order(&Setup::of(&servers), ["a"]);
+    let [b] = started_in_order(&home.with(Setup::of(&servers), &hooks), ["b"]);
     let (heard, seen) = home.noted(0, "slow", "begins", "leader-changed");
     let first = agreed([&a, &b]);
     assert_eq!(heard.token, first.token.to_string());
@@ -353,7 +353,7 @@ fn an_application_that_does_not_answer_is_given_up() {
         application.port
     );
     let after = home.noting("after", r#"["became-leader"]"#, "true");
-    let [member] = in_line(&home.with(Setup::of(&servers), &[hook, after]), ["a"]);
+    let [member] = started_in_order(&home.with(Setup::of(&servers), &[hook, after]), ["a"]);
     home.noted(0, "after", "ends", "became-leader");
     let hooks = member.status()["hooks"].clone();
     let failure = hooks[0]["last"]["failure"].as_str().expect("it failed");
@@ -374,7 +374,7 @@ fn a_signal_reaches_the_process_in_the_pid_file() {
     };
     let hooks = [hook("became-leader"), hook("lost-leadership")];
     fs::write(&pid_file, format!("{}\n/more\n", program.process_id())).unwrap();
-    let [member] = in_line(&home.with(Setup::of(&servers), &hooks), ["a"]);
+    let [member] = started_in_order(&home.with(Setup::of(&servers), &hooks), ["a"]);
     program.says(0, |line| line == "heard");
 
     fs::write(&pid_file, format!("{}\n", member.process_id())).unwrap();
@@ -397,7 +397,7 @@ fn a_file_is_kept_true_and_is_never_missing_nor_torn() {
         format!("[[hook]]\nfile = {removed:?}\nunknown = \"remove\"\n"),
     ];
     fs::write(&kept, "of another life").unwrap();
-    let [mut member] = in_line(&home.with(Setup::of(&servers), &hooks), ["a"]);
+    let [mut member] = started_in_order(&home.with(Setup::of(&servers), &hooks), ["a"]);
     let told = |is_self: bool| {
         eventually("the file tells it", || {
             let text = fs::read_to_string(&kept).map_err(|error| error.to_string())?;
@@ -449,7 +449,7 @@ fn a_file_that_could_not_be_written_is_written_when_it_can_be() {
     let home = Home::new();
     let file = home.path("later").join("leader.json");
     let hook = format!("[[hook]]\nfile = {file:?}\n");
-    let [member] = in_line(&home.with(Setup::of(&servers), &[hook]), ["a"]);
+    let [member] = started_in_order(&home.with(Setup::of(&servers), &[hook]), ["a"]);
     eventually("it has failed", || {
         let hook = member.status()["hooks"][0].clone();
         if hook["failures"].as_u64() > Some(1) { Ok(()) } else { Err(hook.to_string()) }
@@ -463,7 +463,7 @@ fn drain_answers_when_the_hooks_are_done() {
     let servers = Servers::standalone();
     let home = Home::new();
     let hooks = [home.noting("lost", r#"["lost-leadership"]"#, "sleep 1")];
-    let [member] = in_line(&home.with(Setup::of(&servers), &hooks), ["a"]);
+    let [member] = started_in_order(&home.with(Setup::of(&servers), &hooks), ["a"]);
     eventually("it leads", || has_role(&member, "leader"));
     assert_eq!(member.post("/drain").status, 200);
     assert_eq!(home.notes().last().map(|note| &*note.what), Some("ends"));
@@ -490,7 +490,7 @@ fn a_terminated_member_tells_that_it_lost_leadership_and_is_gone_in_time() {
     ];
     let setup = home.with(Setup::of(&servers), &hooks);
     for hangs in [false, true] {
-        let [mut member] = in_line(&setup, ["a"]);
+        let [mut member] = started_in_order(&setup, ["a"]);
         eventually("it leads", || has_role(&member, "leader"));
         let seen = home.notes().len();
         if hangs {
@@ -520,7 +520,7 @@ fn a_sidecar_that_is_killed_takes_a_hooks_command_along() {
     let itself =
         format!("echo $$ > {}; while :; do sleep 0.05; done", home.path("itself").display());
     let hooks = [home.noting("slow", r#"["became-leader"]"#, &itself)];
-    let [mut member] = in_line(&home.with(Setup::of(&servers), &hooks), ["a"]);
+    let [mut member] = started_in_order(&home.with(Setup::of(&servers), &hooks), ["a"]);
     let itself = eventually("it runs", || {
         home.text("itself").trim().parse::<i32>().map_err(|e| e.to_string())
     });
@@ -546,7 +546,7 @@ pub(crate) fn hooks_know_how_theirs_ended(adapt: impl FnOnce(Setup) -> Setup) {
     let last = home.noting("last", r#"["became-leader"]"#, "true");
     let setup = home.with(Setup::of(&servers), &[hooks, vec![last]].concat());
     let setup = adapt(setup.executing(&["sh", "-c", "while :; do sleep 0.02; done"]));
-    let [member] = in_line(&setup, ["a"]);
+    let [member] = started_in_order(&setup, ["a"]);
     home.noted(0, "last", "ends", "became-leader");
     let hooks = member.status()["hooks"].clone();
     for code in &codes {
@@ -561,7 +561,8 @@ fn sighup_changes_the_hooks_and_a_bad_list_changes_nothing() {
     let servers = Servers::standalone();
     let home = Home::new();
     let old = home.noting("old", ALL, "true");
-    let [member] = in_line(&home.with(Setup::of(&servers), std::slice::from_ref(&old)), ["a"]);
+    let [member] =
+        started_in_order(&home.with(Setup::of(&servers), std::slice::from_ref(&old)), ["a"]);
     let (_, mut seen) = home.noted(0, "old", "ends", "became-leader");
     let says = |words: &str| {
         eventually("it says so", || {
@@ -598,7 +599,7 @@ fn a_hook_that_acknowledges_makes_its_leader_active_if_it_succeeds() {
     let until_told = format!("until [ -e {} ]; do sleep 0.02; done", home.path("go").display());
     let hook = home.noting("work", r#"["became-leader"]"#, &until_told) + "acknowledges = true\n";
     let activate = "[election]\nactivate = \"ack\"\n".to_owned();
-    let [member] = in_line(&home.with(Setup::of(&servers), &[activate, hook]), ["a"]);
+    let [member] = started_in_order(&home.with(Setup::of(&servers), &[activate, hook]), ["a"]);
     home.noted(0, "work", "begins", "became-leader");
     let leads = leader_of(&member);
     assert_eq!((&leads["is_self"], &leads["leader"]["active"]), (&json!(true), &json!(false)));
@@ -637,7 +638,7 @@ fn the_hooks_of_the_documentation_do_what_it_says() {
         assert!(hooks.contains(there), "{there}");
         hooks = hooks.replace(there, &here);
     }
-    let [member] = in_line(&home.with(Setup::of(&servers), &[hooks]), ["a"]);
+    let [member] = started_in_order(&home.with(Setup::of(&servers), &[hooks]), ["a"]);
     assert!(application.heard(1)[0].1.starts_with(r#"{"change":"became-leader","#));
     assert_eq!(home.text("said"), "--fast became-leader\n");
     let kept: Value = serde_json::from_str(&home.text("leader.json")).unwrap();

@@ -1,7 +1,7 @@
 //! A hostile client with write access to the election's znodes.
 
 use crate::{
-    flock::{agreed, agreed_after, in_line, leader_of, settled},
+    group::{agreed, agreed_after, leader_of, settled, started_in_order},
     member::{LONG_SESSION, Member, Setup},
     observer::Observer,
     servers::Servers,
@@ -23,7 +23,7 @@ const HEARTBEAT: Duration = Duration::from_secs(LONG_SESSION.as_secs() / 10);
 fn lies_in_a_loop_from_the_middle_of_the_queue_are_believed_for_less_than_a_heartbeat() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let [mut first, second, tail] = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let [mut first, second, tail] = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
     let (leader, line) = settled([&first, &second, &tail], &observer);
     let middle = format!("/election/{}", line[1].name);
     let named_by = |member: &Member| leader_of(member)["leader"]["id"].clone();
@@ -71,7 +71,7 @@ fn a_client_that_makes_a_smaller_number_by_hand_is_never_named() {
     // So that no member has the number 0.
     observer.create("/election/other", b"", CreateMode::Persistent);
     let setup = Setup::of(&servers).sessions(Duration::from_secs(4));
-    let [first, second] = in_line(&setup, ["a", "b"]);
+    let [first, second] = started_in_order(&setup, ["a", "b"]);
     let (leader, _) = settled([&first, &second], &observer);
 
     let jumper = "/election/leader_0000000000";
@@ -110,7 +110,7 @@ fn a_client_that_makes_a_smaller_number_by_hand_is_never_named() {
 fn what_was_written_into_the_leaders_znode_is_corrected_within_a_heartbeat() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let [first, tail] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [first, tail] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     let (leader, line) = settled([&first, &tail], &observer);
     let path = format!("/election/{}", line[0].name);
     let lie =
@@ -141,11 +141,11 @@ fn no_bytes_in_any_znode_unseat_the_leader_or_seat_a_second() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers);
-    let [mut first, second, third] = in_line(&setup, ["a", "b", "c"]);
+    let [mut first, second, third] = started_in_order(&setup, ["a", "b", "c"]);
     // A stranger's znode in the queue, and one that only looks like a member's.
     observer.create("/election/leader_", b"", CreateMode::EphemeralSequential);
     observer.create("/election/leader_0000000000x", b"", CreateMode::Persistent);
-    let [behind] = in_line(&setup, ["d"]);
+    let [behind] = started_in_order(&setup, ["d"]);
     let leader = agreed([&first, &second, &third, &behind]);
     let line = observer.line("/election", "leader_");
     assert_eq!(line.len(), 5);

@@ -2,7 +2,7 @@
 
 use crate::{
     described::{questions, routes},
-    flock::{agreed, in_line, settled},
+    group::{agreed, settled, started_in_order},
     member::{Answer, LONG_SESSION, Member, SHORT_SESSION, Setup},
     observer::Observer,
     servers::{Servers, Settings},
@@ -22,7 +22,7 @@ use std::{
 fn every_endpoint_on_the_leader() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let [leader, follower] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [leader, follower] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     let (named, line) = settled([&leader, &follower], &observer);
 
     let told = ok(&leader, "/leader");
@@ -90,7 +90,7 @@ fn every_endpoint_on_the_leader() {
 fn every_endpoint_on_a_follower() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let [leader, follower] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [leader, follower] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     let (named, line) = settled([&leader, &follower], &observer);
 
     let told = ok(&follower, "/leader");
@@ -115,7 +115,7 @@ fn every_endpoint_on_a_follower() {
 #[test]
 fn every_endpoint_with_zookeeper_stopped() {
     let mut servers = Servers::standalone();
-    let [leader, follower] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let [leader, follower] = started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b"]);
     agreed([&leader, &follower]);
     let paths = questions(&leader);
 
@@ -151,7 +151,7 @@ fn every_endpoint_with_zookeeper_stopped() {
 #[test]
 fn unknown_paths_and_wrong_methods_are_problems() {
     let servers = Servers::standalone();
-    let [member] = in_line(&Setup::of(&servers), ["a"]);
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
 
     for path in ["/leaders", "/leader/x", "/favicon.ico"] {
         problem(&member.get(path), 404);
@@ -194,7 +194,7 @@ fn while_no_leader_is_known_the_answers_are_problems() {
     }
     let unready = member.get("/readyz");
     assert_eq!((unready.status, unready.header("retry-after")), (503, "1"));
-    assert!(unready.body.starts_with("[-]line failed: not in the line"), "{}", unready.body);
+    assert!(unready.body.starts_with("[-]line failed: not in the queue"), "{}", unready.body);
     assert!(unready.body.ends_with("readyz check failed\n"), "{}", unready.body);
     let (live, told) = (member.get("/livez"), member.get("/livez?verbose"));
     assert_eq!((live.status, &*live.body), (200, "ok"));
@@ -218,8 +218,8 @@ fn address_and_labels_of_the_leader_reach_every_member() {
         .option("--address", "10.1.2.3:8080")
         .option("--label", "zone=eu-1")
         .option("--label", "version=7");
-    let [first] = in_line(&described, ["a"]);
-    let [second, third] = in_line(&plain, ["b", "c"]);
+    let [first] = started_in_order(&described, ["a"]);
+    let [second, third] = started_in_order(&plain, ["b", "c"]);
     let (leader, line) = settled([&first, &second, &third], &observer);
 
     let card = json!({
@@ -250,9 +250,9 @@ fn the_queue_in_order() {
     let observer = Observer::of(&servers);
     let plain = Setup::of(&servers);
     let described = plain.clone().option("--address", "db-2:5432").option("--label", "zone=eu-2");
-    let [first] = in_line(&plain, ["a"]);
-    let [second] = in_line(&described, ["b"]);
-    let [third] = in_line(&plain, ["c"]);
+    let [first] = started_in_order(&plain, ["a"]);
+    let [second] = started_in_order(&described, ["b"]);
+    let [third] = started_in_order(&plain, ["c"]);
     agreed([&first, &second, &third]);
 
     // A claim takes a number of the sequence too.
@@ -297,7 +297,7 @@ fn zookeeper_is_asked_for_the_queue_at_most_once_a_second_however_many_ask() {
     const ASKED: usize = 600;
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     let (_, line) = settled([&first, &second], &observer);
     let session = line[1].stat.ephemeral_owner;
     let server = servers.first();
@@ -320,7 +320,7 @@ fn zookeeper_is_asked_for_the_queue_at_most_once_a_second_however_many_ask() {
 #[test]
 fn the_bodies_of_other_electors() {
     let servers = Servers::standalone();
-    let [leader, follower] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [leader, follower] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     agreed([&leader, &follower]);
 
     for (member, is_leader) in [(&leader, true), (&follower, false)] {
@@ -346,7 +346,7 @@ fn the_bodies_of_other_electors() {
 #[test]
 fn a_blocking_query_answers_when_there_is_news_and_not_before() {
     let servers = Servers::standalone();
-    let [mut leader, follower] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [mut leader, follower] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     agreed([&leader, &follower]);
 
     let now = follower.get("/leader");
@@ -374,7 +374,7 @@ fn a_blocking_query_answers_when_there_is_news_and_not_before() {
 #[test]
 fn an_answer_that_is_known_already_is_not_sent_again() {
     let servers = Servers::standalone();
-    let [member] = in_line(&Setup::of(&servers), ["a"]);
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
 
     let tag = member.get("/leader").header("etag").to_owned();
     let known = member.get_with("/leader", ("if-none-match", &tag));
@@ -387,7 +387,7 @@ fn an_answer_that_is_known_already_is_not_sent_again() {
 fn events_tell_the_state_and_then_each_change() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers);
-    let [mut first, second] = in_line(&setup, ["a", "b"]);
+    let [mut first, second] = started_in_order(&setup, ["a", "b"]);
     agreed([&first, &second]);
     let mut of_leader = first.stream("/events");
     let mut of_follower = second.stream("/events");
@@ -437,7 +437,7 @@ fn events_tell_the_state_and_then_each_change() {
 #[test]
 fn lost_leadership_is_told_at_the_end_of_the_lease() {
     let mut servers = Servers::standalone();
-    let [member] = in_line(&Setup::of(&servers).short_sessions(), ["a"]);
+    let [member] = started_in_order(&Setup::of(&servers).short_sessions(), ["a"]);
     agreed([&member]);
     let mut events = member.stream("/events");
     assert_eq!(events.event().name, "state");
@@ -460,7 +460,7 @@ fn lost_leadership_is_told_at_the_end_of_the_lease() {
 #[test]
 fn t22_readers_that_stall_or_vanish_do_not_slow_the_election() {
     let servers = Servers::standalone();
-    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     agreed([&first, &second]);
     let files = || fs::read_dir(format!("/proc/{}/fd", second.process_id())).unwrap().count();
     let before = files();
@@ -497,7 +497,8 @@ fn t22_readers_that_stall_or_vanish_do_not_slow_the_election() {
 #[test]
 fn however_many_wait_for_news_other_clients_are_answered() {
     let servers = Servers::standalone();
-    let [member] = in_line(&Setup::of(&servers).run_by(&["prlimit", "--nofile=64"]), ["a"]);
+    let [member] =
+        started_in_order(&Setup::of(&servers).run_by(&["prlimit", "--nofile=64"]), ["a"]);
     let open = |_| {
         let mut stream = TcpStream::connect(("127.0.0.1", member.port())).unwrap();
         stream.write_all(b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();

@@ -3,7 +3,7 @@
 use crate::{
     certificates::put,
     expire::expire,
-    flock::{agreed, agreed_after, in_line, ready, settled},
+    group::{agreed, agreed_after, ready, settled, started_in_order},
     member::{Member, Setup},
     observer::Observer,
     servers::Servers,
@@ -26,7 +26,7 @@ fn a_client_of_another_identity_can_read_and_nothing_else() {
     let stranger = Observer::of(&servers);
     let home = TempDir::new().unwrap();
     let setup = with_digest(Setup::of(&servers), home.path(), "app");
-    let [first, second] = in_line(&setup, ["a", "b"]);
+    let [first, second] = started_in_order(&setup, ["a", "b"]);
     let (leader, line) = settled([&first, &second], &stranger);
 
     let theirs = format!("/election/{}", line[0].name);
@@ -70,7 +70,7 @@ fn the_creator_alone_can_read_if_it_is_to_be_so() {
     let stranger = Observer::of(&servers);
     let home = TempDir::new().unwrap();
     let setup = with_digest(Setup::of(&servers), home.path(), "app").option("--acl", "creator");
-    let members = in_line(&setup, ["a", "b"]);
+    let members = started_in_order(&setup, ["a", "b"]);
     agreed(&members);
     let read = stranger.ask(async |it| it.list_children("/election").await);
     assert!(matches!(read, Err(Error::NoAuth)), "{read:?}");
@@ -84,7 +84,7 @@ fn the_creator_alone_can_read_if_it_is_to_be_so() {
     let seen = inspect(&["--auth", "digest", "--credentials-file", &login]);
     assert!(seen.contains("a leads, named by all 2"), "{seen}");
     let refused = inspect(&[]);
-    let line = "ZooKeeper does not let us in at /election: we are nobody it knows";
+    let line = "ZooKeeper does not let us in at /election: it knows no identity of ours";
     assert!(refused.contains(line), "{refused}");
 }
 
@@ -100,9 +100,9 @@ fn a_path_where_anyone_may_delete_is_warned_of_unless_it_is_meant_to_be_open() {
     };
     stranger.make_path("/election");
 
-    let [open] = in_line(&Setup::of(&servers).option("--acl", "open"), ["a"]);
-    let others = in_line(&Setup::of(&servers), ["b"]);
-    let closed = in_line(&with_digest(Setup::of(&servers), home.path(), "app"), ["c"]);
+    let [open] = started_in_order(&Setup::of(&servers).option("--acl", "open"), ["a"]);
+    let others = started_in_order(&Setup::of(&servers), ["b"]);
+    let closed = started_in_order(&with_digest(Setup::of(&servers), home.path(), "app"), ["c"]);
     for member in others.iter().chain(&closed) {
         eventually("it is warned of", || match warnings(member) {
             1 => Ok(()),
@@ -143,9 +143,9 @@ fn a_path_that_is_anothers_is_joined_with_a_warning_that_says_whose_it_is() {
     });
     made.unwrap();
 
-    let [member] = in_line(&with_digest(Setup::of(&servers), home.path(), "app"), ["a"]);
+    let [member] = started_in_order(&with_digest(Setup::of(&servers), home.path(), "app"), ["a"]);
     eventually("it is told", || {
-        let told = "at /election, anyone who reaches ZooKeeper may stand in the line, or in its \
+        let told = "at /election, anyone who reaches ZooKeeper may stand in the queue, or in its \
                     way; and digest:squat, whom we are not, may delete members' znodes";
         let log = member.log();
         if log.contains(told) { Ok(()) } else { Err(log) }

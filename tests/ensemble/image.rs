@@ -1,7 +1,7 @@
 //! The binary of the container image: small, and able to run where there is nothing else.
 
 use crate::{
-    flock::{in_line, ready},
+    group::{ready, started_in_order},
     member::{Member, Setup},
     names::serve_names,
     network::Network,
@@ -90,7 +90,7 @@ fn footprint() {
         .program(binary)
         .run_by(&["env", "RUST_LOG=info"])
         .option("--probe-listen", "127.0.0.1:0");
-    let members: [Member; 3] = in_line(&setup, ["leader", "second", "third"]);
+    let members: [Member; 3] = started_in_order(&setup, ["leader", "second", "third"]);
     let before = members.each_ref().map(|member| cpu_ms(member.process_id()));
     thread::sleep(IDLE);
     println!("id                 CPU      resident  most so far  threads  files");

@@ -2,7 +2,7 @@
 
 use crate::{
     certificates::{Authority, Issued, put},
-    flock::{agreed, has_role, in_line, leader_of},
+    group::{agreed, has_role, leader_of, started_in_order},
     member::{Member, Setup},
     servers::Servers,
     wait::{LIMIT, eventually, within},
@@ -106,7 +106,7 @@ impl ApiServer {
 
     /// Starts a member in this pod, with these hooks.
     fn member(&self, servers: &Servers, pod: &str, hooks: &[String]) -> Member {
-        let [member] = in_line(&self.setup(Setup::of(servers), pod, hooks), [pod]);
+        let [member] = started_in_order(&self.setup(Setup::of(servers), pod, hooks), [pod]);
         member
     }
 
@@ -361,9 +361,9 @@ fn the_end_of_a_lease_is_told_though_its_beginning_could_not_be() {
     let api = ApiServer::start(&["app-0", "app-1"]);
     let hooks = [api.hook(KEY, "account", "timeout = \"10m\"")];
     let setup = Setup::of(&servers).sessions(Duration::from_secs(6));
-    let [a] = in_line(&api.setup(setup.clone(), "app-0", &[]), ["app-0"]);
+    let [a] = started_in_order(&api.setup(setup.clone(), "app-0", &[]), ["app-0"]);
     api.state().mood = Mood::Hangs;
-    let [b] = in_line(&api.setup(setup, "app-1", &hooks), ["app-1"]);
+    let [b] = started_in_order(&api.setup(setup, "app-1", &hooks), ["app-1"]);
     let asked = |value: &str| {
         let state = api.state();
         let (_, body) = state.asked.last().ok_or("there was no call")?;

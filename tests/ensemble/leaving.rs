@@ -1,7 +1,7 @@
 //! Members that leave when told to: they hand over at once, and they go whatever ZooKeeper does.
 
 use crate::{
-    flock::{agreed, agreed_after, in_line, ready},
+    group::{agreed, agreed_after, ready, started_in_order},
     member::{LONG_SESSION, Member, Setup},
     observer::Observer,
     sampler::{Handover, Sampler, handovers, longest_without_a_leader},
@@ -26,7 +26,7 @@ fn sigint_hands_over_without_waiting_for_a_timeout() {
 #[test]
 fn a_client_may_have_a_member_leave_as_on_sigterm() {
     let servers = Servers::standalone();
-    let [mut first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [mut first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     let before = agreed([&first, &second]);
 
     assert_eq!(first.request("POST", "/shutdown").status, 403, "without the header");
@@ -42,7 +42,7 @@ fn a_follower_that_leaves_takes_its_znode_along() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers);
-    let [first, mut second] = in_line(&setup, ["a", "b"]);
+    let [first, mut second] = started_in_order(&setup, ["a", "b"]);
     let leader = agreed([&first, &second]);
 
     second.signal("TERM");
@@ -56,7 +56,7 @@ fn a_follower_that_leaves_takes_its_znode_along() {
 #[test]
 fn sigterm_while_zookeeper_hangs() {
     let mut servers = Servers::standalone();
-    let [mut leader, mut follower] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [mut leader, mut follower] = started_in_order(&Setup::of(&servers), ["a", "b"]);
 
     servers.first().pause();
     leader.signal("TERM");
@@ -78,7 +78,7 @@ fn sigterm_while_zookeeper_hangs() {
 fn sigterm_after_zookeeper_died() {
     let mut servers = Servers::standalone();
     let setup = Setup::of(&servers);
-    let [mut leader, mut follower] = in_line(&setup, ["a", "b"]);
+    let [mut leader, mut follower] = started_in_order(&setup, ["a", "b"]);
 
     servers.first().kill();
     eventually("the follower notices", || {
@@ -106,7 +106,7 @@ fn sigterm_before_zookeeper_was_ever_there() {
 fn a_second_signal_exits_at_once() {
     let mut servers = Servers::standalone();
     let setup = Setup::of(&servers);
-    let [mut member] = in_line(&setup, ["a"]);
+    let [mut member] = started_in_order(&setup, ["a"]);
     servers.first().pause();
 
     let said = member.log().len();
@@ -126,7 +126,7 @@ fn a_second_signal_exits_at_once() {
 fn a_rolling_restart_of_five_members() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers);
-    let mut members = in_line(&setup, ["a", "b", "c", "d", "e"]);
+    let mut members = started_in_order(&setup, ["a", "b", "c", "d", "e"]);
     let before = agreed(&members);
     let sampler = Sampler::of(&members);
 
@@ -157,7 +157,7 @@ fn a_rolling_restart_of_five_members() {
 fn hands_over_on(signal: &str) {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers);
-    let [mut first, second, third] = in_line(&setup, ["a", "b", "c"]);
+    let [mut first, second, third] = started_in_order(&setup, ["a", "b", "c"]);
     let old = agreed([&first, &second, &third]);
     let sampler = Sampler::of([&first, &second, &third]);
 

@@ -5,7 +5,7 @@
 //! answer over HTTP, which may well be slow, is part of it.
 
 use crate::{
-    flock::{in_line, settled},
+    group::{settled, started_in_order},
     member::{Member, Setup},
     observer::Observer,
     program::Program,
@@ -77,7 +77,7 @@ fn load() {
     // What services and containers are commonly started with.
     let few_files = ["prlimit", "--nofile=1024:"];
     let setup = Setup::of(&servers).program(program).run_by(&few_files);
-    let members = in_line(&setup, ["a", "b", "c"]);
+    let members = started_in_order(&setup, ["a", "b", "c"]);
     let line = Line::watch(&servers);
     let mut seen = Seen::default();
     let visited = &members[SUCCESSOR];
@@ -158,7 +158,7 @@ fn as_many_visitors_are_let_in_as_the_hard_limit_on_open_files_allows() {
     const VISITORS: usize = 400;
     let servers = Servers::standalone();
     let limited = Setup::of(&servers).run_by(&["prlimit", "--nofile=256:2048"]);
-    let [member] = in_line(&limited, ["a"]);
+    let [member] = started_in_order(&limited, ["a"]);
 
     let open = |_| {
         let mut stream = net::TcpStream::connect(("127.0.0.1", member.port()))?;

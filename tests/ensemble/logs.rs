@@ -1,7 +1,7 @@
 //! What the log says, for people and for programs: which member became leader when.
 
 use crate::{
-    flock::{agreed, agreed_after, in_line},
+    group::{agreed, agreed_after, started_in_order},
     member::{Member, Setup},
     servers::Servers,
     wait::eventually,
@@ -16,7 +16,7 @@ const FIELDS: [&str; 8] =
 fn a_program_reads_what_happened_and_who_leads() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers).option("--log-format", "json");
-    let [mut first, second] = in_line(&setup, ["a", "b"]);
+    let [mut first, second] = started_in_order(&setup, ["a", "b"]);
     let before = agreed([&first, &second]);
     first.signal("TERM");
     first.wait();
@@ -65,7 +65,7 @@ fn a_program_reads_what_happened_and_who_leads() {
 #[test]
 fn people_read_it_in_the_words_of_the_scenarios() {
     let servers = Servers::standalone();
-    let [mut first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [mut first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     let before = agreed([&first, &second]);
     first.signal("TERM");
     first.wait();

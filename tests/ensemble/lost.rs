@@ -1,7 +1,7 @@
 //! A ZooKeeper server that lost a transaction, and shows what the others do not agree with.
 
 use crate::{
-    flock::{agreed, has_role, in_line, leader_of, ready, role_of},
+    group::{agreed, has_role, leader_of, ready, role_of, started_in_order},
     member::{Member, Setup},
     observer::{Observer, Znode},
     proxy::{Mode, Proxy},
@@ -72,7 +72,7 @@ impl Ensemble {
 
     /// A leader is killed, its session ends, and one server loses the end.
     fn with_a_dead_leader_shown(&mut self) -> Znode {
-        let [mut leader] = in_line(&self.setup(), ["dead"]);
+        let [mut leader] = started_in_order(&self.setup(), ["dead"]);
         let dead = self.members().remove(0);
         leader.kill();
         eventually("its session ends", || match &self.members()[..] {
@@ -92,7 +92,7 @@ impl Ensemble {
         let wrong = self.wrong;
         let right = self.servers.all().iter().enumerate().filter(|(n, _)| *n != wrong);
         let right: Vec<_> = right.map(|(_, server)| server.address()).collect();
-        let [leader] = in_line(&Setup::at(right.join(",")), ["leader"]);
+        let [leader] = started_in_order(&Setup::at(right.join(",")), ["leader"]);
         let znode = self.members().remove(0);
         let path = format!("/election/{}", znode.name);
         self.lose(|one| one.kind == CREATE && one.names(&path));
@@ -130,7 +130,7 @@ fn where_one_server_shows_a_dead_leader_another_is_asked_and_the_next_leads() {
     others.iter().for_each(|proxy| proxy.set(Mode::Open));
 
     eventually("it leads", || has_role(&next, "leader"));
-    let [behind] = in_line(&ensemble.setup(), ["behind"]);
+    let [behind] = started_in_order(&ensemble.setup(), ["behind"]);
     assert_eq!(agreed([&next, &behind]).id, "next");
     says(&next, &wrong).expect("it names the server");
     says(&next, "starting over with another session").expect_err("its session is the same");
@@ -140,7 +140,7 @@ fn where_one_server_shows_a_dead_leader_another_is_asked_and_the_next_leads() {
 fn members_far_behind_do_not_go_on_naming_a_dead_leader() {
     let mut ensemble = Ensemble::new();
     let dead = ensemble.with_a_dead_leader_shown();
-    let [first, second] = in_line(&ensemble.setup(), ["first", "second"]);
+    let [first, second] = started_in_order(&ensemble.setup(), ["first", "second"]);
 
     let third = ensemble.setup_at_the_wrong_one().0.start("third");
 
@@ -197,11 +197,11 @@ fn where_one_server_lacks_the_leader_another_is_asked_and_the_member_follows() {
 #[test]
 fn a_member_whose_own_server_lacks_it_keeps_its_place() {
     let mut ensemble = Ensemble::new();
-    let [leader] = in_line(&ensemble.setup(), ["leader"]);
+    let [leader] = started_in_order(&ensemble.setup(), ["leader"]);
     let (setup, others) = ensemble.setup_at_the_wrong_one_first();
     let setup = setup.sessions(Duration::from_secs(20));
-    let [second] = in_line(&setup, ["second"]);
-    let [third] = in_line(&ensemble.setup(), ["third"]);
+    let [second] = started_in_order(&setup, ["second"]);
+    let [third] = started_in_order(&ensemble.setup(), ["third"]);
     let before: Vec<_> = ensemble.members().into_iter().map(|znode| znode.name).collect();
     let path = format!("/election/{}", before[1]);
 

@@ -2,7 +2,7 @@
 //! `src/exec/mod.rs` and the table in docs/exec.md go by it, which says how to run it.
 
 use crate::{
-    flock::in_line,
+    group::started_in_order,
     member::Setup,
     offspring::Crowd,
     process::{children_of, signal},
@@ -111,7 +111,8 @@ fn lives_on(servers: &Servers, shape: Shape, size: usize, killer: Killer) -> f64
     let election = format!("/election-{}", fastrand::u64(..));
     let setup = Setup::of(servers).option("--election", &election);
     let setup = setup.environment("SIZE", &size.to_string());
-    let [mut member] = in_line(&diary.kept_by(setup, &format!("{start}\nexec sleep 600")), ["a"]);
+    let [mut member] =
+        started_in_order(&diary.kept_by(setup, &format!("{start}\nexec sleep 600")), ["a"]);
     let sidecar = member.process_id().cast_signed();
     let inner = eventually("all are there", || {
         let outer = *children_of(sidecar).first().ok_or("no guard")?;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::{
-    flock::{agreed_after, in_line, settled},
+    group::{agreed_after, settled, started_in_order},
     member::{Member, Setup},
     observer::Observer,
     servers::Servers,
@@ -25,7 +25,7 @@ pub(crate) struct Scrape {
 fn metrics_say_of_each_member_what_its_status_says() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let [a, b, c] = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let [a, b, c] = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
     let (first, _) = settled([&a, &b, &c], &observer);
     let leads = |member: &Member| {
         let scrape = Scrape::of(member);
@@ -109,7 +109,7 @@ fn metrics_say_of_each_member_what_its_status_says() {
 #[test]
 fn a_leader_whose_servers_fall_silent_says_so_in_its_metrics() {
     let mut servers = Servers::standalone();
-    let [leader] = in_line(&Setup::of(&servers).short_sessions(), ["a"]);
+    let [leader] = started_in_order(&Setup::of(&servers).short_sessions(), ["a"]);
     assert_eq!(Scrape::of(&leader).of_us("renewals_total", r#"result="unanswered""#), 0.0);
 
     servers.first().pause();

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::{
-    flock::{agreed, agreed_after, in_line},
+    group::{agreed, agreed_after, started_in_order},
     member::{Member, Setup, agent},
     metrics::Scrape,
     process::{Process, tied_to_this_thread},
@@ -32,7 +32,7 @@ fn a_scrape_tells_what_the_documentation_promises_and_promtool_finds_no_fault() 
     }
     let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
     let setup = setup.option("--config", hooks.path().to_str().unwrap());
-    let [leader, follower] = in_line(&setup, ["a", "b"]);
+    let [leader, follower] = started_in_order(&setup, ["a", "b"]);
     let runs = |hook: u8, result: &str| {
         let labels = format!(r#"hook="{hook}",result="{result}""#);
         Scrape::of(&leader).of_us("hook_runs_total", &labels)
@@ -86,7 +86,7 @@ fn a_scrape_tells_what_the_documentation_promises_and_promtool_finds_no_fault() 
 fn a_real_prometheus_says_when_the_leader_was_killed_and_when_no_member_leads() {
     let mut servers = Servers::standalone();
     let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
-    let [mut a, b, c] = in_line(&setup, ["a", "b", "c"]);
+    let [mut a, b, c] = started_in_order(&setup, ["a", "b", "c"]);
     let first = agreed([&a, &b, &c]);
     let prometheus = Prometheus::scraping([&a, &b, &c]);
     let role = r#"sum(bellwether_role{election="/election"}) by (role)"#;

@@ -2,7 +2,7 @@
 
 use crate::{
     exec::{kill, parent_of},
-    flock::in_line,
+    group::started_in_order,
     member::{Member, Setup},
     process::{Process, tied_to_this_thread},
     servers::Servers,
@@ -79,7 +79,7 @@ fn nothing_that_a_command_started_lives_beside_the_next_whatever_becomes_of_two_
 
 fn nothing_lives_beside_the_next(setup: Setup, case: &Case) {
     let diary = Diary::new();
-    let members = in_line(&diary.kept_by(setup, OFFSPRING), ["a", "b"]);
+    let members = started_in_order(&diary.kept_by(setup, OFFSPRING), ["a", "b"]);
     let first = diary.next_run(0);
     assert_eq!(first.who, "a");
     let inner = parent_of(first.pid);
@@ -170,13 +170,13 @@ fn what_cannot_be_killed_is_complained_of_and_leadership_is_not_given_up_for_it(
     );
     let nobody = ["setpriv", "--reuid", "65534", "--clear-groups", "--"];
     let setup = diary.kept_by(Setup::of(&servers).short_sessions(), &escapes).run_by(&nobody);
-    let [member] = in_line(&setup, ["a"]);
+    let [member] = started_in_order(&setup, ["a"]);
     let escaped: i32 =
         eventually("it escapes", || diary.text("escaped").trim().parse().map_err(|_| member.log()));
 
     let told = member.post("/resign");
     assert_eq!(told.status, 503, "it is not carried out yet: {told:?}");
-    assert_eq!(crate::flock::leader_of(&member)["is_self"], true, "leadership is not given up");
+    assert_eq!(crate::group::leader_of(&member)["is_self"], true, "leadership is not given up");
     servers.first().pause();
     eventually("it complains", || {
         let log = member.log();

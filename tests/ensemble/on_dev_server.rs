@@ -7,7 +7,6 @@
 // The tests, by theme.
 mod answers;
 mod application;
-mod doors;
 mod election;
 mod exec;
 mod hooks;
@@ -16,6 +15,7 @@ mod http;
 mod identities;
 mod labels;
 mod leaving;
+mod listeners;
 mod logs;
 mod metrics;
 mod orders;
@@ -32,7 +32,7 @@ mod wakeups;
 // What they are made of.
 mod certificates;
 mod described;
-mod flock;
+mod group;
 mod host;
 mod member;
 mod observer;
@@ -40,7 +40,7 @@ mod ports;
 mod process;
 mod program;
 mod proxy;
-mod refuser;
+mod rejecting_proxy;
 mod sampler;
 #[path = "dev_servers.rs"]
 mod servers;

@@ -1,7 +1,7 @@
 //! The description of the API for programs, held against what a member answers.
 
 use crate::{
-    flock::in_line,
+    group::started_in_order,
     http::ok,
     member::Setup,
     process::{Process, tied_to_this_thread},
@@ -26,7 +26,7 @@ fn every_answer_is_as_the_description_says() {
     hook.write_all(b"[[hook]]\non = [\"became-leader\"]\ncommand = [\"false\"]\n").unwrap();
     let setup = Setup::of(&servers).option("--config", hook.path().to_str().unwrap());
     let setup = setup.option("--token-file", token.path().to_str().unwrap());
-    let [member, _other] = in_line(&setup, ["a", "b"]);
+    let [member, _other] = started_in_order(&setup, ["a", "b"]);
     assert_eq!(ok(&member, "/openapi.json")["info"]["version"], env!("CARGO_PKG_VERSION"));
     let directory = tempfile::tempdir().unwrap();
     let said = directory.path().join("said");

@@ -1,7 +1,7 @@
 //! The commands that a member obeys, and from which callers.
 
 use crate::{
-    flock::{agreed, agreed_after, in_line},
+    group::{agreed, agreed_after, started_in_order},
     http::{ok, problem},
     member::{Answer, Member, Setup},
     observer::Observer,
@@ -19,7 +19,7 @@ use std::{
 #[test]
 fn a_leader_that_resigns_goes_to_the_tail() {
     let servers = Servers::standalone();
-    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     let before = agreed([&first, &second]);
 
     problem(&first.request("POST", "/resign"), 403);
@@ -42,7 +42,7 @@ fn a_leader_that_resigns_goes_to_the_tail() {
 fn a_paused_member_stays_out_of_the_queue_until_it_is_told_to_resume() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     let before = agreed([&first, &second]);
 
     let paused = first.post("/pause");
@@ -67,7 +67,7 @@ fn a_paused_member_stays_out_of_the_queue_until_it_is_told_to_resume() {
 #[test]
 fn a_client_that_has_gone_is_not_obeyed_by_a_member_that_wakes_up_later() {
     let servers = Servers::standalone();
-    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     let before = agreed([&first, &second]);
     let port = second.port();
     let ask = |path: &str| {
@@ -99,7 +99,7 @@ fn a_client_that_has_gone_is_not_obeyed_by_a_member_that_wakes_up_later() {
 fn a_leader_that_moves_leads_on() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers).option("--address", "old:1").option("--label", "zone=a");
-    let [first, second, third] = in_line(&setup, ["a", "b", "c"]);
+    let [first, second, third] = started_in_order(&setup, ["a", "b", "c"]);
     let before = agreed([&first, &second, &third]);
     let mut events = third.stream("/events");
     assert_eq!(events.event().data["leader"]["address"], "old:1");
@@ -129,7 +129,7 @@ fn a_leader_that_moves_leads_on() {
 fn a_follower_that_moves_keeps_its_place() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     agreed([&first, &second]);
     let before: Vec<String> = names(&observer);
 
@@ -159,7 +159,7 @@ fn a_follower_that_moves_keeps_its_place() {
 #[test]
 fn what_is_no_patch_changes_nothing() {
     let servers = Servers::standalone();
-    let [member] = in_line(&Setup::of(&servers), ["a"]);
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
     let send = |kind: &str, body: &str| {
         member.send("PATCH", "/member", &[("x-bellwether", "1"), ("content-type", kind)], body)
     };
@@ -188,7 +188,7 @@ fn a_command_needs_the_token_of_the_moment() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"first-secret\n").unwrap();
     let path = file.path().to_str().unwrap();
-    let [member] = in_line(&Setup::of(&servers).option("--token-file", path), ["a"]);
+    let [member] = started_in_order(&Setup::of(&servers).option("--token-file", path), ["a"]);
     let pause = |shown: &str| member.send("POST", "/pause", &[("authorization", shown)], "");
 
     problem(&member.post("/pause"), 401);

@@ -2,7 +2,7 @@
 
 use crate::{
     browser::Browser,
-    flock::{Named, agreed, agreed_after, in_line},
+    group::{Named, agreed, agreed_after, started_in_order},
     member::{Member, Setup},
     observer::Observer,
     servers::Servers,
@@ -22,7 +22,7 @@ use zookeeper::CreateMode;
 #[test]
 fn browsers_get_the_page_and_programs_what_they_always_got() {
     let servers = Servers::standalone();
-    let [member] = in_line(&Setup::of(&servers), ["a"]);
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
 
     let page = member.get_with("/", ("accept", "text/html,application/xhtml+xml,*/*;q=0.8"));
     assert_eq!((page.status, page.header("vary")), (200, "Accept"));
@@ -42,7 +42,7 @@ fn browsers_get_the_page_and_programs_what_they_always_got() {
 fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
     const SOON: i64 = 1000;
     let servers = Servers::standalone();
-    let members = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let members = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
     let mut leader = agreed(&members);
     let browser = Browser::start();
     let shown = &members[1];
@@ -131,7 +131,7 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
 #[test]
 fn the_page_says_when_it_has_lost_its_member() {
     let servers = Servers::standalone();
-    let [mut member] = in_line(&Setup::of(&servers), ["a"]);
+    let [mut member] = started_in_order(&Setup::of(&servers), ["a"]);
     let browser = Browser::start();
     let way = Way::to(&member, Duration::ZERO);
     let page = Page::open(&browser, way.port);
@@ -173,7 +173,7 @@ fn the_page_says_when_it_has_lost_its_member() {
 #[test]
 fn the_countdown_is_honest() {
     let mut servers = Servers::standalone();
-    let [member] = in_line(&Setup::of(&servers), ["a"]);
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
     let browser = Browser::start();
     let way = Way::to(&member, Duration::from_millis(700));
     let page = Page::open(&browser, way.port);
@@ -198,7 +198,7 @@ fn the_countdown_is_honest() {
         assert!(at + left <= end, "{left} ms were shown when {} were left", end - at);
         Err(format!("{left} ms left"))
     });
-    page.says("#who", "nobody");
+    page.says("#who", "no leader");
     page.says("#claim", "is known to lead.");
     servers.first().resume();
     page.says("#who", "a");
@@ -214,7 +214,7 @@ fn what_others_write_stays_text_and_a_long_queue_is_shown() {
     let setup = Setup::of(&servers)
         .option("--label", "<b>zone=\"><script>document.title='owned'</script>")
         .option("--label", "\u{202e}turned=line\nbreak");
-    let members = in_line(&setup, [leader, follower]);
+    let members = started_in_order(&setup, [leader, follower]);
     agreed(&members);
     let deaf = json!({
         "id": "</li><iframe/src=//localhost>",
@@ -316,7 +316,7 @@ fn the_page_says_what_is_wrong_and_since_when() {
         .option("--app-health-interval", "50ms")
         .option("--app-health-timeout", "5s")
         .option("--app-health-failures", "1");
-    let [member] = in_line(&setup, ["a"]);
+    let [member] = started_in_order(&setup, ["a"]);
     let browser = Browser::start();
     let page = Page::open(&browser, member.port());
     // A busy machine may end a term, and another begins.
@@ -377,7 +377,7 @@ fn the_page_says_what_is_wrong_and_since_when() {
 
     servers.first().kill();
     page.says("#server", "not connected");
-    page.says("#who", "nobody");
+    page.says("#who", "no leader");
     let told = page.run(PROBLEMS);
     let first = told[0].as_str().expect("text");
     assert!(first.contains("ZooKeeper"), "{told:?}");
@@ -391,7 +391,7 @@ fn commands_are_given_with_a_token_that_is_typed_and_not_kept() {
     let mut token = tempfile::NamedTempFile::new().unwrap();
     token.write_all(b"hunter2-hunter2").unwrap();
     let setup = Setup::of(&servers).option("--token-file", token.path().to_str().unwrap());
-    let members = in_line(&setup, ["a", "b"]);
+    let members = started_in_order(&setup, ["a", "b"]);
     let leader = agreed(&members).id;
     let follower = members.iter().find(|member| member.id != leader).expect("one of them");
     let browser = Browser::start();
@@ -449,7 +449,7 @@ fn the_picture_in_the_readme() {
     let members: Vec<Member> = setups
         .enumerate()
         .map(|(n, setup)| {
-            let [member] = in_line(&setup, [&*format!("shop-{n}")]);
+            let [member] = started_in_order(&setup, [&*format!("shop-{n}")]);
             member
         })
         .collect();
@@ -497,8 +497,8 @@ fn pictures_of_the_states() {
         .option("--app-health", &format!("/usr/bin/test -e {}", well.display()))
         .option("--app-health-interval", "50ms")
         .option("--app-health-timeout", "5s");
-    let [shown] = in_line(&setup, ["shop-0"]);
-    let [next, _last] = in_line(&others, ["shop-1", "shop-2"]);
+    let [shown] = started_in_order(&setup, ["shop-0"]);
+    let [next, _last] = started_in_order(&others, ["shop-1", "shop-2"]);
     let command =
         |path: &str| shown.send("POST", path, &[("authorization", "Bearer secret")], "").status;
     let browser = Browser::start();
@@ -530,7 +530,7 @@ fn pictures_of_the_states() {
     page.says("#heard", "24 in the queue; the announcement has reached all");
     draw("many");
     servers.first().kill();
-    page.says("#who", "nobody");
+    page.says("#who", "no leader");
     draw("no-zookeeper");
     next.signal("STOP");
     page.says("#sign", "connection lost");

@@ -2,7 +2,7 @@
 //! lost at the worst moment.
 
 use crate::{
-    flock::{agreed, agreed_after, in_line, settled},
+    group::{agreed, agreed_after, settled, started_in_order},
     member::{LONG_SESSION, Member, SHORT_SESSION, Setup},
     observer::{Observer, Znode},
     proxy::{Mode, Proxy},
@@ -20,8 +20,8 @@ fn a_leader_whose_new_connections_are_greeted_and_then_ignored_does_not_go_on() 
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let proxy = Proxy::before(servers.first());
-    let [first] = in_line(&Setup::at(proxy.address()).short_sessions(), ["a"]);
-    let [second] = in_line(&Setup::of(&servers).short_sessions(), ["b"]);
+    let [first] = started_in_order(&Setup::at(proxy.address()).short_sessions(), ["a"]);
+    let [second] = started_in_order(&Setup::of(&servers).short_sessions(), ["b"]);
     let (old, _) = settled([&first, &second], &observer);
     let sampler = Sampler::of([&first, &second]);
 
@@ -53,8 +53,8 @@ fn a_leader_whose_new_connections_are_greeted_and_then_ignored_does_not_go_on() 
 fn a_session_that_is_only_greeted_comes_to_its_end() {
     let mut servers = Servers::standalone();
     let proxy = Proxy::before(servers.first());
-    let [first] = in_line(&Setup::at(proxy.address()), ["a"]);
-    let [second] = in_line(&Setup::of(&servers), ["b"]);
+    let [first] = started_in_order(&Setup::at(proxy.address()), ["a"]);
+    let [second] = started_in_order(&Setup::of(&servers), ["b"]);
     let old = agreed([&first, &second]);
 
     proxy.set(Mode::GreetsOnly);

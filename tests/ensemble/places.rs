@@ -1,7 +1,7 @@
 //! Where an election can live: under any path, with any prefix, below any chroot.
 
 use crate::{
-    flock::{agreed, agreed_after, in_line},
+    group::{agreed, agreed_after, started_in_order},
     member::Setup,
     observer::Observer,
     servers::Servers,
@@ -14,7 +14,7 @@ fn a_deep_path_that_is_absent() {
     let path = "/org/example/department/service/shard-7/election";
     let setup = Setup::of(&servers).option("--election", path);
 
-    let members = in_line(&setup, ["a", "b"]);
+    let members = started_in_order(&setup, ["a", "b"]);
 
     let leader = agreed(&members);
     let line = observer.line(path, "leader_");
@@ -30,7 +30,7 @@ fn other_prefixes() {
         let path = format!("/with-{prefix}");
         let setup = Setup::of(&servers).option("--election", &path).option("--prefix", prefix);
 
-        let [mut first, second, third] = in_line(&setup, ["a", "b", "c"]);
+        let [mut first, second, third] = started_in_order(&setup, ["a", "b", "c"]);
         let old = agreed([&first, &second, &third]);
         assert_eq!(old.znode, format!("{prefix}0000000000"));
         let line = observer.line(&path, prefix);
@@ -63,7 +63,7 @@ fn a_chroot_that_does_not_exist_yet() {
 fn elects_below(chroot: &str, servers: &Servers, observer: &Observer) {
     let setup = Setup::at(format!("{}{chroot}", servers.connect_string()));
 
-    let members = in_line(&setup, ["a", "b"]);
+    let members = started_in_order(&setup, ["a", "b"]);
 
     let leader = agreed(&members);
     let line = observer.line(&format!("{chroot}/election"), "leader_");

@@ -3,10 +3,10 @@
 
 use crate::{
     expire::expire,
-    flock::{agreed, in_line, ready, settled},
+    group::{agreed, ready, settled, started_in_order},
     member::{LONG_SESSION, Member, Setup},
     observer::{Observer, Znode},
-    refuser::Refuser,
+    rejecting_proxy::Refuser,
     servers::{Servers, Settings},
     wait::eventually,
 };
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 fn t08_the_path_is_removed_while_a_member_is_away() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let members = in_line(&Setup::of(&servers).short_sessions(), ["a"]);
+    let members = started_in_order(&Setup::of(&servers).short_sessions(), ["a"]);
     let (before, _) = settled(&members, &observer);
 
     members[0].signal("STOP");
@@ -53,7 +53,7 @@ fn t19_the_last_member_leaves_its_path_is_collected_and_the_first_to_return_has_
     servers.start();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers);
-    let [mut first] = in_line(&setup, ["a"]);
+    let [mut first] = started_in_order(&setup, ["a"]);
     let before = agreed([&first]);
     first.signal("TERM");
     first.wait();
@@ -62,7 +62,7 @@ fn t19_the_last_member_leaves_its_path_is_collected_and_the_first_to_return_has_
         Some(znode) => Err(format!("{znode:?}")),
     });
 
-    let [again] = in_line(&setup, ["a"]);
+    let [again] = started_in_order(&setup, ["a"]);
 
     let after = agreed([&again]);
     assert_eq!(after.znode, before.znode, "the numbers begin anew");
@@ -73,7 +73,7 @@ fn t19_the_last_member_leaves_its_path_is_collected_and_the_first_to_return_has_
 fn t20_a_member_whose_session_ends_while_it_waits_is_back_in_the_queue_at_once() {
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let members = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let members = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
     let (leader, before) = settled(&members, &observer);
 
     expire(servers.first(), before[1].stat.ephemeral_owner);
@@ -138,13 +138,13 @@ fn all_join_in_spite_of(errors: &[i32]) {
     });
     all_join(alone.collect());
 
-    let _ahead = in_line(&Setup::of(&servers), ["head", "standby"]);
-    let in_line = errors.iter().map(|&error| {
+    let _ahead = started_in_order(&Setup::of(&servers), ["head", "standby"]);
+    let started_in_order = errors.iter().map(|&error| {
         let refuser = Refuser::before(server, &ASKED_BY_A_FOLLOWER, error);
         let setup = Setup::at(refuser.address());
         Refused { error, refuser, member: setup.start(&format!("refused{error}")) }
     });
-    all_join(in_line.collect());
+    all_join(started_in_order.collect());
 }
 
 #[track_caller]

@@ -1,7 +1,7 @@
 //! Members on networks that are slow or lead nowhere, and a name whose first address is dead.
 
 use crate::{
-    flock::{agreed_after, has_role, ready, settled},
+    group::{agreed_after, has_role, ready, settled},
     member::{LONG_SESSION, Member, SHORT_SESSION, Setup},
     network::Network,
     observer::Observer,

@@ -124,7 +124,7 @@ impl Sampler {
         let books = self.books();
         let rounds = |book: &Arc<Book>| book.rounds.load(Ordering::Relaxed);
         let enough: Vec<u64> = books.iter().map(|book| rounds(book) + 2).collect();
-        eventually("everybody was asked", || {
+        eventually("all members were asked", || {
             let late = books.iter().zip(&enough).find(|(book, enough)| {
                 !book.closed.load(Ordering::Relaxed) && rounds(book) < **enough
             });

@@ -3,7 +3,7 @@
 use crate::{
     certificates::{Authority, Issued, put},
     described::questions,
-    flock::{agreed, agreed_after, has_role, in_line, ready, settled},
+    group::{agreed, agreed_after, has_role, ready, settled, started_in_order},
     identities::{PASSWORD, WRONG_PASSWORD, all_of, with_digest},
     member::{Member, Setup},
     observer::{Observer, Znode},
@@ -179,7 +179,7 @@ fn each_wrong_set_up_is_named_in_one_line() {
             Setup::of(&newer.servers),
             "the servers demand a login and none is configured",
         ),
-        ("a login where none is known", login(Setup::of(&simple)), "we are nobody it knows"),
+        ("a login where none is known", login(Setup::of(&simple)), "it knows no identity of ours"),
         ("no server there", Setup::at("127.0.0.1:1".to_owned()), "cannot be reached"),
     ];
     for (what, setup, line) in cases {
@@ -222,7 +222,7 @@ fn the_election_runs_over_tls_with_a_login() {
     let authority = Authority::new("ours");
     let mut fort = Fort::build(&authority, &authority.issue("zk", &["localhost"]), "need");
     let setup = fort.admitting(&authority);
-    let [mut first, second] = in_line(&setup, ["a", "b"]);
+    let [mut first, second] = started_in_order(&setup, ["a", "b"]);
     let observer = Observer::of(&fort.servers);
     let (leader, line) = settled([&first, &second], &observer);
 
@@ -249,7 +249,7 @@ fn the_election_runs_over_tls_with_a_login() {
 fn certificates_are_taken_up_when_their_files_change_and_not_by_halves() {
     let authority = Authority::new("ours");
     let mut fort = Fort::build(&authority, &authority.issue("zk", &["localhost"]), "need");
-    let [member] = in_line(&fort.admitting(&authority), ["a"]);
+    let [member] = started_in_order(&fort.admitting(&authority), ["a"]);
     let leader = agreed([&member]);
     let comes_back = |fort: &mut Fort| {
         fort.servers.first().kill();
@@ -287,7 +287,8 @@ fn an_identity_that_the_servers_do_not_know_is_named() {
         .start("a");
     eventually("it says so", || {
         let problem = member.status()["session"]["problem"].to_string();
-        let said = problem.contains("zookeeper.acl") && problem.contains("we are nobody it knows");
+        let said =
+            problem.contains("zookeeper.acl") && problem.contains("it knows no identity of ours");
         if said { Ok(()) } else { Err(problem) }
     });
 }

@@ -1,6 +1,6 @@
 //! A member as a service: what it tells the service manager, and what it does when told to read its file again.
 
-use crate::{flock::in_line, http::ok, member::Setup, servers::Servers, wait::eventually};
+use crate::{group::started_in_order, http::ok, member::Setup, servers::Servers, wait::eventually};
 use serde_json::json;
 use std::{
     collections::BTreeSet,
@@ -18,7 +18,7 @@ fn it_tells_systemd_when_it_serves_how_it_stands_and_that_it_turns() {
     told.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let socket = format!("NOTIFY_SOCKET={}", path.display());
     let setup = Setup::of(&servers).run_by(&["env", &socket, "WATCHDOG_USEC=300000"]);
-    let [mut member] = in_line(&setup, ["a"]);
+    let [mut member] = started_in_order(&setup, ["a"]);
     let mut lines = BTreeSet::new();
     let mut hear = |wanted: &[&str]| {
         while !wanted
@@ -48,7 +48,7 @@ fn on_sighup_it_takes_over_what_can_change_and_says_what_cannot() {
     };
     write("labels = { zone = \"a\" }", "info");
     let setup = Setup::of(&servers).option("--config", path);
-    let [member, other] = in_line(&setup.run_by(&["env", "--unset=RUST_LOG"]), ["a", "b"]);
+    let [member, other] = started_in_order(&setup.run_by(&["env", "--unset=RUST_LOG"]), ["a", "b"]);
     let says = |words: &str| {
         eventually("it says so", || {
             let log = member.log();

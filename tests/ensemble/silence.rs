@@ -2,7 +2,7 @@
 
 use crate::{
     expire::expire,
-    flock::{agreed, agreed_after, has_role, in_line, leader_of, settled},
+    group::{agreed, agreed_after, has_role, leader_of, settled, started_in_order},
     member::{Member, SHORT_SESSION, Setup},
     observer::Observer,
     sampler::Sampler,
@@ -18,7 +18,7 @@ use std::{
 #[test]
 fn the_only_server_hangs_for_longer_than_a_session_and_goes_on() {
     let mut servers = Servers::standalone();
-    let members = in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
+    let members = started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
     let before = agreed(&members);
     let sampler = Sampler::of(&members);
 
@@ -62,7 +62,8 @@ fn zookeeper_appears_five_seconds_after_the_members() {
 fn a_member_whose_session_is_expired_by_force_joins_again_with_a_larger_token() {
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let [first, second, third] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
+    let [first, second, third] =
+        started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
     let (old, before) = settled([&first, &second, &third], &observer);
 
     // Force is what no lease covers: until it hears of it the old leader claims to lead. The token decides.
@@ -90,7 +91,7 @@ fn a_member_whose_session_is_expired_by_force_joins_again_with_a_larger_token() 
 #[test]
 fn a_leader_that_slept_through_its_session_wakes_as_no_leader() {
     let servers = Servers::standalone();
-    let [first, second] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let [first, second] = started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b"]);
     let old = agreed([&first, &second]);
 
     first.signal("STOP");
@@ -107,7 +108,7 @@ fn a_leader_that_slept_through_its_session_wakes_as_no_leader() {
 #[test]
 fn t23_what_was_asked_of_a_leader_while_it_slept_is_answered_as_of_its_waking() {
     let servers = Servers::standalone();
-    let [first, second] = in_line(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let [first, second] = started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b"]);
     let old = agreed([&first, &second]);
 
     // Each request but its last line is sent before, so that it can be answered at once.

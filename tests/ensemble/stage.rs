@@ -1,7 +1,7 @@
 //! Three servers and some members on a network of their own, all watched: what faults strike.
 
 use crate::{
-    flock::{Named, look_settled, ready},
+    group::{Named, look_settled, ready},
     host::Host,
     member::{Handovers, Member, SHORT_SESSION, Setup},
     network::Network,

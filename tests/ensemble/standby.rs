@@ -1,7 +1,7 @@
 //! The standby: right behind the head, ready to lead at the notification that the head is gone.
 
 use crate::{
-    flock::{agreed, agreed_after, in_line},
+    group::{agreed, agreed_after, started_in_order},
     http::ok,
     member::{Handovers, Member, Setup},
     observer::Observer,
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 #[test]
 fn a_ready_standby_leads_at_the_notification_and_the_next_one_becomes_ready() {
     let servers = Servers::standalone();
-    let [first, second, third] = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let [first, second, third] = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
     let before = agreed([&first, &second, &third]);
     become_ready(&second);
     let others = [&first, &third].map(|it| it.status()["standby"].clone());
@@ -46,7 +46,7 @@ fn a_ready_standby_leads_at_the_notification_and_the_next_one_becomes_ready() {
 fn only_the_leader_and_the_standby_write() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let members = in_line(&Setup::of(&servers), ["a", "b", "c", "d", "e"]);
+    let members = started_in_order(&Setup::of(&servers), ["a", "b", "c", "d", "e"]);
     agreed(&members);
     become_ready(&members[1]);
 

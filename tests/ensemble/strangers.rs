@@ -1,7 +1,7 @@
 //! What others put into the parent, or write into a member's znode, breaks nothing.
 
 use crate::{
-    flock::{agreed, agreed_after, in_line, settled},
+    group::{agreed, agreed_after, settled, started_in_order},
     member::Setup,
     observer::Observer,
     servers::Servers,
@@ -41,7 +41,7 @@ fn t18_strangers_in_the_parent_are_no_members() {
     observer.create("/election/_c_0-latch-", b"", CreateMode::EphemeralSequential);
     let children = strangers.len() + 1;
 
-    let [mut first, second, third] = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let [mut first, second, third] = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
     let (old, line) = settled([&first, &second, &third], &observer);
     assert_eq!((&*old.id, &old.znode), ("a", &line[0].name));
 
@@ -63,7 +63,7 @@ fn t18_strangers_in_the_parent_are_no_members() {
 fn what_a_stranger_writes_into_the_leaders_znode_does_not_unseat_it() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let [mut first, second, third] = in_line(&Setup::of(&servers), ["a", "b", "c"]);
+    let [mut first, second, third] = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
     let (leader, line) = settled([&first, &second, &third], &observer);
 
     for scrawl in [BINARY, b"", b"{\"leader\":7}", &vec![b' '; HUGE]] {
@@ -83,7 +83,7 @@ fn what_a_stranger_writes_into_the_leaders_znode_does_not_unseat_it() {
 fn a_member_kept_from_its_own_znode_leaves_the_queue_and_joins_again() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let [mut first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [mut first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     let (old, line) = settled([&first, &second], &observer);
 
     let denied = format!("/election/{}", line[1].name);
@@ -102,9 +102,9 @@ fn a_silent_stranger_in_the_queue_keeps_no_news_from_members_behind_it() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers).short_sessions();
-    let [mut first, second] = in_line(&setup, ["a", "b"]);
+    let [mut first, second] = started_in_order(&setup, ["a", "b"]);
     observer.create("/election/leader_", b"", CreateMode::EphemeralSequential);
-    let [behind] = in_line(&setup, ["c"]);
+    let [behind] = started_in_order(&setup, ["c"]);
     let old = agreed([&first, &second, &behind]);
 
     first.signal("TERM");
@@ -120,7 +120,7 @@ fn numbers_taken_by_hand_keep_no_member_from_joining() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers);
-    let [mut first] = in_line(&setup, ["a"]);
+    let [mut first] = started_in_order(&setup, ["a"]);
     // More than a member passes in one attempt. Each of these creates moves the counter on as well, so it
     // comes to the first of the taken names.
     let squatted = 152..=301;
@@ -128,13 +128,13 @@ fn numbers_taken_by_hand_keep_no_member_from_joining() {
         observer.create(&format!("/election/leader_{number:010}"), b"", CreateMode::Persistent);
     }
 
-    let [second, third] = in_line(&setup, ["b", "c"]);
+    let [second, third] = started_in_order(&setup, ["b", "c"]);
     let (leader, line) = settled([&first, &second, &third], &observer);
     let names = line.iter().map(|znode| &*znode.name);
     assert!(names.eq(["leader_0000000000", "leader_0000000302", "leader_0000000303"]), "{line:?}");
     let warnings = [&second, &third].map(|member| {
         let log = member.log();
-        let warning = "/election/leader_0000000152 is in the way of whoever joins";
+        let warning = "/election/leader_0000000152 is in the way of the next member";
         log.lines().filter(|line| line.contains("WARN") && line.contains(warning)).count()
     });
     assert_eq!(warnings, [1, 0], "{}", second.log());

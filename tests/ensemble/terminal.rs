@@ -1,7 +1,7 @@
 //! The commands for people and scripts, as they are typed.
 
 use crate::{
-    flock::{agreed, agreed_after, in_line, settled},
+    group::{agreed, agreed_after, settled, started_in_order},
     member::{Member, Setup},
     observer::Observer,
     program::Program,
@@ -39,8 +39,9 @@ struct Said {
 fn each_question_is_answered_for_people_and_for_scripts() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers).option("--address", "10.0.0.7:1");
-    let [first] = in_line(&setup.clone().option("--label", &format!("zone={HOSTILE}")), ["a"]);
-    let [second] = in_line(&setup, ["b"]);
+    let [first] =
+        started_in_order(&setup.clone().option("--label", &format!("zone={HOSTILE}")), ["a"]);
+    let [second] = started_in_order(&setup, ["b"]);
     let leader = agreed([&first, &second]);
     let token = leader.token.to_string();
 
@@ -137,7 +138,7 @@ fn a_no_is_not_the_same_as_no_answer() {
 #[test]
 fn probes_say_nothing_but_why_not() {
     let servers = Servers::standalone();
-    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     agreed([&first, &second]);
     for probe in ["is-leader", "ready", "live"] {
         assert_eq!(yes(&ask(&first, &["probe", probe])), "");
@@ -168,7 +169,7 @@ fn a_sidecar_is_found_at_its_socket_and_by_its_own_environment() {
 #[test]
 fn commands_are_answered_in_a_sentence() {
     let servers = Servers::standalone();
-    let [first, second] = in_line(&Setup::of(&servers), ["a", "b"]);
+    let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     let before = agreed([&first, &second]);
 
     let said = no(&ask(&second, &["resign"]));
@@ -198,7 +199,7 @@ fn a_token_is_shown_to_the_sidecar_and_to_no_other_server() {
         path.to_str().unwrap().to_owned()
     };
     let (right, wrong) = (file("right", "a-secret\n"), file("wrong", "wrong-secret"));
-    let [member] = in_line(&Setup::of(&servers).option("--token-file", &right), ["a"]);
+    let [member] = started_in_order(&Setup::of(&servers).option("--token-file", &right), ["a"]);
 
     for arguments in [&["pause"][..], &["pause", "--token-file", &wrong]] {
         let said = ask(&member, arguments);
@@ -218,7 +219,7 @@ fn wait_hears_of_a_hand_over_and_outlives_the_sidecar() {
     let [port] = free_ports::<1>();
     let (listen, url) = (format!("127.0.0.1:{port}"), format!("http://127.0.0.1:{port}"));
     let waits = |name, whom| Program::start(name, [PROGRAM, "wait", whom, "--url", &url], &[]);
-    let [first] = in_line(&Setup::of(&servers), ["a"]);
+    let [first] = started_in_order(&Setup::of(&servers), ["a"]);
 
     // The sidecar has not started yet.
     let mut any_leader = waits("wait for any leader", "--leader");
@@ -254,7 +255,7 @@ fn wait_hears_of_a_hand_over_and_outlives_the_sidecar() {
 #[test]
 fn wait_becomes_the_command_with_the_leader_in_its_environment() {
     let servers = Servers::standalone();
-    let [member] = in_line(&Setup::of(&servers), ["a"]);
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
     let leader = agreed([&member]);
     let told = "echo $BELLWETHER_LEADER_ID $BELLWETHER_LEADER_TOKEN; exit 7";
     let said = ask_to_become(&member, &["wait", "--self"], &["sh", "-c", told]);
@@ -265,7 +266,7 @@ fn wait_becomes_the_command_with_the_leader_in_its_environment() {
 #[test]
 fn members_are_told_again_whenever_they_are_others() {
     let servers = Servers::standalone();
-    let [first] = in_line(&Setup::of(&servers), ["a"]);
+    let [first] = started_in_order(&Setup::of(&servers), ["a"]);
     let (url, zookeeper) = (url(&first), servers.connect_string());
     let members = [PROGRAM, "members", "--watch", "--field", "members.*.id", "--url", &url];
     let members = Program::start("members --watch", members, &[]);
@@ -273,7 +274,7 @@ fn members_are_told_again_whenever_they_are_others() {
     let inspect = Program::start("inspect --watch", inspect, &[]);
     let seen = members.says(0, |line| line == "a");
     let read = inspect.says(0, |line| line == "a leads, named by all 1");
-    let [_second] = in_line(&Setup::of(&servers), ["b"]);
+    let [_second] = started_in_order(&Setup::of(&servers), ["b"]);
     members.says(seen, |line| line == "b");
     inspect.says(read, |line| line == "a leads, named by all 2");
 }
@@ -283,8 +284,8 @@ fn watch_sees_each_change_and_outlives_the_sidecar() {
     let servers = Servers::standalone();
     let [port] = free_ports::<1>();
     let setup = Setup::of(&servers).short_sessions().listen(&format!("127.0.0.1:{port}"));
-    let [first] = in_line(&Setup::of(&servers), ["a"]);
-    let [mut second] = in_line(&setup, ["b"]);
+    let [first] = started_in_order(&Setup::of(&servers), ["a"]);
+    let [mut second] = started_in_order(&setup, ["b"]);
     agreed([&first, &second]);
     let url = url(&second);
     let people = Program::start("watch", [PROGRAM, "watch", "--url", &url], &[]);
@@ -339,7 +340,7 @@ fn an_election_is_inspected_without_joining_it() {
     assert!(observer.znode("/election").is_none(), "nothing was created");
 
     let setup = Setup::of(&servers).option("--label", &format!("zone={HOSTILE}"));
-    let [first, second] = in_line(&setup, ["a", "b"]);
+    let [first, second] = started_in_order(&setup, ["a", "b"]);
     let (leader, line) = settled([&first, &second], &observer);
     let children = || observer.znode("/election").expect("it exists").stat.cversion;
     let before = children();
@@ -388,7 +389,7 @@ fn an_election_is_inspected_without_joining_it() {
     assert_eq!(told["line"][3]["names"]["is"], "behind");
     assert_eq!((&told["line"][4]["id"], &told["line"][4]["names"]), (&Value::Null, &Value::Null));
     let shown = inspect(&[]).out;
-    for words in ["x (gone)", "b (not the head)", "(a stranger)", "nobody"] {
+    for words in ["x (gone)", "b (not the head)", "(a stranger)", "no leader"] {
         assert!(shown.contains(words), "{words} in {shown}");
     }
     assert_eq!(children(), before + 5, "but for those that were put there, nothing has changed");
@@ -402,7 +403,7 @@ fn an_election_is_inspected_without_joining_it() {
     assert_eq!((said.code, &told["path"]), (NO, &json!("/election/nowhere")));
     let file = directory_with("[election]\nprefix = \"foo\"\n");
     let (code, told) = report(&["--config", file.path().join("file").to_str().unwrap()]);
-    assert_eq!((code, &told["verdict"]), (NO, &json!("nobody stands in the line")));
+    assert_eq!((code, &told["verdict"]), (NO, &json!("the queue is empty")));
 }
 
 #[test]
@@ -470,7 +471,7 @@ fn completions_and_manual_pages_know_every_command() {
 #[test]
 fn colours_are_for_terminals() {
     let servers = Servers::standalone();
-    let [member] = in_line(&Setup::of(&servers), ["a"]);
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
     let url = url(&member);
     assert!(!yes(&ask(&member, &["members"])).contains('\u{1b}'), "this is a pipe");
     // `script` runs it on a terminal of its own.

@@ -1,7 +1,7 @@
 //! How often a follower wakes: no more often than what it asks of ZooKeeper explains.
 
 use crate::{
-    flock::in_line,
+    group::started_in_order,
     member::{Member, Setup},
     servers::{Server, Servers},
     wait::eventually,
@@ -18,7 +18,7 @@ const REQUESTS: u64 = 60;
 fn a_follower_wakes_for_its_heartbeats_and_for_nothing_else() {
     let mut servers = Servers::standalone();
     let [_leader, _standby, follower] =
-        in_line(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
+        started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
     let server = servers.first();
     let session = follower.status()["session"]["id"].as_str().expect("it has one").to_owned();
     // What it does because it has just joined, or was asked, is over after some heartbeats.

@@ -1,7 +1,7 @@
 //! What a hook posts, as an application in another language verifies it.
 
 use crate::{
-    flock::in_line,
+    group::started_in_order,
     hooks::{Application, Home, header},
     member::Setup,
     servers::Servers,
@@ -21,7 +21,7 @@ fn a_post_is_signed_and_tried_again_until_it_is_taken() {
         application.port,
         home.path("secret"),
     );
-    let [member] = in_line(&home.with(Setup::of(&servers), &[hook]), ["a"]);
+    let [member] = started_in_order(&home.with(Setup::of(&servers), &[hook]), ["a"]);
     let heard = application.heard(3);
     eventually("it is done", || {
         let hook = member.status()["hooks"][0].clone();

@@ -1,6 +1,6 @@
 //! Coordination recipes on ZooKeeper, as pure functions: events in, actions out.
 //!
-//! No IO, no clock, no randomness, no log, no dependency. One driver owns a [`Member`](election::Member), calls it in
+//! No IO, no clock, no randomness, no log, no dependency. One runner owns a [`Member`](election::Member), calls it in
 //! this order, and does what it says:
 //!
 //! 1. [`Member::start`](election::Member::start) once, for the first actions.
@@ -11,7 +11,7 @@
 //! 4. [`Member::standing`](election::Member::standing) after each step: what may be published. It is judged at the
 //!    moment of publishing, by [`Standing::at`](election::Standing::at), since a lease ends without an event.
 //!
-//! A driver promises:
+//! A runner promises:
 //!
 //! - moments come from a clock that never goes back and runs through suspension;
 //! - `sent_at` is read before the request leaves;

@@ -161,7 +161,7 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         ["session", number, "expires"] => Choice::Expire(session(number)),
         ["a", "stranger", "lets", znode, "say", ..] => {
             let (_, said) = line.split_once(" say ").expect("what it says");
-            let lies = [Lie::Itself, Lie::Nobody, Lie::Huge];
+            let lies = [Lie::Itself, Lie::UnknownId, Lie::Huge];
             let lie = lies.into_iter().find(|lie| lie.name() == said).expect("a known lie");
             Choice::Lie(sequence(znode), lie)
         }

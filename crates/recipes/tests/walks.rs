@@ -70,7 +70,7 @@ prop_compose! {
 }
 
 /// What a healed world finds if a member does not name the leader.
-const NAMES_NONE: &str = "somebody does not know who leads, or where";
+const NAMES_NONE: &str = "a member does not know who leads, or where";
 
 /// `PROPTEST_CASES` asks for more.
 fn cases() -> u32 {

@@ -1,6 +1,6 @@
 //! The files that hooks name: a secret to sign with, and files that are kept.
 
-use super::{Deed, Hook, Post};
+use super::{Hook, HookAction, Post};
 use crate::config::error::{ConfigError, Flaw};
 use crate::config::files::token_in;
 use crate::files::{self, Size};
@@ -19,11 +19,11 @@ pub fn can_use_files(hooks: &[Hook]) -> Result<(), ConfigError> {
     let mut kept = BTreeSet::new();
     for (n, hook) in hooks.iter().enumerate() {
         match &hook.deed {
-            Deed::Post(Post { secret_file: Some(file), .. }) => {
+            HookAction::Post(Post { secret_file: Some(file), .. }) => {
                 read_secret(file)
                     .map_err(|flaw| flaw.in_file(format!("hook[{n}].secret_file"), file))?;
             }
-            Deed::Keep { file, .. } => {
+            HookAction::Keep { file, .. } => {
                 let key = format!("hook[{n}].file");
                 check_replaceable(file).map_err(|flaw| flaw.in_file(&key, file))?;
                 if !kept.insert(file) {
@@ -31,7 +31,10 @@ pub fn can_use_files(hooks: &[Hook]) -> Result<(), ConfigError> {
                     return Err(flaw.remedy("give each its own").in_file(&key, file));
                 }
             }
-            Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } | Deed::Label(_) => {}
+            HookAction::Run { .. }
+            | HookAction::Post(_)
+            | HookAction::Signal { .. }
+            | HookAction::Label(_) => {}
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! A hook as it is written in the file, and what is made of it.
 
-use super::{Deed, Hook, Post, Signal, Unknown};
+use super::{Hook, HookAction, Post, Signal, WhenUnknown};
 use crate::config::error::{ConfigError, Flaw};
 use crate::config::parse::{duration, mode, one_of};
 use crate::config::pod::{self, PodLabel};
@@ -37,7 +37,7 @@ pub struct HookKeys {
 impl Hook {
     pub(in crate::config) fn all(
         written: &[HookKeys],
-        pod: &pod::Written,
+        pod: &pod::PodEnvironment,
     ) -> Result<Vec<Self>, ConfigError> {
         let hook = |(n, keys): (usize, &HookKeys)| {
             Self::new(keys, pod).map_err(|error| error.within(&format!("hook[{n}]")))
@@ -45,22 +45,24 @@ impl Hook {
         written.iter().enumerate().map(hook).collect()
     }
 
-    fn new(keys: &HookKeys, pod: &pod::Written) -> Result<Self, ConfigError> {
+    fn new(keys: &HookKeys, pod: &pod::PodEnvironment) -> Result<Self, ConfigError> {
         let on = keys.on.as_deref().map(changes).transpose().map_err(|flaw| flaw.of("on"))?;
         let deed = keys.deed(pod)?;
         match deed {
-            Deed::Run { .. } | Deed::Post(_) | Deed::Signal { .. } if on.is_none() => {
+            HookAction::Run { .. } | HookAction::Post(_) | HookAction::Signal { .. }
+                if on.is_none() =>
+            {
                 return Err(ConfigError::new("on", "is missing").remedy(CHANGES));
             }
             // A label that is set at some changes only would be wrong after the others.
-            Deed::Label(_) if on.is_some() => {
+            HookAction::Label(_) if on.is_some() => {
                 let problem = "is not for a pod_label, which is kept true";
                 return Err(ConfigError::new("on", problem).remedy("leave it out"));
             }
             _ => {}
         }
         let hook = Self { on, deed, acknowledges: keys.acknowledges.unwrap_or_default() };
-        let can = matches!(hook.deed, Deed::Run { .. } | Deed::Post(_));
+        let can = matches!(hook.deed, HookAction::Run { .. } | HookAction::Post(_));
         if hook.acknowledges && !(can && hook.hears(ChangeKind::BecameLeader)) {
             let problem = "is only for a hook with command or url on \"became-leader\"";
             return Err(ConfigError::new("acknowledges", problem).remedy("leave it out"));
@@ -70,13 +72,13 @@ impl Hook {
 }
 
 impl HookKeys {
-    fn deed(&self, pod: &pod::Written) -> Result<Deed, ConfigError> {
+    fn deed(&self, pod: &pod::PodEnvironment) -> Result<HookAction, ConfigError> {
         let deed = match (&self.command, &self.url, &self.signal, &self.file, &self.pod_label) {
             (Some(command), None, None, None, None) => {
                 check_command(command).map_err(|flaw| flaw.of("command"))?;
-                Deed::Run { command: command.clone(), timeout: self.timeout()? }
+                HookAction::Run { command: command.clone(), timeout: self.timeout()? }
             }
-            (None, Some(url), None, None, None) => Deed::Post(self.post(url)?),
+            (None, Some(url), None, None, None) => HookAction::Post(self.post(url)?),
             (None, None, Some(signal), None, None) => {
                 let signal = Signal::named(signal).map_err(|flaw| flaw.at("signal", signal))?;
                 let Some(pid_file) = &self.pid_file else {
@@ -84,9 +86,9 @@ impl HookKeys {
                         "name the file with the number of the process to send the signal to";
                     return Err(ConfigError::new("pid_file", "is missing").remedy(remedy));
                 };
-                Deed::Signal { signal, pid_file: absolute("pid_file", pid_file)? }
+                HookAction::Signal { signal, pid_file: absolute("pid_file", pid_file)? }
             }
-            (None, None, None, Some(file), None) => Deed::Keep {
+            (None, None, None, Some(file), None) => HookAction::Keep {
                 file: absolute("file", file)?,
                 mode: self.mode()?,
                 unknown: self.unknown()?,
@@ -95,7 +97,7 @@ impl HookKeys {
                 let account = self.service_account.as_deref().unwrap_or(pod::ACCOUNT);
                 let account = absolute("service_account", account)?;
                 let label = PodLabel::new(key, pod, account, self.timeout()?);
-                Deed::Label(label.map_err(|flaw| flaw.at("pod_label", key))?)
+                HookAction::Label(label.map_err(|flaw| flaw.at("pod_label", key))?)
             }
             _ => {
                 let problem = "must have exactly one of command, url, signal, file and pod_label";
@@ -155,9 +157,9 @@ impl HookKeys {
         mode(text).map_err(|flaw| flaw.at("mode", text))
     }
 
-    fn unknown(&self) -> Result<Unknown, ConfigError> {
-        let Some(text) = &self.unknown else { return Ok(Unknown::Keep) };
-        let known = [("keep", Unknown::Keep), ("remove", Unknown::Remove)];
+    fn unknown(&self) -> Result<WhenUnknown, ConfigError> {
+        let Some(text) = &self.unknown else { return Ok(WhenUnknown::Keep) };
+        let known = [("keep", WhenUnknown::Keep), ("remove", WhenUnknown::Remove)];
         one_of(text, &known).map_err(|flaw| flaw.at("unknown", text))
     }
 }
@@ -250,7 +252,11 @@ mod tests {
 
     fn parsed(text: &str) -> Result<Vec<Hook>, String> {
         let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-        let pod = pod::Written { host: "fd00::1".into(), port: "443".into(), name: "app-0".into() };
+        let pod = pod::PodEnvironment {
+            host: "fd00::1".into(),
+            port: "443".into(),
+            name: "app-0".into(),
+        };
         Ok(Hook::all(&file.hook, &pod)?)
     }
 

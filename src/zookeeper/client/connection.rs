@@ -52,7 +52,7 @@ pub(crate) enum Leaving {
 
 /// What the servers said to a transaction.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum TransactionResult {
     Done(Vec<MultiWriteResult>),
     /// The operation with this index failed, so none was carried out.
     Failed {
@@ -121,17 +121,17 @@ impl Connection {
         &self,
         operations: usize,
         build: impl FnOnce(&mut MultiWriter<'_>) -> Result<(), Error>,
-    ) -> impl Future<Output = Result<Verdict, Error>> {
+    ) -> impl Future<Output = Result<TransactionResult, Error>> {
         let mut writer = self.client.new_multi_writer();
         let committed = build(&mut writer).map(|()| writer.commit());
         async move {
             let committed = committed?;
             match self.request(async { Ok(committed.await) }).await? {
-                Ok(results) if results.len() == operations => Ok(Verdict::Done(results)),
+                Ok(results) if results.len() == operations => Ok(TransactionResult::Done(results)),
                 // The library answers like this, and asks no server, where nothing was added.
                 Ok(_) => Err(Error::UnexpectedError("too few results of a transaction".into())),
                 Err(MultiWriteError::OperationFailed { index, source }) => {
-                    Ok(Verdict::Failed { at: index, error: source })
+                    Ok(TransactionResult::Failed { at: index, error: source })
                 }
                 Err(MultiWriteError::RequestFailed { source }) => Err(source),
             }
@@ -159,7 +159,7 @@ impl Connection {
     }
 }
 
-impl Verdict {
+impl TransactionResult {
     /// Returns the error of the operation that failed, whichever it was.
     pub(crate) fn all_or_none(self) -> Result<(), Error> {
         match self {

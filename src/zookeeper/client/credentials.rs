@@ -25,11 +25,11 @@ use tracing::{info, warn};
 /// Reads the credentials, and keeps the last that made sense, for when a file is half written.
 pub(crate) struct Credentials {
     settings: Zookeeper,
-    read: Mutex<Read>,
+    read: Mutex<LoadedFiles>,
 }
 
 #[derive(Default)]
-struct Read {
+struct LoadedFiles {
     presented: Option<Arc<Presented>>,
     /// Why the files as they are now are not used.
     problem: Option<String>,
@@ -125,7 +125,7 @@ impl Credentials {
         )
     }
 
-    fn read(&self) -> MutexGuard<'_, Read> {
+    fn read(&self) -> MutexGuard<'_, LoadedFiles> {
         self.read.lock().expect("no panic while it is held")
     }
 }
@@ -276,8 +276,8 @@ fn no_pem(key: &str, file: &Path, error: &PemError) -> ConfigError {
 fn credentials(login: &Login) -> Result<SecretString, ConfigError> {
     let key = CREDENTIALS_FILE.key();
     let secret = match &login.credentials {
-        security::Credentials::Given(secret) => secret.clone(),
-        security::Credentials::In(file) => text(key, file)?.trim_end().into(),
+        security::CredentialsSource::Given(secret) => secret.clone(),
+        security::CredentialsSource::In(file) => text(key, file)?.trim_end().into(),
     };
     let written = secret.expose_secret();
     let parts = written.split_once(':');
@@ -287,15 +287,17 @@ fn credentials(login: &Login) -> Result<SecretString, ConfigError> {
     }
     let flaw = Flaw::new("does not hold one line, user:password");
     Err(match &login.credentials {
-        security::Credentials::Given(_) => flaw.of(security::CREDENTIALS_VARIABLE),
-        security::Credentials::In(file) => flaw.in_file(key, file),
+        security::CredentialsSource::Given(_) => flaw.of(security::CREDENTIALS_VARIABLE),
+        security::CredentialsSource::In(file) => flaw.in_file(key, file),
     })
 }
 
-fn place(credentials: &security::Credentials) -> String {
+fn place(credentials: &security::CredentialsSource) -> String {
     match credentials {
-        security::Credentials::In(file) => format!("{}, {},", CREDENTIALS_FILE.key(), named(file)),
-        security::Credentials::Given(_) => security::CREDENTIALS_VARIABLE.into(),
+        security::CredentialsSource::In(file) => {
+            format!("{}, {},", CREDENTIALS_FILE.key(), named(file))
+        }
+        security::CredentialsSource::Given(_) => security::CREDENTIALS_VARIABLE.into(),
     }
 }
 

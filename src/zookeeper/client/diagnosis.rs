@@ -19,13 +19,13 @@ use tokio_rustls::rustls::{
 
 /// What is wrong with one server.
 struct Finding {
-    kind: Kind,
+    kind: FindingKind,
     what: String,
 }
 
 /// The kind of a finding. Of the findings about several servers the first in this order is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum FindingKind {
     /// Only an operator can mend it.
     Wrong,
     /// It runs, and has no quorum.
@@ -50,7 +50,7 @@ pub(crate) async fn diagnose(
             let examination = examine(&server, tls.as_ref(), presented.as_deref(), limit);
             let found = match timeout(limit, examination).await {
                 Ok(found) => found,
-                Err(_) => Kind::Unreachable.is("does not answer".into()),
+                Err(_) => FindingKind::Unreachable.is("does not answer".into()),
             };
             found.map(|Finding { kind, what }| (kind, place, format!("{server} {what}")))
         });
@@ -67,7 +67,7 @@ async fn examine(
 ) -> Option<Finding> {
     let tcp = match TcpStream::connect(server).await {
         Ok(tcp) => tcp,
-        Err(error) => return Kind::Unreachable.is(format!("cannot be reached: {error}")),
+        Err(error) => return FindingKind::Unreachable.is(format!("cannot be reached: {error}")),
     };
     match (tls, presented.and_then(|presented| presented.tls.as_ref())) {
         (Some(tls), Some(trust)) => examine_tls(server, tcp, tls, trust, limit).await,
@@ -87,17 +87,17 @@ async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
     if speaks_tls(server, again).await {
         let mend = "set zookeeper.tls.ca, or write the servers' port without TLS into \
                     zookeeper.servers";
-        return Kind::Wrong.is(format!("speaks TLS on this port, and we do not: {mend}"));
+        return FindingKind::Wrong.is(format!("speaks TLS on this port, and we do not: {mend}"));
     }
-    Kind::Unreachable.is("answers, but not as ZooKeeper does".into())
+    FindingKind::Unreachable.is("answers, but not as ZooKeeper does".into())
 }
 
 fn without_quorum(answer: &[u8]) -> Option<Finding> {
     if !String::from_utf8_lossy(answer).contains("not currently serving") {
         return None;
     }
-    Kind::Idle
-        .is("runs and serves nobody: do too few of the servers run, or see each other?".into())
+    FindingKind::Idle
+        .is("runs and serves no client: do too few of the servers run, or see each other?".into())
 }
 
 /// Returns whether the server answers a TLS handshake. No certificate is trusted here.
@@ -136,16 +136,16 @@ async fn examine_tls(
         Err(error) => error,
     };
     if let Some(why) = reason(&error).and_then(|error| explain(error, tls)) {
-        return Kind::Wrong.is(why);
+        return FindingKind::Wrong.is(why);
     }
     if let Ok(Ok(mut tcp)) = timeout(limit / 2, TcpStream::connect(server)).await
         && ask(&mut tcp).await.is_ok_and(|answer| is_text(&answer))
     {
         let mend = "write the servers' secureClientPort into zookeeper.servers, or leave \
                     zookeeper.tls out";
-        return Kind::Wrong.is(format!("speaks no TLS on this port: {mend}"));
+        return FindingKind::Wrong.is(format!("speaks no TLS on this port: {mend}"));
     }
-    Kind::Unreachable.is(format!("breaks the TLS handshake off: {error}"))
+    FindingKind::Unreachable.is(format!("breaks the TLS handshake off: {error}"))
 }
 
 /// Sends a four-letter command, which ZooKeeper answers with text even where it is not allowed. With
@@ -260,7 +260,7 @@ fn alerted(alert: AlertDescription, tls: &Tls) -> String {
     }
 }
 
-impl Kind {
+impl FindingKind {
     #[expect(
         clippy::unnecessary_wraps,
         reason = "the callers' own type, as there may be no finding"

@@ -4,8 +4,8 @@ use super::credentials::Credentials;
 use super::diagnosis::diagnose;
 use crate::clock::Clock;
 use crate::config::Zookeeper;
-use crate::desk::Link;
 use crate::runtime;
+use crate::status::ConnectionState;
 use recipes::Moment;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tracing::warn;
 pub(super) struct FailureReporter<'a> {
     settings: &'a Zookeeper,
     credentials: &'a Credentials,
-    link: &'a watch::Sender<Link>,
+    link: &'a watch::Sender<ConnectionState>,
     /// The text in front of the reason.
     what: String,
     clock: Clock,
@@ -51,7 +51,7 @@ impl<'a> FailureReporter<'a> {
     pub(super) fn new(
         settings: &'a Zookeeper,
         credentials: &'a Credentials,
-        link: &'a watch::Sender<Link>,
+        link: &'a watch::Sender<ConnectionState>,
         clock: Clock,
         what: String,
     ) -> Self {
@@ -177,7 +177,7 @@ mod tests {
         let security =
             Security { tls: None, login: None, acl: Acl::Open, is_open_by_choice: false };
         let settings = Zookeeper { hosts, session_timeout: Duration::from_secs(4), security };
-        let (link, published) = watch::channel(Link::default());
+        let (link, published) = watch::channel(ConnectionState::default());
         let credentials = Credentials::of(&settings);
         let problem = || published.borrow().problem.clone().unwrap_or_default();
         let mut reporter = FailureReporter::new(

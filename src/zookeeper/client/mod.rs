@@ -12,7 +12,8 @@ mod session;
 mod tls_errors;
 
 pub(crate) use connection::{
-    Connection, Failure, Leaving, LeftServers, Opened, Verdict, connect, in_words, is_verdict,
+    Connection, Failure, Leaving, LeftServers, Opened, TransactionResult, connect, in_words,
+    is_verdict,
 };
 pub(crate) use credentials::Credentials;
 pub use credentials::check;

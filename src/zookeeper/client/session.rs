@@ -6,7 +6,7 @@ use super::credentials::Credentials;
 use super::failure_reporter::{FailureReporter, Source};
 use crate::clock::Clock;
 use crate::config::Zookeeper;
-use crate::desk::Link;
+use crate::status::ConnectionState;
 use ::zookeeper::SessionInfo;
 use recipes::{Moment, SessionId};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(crate) struct SessionSettings {
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) clock: Clock,
     /// Where `/status` reads how the session stands.
-    pub(crate) link: watch::Sender<Link>,
+    pub(crate) link: watch::Sender<ConnectionState>,
     pub(crate) before: Before,
 }
 
@@ -90,7 +90,7 @@ struct Keeper {
     clock: Clock,
     tell: Tell<SessionEvent>,
     connection: watch::Sender<Option<Connection>>,
-    link: watch::Sender<Link>,
+    link: watch::Sender<ConnectionState>,
     before: Before,
     left: LeftServers,
 }
@@ -329,7 +329,7 @@ impl Keeper {
     fn report_connected(&self, opened: &Opened) {
         let id = SessionId(opened.connection.client.session_id().0);
         info!(session = %id, timeout_ms = opened.timeout.as_millis(), "connected to ZooKeeper");
-        self.link.send_replace(Link {
+        self.link.send_replace(ConnectionState {
             session: Some((id, opened.timeout)),
             connected: true,
             server: Some(opened.connection.server().into()),

@@ -12,7 +12,7 @@ use super::client::{Session, SessionEvent, SessionSettings, UnclosedSession};
 use super::queue::{ClaimHolder, Member, Queue, QueueEvent, QueueSettings, Reports};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::desk::Entry;
+use crate::status::Entry;
 use ::zookeeper::Error;
 use recipes::Holder;
 use recipes::election::{Action, Announcement, Event, ZnodeData};

@@ -1,7 +1,7 @@
 //! Measures how old a leader's announcement is when this member has relayed it, by the servers' clock, which
 //! stamps each write of each member.
 
-use crate::tally::Meter;
+use crate::counters::Meter;
 use recipes::election::Announcement;
 use std::sync::Arc;
 use std::time::Duration;

@@ -78,7 +78,7 @@ fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: Acl) -> Option<Strin
     }
     // Where members have no identity, any client may be one.
     if anyone_may(Permission::CREATE) && acl != Acl::Open {
-        harm.push("stand in the line, or in its way");
+        harm.push("join the queue, or block it");
     }
     let anyone = (!harm.is_empty())
         .then(|| format!("anyone who reaches ZooKeeper may {}", harm.join(", and ")));
@@ -180,7 +180,7 @@ async fn ourselves(connection: &Connection) -> String {
     };
     let known = users.iter().filter(|user| user.scheme() != "ip");
     let known: Vec<_> = known.map(|user| format!("{}:{}", user.scheme(), user.user())).collect();
-    if known.is_empty() { "nobody it knows".into() } else { known.join(" and ") }
+    if known.is_empty() { "no identity that it knows".into() } else { known.join(" and ") }
 }
 
 async fn owners(connection: &Connection, path: &str) -> String {
@@ -215,8 +215,8 @@ mod tests {
         let hidden = ("digest", "app:x", READ | CREATE | Permission::WRITE);
         let anyone = |permission| ("world", "anyone", permission);
         let mighty = "anyone who reaches ZooKeeper may delete members' znodes, the leader's among \
-                      them, and stand in the line, or in its way";
-        let creates = "anyone who reaches ZooKeeper may stand in the line, or in its way";
+                      them, and join the queue, or block it";
+        let creates = "anyone who reaches ZooKeeper may join the queue, or block it";
         let owned =
             "digest:squat, whom we are not, may delete members' znodes and let others do so";
         let cases = [

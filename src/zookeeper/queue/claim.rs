@@ -8,7 +8,7 @@ use super::acl;
 use super::context::{Context, leave_if_lacking};
 use super::write::{Lost, still_ours, unless_denied};
 use super::znode::{is_of_session, is_ours, owner};
-use crate::zookeeper::client::{Connection, Leaving, Verdict, is_verdict};
+use crate::zookeeper::client::{Connection, Leaving, TransactionResult, is_verdict};
 use ::zookeeper::{CreateMode, Error, MultiWriteResult, Stat};
 use recipes::Ticket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,18 +45,20 @@ pub(super) async fn claim(context: &Context, ticket: Ticket, data: &[u8]) -> Res
         let answer = answer.await;
         unknown.outcome.fetch_or(answer.is_err(), Ordering::Relaxed);
         match answer? {
-            Verdict::Done(results) => match results.into_iter().next() {
+            TransactionResult::Done(results) => match results.into_iter().next() {
                 Some(MultiWriteResult::SetData { stat }) if is_ours(&stat, ticket, &connection) => {
                     Ok(Claimed::Ours(stat))
                 }
                 // We wrote into another's znode and hold its claim: both go with this session.
                 _ => Err(Error::NoNode),
             },
-            Verdict::Failed { at: 0, error } => unless_denied(context, &path, Err(error)).await,
-            Verdict::Failed { error: Error::NodeExists, .. } => {
+            TransactionResult::Failed { at: 0, error } => {
+                unless_denied(context, &path, Err(error)).await
+            }
+            TransactionResult::Failed { error: Error::NodeExists, .. } => {
                 holder(context, &connection, ticket, &unknown).await
             }
-            Verdict::Failed { error, .. } => Err(error),
+            TransactionResult::Failed { error, .. } => Err(error),
         }
     });
     claimed.await.map_err(|_| Lost)

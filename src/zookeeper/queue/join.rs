@@ -110,7 +110,7 @@ fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
 pub(super) async fn refuse_sequence(context: &Context, connection: &Connection, sequence: i64) {
     let root = &context.settings.root;
     context.set_problem(format!(
-        "the sequence counter of {root} is at its end ({sequence}): cannot stand in line. \
+        "the sequence counter of {root} is at its end ({sequence}): cannot join. \
          Delete and re-create {root} while no member leads"
     ));
     if let Ok(own) = i32::try_from(sequence)

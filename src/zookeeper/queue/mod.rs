@@ -26,8 +26,8 @@ use self::write::Write;
 use super::client::{SessionHandle, Tell};
 use crate::clock::Clock;
 use crate::config::security::Acl;
-use crate::desk::Link;
-use crate::tally::Meter;
+use crate::counters::Meter;
+use crate::status::ConnectionState;
 use ::zookeeper::Error;
 use recipes::{FencingToken, Moment, Sequence, Ticket};
 use std::collections::BTreeSet;
@@ -57,7 +57,7 @@ pub(crate) struct QueueSettings {
 /// Where requests report what operators should know, and measure what they take.
 #[derive(Clone)]
 pub(crate) struct Reports {
-    pub(crate) link: watch::Sender<Link>,
+    pub(crate) link: watch::Sender<ConnectionState>,
     pub(crate) meter: Arc<Meter>,
     /// The last warning about the path's ACL, in whichever session.
     pub(crate) acl_warning: Arc<Mutex<Option<String>>>,

@@ -41,7 +41,7 @@ impl NameTaken {
         let name = format!("{root}/{prefix}{next:010}");
         if self.0.is_none() {
             warn!(
-                "{name} is in the way of whoever joins: ZooKeeper did not name it, so \
+                "{name} is in the way of the next member: ZooKeeper did not name it, so \
                  a client made it by hand; passed over. Delete it, and keep strangers out of {root}"
             );
         }
@@ -50,7 +50,7 @@ impl NameTaken {
             Ok(()) => {}
             Err(error) if is_verdict(&error) => {
                 context.set_problem(format!(
-                    "{first} is in the way of whoever joins, and cannot be passed over ({error}): \
+                    "{first} is in the way of the next member, and cannot be passed over ({error}): \
                      have it deleted"
                 ));
                 sleep(REFUSED_DELAY).await;

@@ -39,15 +39,15 @@ pub(super) async fn watch(
             context.tell(event);
         }
         match watch_both(context, &mut own, &mut connections, &mut predecessor).await {
-            Next::Lost => return context.tell(QueueEvent::TicketLost(ticket)),
-            Next::Again(event) => untold = event,
+            WatchesEnd::Lost => return context.tell(QueueEvent::TicketLost(ticket)),
+            WatchesEnd::Again(event) => untold = event,
         }
         predecessor.read_again();
     }
 }
 
 /// What follows when the watches that there are can be used no longer.
-enum Next {
+enum WatchesEnd {
     Lost,
     /// Both znodes are to be read again; this is told if our own still stands.
     Again(Option<QueueEvent>),
@@ -58,16 +58,16 @@ async fn watch_both(
     own: &mut BoxFuture<'static, WatchedEvent>,
     connections: &mut SessionHandle,
     predecessor: &mut Predecessor,
-) -> Next {
+) -> WatchesEnd {
     let next = |change: WatchedEvent, untold| match change.event_type {
-        EventType::NodeDeleted => Next::Lost,
-        _ => Next::Again(untold),
+        EventType::NodeDeleted => WatchesEnd::Lost,
+        _ => WatchesEnd::Again(untold),
     };
     loop {
         tokio::select! {
             biased;
             // The watches went with their connection: the library panics where one is polled after it.
-            _ = connections.changed() => return Next::Again(None),
+            _ = connections.changed() => return WatchesEnd::Again(None),
             change = &mut *own => return next(change, None),
             event = predecessor.news(context) => {
                 // The watch of our own znode may have fired since it was polled above.

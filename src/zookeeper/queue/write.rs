@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::znode::is_ours;
 use super::{ClaimHolder, QueueEvent, claim};
-use crate::zookeeper::client::{Connection, Verdict, is_verdict};
+use crate::zookeeper::client::{Connection, TransactionResult, is_verdict};
 use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct LastWrite {
 pub(super) struct Lost;
 
 /// Our place, as writes know it.
-struct Place {
+struct OwnZnode {
     ticket: Ticket,
     last: Option<LastWrite>,
     /// Whether a quorum has acknowledged our claim.
@@ -58,10 +58,10 @@ pub(super) async fn write_in_order(
     context: Arc<Context>,
     mut wanted: mpsc::UnboundedReceiver<Write>,
 ) {
-    let mut place: Option<Place> = None;
+    let mut place: Option<OwnZnode> = None;
     while let Some(write) = wanted.recv().await {
         if let Write::Joined(ticket) = write {
-            place = Some(Place { ticket, last: None, is_claimed: false });
+            place = Some(OwnZnode { ticket, last: None, is_claimed: false });
             continue;
         }
         let Some(ours) = &mut place else { continue };
@@ -76,7 +76,7 @@ pub(super) async fn write_in_order(
     }
 }
 
-impl Place {
+impl OwnZnode {
     async fn carry_out(&mut self, context: &Context, write: Write) -> Result<QueueEvent, Lost> {
         let (data, stat, sent_at) = match write {
             Write::Joined(_) => unreachable!("it begins a place"),
@@ -191,9 +191,9 @@ async fn check(context: &Context, ticket: Ticket, beside: &Beside) -> Result<Ren
             let stat = connection.client.check_stat(&path);
             let (checked, stat) = tokio::join!(checked, connection.request(stat));
             match checked? {
-                Verdict::Done(_) => {}
-                Verdict::Failed { at: 0, error } => return Err(error),
-                Verdict::Failed { error, .. } => {
+                TransactionResult::Done(_) => {}
+                TransactionResult::Failed { at: 0, error } => return Err(error),
+                TransactionResult::Failed { error, .. } => {
                     deny_ghost(context, &connection, beside, &error).await?;
                     return Ok(Renewed::Alone);
                 }

@@ -10,11 +10,11 @@ pub(super) struct EventLog {
     election: String,
     prefix: String,
     session: Option<SessionId>,
-    recorded: Option<Record>,
+    recorded: Option<LoggedEvent>,
 }
 
 /// One event, until there is time to write it: what it asks for is done first.
-struct Record {
+struct LoggedEvent {
     event: &'static str,
     /// `None` if the log's level hides them.
     words: Option<String>,
@@ -97,7 +97,8 @@ impl EventLog {
         });
         let ends_session = wanted.iter().any(Action::ends_session);
         let alarm = None;
-        self.recorded = Some(Record { event, words, severity, at, ends_session, alarm, changes });
+        self.recorded =
+            Some(LoggedEvent { event, words, severity, at, ends_session, alarm, changes });
     }
 
     /// Adds an error to the event: an operator should look now.
@@ -110,7 +111,7 @@ impl EventLog {
     /// Writes the event, and the change of who leads that follows from it.
     pub(super) fn write(&mut self, standing: &Standing) {
         let Some(record) = self.recorded.take() else { return };
-        let Record { event, words, severity, at, ends_session, alarm, changes } = record;
+        let LoggedEvent { event, words, severity, at, ends_session, alarm, changes } = record;
         let role = standing.at(at);
         let name = role.name();
         let view = View::of(&role);

@@ -1,6 +1,6 @@
 //! The members as they were last read for operators, and the callers that wait for the next reading.
 
-use crate::desk::Entry;
+use crate::status::Entry;
 use crate::zookeeper::client::in_words;
 use crate::zookeeper::election::{Reading, entry};
 use recipes::Moment;
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 /// For so long a reading answers further callers, however many.
 const TTL: Duration = Duration::from_secs(1);
 
-type Answer = oneshot::Sender<Result<Arc<[Entry]>, String>>;
+type MembersCaller = oneshot::Sender<Result<Arc<[Entry]>, String>>;
 
 #[derive(Default)]
 pub(super) struct MembersCache {
@@ -20,9 +20,9 @@ pub(super) struct MembersCache {
     under_way: Option<Reading>,
     /// The reading under way began before a change that further callers may know of.
     is_outdated: bool,
-    waiting: Vec<Answer>,
+    waiting: Vec<MembersCaller>,
     /// Callers for whom the reading under way is too old.
-    later: Vec<Answer>,
+    later: Vec<MembersCaller>,
 }
 
 impl MembersCache {
@@ -33,7 +33,7 @@ impl MembersCache {
     /// Answers from the last reading, or begins another by `read`, which only a session has.
     pub(super) fn ask(
         &mut self,
-        answer: Answer,
+        answer: MembersCaller,
         read: Option<impl FnOnce() -> Reading>,
         now: Moment,
     ) {

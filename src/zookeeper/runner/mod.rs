@@ -12,10 +12,11 @@ use super::election::ElectionSession;
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
-use crate::desk::{
-    self, Back, Caller, Chronicle, Link, Namesake, Onsets, Recorded, Report, Request,
+use crate::counters::Counters;
+use crate::status::{
+    self, Caller, ConnectionState, Namesake, Onsets, RecentChanges, RecordedChange, Request,
+    Snapshot, StatusPublisher,
 };
-use crate::tally::Tally;
 use recipes::election::{Action, Cause, Event, Member, Standing, changes};
 use recipes::{FencingToken, Moment, Sequence};
 use std::sync::{Arc, Mutex};
@@ -31,10 +32,10 @@ pub async fn run(
     member: Member,
     settings: Settings,
     clock: Clock,
-    desk: Back,
+    publisher: StatusPublisher,
     stop: oneshot::Receiver<()>,
 ) -> bool {
-    Runner::new(member, settings, clock, desk).run(stop).await
+    Runner::new(member, settings, clock, publisher).run(stop).await
 }
 
 /// The loop's state.
@@ -42,10 +43,10 @@ struct Runner {
     member: Member,
     settings: Settings,
     clock: Clock,
-    desk: Back,
+    publisher: StatusPublisher,
     credentials: Arc<Credentials>,
     /// How we stand with ZooKeeper, as sessions and requests publish it.
-    link: watch::Receiver<Link>,
+    link: watch::Receiver<ConnectionState>,
     reports: Reports,
     session: Option<ElectionSession>,
     /// The session before, if it may live on.
@@ -55,9 +56,9 @@ struct Runner {
     actions: Vec<Action>,
     /// How the member stands since then.
     standing: Standing,
-    chronicle: Arc<Chronicle>,
+    recent_changes: Arc<RecentChanges>,
     onsets: Onsets,
-    tally: Tally,
+    counters: Counters,
     log: EventLog,
     /// Callers that wait until the last step's actions are done.
     commands: Vec<Caller>,
@@ -75,22 +76,22 @@ struct Runner {
 }
 
 impl Runner {
-    fn new(member: Member, settings: Settings, clock: Clock, desk: Back) -> Self {
-        let (link_in, link) = watch::channel(Link::default());
+    fn new(member: Member, settings: Settings, clock: Clock, publisher: StatusPublisher) -> Self {
+        let (link_in, link) = watch::channel(ConnectionState::default());
         let acl_warning = Arc::<Mutex<Option<String>>>::default();
         let actions = member.start();
         Self {
             credentials: Credentials::of(&settings.zookeeper),
             link,
-            reports: Reports { link: link_in, meter: desk.meter.clone(), acl_warning },
+            reports: Reports { link: link_in, meter: publisher.meter.clone(), acl_warning },
             session: None,
             unclosed: None,
             members: MembersCache::new(&settings.prefix),
             actions,
             standing: member.standing(),
-            chronicle: Arc::default(),
+            recent_changes: Arc::default(),
             onsets: Onsets::default(),
-            tally: Tally::begun(clock.now()),
+            counters: Counters::begun(clock.now()),
             log: EventLog::of(&settings),
             commands: vec![],
             alarm: Alarm::new().expect("one more file can be opened"),
@@ -103,7 +104,7 @@ impl Runner {
             member,
             settings,
             clock,
-            desk,
+            publisher,
         }
     }
 
@@ -159,27 +160,27 @@ impl Runner {
     fn publish(&mut self) {
         let link = self.link_with_own_problem();
         self.onsets = self.onsets.noting(&self.standing, &link, || self.clock.date());
-        let report = Report {
+        let snapshot = Snapshot {
             standing: self.standing.clone(),
             link,
             onsets: self.onsets,
-            turned_at: self.clock.now(),
-            chronicle: self.chronicle.clone(),
-            tally: self.tally,
+            last_looped_at: self.clock.now(),
+            recent_changes: self.recent_changes.clone(),
+            counters: self.counters,
         };
         // Readers are not woken for a heartbeat.
-        self.desk.report.send_if_modified(|published| {
-            let is_news = report.standing.is_news_after(&published.standing)
-                || published.link != report.link
-                || !Arc::ptr_eq(&published.chronicle, &report.chronicle);
-            *published = report;
+        self.publisher.snapshot.send_if_modified(|published| {
+            let is_news = snapshot.standing.is_news_after(&published.standing)
+                || published.link != snapshot.link
+                || !Arc::ptr_eq(&published.recent_changes, &snapshot.recent_changes);
+            *published = snapshot;
             is_news
         });
     }
 
     /// Warns once of each leader that has the id of this member.
     fn warn_of_namesake(&mut self) {
-        let namesake = self.desk.report.borrow().namesake(self.clock.now());
+        let namesake = self.publisher.snapshot.borrow().namesake(self.clock.now());
         if let Some(namesake @ Namesake::AnotherMember { token }) = namesake
             && self.namesake_warned_of.replace(token) != Some(token)
         {
@@ -188,7 +189,7 @@ impl Runner {
     }
 
     /// Adds the member's own problem, which is the greater one. This is the one place that tells it.
-    fn link_with_own_problem(&self) -> Link {
+    fn link_with_own_problem(&self) -> ConnectionState {
         let link = self.link.borrow().clone();
         let problem = match self.standing.out_of_order() {
             _ if self.standing.is_session_too_short() => Some(REFUSED.into()),
@@ -198,7 +199,7 @@ impl Runner {
             }
             None => return link,
         };
-        Link { problem, ..link }
+        ConnectionState { problem, ..link }
     }
 
     /// Puts in words that two znodes did not come in the order of their numbers.
@@ -228,7 +229,7 @@ impl Runner {
             return;
         }
         self.members.end_session();
-        self.reports.link.send_modify(Link::forget_session);
+        self.reports.link.send_modify(ConnectionState::forget_session);
         if !actions.contains(&Action::OpenSession) {
             return;
         }
@@ -277,7 +278,7 @@ impl Runner {
             () = self.alarm.ring_at(wake_at.map_or(latest, |at| at.min(latest))) => {
                 wake_at.filter(|at| *at <= self.clock.now()).map(|_| Event::Woke)
             }
-            Some(request) = self.desk.requests.recv() => self.on_request(request),
+            Some(request) = self.publisher.requests.recv() => self.on_request(request),
             read = self.members.read() => {
                 let again = self.session.as_mut().map(|session| || session.read_members());
                 self.members.answer(&read, again, self.clock.now());
@@ -290,7 +291,7 @@ impl Runner {
     fn on_request(&mut self, request: Request) -> Option<Event> {
         match request {
             Request::Carry(command, caller)
-                if desk::comes_too_late(&command, &caller, self.clock.now()) =>
+                if status::comes_too_late(&command, &caller, self.clock.now()) =>
             {
                 info!("not done, as its caller waits no more: {command:?}");
                 None
@@ -315,11 +316,11 @@ impl Runner {
         let now = self.clock.now();
         let lapsed = self.standing.has_lapsed(now);
         let late = self.standing.is_overdue(now);
-        self.tally.hears(&event);
+        self.counters.hears(&event);
         self.actions = self.member.step(now, event.clone());
         let before = std::mem::replace(&mut self.standing, self.member.standing());
         self.term_has_ended = before.way().is_some() && self.standing.way().is_none();
-        self.tally.stands(&self.standing, now);
+        self.counters.stands(&self.standing, now);
         self.unacknowledged.stands(&self.standing, now);
         if late && self.term_has_ended {
             self.unacknowledged.ended(before.ticket().map(|ticket| ticket.token));
@@ -329,12 +330,12 @@ impl Runner {
             (false, true) => format!("{OVERDUE}; {event}"),
             (false, false) => event.to_string(),
         };
-        let changes = changes(&self.chronicle.view(), &self.standing.at(now));
+        let changes = changes(&self.recent_changes.view(), &self.standing.at(now));
         let cause = Cause::of(&event, &before, now);
         for change in changes.iter().cloned() {
             let (index, at) = (self.standing.index_at(now), self.clock.date());
-            let recorded = Recorded { change, index, at, cause };
-            Arc::make_mut(&mut self.chronicle).push(recorded);
+            let recorded = RecordedChange { change, index, at, cause };
+            Arc::make_mut(&mut self.recent_changes).push(recorded);
         }
         if !changes.is_empty() || before.ticket() != self.standing.ticket() {
             self.members.outdate();

@@ -297,7 +297,7 @@ pub enum Lie {
     /// That the member whose znode it is leads.
     Itself,
     /// That a member that does not exist leads, with the head's ticket.
-    Nobody,
+    UnknownId,
     /// The same, with a token larger than any.
     Huge,
 }
@@ -415,8 +415,9 @@ impl World {
             choices.extend(self.server.tickets.keys().map(|&ticket| Choice::Evict(ticket)));
         }
         if faults.lies {
-            let lies =
-                |&ticket| [Lie::Itself, Lie::Nobody, Lie::Huge].map(|lie| Choice::Lie(ticket, lie));
+            let lies = |&ticket| {
+                [Lie::Itself, Lie::UnknownId, Lie::Huge].map(|lie| Choice::Lie(ticket, lie))
+            };
             choices.extend(self.server.tickets.keys().flat_map(lies));
         }
         if faults.forgeries {
@@ -664,7 +665,7 @@ impl World {
         if all_are_right && !self.readiness_is_shown() {
             return Some("a znode does not say whether its member is a ready standby");
         }
-        (!self.all_have_heard()).then_some("somebody does not know who leads, or where")
+        (!self.all_have_heard()).then_some("a member does not know who leads, or where")
     }
 
     /// Lets this time pass without faults: timers fire, requests are answered.
@@ -1259,13 +1260,13 @@ impl World {
         let (&first, head) = self.server.tickets.first_key_value().expect("there is one at least");
         let (head, token) = (Ticket { sequence: first, token: head.token }, liar.token);
         let stranger = Arc::new(Profile {
-            id: MemberId::new("nobody").unwrap(),
+            id: MemberId::new("unknown").unwrap(),
             revision: 99,
             ..Profile::clone(&liar.data.profile)
         });
         let (leader, ticket_of_leader) = match lie {
             Lie::Itself => (liar.data.profile.clone(), Ticket { sequence: ticket, token }),
-            Lie::Nobody => (stranger, head),
+            Lie::UnknownId => (stranger, head),
             Lie::Huge => (stranger, Ticket { token: FencingToken(u64::MAX), ..head }),
         };
         let lie = Announcement { leader, ticket: ticket_of_leader, active: true };
@@ -1411,7 +1412,7 @@ impl Lie {
     pub fn name(self) -> &'static str {
         match self {
             Self::Itself => "that it leads itself",
-            Self::Nobody => "another name",
+            Self::UnknownId => "another name",
             Self::Huge => "a huge token",
         }
     }

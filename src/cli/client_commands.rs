@@ -4,8 +4,8 @@ use super::calls::{Arguments, Listed};
 use super::{ConfigFile, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
-    COMMANDS, Call, Errand, FieldPath, Form, Probe, QUESTIONS, Question, Sidecar, Token, Waiting,
-    Whom, Width,
+    COMMANDS, Call, ClientCommand, FieldPath, Form, Probe, QUESTIONS, Query, Sidecar, Token,
+    WaitFor, Waiting, Width,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
@@ -15,14 +15,14 @@ use std::path::PathBuf;
 #[derive(Subcommand)]
 pub(super) enum Asking {
     #[command(flatten)]
-    Question(Listed<View>),
+    Query(Listed<OutputFormat>),
     /// Print a line at each change, until told to stop.
     ///
     /// When the stream of events is lost it says so on stderr and tries again; what was missed is
     /// told as far as the sidecar remembers it. It ends with an error only if the sidecar cannot
     /// be reached in the first place.
     Watch(Stream),
-    /// Wait until somebody leads, or this member does, and then run a command, if one is given.
+    /// Wait until there is a leader, or this member does, and then run a command, if one is given.
     ///
     /// It waits as well for a sidecar that is not there yet, or is restarted. It becomes the command (by exec), which
     /// has BELLWETHER_LEADER_ID, BELLWETHER_LEADER_ADDRESS and BELLWETHER_LEADER_TOKEN in its environment. Nothing ends
@@ -49,7 +49,7 @@ pub(super) struct Address {
 }
 
 #[derive(Args)]
-pub(super) struct View {
+pub(super) struct OutputFormat {
     #[command(flatten)]
     address: Address,
     /// Print the answer again whenever it is another
@@ -140,7 +140,7 @@ pub(super) struct Probing {
 enum ProbeName {
     /// Does this member lead at this very moment?
     IsLeader,
-    /// Does it stand in the line and know a leader?
+    /// Is it in the queue and know a leader?
     Ready,
     /// Is its process sound, with ZooKeeper or without?
     Live,
@@ -162,13 +162,13 @@ pub(super) struct Inspecting {
 
 /// # Errors
 /// One sentence that says what is wrong with the arguments, or with what they name.
-pub(super) fn errand(asking: Asking, given: &ArgMatches) -> Result<Errand, String> {
-    match asking {
-        Asking::Question(question) => question.errand(),
+pub(super) fn errand(client_commands: Asking, given: &ArgMatches) -> Result<ClientCommand, String> {
+    match client_commands {
+        Asking::Query(question) => question.errand(),
         Asking::Command(command) => command.errand(),
-        Asking::Watch(Stream { address, form }) => Ok(Errand::Ask {
+        Asking::Watch(Stream { address, form }) => Ok(ClientCommand::Ask {
             sidecar: address.sidecar()?,
-            question: Question::Watch,
+            question: Query::Watch,
             form: form.form(),
         }),
         Asking::Wait(WaitArguments {
@@ -180,11 +180,11 @@ pub(super) fn errand(asking: Asking, given: &ArgMatches) -> Result<Errand, Strin
             form,
             command,
         }) => {
-            let whom = if itself { Whom::Itself } else { Whom::Anybody };
+            let whom = if itself { WaitFor::Itself } else { WaitFor::AnyLeader };
             let at_most = timeout.map(|span| config::span("--timeout", &span)).transpose()?;
             let waiting = Waiting { whom, active, at_most };
-            let question = Question::Wait { waiting, command };
-            Ok(Errand::Ask { sidecar: address.sidecar()?, question, form: form.form() })
+            let question = Query::Wait { waiting, command };
+            Ok(ClientCommand::Ask { sidecar: address.sidecar()?, question, form: form.form() })
         }
         Asking::Probe(probing) => {
             let probe = match probing.probe {
@@ -192,8 +192,8 @@ pub(super) fn errand(asking: Asking, given: &ArgMatches) -> Result<Errand, Strin
                 ProbeName::Ready => Probe::Ready,
                 ProbeName::Live => Probe::Live,
             };
-            let question = Question::Probe { probe, verbose: probing.verbose };
-            Ok(Errand::Ask {
+            let question = Query::Probe { probe, verbose: probing.verbose };
+            Ok(ClientCommand::Ask {
                 sidecar: probing.address.sidecar()?,
                 question,
                 form: Form::People(Width::Narrow),
@@ -203,19 +203,23 @@ pub(super) fn errand(asking: Asking, given: &ArgMatches) -> Result<Errand, Strin
     }
 }
 
-impl Arguments for View {
+impl Arguments for OutputFormat {
     const CALLS: &'static [Call] = QUESTIONS;
 
-    fn errand(self, call: &'static Call) -> Result<Errand, String> {
-        let question = Question::Call { call, again: self.watch };
-        Ok(Errand::Ask { sidecar: self.address.sidecar()?, question, form: self.form.form() })
+    fn errand(self, call: &'static Call) -> Result<ClientCommand, String> {
+        let question = Query::Call { call, again: self.watch };
+        Ok(ClientCommand::Ask {
+            sidecar: self.address.sidecar()?,
+            question,
+            form: self.form.form(),
+        })
     }
 }
 
 impl Arguments for Order {
     const CALLS: &'static [Call] = COMMANDS;
 
-    fn errand(self, call: &'static Call) -> Result<Errand, String> {
+    fn errand(self, call: &'static Call) -> Result<ClientCommand, String> {
         let file = self.token_file.filter(|file| !file.as_os_str().is_empty());
         let token = match file {
             None => None,
@@ -225,8 +229,8 @@ impl Arguments for Order {
             }
         };
         let sidecar = self.address.sidecar()?.shown(token);
-        let question = Question::Call { call, again: false };
-        Ok(Errand::Ask { sidecar, question, form: self.form.form() })
+        let question = Query::Call { call, again: false };
+        Ok(ClientCommand::Ask { sidecar, question, form: self.form.form() })
     }
 }
 
@@ -257,10 +261,10 @@ impl Output {
 }
 
 impl Inspecting {
-    fn errand(self, given: &ArgMatches) -> Result<Errand, String> {
+    fn errand(self, given: &ArgMatches) -> Result<ClientCommand, String> {
         let values = sources::values(self.file.config, given)?;
         let patience = config::span("--timeout", &self.timeout)?;
         let settings = Settings::new(&values, patience)?;
-        Ok(Errand::Inspect { settings, patience, again: self.watch, form: self.form.form() })
+        Ok(ClientCommand::Inspect { settings, patience, again: self.watch, form: self.form.form() })
     }
 }

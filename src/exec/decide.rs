@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Whether the command runs, and under which lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum CommandStage {
     /// The command does not run. It may not start before this moment, nor again in the term `spent`.
     Idle { not_before: Moment, spent: Option<FencingToken> },
     /// The command runs under the lease with this token.
@@ -31,7 +31,7 @@ pub(super) enum Step {
 ///
 /// `room` is how much of a lease has to be left for a command to be ended before its end.
 pub(super) fn decide(
-    stage: Stage,
+    stage: CommandStage,
     role: &Role,
     now: Moment,
     room: Duration,
@@ -41,7 +41,7 @@ pub(super) fn decide(
         Role::Candidate | Role::Follower { .. } | Role::Absent => None,
     };
     match (stage, lease) {
-        (Stage::Idle { not_before, spent }, Some((token, left)))
+        (CommandStage::Idle { not_before, spent }, Some((token, left)))
             if left > room && spent != Some(token) =>
         {
             if now < not_before {
@@ -50,11 +50,13 @@ pub(super) fn decide(
                 (Step::Start(token, now.after(left)), None)
             }
         }
-        (Stage::Runs(under) | Stage::Ends(under), Some((token, left))) if under == token => {
+        (CommandStage::Runs(under) | CommandStage::Ends(under), Some((token, left)))
+            if under == token =>
+        {
             (Step::Renew(now.after(left)), None)
         }
-        (Stage::Runs(_), _) => (Step::End, None),
-        (Stage::Idle { .. } | Stage::Ends(_), _) => (Step::Nothing, None),
+        (CommandStage::Runs(_), _) => (Step::End, None),
+        (CommandStage::Idle { .. } | CommandStage::Ends(_), _) => (Step::Nothing, None),
     }
 }
 
@@ -115,11 +117,11 @@ mod tests {
         Role::Leader { announcement, left: Duration::from_millis(left_ms) }
     }
 
-    fn idle(not_before_ms: u64, spent: Option<u64>) -> Stage {
-        Stage::Idle { not_before: at(not_before_ms), spent: spent.map(FencingToken) }
+    fn idle(not_before_ms: u64, spent: Option<u64>) -> CommandStage {
+        CommandStage::Idle { not_before: at(not_before_ms), spent: spent.map(FencingToken) }
     }
 
-    fn step(stage: Stage, role: &Role) -> Step {
+    fn step(stage: CommandStage, role: &Role) -> Step {
         decide(stage, role, at(100), ROOM).0
     }
 
@@ -150,17 +152,17 @@ mod tests {
     #[test]
     fn each_renewal_is_passed_on_also_to_a_command_that_is_ending() {
         let token = FencingToken(7);
-        assert_eq!(step(Stage::Runs(token), &leads(7, 50)), Step::Renew(at(150)));
-        assert_eq!(step(Stage::Ends(token), &leads(7, 6000)), Step::Renew(at(6100)));
+        assert_eq!(step(CommandStage::Runs(token), &leads(7, 50)), Step::Renew(at(150)));
+        assert_eq!(step(CommandStage::Ends(token), &leads(7, 6000)), Step::Renew(at(6100)));
     }
 
     #[test]
     fn what_runs_under_no_lease_or_under_another_is_ended() {
         let token = FencingToken(7);
-        assert_eq!(step(Stage::Runs(token), &leads(8, 6000)), Step::End);
+        assert_eq!(step(CommandStage::Runs(token), &leads(8, 6000)), Step::End);
         for role in [Role::Candidate, Role::Follower { leader: None }, Role::Absent] {
-            assert_eq!(step(Stage::Runs(token), &role), Step::End);
-            assert_eq!(step(Stage::Ends(token), &role), Step::Nothing, "once is enough");
+            assert_eq!(step(CommandStage::Runs(token), &role), Step::End);
+            assert_eq!(step(CommandStage::Ends(token), &role), Step::Nothing, "once is enough");
         }
     }
 

@@ -5,9 +5,9 @@ use recipes::{FencingToken, Moment, SessionId, Ticket, Way};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The driver's counters. They are published beside the standing, and agree with it.
+/// The runner's counters. They are published beside the standing, and agree with it.
 #[derive(Clone, Copy, Debug)]
-pub struct Tally {
+pub struct Counters {
     /// How often another leader than the one before was heard of.
     pub leader_changes: u64,
     /// How often this member became leader at the notification that the head was gone, and how often by a claim.
@@ -31,7 +31,7 @@ pub struct Tally {
     leaderless_from: Option<Moment>,
 }
 
-impl Tally {
+impl Counters {
     pub fn begun(now: Moment) -> Self {
         Self {
             leader_changes: 0,
@@ -154,7 +154,7 @@ const fn us(us: u64) -> Duration {
 }
 
 /// What was read of a spread.
-pub struct Reading {
+pub struct Readout {
     /// How many took at most so long, for each bound.
     pub bounded: Vec<(Duration, u64)>,
     /// How many there were.
@@ -200,7 +200,7 @@ impl Spread {
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    pub fn read(&self) -> Reading {
+    pub fn read(&self) -> Readout {
         let sum = us(self.sum_us.load(Ordering::Relaxed));
         let mut count = 0;
         let mut counts = self.counts.iter().map(|in_this| {
@@ -208,7 +208,7 @@ impl Spread {
             count
         });
         let bounded = BOUNDS.into_iter().zip(counts.by_ref()).collect();
-        Reading { bounded, count: counts.last().unwrap_or_default(), sum }
+        Readout { bounded, count: counts.last().unwrap_or_default(), sum }
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
         for took_us in [0, 1_000, 1_001, 10_000_000, 10_000_001] {
             spread.add(us(took_us));
         }
-        let Reading { bounded, count, sum } = spread.read();
+        let Readout { bounded, count, sum } = spread.read();
         assert_eq!(bounded[0], (us(1_000), 2));
         assert_eq!(bounded[1], (us(2_500), 3));
         assert_eq!(bounded[12], (us(10_000_000), 4));
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn time_without_a_leader_begins_when_the_lease_ends_however_late_that_is_noticed() {
-        let mut watched = Watched::new(at(0));
+        let mut watched = CountedMember::new(at(0));
         assert_eq!(watched.leaderless(400), 400);
         watched.hears(at(1_000), opened(1, at(1_000)));
         watched.hears(at(1_000), Event::Joined(ticket(1)));
@@ -252,34 +252,34 @@ mod tests {
 
     #[test]
     fn what_the_servers_granted_last_is_known_when_there_is_no_session_any_more() {
-        let mut tally = Tally::begun(at(0));
-        assert_eq!(tally.granted, None);
+        let mut counters = Counters::begun(at(0));
+        assert_eq!(counters.granted, None);
         let (timeout, sent_at) = (Duration::from_secs(3), at(0));
-        tally.hears(&Event::SessionOpened { session: SessionId(1), timeout, sent_at });
-        tally.hears(&Event::SessionLost);
-        assert_eq!(tally.granted, Some(timeout));
+        counters.hears(&Event::SessionOpened { session: SessionId(1), timeout, sent_at });
+        counters.hears(&Event::SessionLost);
+        assert_eq!(counters.granted, Some(timeout));
         let timeout = Duration::from_secs(2);
-        tally.hears(&Event::SessionResumed { timeout, sent_at });
-        assert_eq!(tally.granted, Some(timeout));
+        counters.hears(&Event::SessionResumed { timeout, sent_at });
+        assert_eq!(counters.granted, Some(timeout));
     }
 
     #[test]
     fn a_leader_that_is_heard_of_again_is_no_other() {
-        let mut watched = Watched::following(&[1, 2, 7]);
+        let mut watched = CountedMember::following(&[1, 2, 7]);
         let says =
             |leader| Event::PredecessorRead { predecessor: ticket(2), announcement: leads(leader) };
         watched.hears(at(0), says(1));
         watched.hears(at(0), says(1));
-        assert_eq!(watched.tally.leader_changes, 0, "the first is no change");
+        assert_eq!(watched.counters.leader_changes, 0, "the first is no change");
         watched.hears(at(0), Event::HeadGone { head: number(1), sent_at: at(0) });
         watched.hears(at(3_000), says(2));
-        assert_eq!(watched.tally.leader_changes, 1);
+        assert_eq!(watched.counters.leader_changes, 1);
         assert_eq!(watched.leaderless(9_000), 3_000);
     }
 
     #[test]
     fn a_place_is_that_of_the_ticket_with_which_it_was_seen() {
-        let mut watched = Watched::following(&[1, 2, 7]);
+        let mut watched = CountedMember::following(&[1, 2, 7]);
         assert_eq!(watched.place(), Some(3));
         watched.hears(at(0), Event::TicketLost(ticket(7)));
         assert_eq!(watched.place(), None);
@@ -293,19 +293,21 @@ mod tests {
 
     #[test]
     fn a_place_is_one_less_when_the_head_is_gone() {
-        let mut watched = Watched::following(&[1, 2, 7]);
+        let mut watched = CountedMember::following(&[1, 2, 7]);
         watched.hears(at(0), Event::HeadGone { head: number(1), sent_at: at(0) });
         assert_eq!(watched.place(), Some(2));
     }
 
     #[test]
     fn a_handover_is_counted_once_by_its_way() {
-        let counted = |w: &Watched| (w.tally.handovers_by_notification, w.tally.handovers_by_claim);
-        let mut alone = Watched::following(&[7]);
+        let counted = |w: &CountedMember| {
+            (w.counters.handovers_by_notification, w.counters.handovers_by_claim)
+        };
+        let mut alone = CountedMember::following(&[7]);
         alone.hears(at(0), Event::Committed { sent_at: at(0) });
         alone.hears(at(900), Event::Committed { sent_at: at(900) });
         assert_eq!(counted(&alone), (0, 1));
-        let mut second = Watched::following(&[1, 7]);
+        let mut second = CountedMember::following(&[1, 7]);
         second.hears(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: None });
         second.hears(at(0), Event::Committed { sent_at: at(0) });
         second.hears(at(0), gone(1));
@@ -314,22 +316,22 @@ mod tests {
 
     #[test]
     fn an_age_is_that_of_the_session_which_was_opened() {
-        let watched = Watched::following(&[1, 7]);
-        let age = |session| watched.tally.age_of(SessionId(session), at(5_000));
+        let watched = CountedMember::following(&[1, 7]);
+        let age = |session| watched.counters.age_of(SessionId(session), at(5_000));
         assert_eq!((age(1), age(2)), (Some(Duration::from_secs(5)), None));
     }
 
-    struct Watched {
+    struct CountedMember {
         member: Member,
-        tally: Tally,
+        counters: Counters,
     }
 
-    impl Watched {
+    impl CountedMember {
         fn new(now: Moment) -> Self {
             let second = Duration::from_secs(1);
             let margins = Margins { heartbeat: second, half_tick: second };
             let policy = Policy::new(margins);
-            Self { member: Member::new(profile("me"), policy), tally: Tally::begun(now) }
+            Self { member: Member::new(profile("me"), policy), counters: Counters::begun(now) }
         }
 
         /// A member that is the last in the queue.
@@ -343,17 +345,17 @@ mod tests {
         }
 
         fn hears(&mut self, now: Moment, event: Event) {
-            self.tally.hears(&event);
+            self.counters.hears(&event);
             let _undone = self.member.step(now, event);
-            self.tally.stands(&self.member.standing(), now);
+            self.counters.stands(&self.member.standing(), now);
         }
 
         fn leaderless(&self, ms: u64) -> u64 {
-            self.tally.leaderless(at(ms)).as_millis().try_into().unwrap()
+            self.counters.leaderless(at(ms)).as_millis().try_into().unwrap()
         }
 
         fn place(&self) -> Option<usize> {
-            self.tally.place(&self.member.standing())
+            self.counters.place(&self.member.standing())
         }
     }
 

@@ -4,7 +4,7 @@
 //! a browser cannot send it across origins without asking first, and is never allowed to. With one,
 //! it needs that token, which no page has: into the page of this sidecar a person types it.
 
-use super::Sight;
+use super::AppState;
 use super::problem::Problem;
 use crate::{api, config};
 use axum::extract::FromRequestParts;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a command has to show.
 #[derive(Clone)]
-pub enum Gate {
+pub enum Authorization {
     Header,
     /// The token that is in this file at the moment of the command: it may be replaced at any time.
     TokenIn(Arc<Path>),
@@ -32,7 +32,7 @@ pub enum Gate {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "it is a schema")]
-pub(super) struct Permit {
+pub(super) struct CommandHeaders {
     /// Whatever it says: needed where no token is configured.
     #[param(rename = "X-Bellwether")]
     header: Option<String>,
@@ -51,15 +51,15 @@ pub(super) enum Refused {
 }
 
 /// Proves that a request may give commands. It is checked before anything behind the head is read.
-pub(super) struct Permitted;
+pub(super) struct Authorized;
 
-impl FromRequestParts<Sight> for Permitted {
+impl FromRequestParts<AppState> for Authorized {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, sight: &Sight) -> Result<Self, Problem> {
-        match &sight.gate {
-            Gate::Header => has_header(&parts.headers)?,
-            Gate::TokenIn(file) => has_token(&parts.headers, file).await?,
+    async fn from_request_parts(parts: &mut Parts, sight: &AppState) -> Result<Self, Problem> {
+        match &sight.authorization {
+            Authorization::Header => has_header(&parts.headers)?,
+            Authorization::TokenIn(file) => has_token(&parts.headers, file).await?,
         }
         Ok(Self)
     }

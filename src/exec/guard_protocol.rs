@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 
 /// What a guard has to know before it starts the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Greeting {
+pub(super) struct GuardConfig {
     pub(super) until: Moment,
     pub(super) kill_after: Duration,
     /// How many files the command may open.
@@ -44,11 +44,11 @@ pub(super) enum FromGuard {
     Gone,
 }
 
-pub(super) struct Link(UnixStream);
+pub(super) struct GuardLink(UnixStream);
 
 type Packet = [u8; 9];
 
-impl Link {
+impl GuardLink {
     /// Returns the supervisor's end, and the one that becomes the guard's standard input.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
@@ -63,7 +63,7 @@ impl Link {
     }
 
     /// Greets the guard, and gives it what the command is to read from.
-    pub(super) fn greet(&self, greeting: Greeting, stdin: BorrowedFd<'_>) -> io::Result<()> {
+    pub(super) fn greet(&self, greeting: GuardConfig, stdin: BorrowedFd<'_>) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut fds = SendAncillaryBuffer::new(&mut space);
         let stdin = [stdin];
@@ -141,8 +141,8 @@ impl Link {
     }
 }
 
-/// Waits for the greeting, over a socket that is not a [`Link`] yet.
-pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(Greeting, OwnedFd)> {
+/// Waits for the greeting, over a socket that is not a [`GuardLink`] yet.
+pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(GuardConfig, OwnedFd)> {
     let mut bytes = [0; 24];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut fds = RecvAncillaryBuffer::new(&mut space);
@@ -163,7 +163,7 @@ pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(Greeting, OwnedFd)> {
         number.copy_from_slice(&bytes[nth * 8..][..8]);
         u64::from_le_bytes(number)
     };
-    let greeting = Greeting {
+    let greeting = GuardConfig {
         until: Moment(Duration::from_nanos(number(0))),
         kill_after: Duration::from_nanos(number(1)),
         files: Some(number(2)).filter(|files| *files != u64::MAX),
@@ -191,8 +191,8 @@ mod tests {
 
     #[tokio::test]
     async fn messages_arrive_and_the_end_of_the_other_side_is_noticed() {
-        let (supervisor, socket) = Link::pair().unwrap();
-        let greeting = Greeting {
+        let (supervisor, socket) = GuardLink::pair().unwrap();
+        let greeting = GuardConfig {
             until: Moment(Duration::new(1, 5)),
             kill_after: Duration::from_secs(2),
             files: None,
@@ -200,7 +200,7 @@ mod tests {
         supervisor.greet(greeting, io::stdin().as_fd()).unwrap();
         assert_eq!(greeted(&socket).unwrap().0, greeting);
 
-        let guard = Link::over(socket).unwrap();
+        let guard = GuardLink::over(socket).unwrap();
         for message in [
             ToGuard::Renewed(Moment(Duration::from_millis(7))),
             ToGuard::End(Signal::INT),

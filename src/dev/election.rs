@@ -8,7 +8,7 @@ use super::story::Story;
 use super::{MOST_MEMBERS, reachable, say, start_server, warning};
 use crate::api::{Done, LeaderState, RESIGN};
 use crate::clock::Clock;
-use crate::terminal::Trouble;
+use crate::terminal::ClientError;
 use anyhow::{Context, bail};
 use dev_server::DevServer;
 use hyper::Method;
@@ -27,7 +27,7 @@ use tracing::Level;
 /// Members may take so long to leave, longer than they take by themselves.
 const TO_LEAVE: Duration = Duration::from_secs(3);
 
-pub(super) struct Stage {
+pub(super) struct LocalElection {
     server: DevServer,
     logs: TempDir,
     clock: Clock,
@@ -50,7 +50,7 @@ enum News {
     Line(String),
 }
 
-impl Stage {
+impl LocalElection {
     /// Starts the server. Its log is a file beside those of the members.
     pub(super) async fn open(listen: SocketAddr) -> anyhow::Result<Self> {
         let logs = tempfile::Builder::new().prefix("bellwether-dev.").tempdir();
@@ -243,7 +243,7 @@ impl Stage {
         tokio::spawn(async move {
             let answer = sidecar_at(port).ask(Method::POST, RESIGN.path, 4 * PATIENCE).await;
             let done = answer.and_then(|answer| answer.body::<Done>());
-            if let Err((_, Some(why))) = done.map_err(Trouble::told) {
+            if let Err((_, Some(why))) = done.map_err(ClientError::told) {
                 let _receiver_gone = tell.send(News::Line(format!("{id} does not resign: {why}")));
             }
         });

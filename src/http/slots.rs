@@ -1,4 +1,4 @@
-//! The places for connections of one listener. An idle connection is closed after a while, and where all places
+//! The slots for connections of one listener. An idle connection is closed after a while, and where all slots
 //! are taken, the connection that has been idle for longest is closed for the next.
 
 use crate::clock::Clock;
@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
-pub(super) struct Places {
+pub(super) struct Slots {
     free: Arc<Semaphore>,
     resting: Mutex<Resting>,
     /// Notified when a connection becomes idle and none was.
@@ -42,31 +42,31 @@ type Welcome = oneshot::Sender<()>;
 /// Ends when the connection has to be closed.
 pub(super) type Leave = oneshot::Receiver<()>;
 
-/// The place of one connection, for as long as that lasts.
-pub(super) struct Place {
-    places: Arc<Places>,
+/// The slot of one connection, for as long as that lasts.
+pub(super) struct Slot {
+    slots: Arc<Slots>,
     /// The connection's key among those that are idle.
     turn: AtomicU64,
     _taken: OwnedSemaphorePermit,
 }
 
 /// While there is one, its connection is being answered, and is not closed for another.
-pub(super) struct Answering {
-    place: Arc<Place>,
+pub(super) struct Busy {
+    slot: Arc<Slot>,
     welcome: Option<Welcome>,
 }
 
 /// The body of an answer: its connection counts as being answered until all of it is taken.
-pub(super) struct Answer {
+pub(super) struct AnswerBody {
     body: Body,
     /// The part that the body has given, and the server has not taken yet.
     rest: Bytes,
-    _answering: Answering,
+    _answering: Busy,
 }
 
-impl Places {
-    pub(super) fn new(places: usize) -> Arc<Self> {
-        let free = Arc::new(Semaphore::new(places));
+impl Slots {
+    pub(super) fn new(slots: usize) -> Arc<Self> {
+        let free = Arc::new(Semaphore::new(slots));
         Arc::new(Self {
             free,
             resting: Mutex::default(),
@@ -75,8 +75,8 @@ impl Places {
         })
     }
 
-    /// Returns a place, at once unless all connections are being answered.
-    pub(super) async fn one(self: &Arc<Self>) -> (Arc<Place>, Leave) {
+    /// Returns a slot, at once unless all connections are being answered.
+    pub(super) async fn one(self: &Arc<Self>) -> (Arc<Slot>, Leave) {
         let never = "the semaphore is never closed";
         let taken = loop {
             if let Ok(free) = self.free.clone().try_acquire_owned() {
@@ -100,9 +100,9 @@ impl Places {
         };
         let (welcome, leave) = oneshot::channel();
         let turn = AtomicU64::new(0);
-        let place = Arc::new(Place { places: self.clone(), turn, _taken: taken });
-        place.rest(welcome);
-        (place, leave)
+        let slot = Arc::new(Slot { slots: self.clone(), turn, _taken: taken });
+        slot.rest(welcome);
+        (slot, leave)
     }
 
     /// Closes connections that have been idle for so long, full or not.
@@ -131,51 +131,51 @@ impl Places {
     }
 }
 
-impl Place {
+impl Slot {
     fn rest(&self, welcome: Welcome) {
-        let mut resting = self.places.resting();
+        let mut resting = self.slots.resting();
         resting.turns += 1;
         self.turn.store(resting.turns, Ordering::Relaxed);
         let (turn, is_first) = (resting.turns, resting.clients.is_empty());
-        resting.clients.insert(turn, (self.places.clock.now(), welcome));
+        resting.clients.insert(turn, (self.slots.clock.now(), welcome));
         drop(resting);
         if is_first {
-            self.places.rests.notify_waiters();
+            self.slots.rests.notify_waiters();
         }
     }
 
     fn rest_no_more(&self) -> Option<Welcome> {
         let turn = self.turn.load(Ordering::Relaxed);
-        self.places.resting().clients.remove(&turn).map(|(_, welcome)| welcome)
+        self.slots.resting().clients.remove(&turn).map(|(_, welcome)| welcome)
     }
 
     /// Marks that the connection's client has sent a request.
-    pub(super) fn answering(self: &Arc<Self>) -> Answering {
-        Answering { place: self.clone(), welcome: self.rest_no_more() }
+    pub(super) fn answering(self: &Arc<Self>) -> Busy {
+        Busy { slot: self.clone(), welcome: self.rest_no_more() }
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let _dropped = self.rest_no_more();
     }
 }
 
-impl Answering {
-    pub(super) fn with(self, body: Body) -> Answer {
-        Answer { body, rest: Bytes::new(), _answering: self }
+impl Busy {
+    pub(super) fn with(self, body: Body) -> AnswerBody {
+        AnswerBody { body, rest: Bytes::new(), _answering: self }
     }
 }
 
-impl Drop for Answering {
+impl Drop for Busy {
     fn drop(&mut self) {
         if let Some(welcome) = self.welcome.take() {
-            self.place.rest(welcome);
+            self.slot.rest(welcome);
         }
     }
 }
 
-impl HttpBody for Answer {
+impl HttpBody for AnswerBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -218,8 +218,8 @@ mod tests {
     #[tokio::test]
     async fn a_long_answer_is_told_whole_and_in_pieces() {
         let long: Vec<u8> = (0..=u8::MAX).cycle().take(3 * PIECE_MAX + 1).collect();
-        let (place, _leave) = Places::new(1).one().await;
-        let mut answer = place.answering().with(Body::from(long.clone()));
+        let (slot, _leave) = Slots::new(1).one().await;
+        let mut answer = slot.answering().with(Body::from(long.clone()));
         let mut told = vec![];
         while told.len() < long.len() {
             assert!(!answer.is_end_stream());

@@ -2,7 +2,7 @@
 
 use crate::{
     described::routes,
-    flock::in_line,
+    group::started_in_order,
     member::{Setup, agent},
     servers::Servers,
     wait::{LIMIT, eventually},
@@ -22,7 +22,7 @@ use ureq::http::Request;
 fn probes_have_a_listener_of_their_own() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
-    let [member] = in_line(&setup, ["a"]);
+    let [member] = started_in_order(&setup, ["a"]);
     let log = member.log();
     let port = log.split("probes answered on 127.0.0.1:").nth(1).expect("it says so");
     let port: String = port.chars().take_while(char::is_ascii_digit).collect();
@@ -58,7 +58,7 @@ fn kept_connections_do_not_keep_new_clients_out() {
     let servers = Servers::standalone();
     let few_files = ["prlimit", "--nofile=240:240"];
     let setup = Setup::of(&servers).run_by(&few_files).option("--probe-listen", "127.0.0.1:0");
-    let [member] = in_line(&setup, ["a"]);
+    let [member] = started_in_order(&setup, ["a"]);
     for port in [member.port(), member.probe_port()] {
         let visit = || {
             let visitor = TcpStream::connect(("127.0.0.1", port)).unwrap();

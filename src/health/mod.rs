@@ -1,13 +1,13 @@
 //! Asks the application again and again whether it is healthy, and tells the election when that has
 //! changed.
 
-mod patient;
+mod debounce;
 mod probe;
 
 use crate::clock::Clock;
 use crate::config::Health;
-use crate::desk::{Application, Caller, Request};
-use patient::Patient;
+use crate::status::{Application, Caller, Request};
+use debounce::Debounce;
 use recipes::election::Command;
 use std::io;
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,7 +26,7 @@ pub async fn run(
     told: watch::Sender<Option<Application>>,
 ) -> io::Result<()> {
     let mut deaths = signal(SignalKind::child())?;
-    let mut patient = Patient::new(health.failures, health.interval);
+    let mut debounce = Debounce::new(health.failures, health.interval);
     let mut said = None;
     loop {
         let found = probe::probe(&health, files, &mut deaths).await;
@@ -37,10 +37,10 @@ pub async fn run(
         {
             warn!("the application's check fails: {failure}");
         }
-        let (next, turned) = patient.after(failure.is_none(), clock.now());
-        patient = next;
-        let healthy = patient.is_healthy();
-        let proves = patient.left_to_prove(clock.now()).map(|left| {
+        let (next, turned) = debounce.after(failure.is_none(), clock.now());
+        debounce = next;
+        let healthy = debounce.is_healthy();
+        let proves = debounce.left_to_prove(clock.now()).map(|left| {
             format!("its checks succeed again: healthy in {left:.0?} if they go on to")
         });
         told.send_replace(Some(Application { healthy, failure: failure.clone().or(proves) }));

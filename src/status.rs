@@ -1,7 +1,7 @@
-//! The channels between the driver and the rest of the daemon: the snapshot that the driver publishes, and the
+//! The channels between the runner and the rest of the daemon: the snapshot that the runner publishes, and the
 //! requests that it takes.
 
-use crate::tally::{Meter, Tally};
+use crate::counters::{Counters, Meter};
 use recipes::election::{Announcement, Cause, Change, Command, Member, Profile, Standing, View};
 use recipes::{FencingToken, Moment, SessionId, Ticket};
 use std::collections::VecDeque;
@@ -12,25 +12,25 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-/// The snapshot that the driver publishes. Judge it at a moment; never keep the verdict.
+/// The snapshot that the runner publishes. Judge it at a moment; never keep the verdict.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct Snapshot {
     pub standing: Standing,
-    pub link: Link,
+    pub link: ConnectionState,
     pub onsets: Onsets,
-    /// When the driver's loop last ran.
-    pub turned_at: Moment,
-    pub chronicle: Arc<Chronicle>,
-    pub tally: Tally,
+    /// When the runner's loop last ran.
+    pub last_looped_at: Moment,
+    pub recent_changes: Arc<RecentChanges>,
+    pub counters: Counters,
 }
 
-/// The driver's loop runs at least every five seconds; after this long it is stuck.
+/// The runner's loop runs at least every five seconds; after this long it is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
-impl Report {
-    /// Tells whether the driver's loop runs.
-    pub fn turns(&self, now: Moment) -> bool {
-        now.since(self.turned_at) <= STUCK_AFTER
+impl Snapshot {
+    /// Tells whether the runner's loop runs.
+    pub fn loop_runs(&self, now: Moment) -> bool {
+        now.since(self.last_looped_at) <= STUCK_AFTER
     }
 }
 
@@ -43,11 +43,11 @@ pub enum Namesake {
     AnotherMember { token: FencingToken },
 }
 
-impl Report {
+impl Snapshot {
     /// Returns the leader that is not named to the application, as it has the id of this member.
     pub fn namesake(&self, now: Moment) -> Option<Namesake> {
         let token = self.standing.namesake()?.ticket.token;
-        let left = self.tally.earlier_lives_end_at?.0.checked_sub(now.0);
+        let left = self.counters.earlier_lives_end_at?.0.checked_sub(now.0);
         Some(match left.filter(|left| !left.is_zero()) {
             Some(for_at_most) => Namesake::MayBeEarlierLife { token, for_at_most },
             None => Namesake::AnotherMember { token },
@@ -75,11 +75,11 @@ impl fmt::Display for Namesake {
 
 /// The last changes of who leads, the newest at the end.
 #[derive(Clone, Debug, Default)]
-pub struct Chronicle(VecDeque<Recorded>);
+pub struct RecentChanges(VecDeque<RecordedChange>);
 
 /// A change of who leads, with its circumstances.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RecordedChange {
     pub change: Change,
     /// The standing's index since this change.
     pub index: u64,
@@ -89,7 +89,7 @@ pub struct Recorded {
 
 /// The state of the connection with ZooKeeper. For people to read: nothing is decided by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Link {
+pub struct ConnectionState {
     pub session: Option<(SessionId, Duration)>,
     pub connected: bool,
     /// The server of the last connection, as it was asked.
@@ -98,7 +98,7 @@ pub struct Link {
     pub problem: Option<String>,
 }
 
-impl Link {
+impl ConnectionState {
     pub fn forget_session(&mut self) {
         self.session = None;
         self.connected = false;
@@ -122,7 +122,12 @@ pub struct Onsets {
 impl Onsets {
     /// Returns them as of this moment: a state that lasts keeps its onset, whatever its words are now.
     #[must_use]
-    pub fn noting(self, standing: &Standing, link: &Link, date: impl Fn() -> SystemTime) -> Self {
+    pub fn noting(
+        self,
+        standing: &Standing,
+        link: &ConnectionState,
+        date: impl Fn() -> SystemTime,
+    ) -> Self {
         let onset =
             |before: Option<SystemTime>, lasts: bool| lasts.then(|| before.unwrap_or_else(&date));
         Self {
@@ -133,7 +138,7 @@ impl Onsets {
     }
 }
 
-/// What may be asked of the driver.
+/// What may be asked of the runner.
 pub enum Request {
     Members(oneshot::Sender<Result<Arc<[Entry]>, String>>),
     /// Answered when it has been carried out: whether ZooKeeper confirmed that the session, if it
@@ -251,11 +256,11 @@ pub struct HookRun {
     pub failure: Option<String>,
 }
 
-impl Chronicle {
+impl RecentChanges {
     /// Enough for a hundred terms with a time without a leader between them.
     const LONGEST: usize = 200;
 
-    pub fn push(&mut self, recorded: Recorded) {
+    pub fn push(&mut self, recorded: RecordedChange) {
         if self.0.len() == Self::LONGEST {
             self.0.pop_front();
         }
@@ -267,23 +272,23 @@ impl Chronicle {
         self.0.back().map_or(View::NoLeader, |newest| newest.change.view())
     }
 
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Recorded> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &RecordedChange> {
         self.0.iter()
     }
 }
 
-/// The driver's side.
-pub struct Back {
+/// The runner's side.
+pub struct StatusPublisher {
     /// Waiting readers are woken by changes alone; a new `turned` is stored without waking them.
-    pub report: watch::Sender<Report>,
+    pub snapshot: watch::Sender<Snapshot>,
     pub requests: mpsc::Receiver<Request>,
     pub meter: Arc<Meter>,
 }
 
 /// The side of the rest of the daemon.
 #[derive(Clone)]
-pub struct Front {
-    pub report: watch::Receiver<Report>,
+pub struct StatusHandle {
+    pub snapshot: watch::Receiver<Snapshot>,
     pub requests: mpsc::Sender<Request>,
     /// The record that the runner of the hooks publishes.
     pub hooks: watch::Receiver<Hooks>,
@@ -298,7 +303,7 @@ pub struct Front {
     pub shutdown: Arc<Notify>,
 }
 
-impl Front {
+impl StatusHandle {
     /// How long ZooKeeper may take to answer.
     const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -310,10 +315,10 @@ impl Front {
     pub async fn until(
         &self,
         patience: Duration,
-        so: impl FnMut(&Report) -> bool,
+        so: impl FnMut(&Snapshot) -> bool,
     ) -> Result<(), Elapsed> {
-        let mut reports = self.report.clone();
-        timeout(patience, reports.wait_for(so)).await.map(drop)
+        let mut snapshots = self.snapshot.clone();
+        timeout(patience, snapshots.wait_for(so)).await.map(drop)
     }
 
     /// Waits until the hooks have been told the newest change.
@@ -321,7 +326,7 @@ impl Front {
     /// # Errors
     /// They were not told within that time.
     pub async fn until_hooks_are_told(&self, patience: Duration) -> Result<(), Elapsed> {
-        let now = self.report.borrow().standing.index();
+        let now = self.snapshot.borrow().standing.index();
         let mut hooks = self.hooks.clone();
         timeout(patience, hooks.wait_for(|hooks| hooks.told >= now)).await.map(drop)
     }
@@ -334,26 +339,27 @@ impl Front {
 }
 
 /// Sets up the channels, with a snapshot of a member that has heard no event yet.
-pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
-    let report = Report {
+pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
+    let snapshot = Snapshot {
         standing: member.standing(),
-        link: Link::default(),
+        link: ConnectionState::default(),
         onsets: Onsets::default(),
-        turned_at: now,
-        chronicle: Arc::default(),
-        tally: Tally::begun(now),
+        last_looped_at: now,
+        recent_changes: Arc::default(),
+        counters: Counters::begun(now),
     };
-    let (report_in, report_out) = watch::channel(report);
+    let (snapshot_in, snapshot_out) = watch::channel(snapshot);
     let (ask, asked) = mpsc::channel(64);
     let meter = Arc::<Meter>::default();
-    let back = Back { report: report_in, requests: asked, meter: meter.clone() };
+    let publisher =
+        StatusPublisher { snapshot: snapshot_in, requests: asked, meter: meter.clone() };
     // There are no hooks until a runner publishes them.
     let (_, hooks) = watch::channel(Hooks::default());
     // Nor a result of a health check.
     let (_, application) = watch::channel(None);
-    let patience = Front::PATIENCE;
-    let front = Front {
-        report: report_out,
+    let patience = StatusHandle::PATIENCE;
+    let status = StatusHandle {
+        snapshot: snapshot_out,
         requests: ask,
         hooks,
         application,
@@ -362,7 +368,7 @@ pub fn set_up(member: &Member, now: Moment) -> (Back, Front) {
         heartbeat: member.heartbeat(),
         shutdown: Arc::default(),
     };
-    (back, front)
+    (publisher, status)
 }
 
 #[cfg(test)]
@@ -379,15 +385,15 @@ mod tests {
         let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
         let profile = Arc::new(Profile { id, address: None, labels, revision: 0 });
         let mut member = Member::new(profile.clone(), Policy::new(margins));
-        let (back, front) = set_up(&member, at(0));
+        let (publisher, status) = set_up(&member, at(0));
         let mut hear = |now, event: Event| {
             let _undone = member.step(now, event.clone());
-            back.report.send_modify(|report| {
-                report.tally.hears(&event);
-                report.standing = member.standing();
+            publisher.snapshot.send_modify(|snapshot| {
+                snapshot.counters.hears(&event);
+                snapshot.standing = member.standing();
             });
         };
-        let judged = |now| front.report.borrow().namesake(now);
+        let judged = |now| status.snapshot.borrow().namesake(now);
         let ticket =
             |n: i32| Ticket { sequence: Sequence::new(n).unwrap(), token: FencingToken(n as u64) };
         let (ahead, token) = (ticket(3), ticket(3).token);
@@ -436,9 +442,9 @@ mod tests {
         let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
         let policy = Policy::new(Margins { heartbeat, half_tick: heartbeat });
         let mut member = Member::new(Arc::new(profile), policy);
-        let mut link = Link::default();
+        let mut link = ConnectionState::default();
         let mut onsets = Onsets::default();
-        let mut note = |link: &Link, member: &Member, second: u64| {
+        let mut note = |link: &ConnectionState, member: &Member, second: u64| {
             onsets = onsets.noting(&member.standing(), link, || date(second));
             onsets
         };
@@ -449,7 +455,11 @@ mod tests {
         link.problem = Some("the servers do not answer".into());
         assert_eq!(note(&link, &member, 3), Onsets { link: Some(date(2)), ..Onsets::default() });
         let session = (SessionId(1), heartbeat);
-        link = Link { session: Some(session), connected: true, ..Link::default() };
+        link = ConnectionState {
+            session: Some(session),
+            connected: true,
+            ..ConnectionState::default()
+        };
         assert_eq!(note(&link, &member, 4), Onsets::default());
         link.connected = false;
         assert_eq!(note(&link, &member, 5).link, Some(date(5)), "before a reason is known");

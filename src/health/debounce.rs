@@ -12,17 +12,17 @@ const LONGEST_PROOF: Duration = Duration::from_secs(300);
 const FORGIVEN_AFTER: u32 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Patient {
+pub(super) struct Debounce {
     /// This many failures in a row make it ill.
     failures: u32,
     interval: Duration,
     /// For how long it has to be well before it is healthy again.
     proof: Duration,
-    state: State,
+    state: DebounceState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum DebounceState {
     /// No check has succeeded yet.
     Unknown,
     Healthy {
@@ -34,48 +34,52 @@ enum State {
     },
 }
 
-impl Patient {
+impl Debounce {
     pub(super) fn new(failures: u32, interval: Duration) -> Self {
-        Self { failures, interval, proof: Duration::ZERO, state: State::Unknown }
+        Self { failures, interval, proof: Duration::ZERO, state: DebounceState::Unknown }
     }
 
     pub(super) fn is_healthy(&self) -> bool {
-        matches!(self.state, State::Healthy { .. })
+        matches!(self.state, DebounceState::Healthy { .. })
     }
 
     /// For how long it has to stay well yet until it is healthy, if it is well.
     pub(super) fn left_to_prove(&self, now: Moment) -> Option<Duration> {
         match self.state {
-            State::Ill { well_since: Some(since) } => {
+            DebounceState::Ill { well_since: Some(since) } => {
                 Some(self.proof.saturating_sub(now.since(since)))
             }
-            State::Ill { well_since: None } | State::Unknown | State::Healthy { .. } => None,
+            DebounceState::Ill { well_since: None }
+            | DebounceState::Unknown
+            | DebounceState::Healthy { .. } => None,
         }
     }
 
     /// After a check that succeeded or not; and what it is now, if that is another than before.
     pub(super) fn after(self, well: bool, now: Moment) -> (Self, Option<bool>) {
-        let healthy = State::Healthy { since: now, failed: 0 };
+        let healthy = DebounceState::Healthy { since: now, failed: 0 };
         let (state, proof) = match (self.state, well) {
-            (State::Unknown, true) => (healthy, self.proof),
-            (State::Unknown, false) => (State::Unknown, self.proof),
-            (State::Healthy { since, .. }, true) => {
+            (DebounceState::Unknown, true) => (healthy, self.proof),
+            (DebounceState::Unknown, false) => (DebounceState::Unknown, self.proof),
+            (DebounceState::Healthy { since, .. }, true) => {
                 let forgiven = now.since(since) >= FORGIVEN_AFTER * self.proof;
                 let proof = if forgiven { Duration::ZERO } else { self.proof };
-                (State::Healthy { since, failed: 0 }, proof)
+                (DebounceState::Healthy { since, failed: 0 }, proof)
             }
-            (State::Healthy { since, failed }, false) if failed + 1 < self.failures => {
-                (State::Healthy { since, failed: failed + 1 }, self.proof)
+            (DebounceState::Healthy { since, failed }, false) if failed + 1 < self.failures => {
+                (DebounceState::Healthy { since, failed: failed + 1 }, self.proof)
             }
-            (State::Healthy { .. }, false) => {
+            (DebounceState::Healthy { .. }, false) => {
                 let proof = (2 * self.proof).clamp(self.interval, LONGEST_PROOF.max(self.interval));
-                (State::Ill { well_since: None }, proof)
+                (DebounceState::Ill { well_since: None }, proof)
             }
-            (State::Ill { .. }, false) => (State::Ill { well_since: None }, self.proof),
-            (State::Ill { well_since }, true) => {
+            (DebounceState::Ill { .. }, false) => {
+                (DebounceState::Ill { well_since: None }, self.proof)
+            }
+            (DebounceState::Ill { well_since }, true) => {
                 let since = well_since.unwrap_or(now);
                 let proved = now.since(since) >= self.proof;
-                let ill = State::Ill { well_since: Some(since) };
+                let ill = DebounceState::Ill { well_since: Some(since) };
                 (if proved { healthy } else { ill }, self.proof)
             }
         };
@@ -90,11 +94,11 @@ mod tests {
     use super::*;
 
     /// A check each second, `+` well and `-` not; what it turned to at each, `.` if to nothing.
-    fn story(patient: &mut Patient, from: u64, checks: &str) -> String {
+    fn story(debounce: &mut Debounce, from: u64, checks: &str) -> String {
         let check = |(n, check): (usize, char)| {
             let now = Moment(Duration::from_secs(from + n as u64));
-            let (next, turned) = patient.after(check == '+', now);
-            *patient = next;
+            let (next, turned) = debounce.after(check == '+', now);
+            *debounce = next;
             match turned {
                 None => '.',
                 Some(true) => 'H',
@@ -104,8 +108,8 @@ mod tests {
         checks.chars().enumerate().map(check).collect()
     }
 
-    fn patient() -> Patient {
-        Patient::new(3, Duration::from_secs(1))
+    fn patient() -> Debounce {
+        Debounce::new(3, Duration::from_secs(1))
     }
 
     #[test]
@@ -129,19 +133,19 @@ mod tests {
 
     #[test]
     fn what_was_long_ago_is_forgotten() {
-        let mut patient = patient();
-        story(&mut patient, 0, "+---++");
-        assert_eq!(story(&mut patient, 15, "+---++"), "...I.H", "after ten seconds of health");
-        assert_eq!(story(&mut patient, 29, "+---+++"), "...I..H", "after nine");
+        let mut debounce = patient();
+        story(&mut debounce, 0, "+---++");
+        assert_eq!(story(&mut debounce, 15, "+---++"), "...I.H", "after ten seconds of health");
+        assert_eq!(story(&mut debounce, 29, "+---+++"), "...I..H", "after nine");
     }
 
     #[test]
     fn no_application_is_kept_out_for_ever() {
-        let mut patient = Patient::new(1, Duration::from_secs(200));
-        assert_eq!(story(&mut patient, 0, "+-"), "HI");
+        let mut debounce = Debounce::new(1, Duration::from_secs(200));
+        assert_eq!(story(&mut debounce, 0, "+-"), "HI");
         for n in 1..9 {
-            assert_eq!(story(&mut patient, 10_000 * n, "+"), ".");
-            assert_eq!(story(&mut patient, 10_000 * n + 301, "+-"), "HI");
+            assert_eq!(story(&mut debounce, 10_000 * n, "+"), ".");
+            assert_eq!(story(&mut debounce, 10_000 * n + 301, "+-"), "HI");
         }
     }
 }

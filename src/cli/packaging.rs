@@ -33,9 +33,9 @@ pub(super) struct Manual {
 }
 
 /// What to print.
-pub(super) fn written(papers: Papers, mut command: Command) -> Result<Vec<u8>, String> {
+pub(super) fn written(packaging: Papers, mut command: Command) -> Result<Vec<u8>, String> {
     let mut text = vec![];
-    match papers {
+    match packaging {
         Papers::Version => text.extend(command.render_version().bytes()),
         Papers::Completions { shell } => {
             let (command, name) = (&mut command, "bellwether");

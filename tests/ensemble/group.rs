@@ -17,7 +17,7 @@ pub(crate) struct Named {
 }
 
 /// Starts members one after another, so that they are in the queue in the order of their names.
-pub(crate) fn in_line<const N: usize>(setup: &Setup, ids: [&str; N]) -> [Member; N] {
+pub(crate) fn started_in_order<const N: usize>(setup: &Setup, ids: [&str; N]) -> [Member; N] {
     ids.map(|id| {
         let member = setup.start(id);
         eventually("a member that just started knows a leader", || ready(&member));

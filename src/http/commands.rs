@@ -1,11 +1,11 @@
 //! What an operator or a `preStop` hook may tell this member to do.
 
-use super::gate::{Permit, Permitted, Refused};
+use super::authorize::{Authorized, CommandHeaders, Refused};
 use super::problem::{BadRequest, Problem, Unavailable};
 use super::routes::ApiRouter;
-use super::{Sight, claim};
+use super::{AppState, claim};
 use crate::api::{self, Done};
-use crate::desk::{Caller, Request};
+use crate::status::{Caller, Request};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -31,10 +31,10 @@ pub(super) fn routes() -> ApiRouter {
         .routes(routes!(shutdown))
 }
 
-type Answer = Result<(StatusCode, Json<Done>), Problem>;
+type CommandResult = Result<(StatusCode, Json<Done>), Problem>;
 
 /// The application has taken up its work as leader.
-#[utoipa::path(post, path = api::ACK.path, params(Permit, Term), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::ACK.path, params(CommandHeaders, TermQuery), security((), ("token" = [])), responses(
     (status = 200, description = "The leader is active", body = Done),
     (status = 409, description = "It does not lead, or not under this token", body = api::Problem, content_type = "application/problem+json"),
     BadRequest,
@@ -42,10 +42,10 @@ type Answer = Result<(StatusCode, Json<Done>), Problem>;
     Unavailable,
 ))]
 async fn ack(
-    State(sight): State<Sight>,
-    _: Permitted,
-    term: Result<Query<Term>, QueryRejection>,
-) -> Answer {
+    State(sight): State<AppState>,
+    _: Authorized,
+    term: Result<Query<TermQuery>, QueryRejection>,
+) -> CommandResult {
     let Query(term) = term.map_err(|error| {
         Problem::bad_request(format!("{}: write ?token=NUMBER", error.body_text()))
     })?;
@@ -74,28 +74,28 @@ async fn ack(
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Term {
+pub(super) struct TermQuery {
     /// The fencing token under which the application leads: what comes late is refused then.
     #[param(maximum = 18446744073709551615u64)]
     token: Option<u64>,
 }
 
 /// Gives leadership up and goes to the tail of the queue.
-#[utoipa::path(post, path = api::RESIGN.path, params(Permit), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::RESIGN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 202, description = "It leads no more; its new place, if it has one already", body = Done),
     (status = 409, description = "It does not lead", body = api::Problem, content_type = "application/problem+json"),
     Refused,
     Unavailable,
 ))]
-async fn resign(State(sight): State<Sight>, _: Permitted) -> Answer {
+async fn resign(State(sight): State<AppState>, _: Authorized) -> CommandResult {
     let before = sight.judge();
     if !before.leads() {
         return Err(Problem::conflict("not-leader", "only a leader can resign", before.reason()));
     }
-    let old = before.report.standing.ticket();
+    let old = before.snapshot.standing.ticket();
     sight.order(Command::Resign).await?;
-    let placed = sight.desk.until(PATIENCE, |report| {
-        let standing = &report.standing;
+    let placed = sight.status.until(PATIENCE, |snapshot| {
+        let standing = &snapshot.standing;
         standing.ticket().is_some_and(|ticket| Some(ticket) != old)
             && (standing.predecessor().is_some() || standing.is_first())
     });
@@ -105,36 +105,36 @@ async fn resign(State(sight): State<Sight>, _: Permitted) -> Answer {
 }
 
 /// Leaves the queue, and stays out until told to resume.
-#[utoipa::path(post, path = api::PAUSE.path, params(Permit), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::PAUSE.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the line", body = Done),
     Refused,
     Unavailable,
 ))]
-async fn pause(State(sight): State<Sight>, _: Permitted) -> Answer {
+async fn pause(State(sight): State<AppState>, _: Authorized) -> CommandResult {
     sight.order(Command::Pause).await?;
     Ok((StatusCode::OK, Json(sight.done("paused"))))
 }
 
 /// Joins the queue again.
-#[utoipa::path(post, path = api::RESUME.path, params(Permit), security((), ("token" = [])), responses(
-    (status = 202, description = "It will stand in the line", body = Done),
+#[utoipa::path(post, path = api::RESUME.path, params(CommandHeaders), security((), ("token" = [])), responses(
+    (status = 202, description = "It will join the queue", body = Done),
     Refused,
     Unavailable,
 ))]
-async fn resume(State(sight): State<Sight>, _: Permitted) -> Answer {
+async fn resume(State(sight): State<AppState>, _: Authorized) -> CommandResult {
     sight.order(Command::Resume).await?;
     Ok((StatusCode::ACCEPTED, Json(sight.done("resumed"))))
 }
 
 /// For a `preStop` hook: out of the queue, handed over if it led, and its hooks done, when the answer comes.
-#[utoipa::path(post, path = api::DRAIN.path, params(Permit), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::DRAIN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the line", body = Done),
     Refused,
     Unavailable,
 ))]
-async fn drain(State(sight): State<Sight>, _: Permitted) -> Answer {
+async fn drain(State(sight): State<AppState>, _: Authorized) -> CommandResult {
     sight.order(Command::Pause).await?;
-    if sight.desk.until_hooks_are_told(FOR_HOOKS).await.is_err() {
+    if sight.status.until_hooks_are_told(FOR_HOOKS).await.is_err() {
         let why = "this member is out of the line, but its hooks are not done yet: see /status";
         return Err(Problem::unavailable("hooks-pending", "not done yet", why));
     }
@@ -142,30 +142,30 @@ async fn drain(State(sight): State<Sight>, _: Permitted) -> Answer {
 }
 
 /// Has the process leave the queue and end, as SIGTERM does: for Jobs, whose pod ends with the last of its containers.
-#[utoipa::path(post, path = api::SHUTDOWN.path, params(Permit), security((), ("token" = [])), responses(
+#[utoipa::path(post, path = api::SHUTDOWN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 202, description = "It leaves", body = Done),
     Refused,
     Unavailable,
 ))]
-async fn shutdown(State(sight): State<Sight>, _: Permitted) -> (StatusCode, Json<Done>) {
+async fn shutdown(State(sight): State<AppState>, _: Authorized) -> (StatusCode, Json<Done>) {
     let done = sight.done("begun to leave");
-    sight.desk.shutdown.notify_one();
+    sight.status.shutdown.notify_one();
     (StatusCode::ACCEPTED, Json(done))
 }
 
-impl Sight {
+impl AppState {
     /// Returns when it has been carried out.
     pub(super) async fn order(&self, order: Command) -> Result<(), Problem> {
         let leaves = order == Command::Pause;
         // A command whose client has closed the connection by now is not carried out: a process that was frozen
         // reads requests of long ago. The server sees the closed connection at its next poll, and drops this future.
         tokio::task::yield_now().await;
-        let until = self.clock.now().after(self.desk.patience);
+        let until = self.clock.now().after(self.status.patience);
         let (caller, when_done) = Caller::waiting_until(until);
-        let asked = self.desk.requests.try_send(Request::Carry(order, caller));
+        let asked = self.status.requests.try_send(Request::Carry(order, caller));
         let full = "too many ask at once: try again";
         asked.map_err(|_| Problem::unavailable("too-many-ask", "not taken", full))?;
-        match tokio::time::timeout(self.desk.patience, when_done).await {
+        match tokio::time::timeout(self.status.patience, when_done).await {
             Ok(Ok(confirmed)) if confirmed || !leaves => Ok(()),
             Ok(Ok(_)) => {
                 let why = "this member is out of the line for its part, but ZooKeeper did not \
@@ -182,7 +182,7 @@ impl Sight {
     fn done(&self, done: &str) -> Done {
         let verdict = self.judge();
         claim::follow(&verdict);
-        let standing = &verdict.report.standing;
+        let standing = &verdict.snapshot.standing;
         let name = |sequence: recipes::Sequence| sequence.name(&self.names.prefix);
         Done {
             done: done.to_owned(),

@@ -11,14 +11,14 @@ const TOLD: [&str; 6] =
     ["CHANGE", "LEADER_ADDRESS", "LEADER_ID", "LEADER_TOKEN", "TOKEN", "VALID_UNTIL_BOOTTIME_NS"];
 
 /// A sentence for each.
-pub(super) fn strays() -> Vec<String> {
+pub(super) fn unknown_variables() -> Vec<String> {
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     among(names, &known(&super::command()))
 }
 
 /// What it is set to may be a secret, and is not told.
 fn among(names: impl Iterator<Item = String>, known: &BTreeSet<String>) -> Vec<String> {
-    let strays = names.filter(|name| {
+    let unknown_variables = names.filter(|name| {
         let rest = name.strip_prefix(OURS);
         rest.is_some_and(|rest| !known.contains(name) && !TOLD.contains(&rest) && !is_service(rest))
     });
@@ -26,9 +26,9 @@ fn among(names: impl Iterator<Item = String>, known: &BTreeSet<String>) -> Vec<S
         let near = known.iter().filter(|known| is_near(known, &stray));
         let nearest = near.min_by_key(|known| strsim::damerau_levenshtein(known, &stray));
         let nearest = nearest.map(|nearest| format!(": is {nearest} meant?")).unwrap_or_default();
-        format!("{} is set, but nobody reads it{nearest}", stray.escape_debug())
+        format!("{} is set, but no setting is called so{nearest}", stray.escape_debug())
     };
-    strays.map(sentence).collect()
+    unknown_variables.map(sentence).collect()
 }
 
 /// Whether one may be meant by the other: a third of it is spelt otherwise at most, or it only goes on.
@@ -72,10 +72,10 @@ mod tests {
             ("BELLWETHER_CREDENTIAL", CREDENTIALS_VARIABLE),
             ("BELLWETHER_LISTEN_PORTS", "BELLWETHER_LISTEN"),
         ] {
-            let line = format!("{stray} is set, but nobody reads it: is {meant} meant?");
+            let line = format!("{stray} is set, but no setting is called so: is {meant} meant?");
             assert_eq!(said(stray), line);
         }
-        let far = "BELLWETHER_COLOUR is set, but nobody reads it";
+        let far = "BELLWETHER_COLOUR is set, but no setting is called so";
         assert_eq!(said("BELLWETHER_COLOUR"), far, "nothing like it is there");
         let ours = known.iter().map(String::as_str);
         let others = [
