@@ -89,7 +89,7 @@ fn two_writers_and_two_misfortunes() {
 #[test]
 fn two_writers_that_are_late() {
     let faults = Faults { lost_reports: true, delays: true, ..Faults::NONE };
-    check(Rules { faults, misfortunes_max: 4, horizon: 6 * SECOND, ..SMALL }).assert_properties();
+    check(Rules { faults, misfortunes_max: 3, ..SMALL }).assert_properties();
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn two_writers_that_give_up_while_they_join() {
 #[test]
 fn two_writers_among_strangers() {
     let faults = Faults { evictions: true, cuts: true, resignations: true, ..Faults::NONE };
-    check(Rules { faults, horizon: 4 * SECOND, ..SMALL }).assert_properties();
+    check(Rules { faults, horizon: 2 * SECOND, ..SMALL }).assert_properties();
 }
 
 #[test]
@@ -178,6 +178,15 @@ fn a_round_that_is_ended_whichever_it_is() {
     let rules = Rules { asked, faults, horizon: Duration::ZERO, ..SMALL };
     let rules = Rules { flaw: Some(Flaw::AnyRound), ..rules };
     finds(&rules, "a barrier opens before there are enough");
+}
+
+/// Without the look for a znode of the same holding one joins twice.
+#[test]
+fn a_second_create_while_the_first_may_have_succeeded() {
+    let faults = Faults { cuts: true, delays: true, ..Faults::NONE };
+    let flaw = Some(Flaw::BlindCreate);
+    let rules = Rules { settled: false, faults, flaw, misfortunes_max: 1, ..SMALL };
+    finds(&rules, "one holding owns two znodes");
 }
 
 /// With several threads it is a matter of chance which of the shortest stories of a flaw is found:

@@ -298,8 +298,8 @@ impl World {
             Choice::Release(i, id) => self.step(i, Event::Released(id), rules),
             Choice::Serve(i) => {
                 self.serve(i, rules, false);
-                // Nothing can come between an answer and the process that hears it at once.
-                if rules.prompt && self.processes[i].replies.len() == 1 {
+                // Nothing can come between an answer, what was told before it, and the process that hears it at once.
+                while rules.prompt && !self.processes[i].replies.is_empty() {
                     self.deliver(i, rules);
                 }
             }
@@ -398,6 +398,9 @@ impl World {
         if self.server.znodes.values().any(|znode| self.is_left_behind(znode)) {
             return Some("a znode is left behind");
         }
+        if self.wrong == Wrong::default() && self.waits_in_vain() {
+            return Some("one waits although none is in its way");
+        }
         if all_are_right && self.has_herd(rules) {
             return Some("one znode is watched too often: a herd");
         }
@@ -413,6 +416,19 @@ impl World {
             && idle
             && process.session == Some(znode.owner)
             && process.core.standing(znode.holding).is_none()
+    }
+
+    /// Whether a process has nothing more to do or to hear, and waits for a lock although others have made room.
+    fn waits_in_vain(&self) -> bool {
+        self.server.znodes.iter().any(|(&sequence, znode)| {
+            let process = &self.processes[self.server.sessions[&znode.owner].member];
+            let idle = process.requests.is_empty() && process.replies.is_empty();
+            let standing = process.core.standing(znode.holding);
+            let status = standing.map(|standing| standing.at(self.now));
+            let waits = matches!(status, Some(Status::Waiting { ahead: Some(1..) }));
+            let here = !process.crashed && process.session == Some(znode.owner);
+            here && idle && waits && !self.in_the_way(znode.mode, sequence)
+        })
     }
 
     /// Whether more watch one znode than its going has to wake, or is about to.
