@@ -89,7 +89,7 @@ fn two_writers_and_two_misfortunes() {
 #[test]
 fn two_writers_that_are_late() {
     let faults = Faults { lost_reports: true, delays: true, ..Faults::NONE };
-    check(Rules { faults, misfortunes_max: 3, ..SMALL }).assert_properties();
+    check(Rules { faults, horizon: 4 * SECOND, ..SMALL }).assert_properties();
 }
 
 #[test]
