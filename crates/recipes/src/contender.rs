@@ -291,6 +291,16 @@ impl Contender {
         self.place = Place::Claiming { sent_at: now };
     }
 
+    /// Begins to hold by the lease that its session has, if there is enough of it: the queue showed none ahead, and never
+    /// grows at its head.
+    pub(crate) fn hold_by_lease(&mut self, session: &Session, now: Moment) -> bool {
+        let holds = session.has_enough_lease(now);
+        if holds {
+            self.place = Place::Holding(Way::Claim);
+        }
+        holds
+    }
+
     /// A quorum committed a write to the own znode that was sent at this moment.
     pub(crate) fn on_committed(
         &mut self,

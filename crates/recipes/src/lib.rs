@@ -1,6 +1,7 @@
 //! Coordination recipes on ZooKeeper, as pure functions: events in, actions out.
 //!
-//! No IO, no clock, no randomness, no log, no dependency. One runner owns a [`Member`](election::Member), calls it in
+//! No IO, no clock, no randomness, no log, no dependency. The [`election`] has a session of its own; locks ([`lock`]) and
+//! barriers ([`barrier`]) share another, as [`holding`] says. One runner owns a [`Member`](election::Member), calls it in
 //! this order, and does what it says:
 //!
 //! 1. [`Member::start`](election::Member::start) once, for the first actions.
@@ -46,11 +47,14 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 #![allow(rustdoc::private_intra_doc_links, reason = "the map names private modules")]
 
+pub mod barrier;
 mod contender;
 pub mod election;
 mod heartbeat;
+pub mod holding;
 mod ids;
 mod lease;
+pub mod lock;
 mod queue;
 mod session;
 mod time;

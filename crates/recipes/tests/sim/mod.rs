@@ -11,8 +11,14 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod faults;
+mod session;
+
+pub use faults::Faults;
+
 use bellwether_recipes::election::*;
 use bellwether_recipes::*;
+use session::{Session, expires_at, report};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,75 +50,6 @@ pub struct Rules {
     pub at_wrong: &'static [usize],
     /// Whether there is no other server that they could go to.
     pub only_wrong: bool,
-}
-
-/// What may go wrong.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Faults {
-    pub crashes: bool,
-    /// A member that crashed may be started again, with what it noted of its session or without.
-    pub restarts: bool,
-    /// A connection may be lost, with what is under way in it.
-    pub cuts: bool,
-    /// A reply may be late.
-    pub delays: bool,
-    /// A follower's report of the sessions that are alive may be lost.
-    pub lost_reports: bool,
-    /// The ensemble's leader may stall: it still answers in a session whose time was up before.
-    pub stalls: bool,
-    /// A read may show a znode that was deleted a moment ago.
-    pub stale_reads: bool,
-    /// A server that lags behind may answer a read of the head. Such a read does not show the ensemble's leader that
-    /// the session lives.
-    pub lagging_reads: bool,
-    /// A server that resumes a session may grant it no more than this.
-    pub short_resumptions: Option<Duration>,
-    /// A leader may be commanded to resign.
-    pub resignations: bool,
-    /// An operator may give commands.
-    pub orders: bool,
-    /// Members may be told that their application has another address, and that it has
-    /// acknowledged that it leads.
-    pub moves: bool,
-    /// Applications may fail, and be well again.
-    pub sickness: bool,
-    /// A stranger may delete znodes.
-    pub evictions: bool,
-    /// A stranger may write lies into znodes.
-    pub lies: bool,
-    /// A stranger may delete the whole path; the numbers begin anew.
-    pub razing: bool,
-    /// A stranger may make ephemeral znodes by hand, under numbers of its own choice, and delete them.
-    pub forgeries: bool,
-    /// One server may lose the transaction that made a znode: it lacks the znode from then on.
-    pub lost_creates: bool,
-    /// One server may lose the transaction that deletes a znode: it shows the znode for ever.
-    pub lost_deletes: bool,
-}
-
-impl Faults {
-    /// [`Self::default`] for constants.
-    pub const NONE: Self = Self {
-        crashes: false,
-        restarts: false,
-        cuts: false,
-        delays: false,
-        lost_reports: false,
-        stalls: false,
-        orders: false,
-        moves: false,
-        sickness: false,
-        stale_reads: false,
-        lagging_reads: false,
-        short_resumptions: None,
-        resignations: false,
-        evictions: false,
-        lies: false,
-        razing: false,
-        forgeries: false,
-        lost_creates: false,
-        lost_deletes: false,
-    };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,23 +103,6 @@ pub struct Server {
     watches: BTreeMap<Sequence, BTreeSet<SessionId>>,
     /// What strangers deleted, and when: no lease covers that, so its owner is excused for the length of a lease.
     evicted: BTreeMap<FencingToken, Moment>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Session {
-    member: usize,
-    timeout: Duration,
-    /// When the ensemble's leader last learned that it is alive.
-    touched_at: Moment,
-    /// Whether it was heard of since the last report.
-    heard: bool,
-    /// Whether the next report leaves it out, and whether the last one did.
-    missing: bool,
-    missed: bool,
-    /// A next process has taken it over: of what came over the connections before, only its end counts.
-    taken_over: bool,
-    /// Its time is up: the server still answers it at this moment, and no heartbeat saves it.
-    doomed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -593,7 +513,8 @@ impl World {
                 }
                 let later = self.now.after(span);
                 if later > self.server.reported_at.after(rules.policy.margins.half_tick) {
-                    self.server.report(self.now);
+                    report(&mut self.server.sessions, self.now);
+                    self.server.reported_at = self.now;
                 }
                 self.now = later;
             }
@@ -1063,16 +984,7 @@ impl World {
         if request.ask == Ask::Do(Action::OpenSession) {
             self.server.sessions_opened += 1;
             let session = SessionId(self.server.sessions_opened);
-            let opened = Session {
-                member: i,
-                timeout: rules.timeout,
-                touched_at: self.now,
-                heard: false,
-                missing: false,
-                missed: false,
-                taken_over: false,
-                doomed: false,
-            };
+            let opened = Session::opened(i, rules.timeout, self.now);
             self.server.sessions.insert(session, opened);
             let (timeout, sent_at) = (rules.timeout, request.sent_at);
             let opened = Event::SessionOpened { session, timeout, sent_at };
@@ -1594,12 +1506,6 @@ impl Lie {
     }
 }
 
-fn expires_at(session: &Session) -> Moment {
-    // As early as the ensemble's clock may run fast and its timer be early.
-    let early = session.timeout / 1000 + Duration::from_millis(100);
-    session.touched_at.after(session.timeout.saturating_sub(early))
-}
-
 impl Server {
     fn create(&mut self, owner: SessionId, data: &ZnodeData) -> Sequence {
         self.last_sequence += 1;
@@ -1626,19 +1532,6 @@ impl Server {
 
     fn ticket_of(&self, session: SessionId) -> Option<Sequence> {
         self.tickets.iter().find(|(_, znode)| znode.owner == session).map(|(&ticket, _)| ticket)
-    }
-
-    /// The followers report the sessions that they have heard of.
-    fn report(&mut self, now: Moment) {
-        self.reported_at = now;
-        for session in self.sessions.values_mut().filter(|session| session.heard) {
-            if !session.missing {
-                session.touched_at = now;
-            }
-            session.missed = session.missing;
-            session.missing = false;
-            session.heard = false;
-        }
     }
 }
 

@@ -1,0 +1,496 @@
+//! Double barriers: all enter together once so many are there, and all have left before any is told so.
+//!
+//! Each has a znode in the barrier's path. One that finds enough of them makes `ready`, if a quorum agrees that all of them
+//! stand: so there is one moment at which so many are there. It says who is inside: all with a number up to the largest of
+//! them. So one that comes later knows that it is not, and waits for the next round.
+//! One that leaves deletes its znode, and has left when the znodes of all others inside are gone, of the dead too. Then
+//! `ready` is deleted, and the next round can begin.
+//!
+//! Rounds are counted by the version of the barrier's path: `ready` is made only in the round that was read, and is
+//! deleted together with the step to the next, both or neither. So none that is late can open a barrier which others have
+//! left already, or take the `ready` of another round away.
+//!
+//! All that use a barrier are to name the same size.
+//!
+//! A member is inside only while its session's lease runs, so that its znode stands and keeps the others from being told
+//! that it has left. What a server shows that is gone keeps none for ever: a quorum is asked. But at a server that lost the
+//! transaction which made a znode, and where znodes are deleted by force, one may be told so while another is inside.
+
+use crate::holding::{End, Loss, Status, Want};
+use crate::session::Session;
+use crate::{Moment, Queue, Sequence, Ticket};
+use std::num::NonZeroU32;
+
+/// How often a barrier was left by all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Round(pub i32);
+
+/// What can happen to one member of a barrier.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// Its znode exists. A quorum committed that in answer to a request sent at this moment; `None` where the znode was
+    /// found after a request whose outcome was unknown.
+    Joined { ticket: Ticket, sent_at: Option<Moment> },
+    /// Its znode is gone, although the session lives: it was deleted by force.
+    TicketLost(Ticket),
+    /// The barrier, read at some moment not later than now.
+    Read(Reading),
+    /// The znode that was to be watched is gone.
+    Gone(Sequence),
+    /// `ready` was made or deleted, or a request to do so was answered, whatever the answer.
+    Changed,
+    /// Its own znode is deleted, as it wanted.
+    Left,
+}
+
+/// What a barrier shows at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reading {
+    pub round: Round,
+    pub members: Queue,
+    /// The largest number that is inside, where there is `ready`.
+    pub ready: Option<Sequence>,
+}
+
+/// What one member of a barrier wants done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Create the ephemeral sequential znode, or find the one that was created for this holding before.
+    Join,
+    /// Read the barrier, and leave a watch for `ready` to be made or deleted.
+    Read,
+    /// Leave a watch on this member's znode.
+    Watch(Sequence),
+    /// Have a quorum say whether the watched znode stands: the server at hand may be wrong.
+    Prove(Sequence),
+    /// Make `ready`, which says that all up to the last of these are inside, unless the round is over or a quorum says that
+    /// one of them is gone.
+    MakeReady { round: Round, members: Queue },
+    /// Delete `ready` and begin the next round, both or neither, unless this round is over.
+    EndRound(Round),
+    /// Delete the own znode. It is asked again until it is gone, or the session is.
+    Leave(Ticket),
+}
+
+type Wants = Vec<Want<Action>>;
+
+/// One member of a barrier, or on the way there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Barrier {
+    size: NonZeroU32,
+    stage: Stage,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    NoSession,
+    Joining,
+    Waiting {
+        ticket: Ticket,
+        present: Option<usize>,
+        watched: Option<Sequence>,
+    },
+    /// The barrier is open, and the session has no lease to be inside by.
+    Open {
+        ticket: Ticket,
+        inside: Inside,
+    },
+    Inside {
+        ticket: Ticket,
+        inside: Inside,
+    },
+    /// Its znode is being deleted, and it is to hear when all have left.
+    Leaving {
+        ticket: Ticket,
+        inside: Inside,
+    },
+    /// Its znode is gone. Others may be inside yet.
+    Outside {
+        inside: Inside,
+        watched: Option<Sequence>,
+    },
+    /// The same, and there is no session to read by.
+    OutsideNoSession(Inside),
+    /// Its end was told, and its znode is not deleted yet. `None` while it is being created.
+    Withdrawing(Option<Ticket>),
+    Over,
+}
+
+/// Who is inside: all with a number up to the last, in this round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Inside {
+    round: Round,
+    last: Sequence,
+}
+
+impl Inside {
+    /// Returns the last of them in this reading, unless all have left.
+    fn nearest(self, reading: &Reading) -> Option<Sequence> {
+        if reading.round != self.round {
+            return None;
+        }
+        reading.members.iter().filter(|it| *it <= self.last).last()
+    }
+}
+
+impl Barrier {
+    pub(crate) fn new(size: NonZeroU32) -> Self {
+        Self { size, stage: Stage::NoSession }
+    }
+
+    pub(crate) fn on_session_opened(&mut self) -> Wants {
+        match self.stage {
+            Stage::NoSession => self.join(),
+            Stage::OutsideNoSession(inside) => self.look(inside),
+            Stage::Joining
+            | Stage::Waiting { .. }
+            | Stage::Open { .. }
+            | Stage::Inside { .. }
+            | Stage::Leaving { .. }
+            | Stage::Outside { .. }
+            | Stage::Withdrawing(_)
+            | Stage::Over => vec![],
+        }
+    }
+
+    /// One that waits joins again in the next session.
+    pub(crate) fn on_session_lost(&mut self) -> Wants {
+        match self.stage {
+            Stage::NoSession | Stage::Joining | Stage::Waiting { .. } | Stage::Open { .. } => {
+                self.stage = Stage::NoSession;
+                vec![]
+            }
+            Stage::Inside { .. } => {
+                self.stage = Stage::Over;
+                vec![Want::Ended(End::Lost(Loss::SessionEnded))]
+            }
+            Stage::Leaving { inside, .. }
+            | Stage::Outside { inside, .. }
+            | Stage::OutsideNoSession(inside) => {
+                self.stage = Stage::OutsideNoSession(inside);
+                vec![]
+            }
+            Stage::Withdrawing(_) | Stage::Over => {
+                self.stage = Stage::Over;
+                vec![]
+            }
+        }
+    }
+
+    /// Leaves the barrier, or gives up waiting for it.
+    pub(crate) fn release(&mut self) -> Wants {
+        match self.stage {
+            Stage::NoSession => {
+                self.stage = Stage::Over;
+                vec![Want::Ended(End::Released)]
+            }
+            Stage::Joining => {
+                self.stage = Stage::Withdrawing(None);
+                vec![Want::Ended(End::Released)]
+            }
+            Stage::Waiting { ticket, .. } | Stage::Open { ticket, .. } => {
+                self.withdraw(ticket, End::Released)
+            }
+            Stage::Inside { ticket, inside } => {
+                self.stage = Stage::Leaving { ticket, inside };
+                vec![Want::Do(Action::Leave(ticket))]
+            }
+            Stage::Leaving { .. }
+            | Stage::Outside { .. }
+            | Stage::OutsideNoSession(_)
+            | Stage::Withdrawing(_)
+            | Stage::Over => vec![],
+        }
+    }
+
+    /// Ends it where its lease ran out inside.
+    pub(crate) fn lapse(&mut self, session: &Session, now: Moment) -> Wants {
+        match self.stage {
+            Stage::Inside { ticket, .. } if session.lease_left(now).is_none() => {
+                self.withdraw(ticket, End::Lost(Loss::LeaseRanOut))
+            }
+            Stage::NoSession
+            | Stage::Joining
+            | Stage::Waiting { .. }
+            | Stage::Open { .. }
+            | Stage::Inside { .. }
+            | Stage::Leaving { .. }
+            | Stage::Outside { .. }
+            | Stage::OutsideNoSession(_)
+            | Stage::Withdrawing(_)
+            | Stage::Over => vec![],
+        }
+    }
+
+    /// A quorum committed a write of this session.
+    pub(crate) fn on_committed(&mut self, session: &Session, now: Moment) -> Wants {
+        if let Stage::Open { ticket, inside } = self.stage {
+            self.enter(session, now, ticket, inside);
+        }
+        vec![]
+    }
+
+    pub(crate) fn step(&mut self, session: &mut Session, now: Moment, event: Event) -> Wants {
+        match event {
+            Event::Joined { ticket, .. } => self.on_joined(ticket),
+            Event::TicketLost(ticket) => self.on_ticket_lost(ticket),
+            Event::Read(reading) => self.on_read(session, now, &reading),
+            Event::Gone(gone) => match &mut self.stage {
+                Stage::Waiting { watched, .. } | Stage::Outside { watched, .. }
+                    if *watched == Some(gone) =>
+                {
+                    *watched = None;
+                    vec![Want::Do(Action::Read)]
+                }
+                Stage::NoSession
+                | Stage::Joining
+                | Stage::Waiting { .. }
+                | Stage::Open { .. }
+                | Stage::Inside { .. }
+                | Stage::Leaving { .. }
+                | Stage::Outside { .. }
+                | Stage::OutsideNoSession(_)
+                | Stage::Withdrawing(_)
+                | Stage::Over => vec![],
+            },
+            Event::Changed => match self.stage {
+                Stage::Waiting { .. } | Stage::Outside { .. } => vec![Want::Do(Action::Read)],
+                Stage::NoSession
+                | Stage::Joining
+                | Stage::Open { .. }
+                | Stage::Inside { .. }
+                | Stage::Leaving { .. }
+                | Stage::OutsideNoSession(_)
+                | Stage::Withdrawing(_)
+                | Stage::Over => vec![],
+            },
+            Event::Left => self.on_left(),
+        }
+    }
+
+    /// Returns what a quorum is to be asked about the znode that it waits for.
+    pub(crate) fn prove(&self) -> Option<Action> {
+        match self.stage {
+            Stage::Waiting { watched, .. } | Stage::Outside { watched, .. } => {
+                watched.map(Action::Prove)
+            }
+            Stage::NoSession
+            | Stage::Joining
+            | Stage::Open { .. }
+            | Stage::Inside { .. }
+            | Stage::Leaving { .. }
+            | Stage::OutsideNoSession(_)
+            | Stage::Withdrawing(_)
+            | Stage::Over => None,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+
+    /// Whether it is inside, or would be if its session had a lease.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Open { .. } | Stage::Inside { .. })
+    }
+
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        match self.stage {
+            Stage::Waiting { ticket, .. }
+            | Stage::Open { ticket, .. }
+            | Stage::Inside { ticket, .. }
+            | Stage::Leaving { ticket, .. } => Some(ticket),
+            Stage::Withdrawing(ticket) => ticket,
+            Stage::NoSession
+            | Stage::Joining
+            | Stage::Outside { .. }
+            | Stage::OutsideNoSession(_)
+            | Stage::Over => None,
+        }
+    }
+
+    pub(crate) fn status(&self, session: Option<&Session>, now: Moment) -> Status {
+        match self.stage {
+            Stage::NoSession | Stage::Joining => Status::Gathering { present: None },
+            Stage::Waiting { present, .. } => Status::Gathering { present },
+            Stage::Open { .. } => Status::Gathering { present: Some(self.size.get() as usize) },
+            Stage::Inside { ticket: Ticket { token, .. }, .. } => {
+                let left = session.and_then(|session| session.lease_left(now));
+                left.map_or(Status::Ended, |left| Status::Held { token, left })
+            }
+            Stage::Leaving { .. } | Stage::Outside { .. } | Stage::OutsideNoSession(_) => {
+                Status::Leaving
+            }
+            Stage::Withdrawing(_) | Stage::Over => Status::Ended,
+        }
+    }
+
+    fn join(&mut self) -> Wants {
+        self.stage = Stage::Joining;
+        vec![Want::Do(Action::Join)]
+    }
+
+    fn withdraw(&mut self, ticket: Ticket, end: End) -> Wants {
+        self.stage = Stage::Withdrawing(Some(ticket));
+        vec![Want::Ended(end), Want::Do(Action::Leave(ticket))]
+    }
+
+    /// Goes inside by the lease that there is, if there is enough of it.
+    fn enter(&mut self, session: &Session, now: Moment, ticket: Ticket, inside: Inside) {
+        self.stage = match session.has_enough_lease(now) {
+            true => Stage::Inside { ticket, inside },
+            false => Stage::Open { ticket, inside },
+        };
+    }
+
+    /// Looks from outside whether all have left.
+    fn look(&mut self, inside: Inside) -> Wants {
+        self.stage = Stage::Outside { inside, watched: None };
+        vec![Want::Do(Action::Read)]
+    }
+
+    fn on_joined(&mut self, ticket: Ticket) -> Wants {
+        match self.stage {
+            Stage::Joining => {
+                self.stage = Stage::Waiting { ticket, present: None, watched: None };
+                vec![Want::Do(Action::Read)]
+            }
+            // It gave up while it joined.
+            Stage::Withdrawing(None) => {
+                self.stage = Stage::Withdrawing(Some(ticket));
+                vec![Want::Do(Action::Leave(ticket))]
+            }
+            Stage::NoSession
+            | Stage::Waiting { .. }
+            | Stage::Open { .. }
+            | Stage::Inside { .. }
+            | Stage::Leaving { .. }
+            | Stage::Outside { .. }
+            | Stage::OutsideNoSession(_)
+            | Stage::Withdrawing(Some(_))
+            | Stage::Over => vec![],
+        }
+    }
+
+    fn on_ticket_lost(&mut self, lost: Ticket) -> Wants {
+        match self.stage {
+            Stage::Waiting { ticket, .. } | Stage::Open { ticket, .. } if ticket == lost => {
+                self.join()
+            }
+            Stage::Inside { ticket, .. } if ticket == lost => {
+                self.stage = Stage::Over;
+                vec![Want::Ended(End::Lost(Loss::Deleted))]
+            }
+            // A znode that is to be deleted is told to be, however it went.
+            Stage::NoSession
+            | Stage::Joining
+            | Stage::Waiting { .. }
+            | Stage::Open { .. }
+            | Stage::Inside { .. }
+            | Stage::Leaving { .. }
+            | Stage::Outside { .. }
+            | Stage::OutsideNoSession(_)
+            | Stage::Withdrawing(_)
+            | Stage::Over => vec![],
+        }
+    }
+
+    fn on_left(&mut self) -> Wants {
+        match self.stage {
+            Stage::Leaving { inside, .. } => self.look(inside),
+            Stage::Withdrawing(Some(_)) => {
+                self.stage = Stage::Over;
+                vec![]
+            }
+            Stage::NoSession
+            | Stage::Joining
+            | Stage::Waiting { .. }
+            | Stage::Open { .. }
+            | Stage::Inside { .. }
+            | Stage::Outside { .. }
+            | Stage::OutsideNoSession(_)
+            | Stage::Withdrawing(None)
+            | Stage::Over => vec![],
+        }
+    }
+
+    fn on_read(&mut self, session: &Session, now: Moment, reading: &Reading) -> Wants {
+        match self.stage {
+            Stage::Waiting { ticket, watched, .. } => {
+                self.on_read_in_front(session, now, reading, ticket, watched)
+            }
+            Stage::Outside { inside, watched } => self.on_read_outside(reading, inside, watched),
+            Stage::NoSession
+            | Stage::Joining
+            | Stage::Open { .. }
+            | Stage::Inside { .. }
+            | Stage::Leaving { .. }
+            | Stage::OutsideNoSession(_)
+            | Stage::Withdrawing(_)
+            | Stage::Over => vec![],
+        }
+    }
+
+    fn on_read_in_front(
+        &mut self,
+        session: &Session,
+        now: Moment,
+        reading: &Reading,
+        ticket: Ticket,
+        watched: Option<Sequence>,
+    ) -> Wants {
+        let (own, round) = (ticket.sequence, reading.round);
+        if !reading.members.iter().any(|it| it == own) {
+            return self.join();
+        }
+        let present = Some(reading.members.iter().count());
+        let mut wants = vec![];
+        let watch = match reading.ready {
+            Some(last) if own <= last => {
+                self.enter(session, now, ticket, Inside { round, last });
+                return vec![];
+            }
+            // Others are inside, or have died there. The first of those that wait sees to the end of their round.
+            Some(last) => {
+                if (Inside { round, last }).nearest(reading).is_none() {
+                    wants.push(Want::Do(Action::EndRound(round)));
+                }
+                reading.members.iter().filter(|it| *it < own).last()
+            }
+            None => {
+                if present >= Some(self.size.get() as usize) {
+                    let members = reading.members.clone();
+                    wants.push(Want::Do(Action::MakeReady { round, members }));
+                }
+                None
+            }
+        };
+        let unwatched = watch.filter(|_| watch != watched);
+        wants.extend(unwatched.map(|it| Want::Do(Action::Watch(it))));
+        self.stage = Stage::Waiting { ticket, present, watched: watch };
+        wants
+    }
+
+    fn on_read_outside(
+        &mut self,
+        reading: &Reading,
+        inside: Inside,
+        watched: Option<Sequence>,
+    ) -> Wants {
+        match inside.nearest(reading) {
+            Some(nearest) => {
+                self.stage = Stage::Outside { inside, watched: Some(nearest) };
+                let unwatched = Some(nearest).filter(|_| watched != Some(nearest));
+                unwatched.map(|it| Want::Do(Action::Watch(it))).into_iter().collect()
+            }
+            // So that the barrier can be used again at once by one that hears of it.
+            None if reading.round == inside.round && reading.ready.is_some() => {
+                vec![Want::Do(Action::EndRound(inside.round))]
+            }
+            None => {
+                self.stage = Stage::Over;
+                vec![Want::Ended(End::AllLeft)]
+            }
+        }
+    }
+}

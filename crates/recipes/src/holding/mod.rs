@@ -1,0 +1,545 @@
+//! The locks and barriers that applications ask for, all in one session.
+//!
+//! The session is opened at the first use, kept alive and proved by one heartbeat for all, and closed after some idle
+//! time. Its lease is that of every holding.
+//!
+//! A runner owns one [`Holdings`], and calls it as [`crate`] says: [`Holdings::step`] for each event,
+//! [`Holdings::wake_at`] after each step, [`Holdings::standing`] for what may be published, judged at the moment of
+//! publishing by [`Standing::at`]. [`Action::Ended`] comes before all that is done about an end.
+//!
+//! A runner promises, beside what [`crate`] says of moments, sessions and the own znodes:
+//!
+//! - a number is given to one holding only;
+//! - a create whose outcome is unknown is looked for by the session and the holding's number, which the znode's data says,
+//!   before another is sent;
+//! - each own znode is watched, and looked at after each resumption; each znode that is watched is watched anew then, and
+//!   the loss of an own znode is told before the disappearance of another that was committed later;
+//! - of several readings for one holding under way, only the last is told;
+//! - what is wanted for one holding is carried out in the order in which it was wanted.
+
+mod words;
+
+use crate::barrier::{self, Barrier};
+use crate::lease::LeasePolicy;
+use crate::lock::{self, Lock, Mode};
+use crate::session::{Duty, Session};
+use crate::{FencingToken, Margins, Moment, Sequence, SessionId, Ticket};
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::ops::Bound;
+use std::time::Duration;
+
+/// One lock or barrier that an application asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HoldingId(pub u64);
+
+/// What an application may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wanted {
+    Lock(Mode),
+    /// A barrier that opens when so many are there.
+    Barrier(NonZeroU32),
+}
+
+/// What the outside world can tell.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// An application asks for this.
+    Asked(HoldingId, Wanted),
+    /// It gives up waiting, gives the lock back, or leaves the barrier.
+    Released(HoldingId),
+    /// The servers granted the session that was asked for at this moment.
+    SessionOpened {
+        session: SessionId,
+        timeout: Duration,
+        sent_at: Moment,
+    },
+    /// The session goes on over another connection, asked for at this moment; the server may have cut its timeout.
+    SessionResumed {
+        timeout: Duration,
+        sent_at: Moment,
+    },
+    /// The session ended, with everything it owned.
+    SessionLost,
+    /// A quorum committed the renewal that was sent at this moment.
+    Committed {
+        sent_at: Moment,
+    },
+    Lock(HoldingId, lock::Event),
+    Barrier(HoldingId, barrier::Event),
+    /// The moment asked for by [`Holdings::wake_at`] has come.
+    Woke,
+    /// All holdings end, for good.
+    Stop,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    OpenSession,
+    /// End the session, and with it all znodes of the holdings.
+    CloseSession,
+    /// Have a quorum commit a write of this session that changes nothing: a heartbeat.
+    Renew {
+        sent_at: Moment,
+    },
+    Lock(HoldingId, lock::Action),
+    Barrier(HoldingId, barrier::Action),
+    /// Tell the application that it waits for this, or holds it, no more.
+    Ended(HoldingId, End),
+}
+
+/// How a holding ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// As its application wanted.
+    Released,
+    /// All have left the barrier.
+    AllLeft,
+    /// Another asked before, of the same name, for a lock of another kind or number of slots.
+    Refused {
+        found: Mode,
+    },
+    Lost(Loss),
+}
+
+/// Why a lock is held no more, or a member is inside a barrier no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Loss {
+    /// No quorum acknowledged a heartbeat in time.
+    LeaseRanOut,
+    SessionEnded,
+    /// Its znode was deleted by force.
+    Deleted,
+}
+
+/// What is known of one holding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    session: Option<Session>,
+    holding: Holding,
+}
+
+/// A standing, judged at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It waits for a lock. So many at most are ahead that count against it; `None` while that is not known.
+    Waiting {
+        ahead: Option<usize>,
+    },
+    /// It waits in front of a barrier where so many were when it looked last.
+    Gathering {
+        present: Option<usize>,
+    },
+    /// It holds the lock, or is inside the barrier, for so long yet.
+    Held {
+        token: FencingToken,
+        left: Duration,
+    },
+    /// It left the barrier, and others are inside yet.
+    Leaving,
+    Ended,
+}
+
+/// What a holding wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Want<A> {
+    Do(A),
+    /// A heartbeat, now.
+    Renew {
+        sent_at: Moment,
+    },
+    Ended(End),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Holding {
+    Lock(Lock),
+    Barrier(Barrier),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Closed,
+    Opening,
+    /// The servers grant sessions too short for a useful lease: another is asked for later.
+    TooShort {
+        retry_at: Moment,
+    },
+    /// Nothing is asked for since that moment.
+    Open {
+        session: Session,
+        idle_since: Option<Moment>,
+    },
+}
+
+/// All that is asked for in one session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holdings {
+    lease_policy: LeasePolicy,
+    idle_after: Duration,
+    phase: Phase,
+    holdings: BTreeMap<HoldingId, Holding>,
+    /// The last for which a quorum was asked about the znode that it waits for.
+    proved: HoldingId,
+    /// Grows with each heartbeat by how many there are; one is asked for each time that it comes to
+    /// [`Self::PROVE_ONE_IN`].
+    unproved: usize,
+}
+
+impl Holdings {
+    /// With each heartbeat a quorum is asked for one in so many holdings, if it waits.
+    const PROVE_ONE_IN: usize = 32;
+
+    /// Begins without a session. It is closed once nothing was asked for during `idle_after`.
+    pub fn new(margins: Margins, idle_after: Duration) -> Self {
+        Self {
+            lease_policy: LeasePolicy { margins, reserve: Duration::ZERO },
+            idle_after,
+            phase: Phase::Closed,
+            holdings: BTreeMap::new(),
+            proved: HoldingId(0),
+            unproved: 0,
+        }
+    }
+
+    /// Holds only by leases that leave so much time to end what is done under them.
+    #[must_use]
+    pub fn reserving(mut self, reserve: Duration) -> Self {
+        self.lease_policy.reserve = reserve;
+        self
+    }
+
+    /// Takes one event at one moment, and returns what is to be done about it, in this order.
+    pub fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
+        // Whatever the event says comes too late for a lease that ran out.
+        let mut actions = self.lapse(now);
+        actions.extend(self.handle(now, event));
+        self.holdings.retain(|_, holding| !holding.is_over());
+        if let Phase::Open { idle_since, .. } = &mut self.phase {
+            *idle_since = self.holdings.is_empty().then_some(idle_since.unwrap_or(now));
+        }
+        actions
+    }
+
+    /// Returns when [`Event::Woke`] is to be told. Being late costs the holding, never safety.
+    pub fn wake_at(&self) -> Option<Moment> {
+        match &self.phase {
+            Phase::Closed | Phase::Opening => None,
+            Phase::TooShort { retry_at } => Some(*retry_at),
+            Phase::Open { session, idle_since } => {
+                let is_held = self.holdings.values().any(Holding::is_first);
+                let lease = session.lease_ends_at().filter(|_| is_held);
+                let idle = idle_since.map(|since| since.after(self.idle_after));
+                [self.heartbeat_due(session), lease, idle].into_iter().flatten().min()
+            }
+        }
+    }
+
+    /// Returns what is known of one holding; `None` once its end was told and its znode is gone.
+    pub fn standing(&self, id: HoldingId) -> Option<Standing> {
+        let holding = self.holdings.get(&id)?.clone();
+        let session = self.session().map(Session::without_heartbeats);
+        Some(Standing { session, holding })
+    }
+
+    /// Returns all that is waited for, held, or not yet out of the way.
+    pub fn ids(&self) -> impl Iterator<Item = HoldingId> {
+        self.holdings.keys().copied()
+    }
+
+    fn session(&self) -> Option<Session> {
+        match &self.phase {
+            Phase::Open { session, .. } => Some(*session),
+            Phase::Closed | Phase::Opening | Phase::TooShort { .. } => None,
+        }
+    }
+
+    fn handle(&mut self, now: Moment, event: Event) -> Vec<Action> {
+        match event {
+            Event::Asked(id, wanted) => self.on_asked(id, wanted),
+            Event::Released(id) => match self.holdings.get_mut(&id) {
+                Some(holding) => holding.release(id),
+                None => vec![],
+            },
+            Event::SessionOpened { session, timeout, sent_at } => {
+                self.on_session_opened(session, timeout, sent_at, now)
+            }
+            Event::SessionResumed { timeout, sent_at } => {
+                let Phase::Open { session, idle_since } = &self.phase else { return vec![] };
+                match session.resumed(timeout, sent_at, now) {
+                    Some(session) => {
+                        self.phase = Phase::Open { session, idle_since: *idle_since };
+                        self.lapse(now)
+                    }
+                    None => self.become_too_short(now),
+                }
+            }
+            Event::SessionLost => self.on_session_lost(),
+            Event::Committed { sent_at } => self.on_committed(sent_at, now),
+            Event::Lock(id, event) => self.on_lock(id, event, now),
+            Event::Barrier(id, event) => self.on_barrier(id, event, now),
+            Event::Woke => self.on_woke(now),
+            Event::Stop => self.on_stop(),
+        }
+    }
+
+    fn on_asked(&mut self, id: HoldingId, wanted: Wanted) -> Vec<Action> {
+        let holding = match wanted {
+            Wanted::Lock(mode) => Holding::Lock(Lock::new(mode)),
+            Wanted::Barrier(size) => Holding::Barrier(Barrier::new(size)),
+        };
+        let holding = self.holdings.entry(id).or_insert(holding);
+        match self.phase {
+            Phase::Open { .. } => holding.on_session_opened(id),
+            Phase::Opening | Phase::TooShort { .. } => vec![],
+            Phase::Closed => {
+                self.phase = Phase::Opening;
+                vec![Action::OpenSession]
+            }
+        }
+    }
+
+    fn on_session_opened(
+        &mut self,
+        id: SessionId,
+        timeout: Duration,
+        sent_at: Moment,
+        now: Moment,
+    ) -> Vec<Action> {
+        let Phase::Opening = self.phase else { return vec![] };
+        match Session::opened(self.lease_policy, id, timeout, sent_at) {
+            None => self.become_too_short(now),
+            Some(session) => {
+                self.phase = Phase::Open { session, idle_since: None };
+                self.each(|id, holding| holding.on_session_opened(id))
+            }
+        }
+    }
+
+    fn on_session_lost(&mut self) -> Vec<Action> {
+        match self.phase {
+            Phase::Closed | Phase::TooShort { .. } => vec![],
+            Phase::Opening | Phase::Open { .. } => {
+                let mut actions = self.each(|id, holding| holding.on_session_lost(id));
+                self.holdings.retain(|_, holding| !holding.is_over());
+                self.phase = Phase::Closed;
+                if !self.holdings.is_empty() {
+                    self.phase = Phase::Opening;
+                    actions.push(Action::OpenSession);
+                }
+                actions
+            }
+        }
+    }
+
+    fn become_too_short(&mut self, now: Moment) -> Vec<Action> {
+        let mut actions = self.each(|id, holding| holding.on_session_lost(id));
+        let retry_at = now.after(10 * self.lease_policy.margins.heartbeat);
+        self.phase = Phase::TooShort { retry_at };
+        actions.push(Action::CloseSession);
+        actions
+    }
+
+    fn on_committed(&mut self, sent_at: Moment, now: Moment) -> Vec<Action> {
+        let Phase::Open { session, .. } = &mut self.phase else { return vec![] };
+        session.committed(sent_at, now);
+        let holdings = self.holdings.iter_mut();
+        holdings
+            .flat_map(|(id, holding)| holding.on_committed(*id, session, sent_at, now))
+            .collect()
+    }
+
+    fn on_lock(&mut self, id: HoldingId, event: lock::Event, now: Moment) -> Vec<Action> {
+        let Phase::Open { session, .. } = &mut self.phase else { return vec![] };
+        let Some(Holding::Lock(lock)) = self.holdings.get_mut(&id) else { return vec![] };
+        // The create is a quorum write of this session like another.
+        if let lock::Event::Joined { sent_at: Some(sent_at), .. } = event {
+            session.committed(sent_at, now);
+        }
+        tagged(id, lock.step(session, now, event), Action::Lock)
+    }
+
+    fn on_barrier(&mut self, id: HoldingId, event: barrier::Event, now: Moment) -> Vec<Action> {
+        let Phase::Open { session, .. } = &mut self.phase else { return vec![] };
+        let Some(Holding::Barrier(barrier)) = self.holdings.get_mut(&id) else { return vec![] };
+        if let barrier::Event::Joined { sent_at: Some(sent_at), .. } = event {
+            session.committed(sent_at, now);
+        }
+        tagged(id, barrier.step(session, now, event), Action::Barrier)
+    }
+
+    fn on_woke(&mut self, now: Moment) -> Vec<Action> {
+        match &mut self.phase {
+            Phase::Closed | Phase::Opening => vec![],
+            Phase::TooShort { retry_at } if *retry_at > now => vec![],
+            Phase::TooShort { .. } if self.holdings.is_empty() => {
+                self.phase = Phase::Closed;
+                vec![]
+            }
+            Phase::TooShort { .. } => {
+                self.phase = Phase::Opening;
+                vec![Action::OpenSession]
+            }
+            Phase::Open { idle_since: Some(since), .. } if since.after(self.idle_after) <= now => {
+                self.phase = Phase::Closed;
+                vec![Action::CloseSession]
+            }
+            Phase::Open { .. } => self.send_heartbeat(now),
+        }
+    }
+
+    fn on_stop(&mut self) -> Vec<Action> {
+        let ended = self.each(|id, holding| holding.release(id)).into_iter();
+        let mut actions: Vec<_> =
+            ended.filter(|action| matches!(action, Action::Ended(..))).collect();
+        self.holdings.clear();
+        self.phase = Phase::Closed;
+        actions.push(Action::CloseSession);
+        actions
+    }
+
+    /// Ends what is held by a lease that ran out.
+    fn lapse(&mut self, now: Moment) -> Vec<Action> {
+        match self.session() {
+            Some(session) if session.lease_left(now).is_none() => {
+                self.each(|id, holding| holding.lapse(id, &session, now))
+            }
+            Some(_) | None => vec![],
+        }
+    }
+
+    fn heartbeat_due(&self, session: &Session) -> Option<Moment> {
+        // The lower half: the servers count there.
+        let number = i32::try_from(session.id().0 & 0x7FFF_FFFF).unwrap_or(0);
+        let duty = if self.holdings.values().any(Holding::is_first) {
+            Duty::Hold
+        } else if self.holdings.is_empty() {
+            Duty::Wait
+        } else {
+            Duty::StandBy
+        };
+        Sequence::new(number).and_then(|pace| session.heartbeat_due(pace, duty))
+    }
+
+    fn send_heartbeat(&mut self, now: Moment) -> Vec<Action> {
+        let due = self.session().and_then(|session| self.heartbeat_due(&session));
+        let Phase::Open { session, .. } = &mut self.phase else { return vec![] };
+        if due.is_none_or(|due| due > now) {
+            return vec![];
+        }
+        session.heartbeat_sent(now);
+        let mut actions = vec![Action::Renew { sent_at: now }];
+        actions.extend(self.prove());
+        actions
+    }
+
+    /// Has a quorum asked about the znodes that some wait for, in turn: a server that lost a transaction may show one that
+    /// is gone for ever.
+    fn prove(&mut self) -> Vec<Action> {
+        self.unproved += self.holdings.len();
+        let turns = self.unproved / Self::PROVE_ONE_IN;
+        self.unproved %= Self::PROVE_ONE_IN;
+        let behind = self.holdings.range((Bound::Excluded(self.proved), Bound::Unbounded));
+        let in_turn = behind.chain(self.holdings.range(..=self.proved)).take(turns);
+        let asked: Vec<_> = in_turn.map(|(id, holding)| (*id, holding.prove(*id))).collect();
+        self.proved = asked.last().map_or(self.proved, |(id, _)| *id);
+        asked.into_iter().filter_map(|(_, action)| action).collect()
+    }
+
+    fn each(&mut self, of: impl Fn(HoldingId, &mut Holding) -> Vec<Action>) -> Vec<Action> {
+        self.holdings.iter_mut().flat_map(|(id, holding)| of(*id, holding)).collect()
+    }
+}
+
+impl Standing {
+    /// Returns the status at this moment. There is no other way to ask for it, since a lease ends without an event.
+    pub fn at(&self, now: Moment) -> Status {
+        match &self.holding {
+            Holding::Lock(lock) => lock.status(self.session.as_ref(), now),
+            Holding::Barrier(barrier) => barrier.status(self.session.as_ref(), now),
+        }
+    }
+
+    pub fn ticket(&self) -> Option<Ticket> {
+        match &self.holding {
+            Holding::Lock(lock) => lock.ticket(),
+            Holding::Barrier(barrier) => barrier.ticket(),
+        }
+    }
+}
+
+impl Holding {
+    fn on_session_opened(&mut self, id: HoldingId) -> Vec<Action> {
+        match self {
+            Self::Lock(lock) => tagged(id, lock.on_session_opened(), Action::Lock),
+            Self::Barrier(barrier) => tagged(id, barrier.on_session_opened(), Action::Barrier),
+        }
+    }
+
+    fn on_session_lost(&mut self, id: HoldingId) -> Vec<Action> {
+        match self {
+            Self::Lock(lock) => tagged(id, lock.on_session_lost(), Action::Lock),
+            Self::Barrier(barrier) => tagged(id, barrier.on_session_lost(), Action::Barrier),
+        }
+    }
+
+    fn release(&mut self, id: HoldingId) -> Vec<Action> {
+        match self {
+            Self::Lock(lock) => tagged(id, lock.release(), Action::Lock),
+            Self::Barrier(barrier) => tagged(id, barrier.release(), Action::Barrier),
+        }
+    }
+
+    fn lapse(&mut self, id: HoldingId, session: &Session, now: Moment) -> Vec<Action> {
+        match self {
+            Self::Lock(lock) => tagged(id, lock.lapse(session, now), Action::Lock),
+            Self::Barrier(barrier) => tagged(id, barrier.lapse(session, now), Action::Barrier),
+        }
+    }
+
+    fn on_committed(
+        &mut self,
+        id: HoldingId,
+        session: &mut Session,
+        sent_at: Moment,
+        now: Moment,
+    ) -> Vec<Action> {
+        match self {
+            Self::Lock(lock) => tagged(id, lock.on_committed(session, sent_at, now), Action::Lock),
+            Self::Barrier(barrier) => {
+                tagged(id, barrier.on_committed(session, now), Action::Barrier)
+            }
+        }
+    }
+
+    fn prove(&self, id: HoldingId) -> Option<Action> {
+        match self {
+            Self::Lock(lock) => lock.prove().map(|action| Action::Lock(id, action)),
+            Self::Barrier(barrier) => barrier.prove().map(|action| Action::Barrier(id, action)),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Lock(lock) => lock.is_over(),
+            Self::Barrier(barrier) => barrier.is_over(),
+        }
+    }
+
+    /// Whether its lease is of use: nothing keeps it from holding but a lease, if it does not hold.
+    fn is_first(&self) -> bool {
+        match self {
+            Self::Lock(lock) => lock.is_first(),
+            Self::Barrier(barrier) => barrier.is_open(),
+        }
+    }
+}
+
+fn tagged<A>(id: HoldingId, wants: Vec<Want<A>>, of: fn(HoldingId, A) -> Action) -> Vec<Action> {
+    let action = |want| match want {
+        Want::Do(action) => of(id, action),
+        Want::Renew { sent_at } => Action::Renew { sent_at },
+        Want::Ended(end) => Action::Ended(id, end),
+    };
+    wants.into_iter().map(action).collect()
+}

@@ -1,0 +1,171 @@
+//! Events and actions in words, for logs and scenario files alike.
+
+use super::{Action, End, Event, HoldingId, Loss, Status, Wanted};
+use crate::barrier::{self, Reading};
+use crate::lock::{self, Entry, Mode};
+use std::fmt;
+
+impl fmt::Display for HoldingId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("exclusive"),
+            Self::Shared => f.write_str("shared"),
+            Self::Slots(slots) => write!(f, "one of {slots} slots"),
+        }
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = match self.mode {
+            Mode::Exclusive => "w",
+            Mode::Shared => "r",
+            Mode::Slots(_) => "s",
+        };
+        write!(f, "{}{mode}", self.sequence)
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock(mode) => write!(f, "a lock, {mode}"),
+            Self::Barrier(size) => write!(f, "a barrier of {size}"),
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked(id, wanted) => write!(f, "{id}: asked for {wanted}"),
+            Self::Released(id) => write!(f, "{id}: told to release"),
+            Self::SessionOpened { session, timeout, .. } => {
+                write!(f, "session {session} opened, timeout {timeout:?}")
+            }
+            Self::SessionResumed { timeout, .. } => {
+                write!(f, "session resumed, timeout {timeout:?}")
+            }
+            Self::SessionLost => f.write_str("session lost"),
+            Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),
+            Self::Lock(id, event) => write!(f, "{id}: {event}"),
+            Self::Barrier(id, event) => write!(f, "{id}: {event}"),
+            Self::Woke => f.write_str("woke"),
+            Self::Stop => f.write_str("told to stop"),
+        }
+    }
+}
+
+impl fmt::Display for lock::Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Joined { ticket, .. } => write!(f, "joined as {}", ticket.sequence),
+            Self::TicketLost(ticket) => write!(f, "lost ticket {}", ticket.sequence),
+            Self::QueueRead(entries) => {
+                f.write_str("the queue is")?;
+                entries.iter().try_for_each(|entry| write!(f, " {entry}"))
+            }
+            Self::Watched(znode) => write!(f, "{} is watched", znode.sequence),
+            Self::Gone { sequence, .. } => write!(f, "{sequence} is gone"),
+            Self::Left => f.write_str("left"),
+        }
+    }
+}
+
+impl fmt::Display for barrier::Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Joined { ticket, .. } => write!(f, "joined as {}", ticket.sequence),
+            Self::TicketLost(ticket) => write!(f, "lost ticket {}", ticket.sequence),
+            Self::Read(Reading { round, members, ready }) => {
+                write!(f, "round {} has {members}", round.0)?;
+                ready.map_or(Ok(()), |last| write!(f, ", ready up to {last}"))
+            }
+            Self::Gone(sequence) => write!(f, "{sequence} is gone"),
+            Self::Changed => f.write_str("the barrier changed"),
+            Self::Left => f.write_str("left"),
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OpenSession => f.write_str("open a session"),
+            Self::CloseSession => f.write_str("close the session"),
+            Self::Renew { .. } => f.write_str("renew"),
+            Self::Lock(id, action) => write!(f, "{id}: {action}"),
+            Self::Barrier(id, action) => write!(f, "{id}: {action}"),
+            Self::Ended(id, end) => write!(f, "{id}: {end}"),
+        }
+    }
+}
+
+impl fmt::Display for lock::Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Join(_) => f.write_str("join"),
+            Self::ReadQueue => f.write_str("read the queue"),
+            Self::Watch(sequence) => write!(f, "watch {sequence}"),
+            Self::Prove(sequence) => write!(f, "prove {sequence}"),
+            Self::Leave(ticket) => write!(f, "delete {}", ticket.sequence),
+        }
+    }
+}
+
+impl fmt::Display for barrier::Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Join => f.write_str("join"),
+            Self::Read => f.write_str("read the barrier"),
+            Self::Watch(sequence) => write!(f, "watch {sequence}"),
+            Self::Prove(sequence) => write!(f, "prove {sequence}"),
+            Self::MakeReady { round, members } => {
+                write!(f, "make ready in round {} for {members}", round.0)
+            }
+            Self::EndRound(round) => write!(f, "end round {}", round.0),
+            Self::Leave(ticket) => write!(f, "delete {}", ticket.sequence),
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Released => f.write_str("released"),
+            Self::AllLeft => f.write_str("all have left"),
+            Self::Refused { found } => write!(f, "refused: another is there, {found}"),
+            Self::Lost(loss) => write!(f, "lost: {loss}"),
+        }
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LeaseRanOut => "the lease ran out",
+            Self::SessionEnded => "the session ended",
+            Self::Deleted => "its znode was deleted",
+        })
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waiting { ahead: Some(ahead) } => write!(f, "waits behind {ahead}"),
+            Self::Waiting { ahead: None } => f.write_str("waits"),
+            Self::Gathering { present: Some(present) } => write!(f, "waits, {present} are there"),
+            Self::Gathering { present: None } => f.write_str("waits"),
+            Self::Held { token, left } => write!(f, "holds, token {token}, for {left:?} yet"),
+            Self::Leaving => f.write_str("has left, others have not"),
+            Self::Ended => f.write_str("has ended"),
+        }
+    }
+}

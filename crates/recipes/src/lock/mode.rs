@@ -1,0 +1,125 @@
+//! Who may hold a lock beside whom, and how a znode's name says it.
+
+use crate::Sequence;
+use std::num::NonZeroU32;
+
+/// How a lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// By one alone: the writer of a read/write lock.
+    Exclusive,
+    /// By any number at once, beside no writer.
+    Shared,
+    /// By the first so many of the queue: a semaphore.
+    Slots(NonZeroU32),
+}
+
+/// One place in a lock's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    pub sequence: Sequence,
+    pub mode: Mode,
+}
+
+impl Mode {
+    /// Returns what its znodes' names begin with.
+    pub fn prefix(self) -> String {
+        match self {
+            Self::Exclusive => "write-".into(),
+            Self::Shared => "read-".into(),
+            Self::Slots(slots) => format!("slots-{slots}-"),
+        }
+    }
+
+    /// Whether the two cannot be meant for the same lock: the number of slots, where there are any, is all members' own.
+    pub(crate) fn is_at_odds_with(self, other: Self) -> bool {
+        self != other && matches!((self, other), (Self::Slots(_), _) | (_, Self::Slots(_)))
+    }
+
+    /// Whether one of that mode, ahead, counts against one of this mode.
+    pub(crate) fn counts(self, ahead: Self) -> bool {
+        match self {
+            Self::Exclusive | Self::Slots(_) => true,
+            Self::Shared => ahead != Self::Shared,
+        }
+    }
+
+    /// How many that count may be ahead of one that holds.
+    pub(crate) fn room(self) -> usize {
+        match self {
+            Self::Exclusive | Self::Shared => 0,
+            Self::Slots(slots) => slots.get() as usize - 1,
+        }
+    }
+}
+
+impl Entry {
+    /// Reads an entry from a znode's name. `lock-`, the paper's name where all exclude each other, is a writer's.
+    /// Returns `None` for any other name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        let mode = if name.starts_with("read-") {
+            Mode::Shared
+        } else if let Some(slots) = name.strip_prefix("slots-") {
+            let (slots, _) = slots.split_once('-')?;
+            Mode::Slots(slots.parse().ok()?)
+        } else {
+            Mode::Exclusive
+        };
+        let sequence = Sequence::of_name(name, &mode.prefix());
+        let lock = || Sequence::of_name(name, "lock-").filter(|_| mode == Mode::Exclusive);
+        sequence.or_else(lock).map(|sequence| Self { sequence, mode })
+    }
+
+    /// Returns the name of its znode.
+    pub fn name(self) -> String {
+        self.sequence.name(&self.mode.prefix())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_back_as_it_was_written() {
+        for mode in [Mode::Exclusive, Mode::Shared, slots(1), slots(3), slots(u32::MAX)] {
+            let entry = Entry { sequence: Sequence::new(7).unwrap(), mode };
+            assert_eq!(Entry::of_name(&entry.name()), Some(entry));
+        }
+    }
+
+    #[test]
+    fn the_papers_lock_is_a_writer_and_strangers_have_no_place() {
+        let writer = Entry { sequence: Sequence::new(7).unwrap(), mode: Mode::Exclusive };
+        assert_eq!(Entry::of_name("lock-0000000007"), Some(writer));
+        for stranger in [
+            "",
+            "write-",
+            "write-7",
+            "read-00000000071",
+            "read--000000007",
+            "slots-0000000007",
+            "slots-0-0000000007",
+            "slots-03-0000000007",
+            "slots-+3-0000000007",
+            "slots-4294967296-0000000007",
+            "lock-lock-0000000007",
+            "_c_5f9a-lock-0000000003",
+        ] {
+            assert_eq!(Entry::of_name(stranger), None, "{stranger}");
+        }
+    }
+
+    #[test]
+    fn slots_are_at_odds_with_all_but_the_same_number() {
+        assert!(!Mode::Exclusive.is_at_odds_with(Mode::Shared));
+        assert!(!slots(2).is_at_odds_with(slots(2)));
+        assert!(slots(2).is_at_odds_with(slots(3)));
+        assert!(slots(1).is_at_odds_with(Mode::Exclusive));
+        assert!(Mode::Shared.is_at_odds_with(slots(1)));
+    }
+
+    fn slots(slots: u32) -> Mode {
+        Mode::Slots(NonZeroU32::new(slots).unwrap())
+    }
+}
