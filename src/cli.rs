@@ -286,7 +286,10 @@ pub fn warnings(config: &Config) -> Vec<String> {
         Check::Run(command) => programs::missing(table::HEALTH_CHECK.key(), command),
         Check::Get { .. } => None,
     });
-    unknown_variables::unknown_variables().into_iter().chain(hooks).chain(health).collect()
+    let session = config.session_file.as_ref();
+    let session = session.and_then(|file| config::no_directory(table::SESSION_FILE.key(), file));
+    let unknown = unknown_variables::unknown_variables().into_iter();
+    unknown.chain(session).chain(hooks).chain(health).collect()
 }
 
 /// Returns what `check-config` prints for a file that says this, if no other file is looked at.

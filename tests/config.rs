@@ -506,9 +506,11 @@ fn what_is_not_there_yet_is_warned_of() {
          [[hook]]\non = [\"became-leader\"]\ncommand = [\"/no/such/program\"]\n",
     );
     let mut command = bellwether(&["check-config", "--app-health", "/no/such/check", "--config"]);
-    let (code, printed) = ran(command.arg(hooks.path()));
+    command.arg(hooks.path()).args(["--session-file", "/no/such/place/session"]);
+    let (code, printed) = ran(&mut command);
     assert_eq!(code, 0, "{printed}");
     for told in [
+        "zookeeper.session_file: /no/such/place/session cannot be written, as there is no directory",
         "hook[0].file: /no/such/place/leader.json cannot be written, as there is no directory",
         "hook[1].command: cannot run /no/such/program: there is no such file",
         "health.check: cannot run /no/such/check: there is no such file",

@@ -53,7 +53,8 @@ pub fn replaceable(file: &Path) -> Result<(), String> {
 
 /// Warns of a file whose directory is not there yet.
 pub fn no_directory(key: &str, file: &Path) -> Option<String> {
-    let directory = file.parent()?;
+    // A name alone is of the working directory.
+    let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty())?;
     let told = || format!("{key}: {}", without_directory(file, directory));
     (!directory.is_dir()).then(told)
 }
