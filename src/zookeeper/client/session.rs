@@ -614,8 +614,15 @@ mod tests {
         opened.ended.await.unwrap();
 
         let link = watch::Sender::default();
-        let settings =
-            SessionSettings { settings, credentials, clock, link, before: Before::Ended };
+        let settings = SessionSettings {
+            settings,
+            credentials,
+            clock,
+            link,
+            before: Before::Ended,
+            file: None,
+            former: None,
+        };
         let may_resume = servers.may_resume.clone();
         let tell = move |event| {
             if matches!(event, SessionEvent::Opened { .. }) {
