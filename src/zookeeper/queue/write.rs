@@ -14,7 +14,7 @@ use tracing::warn;
 pub(super) enum Write {
     /// From here on, this znode is ours.
     Joined(Ticket),
-    /// Its commit is told with the moment, if there is one.
+    /// Writes the data into our znode. The moment, if there is one, comes back with the commit.
     Put(Arc<[u8]>, Option<Moment>),
     /// The same, together with the claim.
     Claim(Arc<[u8]>, Moment),
@@ -126,7 +126,7 @@ impl OwnZnode {
                 let holder = ClaimHolder::Gone;
                 return Ok(QueueEvent::ClaimRefused { holder, sent_at });
             }
-            // That the predecessor is gone is told by its watch. Our own lease needs a write that is committed.
+            // The watch reports that the predecessor is gone. Our own lease needs a write that is committed.
             Renewed::Alone => match check(context, self.ticket, &Beside::Nothing).await? {
                 Renewed::Ours(version) => version,
                 Renewed::Alone => unreachable!("nothing else was looked at"),
@@ -211,8 +211,8 @@ async fn check(context: &Context, ticket: Ticket, beside: &Beside) -> Result<Ren
     checked.await.map_err(|_| Lost)
 }
 
-/// Handles that a quorum says the predecessor is gone. The server at hand has carried out, by then, all that was
-/// committed before that answer: if it shows the znode all the same, it shows it for ever.
+/// Takes the predecessor for gone from now on if a quorum says so and the server at hand still shows it. That
+/// server has carried out, by then, all that was committed before the quorum's answer: it would show it for ever.
 async fn deny_ghost(
     context: &Context,
     connection: &Connection,
