@@ -73,8 +73,8 @@ async fn leave_queue(election: ElectionThread) {
     }
 }
 
-/// Lets the hooks run until this moment at the latest. That this member leads no more is told by now if
-/// the election could say so, else it is told from now on.
+/// Lets the hooks run until this moment at the latest. Those for the end of leadership run by now if the election
+/// could publish it, else from now on.
 pub(super) async fn finish_hooks(hooks: &mut ApplicationThread, clock: Clock, until: Moment) {
     hooks.leave.send_replace(Some(until));
     let patience = until.since(clock.now()) + TO_CUT_SHORT;
