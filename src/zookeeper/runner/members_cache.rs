@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// For so long a reading answers further callers, however many.
+/// How long a reading answers further callers, however many.
 const TTL: Duration = Duration::from_secs(1);
 
 type MembersCaller = oneshot::Sender<Result<Arc<[Entry]>, String>>;
