@@ -158,7 +158,7 @@ mod tests {
         cache.ask(answer, None::<fn() -> Reading>, now);
         assert!(
             answered.try_recv().unwrap().is_err(),
-            "the old reading is not told as the present"
+            "an old reading is not given as the present"
         );
     }
 }
