@@ -304,13 +304,13 @@ mod tests {
             (w.counters.handovers_by_notification, w.counters.handovers_by_claim)
         };
         let mut alone = CountedMember::following(&[7]);
-        alone.hears(at(0), Event::Committed { sent_at: at(0) });
-        alone.hears(at(900), Event::Committed { sent_at: at(900) });
+        alone.step(at(0), Event::Committed { sent_at: at(0) });
+        alone.step(at(900), Event::Committed { sent_at: at(900) });
         assert_eq!(counted(&alone), (0, 1));
         let mut second = CountedMember::following(&[1, 7]);
-        second.hears(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: None });
-        second.hears(at(0), Event::Committed { sent_at: at(0) });
-        second.hears(at(0), gone(1));
+        second.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: None });
+        second.step(at(0), Event::Committed { sent_at: at(0) });
+        second.step(at(0), gone(1));
         assert_eq!(counted(&second), (1, 0));
     }
 

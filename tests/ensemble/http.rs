@@ -79,7 +79,7 @@ fn every_endpoint_on_the_leader() {
     assert_eq!(status["leader"], told["leader"]);
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(status["index"], told["index"]);
-    assert_eq!(keys(&status["session"]), ["connected", "id", "timeout_ms"]);
+    assert_eq!(keys(&status["session"]), ["connected", "id", "server", "timeout_ms"]);
     assert_eq!(status["session"]["timeout_ms"], 10_000);
     assert_eq!(status["session"]["connected"], true);
     assert_eq!(leader.get("/livez").status, 200);

@@ -84,7 +84,7 @@ fn the_creator_alone_can_read_if_it_is_to_be_so() {
     let seen = inspect(&["--auth", "digest", "--credentials-file", &login]);
     assert!(seen.contains("a leads, named by all 2"), "{seen}");
     let refused = inspect(&[]);
-    let line = "ZooKeeper does not let us in at /election: it knows no identity of ours";
+    let line = "ZooKeeper does not let us in at /election: we are no identity that it knows";
     assert!(refused.contains(line), "{refused}");
 }
 
@@ -145,8 +145,8 @@ fn a_path_that_is_anothers_is_joined_with_a_warning_that_says_whose_it_is() {
 
     let [member] = started_in_order(&with_digest(Setup::of(&servers), home.path(), "app"), ["a"]);
     eventually("it is told", || {
-        let told = "at /election, anyone who reaches ZooKeeper may stand in the queue, or in its \
-                    way; and digest:squat, whom we are not, may delete members' znodes";
+        let told = "at /election, anyone who reaches ZooKeeper may join the queue, or block \
+                    it; and digest:squat, whom we are not, may delete members' znodes";
         let log = member.log();
         if log.contains(told) { Ok(()) } else { Err(log) }
     });

@@ -179,7 +179,7 @@ fn each_wrong_set_up_is_named_in_one_line() {
             Setup::of(&newer.servers),
             "the servers demand a login and none is configured",
         ),
-        ("a login where none is known", login(Setup::of(&simple)), "it knows no identity of ours"),
+        ("a login where none is known", login(Setup::of(&simple)), "we are no identity that it knows"),
         ("no server there", Setup::at("127.0.0.1:1".to_owned()), "cannot be reached"),
     ];
     for (what, setup, line) in cases {
@@ -288,7 +288,7 @@ fn an_identity_that_the_servers_do_not_know_is_named() {
     eventually("it says so", || {
         let problem = member.status()["session"]["problem"].to_string();
         let said =
-            problem.contains("zookeeper.acl") && problem.contains("it knows no identity of ours");
+            problem.contains("zookeeper.acl") && problem.contains("we are no identity that it knows");
         if said { Ok(()) } else { Err(problem) }
     });
 }
