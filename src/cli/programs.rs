@@ -50,7 +50,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_program_is_found_as_a_shell_finds_it_and_what_is_wrong_is_told_as_one_tells_it() {
+    fn a_program_is_found_and_refused_as_by_a_shell() {
         let home = tempfile::tempdir().unwrap();
         let [first, second] = ["first", "second"].map(|name| home.path().join(name));
         fs::create_dir(&first).unwrap();
