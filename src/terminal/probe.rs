@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_failed_is_told_in_one_line() {
+    fn failed_checks_are_returned_in_one_line() {
         let text = "[+]line ok: in the queue\n[-]leader failed: none\nreadyz check failed\n";
         assert_eq!(checks(text, false).unwrap(), "leader failed: none");
         assert_eq!(checks(text, true), None);

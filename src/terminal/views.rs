@@ -248,7 +248,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn only_the_leader_tells_its_lease() {
+    fn only_the_leader_shows_its_lease() {
         let told = |is_self, valid_for_ms: Value| {
             shown::<LeaderState>(&json!({
                 "leader": {"id": "a", "address": null, "labels": {"k": "\u{1b}[5m"},
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_told_in_one_sentence() {
+    fn a_command_is_confirmed_in_one_sentence() {
         let told = |word: &str, role: &str, znode: Value, predecessor: Value| {
             let body =
                 json!({"done": word, "role": role, "znode": znode, "predecessor": predecessor});
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_change_is_not_told_as_the_present() {
+    fn a_missed_change_is_not_shown_as_the_present() {
         let leader = json!({"id": "b", "address": null, "labels": {}, "znode": "n_1", "token": 4});
         let line = |change: Option<&str>, leader: &Value| {
             let mut body = json!({
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_standby_is_told_and_whether_it_is_ready() {
+    fn the_standby_is_shown_with_whether_it_is_ready() {
         let member = |id: &str, is_leader, standby: Value| {
             json!({
                 "id": id, "znode": format!("n_{id}"), "sequence": 1, "address": null,
