@@ -128,9 +128,9 @@ mod tests {
         let answer = ask(&service, "/leaders").await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND);
         let body = answer.into_body().collect().await.unwrap().to_bytes();
-        let told = String::from_utf8(body.to_vec()).unwrap();
+        let text = String::from_utf8(body.to_vec()).unwrap();
         for path in of_api().paths {
-            assert!(told.contains(&path), "{path}: {told}");
+            assert!(text.contains(&path), "{path}: {text}");
         }
     }
 

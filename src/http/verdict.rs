@@ -131,7 +131,7 @@ impl Verdict {
                 format!("{leads}; its lease holds for {} ms yet", millis(*left))
             }
             Role::Candidate => "first in the queue, but no quorum has lately confirmed it".into(),
-            Role::Follower { leader: Some(heard) } => format!("{} leads", heard.leader.id),
+            Role::Follower { leader: Some(known) } => format!("{} leads", known.leader.id),
             Role::Follower { leader: None } => match self.snapshot.namesake(self.now) {
                 Some(namesake) => namesake.to_string(),
                 None => "in the queue, but no leader is known yet".into(),

@@ -54,9 +54,9 @@ fn checks(text: &str, passed: bool) -> Option<String> {
     let mut lines: Vec<_> = text.lines().collect();
     let last = lines.pop()?;
     let sign = if passed { "[+]" } else { "[-]" };
-    let told: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix(sign)).collect();
+    let chosen: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix(sign)).collect();
     let sound = last.ends_with(if passed { "check passed" } else { "check failed" });
-    (sound && !told.is_empty()).then(|| told.join("; "))
+    (sound && !chosen.is_empty()).then(|| chosen.join("; "))
 }
 
 #[cfg(test)]
