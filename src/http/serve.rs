@@ -328,7 +328,7 @@ mod tests {
 
     /// There are two slots, and one is taken by a client whose answer never ends.
     #[tokio::test]
-    async fn idle_connections_are_evicted_and_busy_ones_are_not() {
+    async fn idle_connections_are_evicted_busy_ones_are_not() {
         const WHOLE: &str = "GET /well HTTP/1.1\r\nhost: localhost\r\n\r\n";
         const HALF: &str = "GET /well HTTP/1.1\r\nho";
         const ENDLESS: &str = "GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n";
