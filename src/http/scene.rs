@@ -1,4 +1,4 @@
-//! Members for the tests of what is served: each scene is one, and what it may say.
+//! A member that tests step by hand, and the API that serves its state.
 
 use super::Service;
 use super::tests::{api, member};
@@ -66,8 +66,8 @@ impl Scene {
         let (id, labels) = (MemberId::new("b").unwrap(), BTreeMap::new());
         let leader = Arc::new(Profile { id, address: None, labels, revision: 0 });
         let ticket = ticket(number);
-        let says = Some(Announcement { leader, ticket, active: true });
-        self.step(Event::PredecessorRead { predecessor: ticket, announcement: says });
+        let announcement = Some(Announcement { leader, ticket, active: true });
+        self.step(Event::PredecessorRead { predecessor: ticket, announcement });
     }
 }
 
