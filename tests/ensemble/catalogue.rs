@@ -388,8 +388,8 @@ impl Fault {
                 stage.restart_one_by_one().expect("after each restart all is well");
             }
             Self::LeadersZnodeDeleted => {
-                let line = stage.observer.line("/election", "leader_");
-                if let Some(head) = line.first() {
+                let queue = stage.observer.line("/election", "leader_");
+                if let Some(head) = queue.first() {
                     stage.observer.delete(&format!("/election/{}", head.name));
                 }
             }
@@ -398,27 +398,27 @@ impl Fault {
                 stage.observer.make_path("/election");
             }
             Self::LeadersSessionExpired => {
-                let line = stage.observer.line("/election", "leader_");
-                if let Some(head) = line.first() {
+                let queue = stage.observer.line("/election", "leader_");
+                if let Some(head) = queue.first() {
                     let server = &stage.servers.all()[cast.head_server];
                     expire(server, head.stat.ephemeral_owner);
                 }
             }
             Self::FollowerServerLosesTheLeadersZnode => {
-                let line = stage.observer.line("/election", "leader_");
-                let path = line.first().map(|head| format!("/election/{}", head.name));
+                let queue = stage.observer.line("/election", "leader_");
+                let path = queue.first().map(|head| format!("/election/{}", head.name));
                 let path = path.expect("one leads");
                 stage.lose(cast, |one| one.kind == CREATE && one.names(&path));
             }
             // A member that joins at that server afterwards waits for the dead leader.
             Self::FollowerServerLosesTheEndOfTheLeader => {
-                let line = stage.observer.line("/election", "leader_");
-                let dead = line.first().expect("one leads").clone();
+                let queue = stage.observer.line("/election", "leader_");
+                let dead = queue.first().expect("one leads").clone();
                 stage.members[cast.leader].kill();
                 eventually("its session ends", || {
-                    let line = stage.observer.line("/election", "leader_");
-                    let stands = line.iter().any(|znode| znode.name == dead.name);
-                    if stands { Err(format!("{line:?}")) } else { Ok(()) }
+                    let queue = stage.observer.line("/election", "leader_");
+                    let stands = queue.iter().any(|znode| znode.name == dead.name);
+                    if stands { Err(format!("{queue:?}")) } else { Ok(()) }
                 });
                 let session = dead.stat.ephemeral_owner;
                 stage.lose(cast, |one| one.kind == CLOSE_SESSION && one.session == session);

@@ -78,12 +78,12 @@ fn the_tail_dies_and_no_member_acts() {
     settled_without(&before[2], [&first, &second], &observer);
 
     throughout("no member acts for one session timeout", SHORT_SESSION, || {
-        let line = observer.line("/election", "leader_");
+        let queue = observer.line("/election", "leader_");
         let tells = [&first, &second].map(index);
-        if line == before[..2] && tells == told {
+        if queue == before[..2] && tells == told {
             Ok(())
         } else {
-            Err(format!("{line:?} {tells:?}"))
+            Err(format!("{queue:?} {tells:?}"))
         }
     });
     assert_eq!(agreed([&first, &second]), leader);
@@ -97,10 +97,10 @@ fn while_nothing_happens_nothing_is_written_and_the_leader_stays() {
     let (leader, before) = settled(&members, &observer);
 
     throughout("all stays as it is for three session timeouts", 3 * SHORT_SESSION, || {
-        let (line, named) = (observer.line("/election", "leader_"), agreed(&members));
+        let (queue, named) = (observer.line("/election", "leader_"), agreed(&members));
         let leads = members[0].get("/is-leader").status == 200;
-        let same = line == before && named == leader && leads;
-        if same { Ok(()) } else { Err(format!("{named:?} in {line:?}, it leads: {leads}")) }
+        let same = queue == before && named == leader && leads;
+        if same { Ok(()) } else { Err(format!("{named:?} in {queue:?}, it leads: {leads}")) }
     });
 }
 
@@ -111,14 +111,14 @@ fn ten_members_start_at_once_one_leads_and_all_ten_name_it() {
     let setup = Setup::of(&servers);
     let members: Vec<Member> = (0..10).map(|n| setup.start(&format!("m{n}"))).collect();
 
-    let (leader, line) = settled(&members, &observer);
+    let (leader, queue) = settled(&members, &observer);
 
     let mut roles = BTreeMap::<String, usize>::new();
     members.iter().for_each(|member| *roles.entry(role_of(member)).or_default() += 1);
     assert_eq!(roles, [("leader".to_owned(), 1), ("follower".to_owned(), 9)].into());
-    let stand: BTreeSet<String> = line.iter().map(|znode| znode.json()["id"].to_string()).collect();
-    assert_eq!(stand.len(), 10, "each is in the queue once: {line:?}");
-    assert_eq!(leader.token, line[0].token());
+    let ids: BTreeSet<String> = queue.iter().map(|znode| znode.json()["id"].to_string()).collect();
+    assert_eq!(ids.len(), 10, "each is in the queue once: {queue:?}");
+    assert_eq!(leader.token, queue[0].token());
 }
 
 #[test]
@@ -132,8 +132,8 @@ fn leader_and_successor_die_together() {
     first.kill();
     second.kill();
     eventually("both znodes are gone", || {
-        let line = observer.line("/election", "leader_");
-        if line.len() == 2 { Ok(()) } else { Err(format!("{line:?}")) }
+        let queue = observer.line("/election", "leader_");
+        if queue.len() == 2 { Ok(()) } else { Err(format!("{queue:?}")) }
     });
     let (new, _) = settled([&third, &fourth], &observer);
 
@@ -164,13 +164,13 @@ fn each_follower_watches_its_predecessor_and_each_member_only_the_end_of_its_own
     let observer = Observer::of(&servers);
     let [first, second, third, fourth] =
         started_in_order(&Setup::of(&servers), ["a", "b", "c", "d"]);
-    let (_, line) = settled([&first, &second, &third, &fourth], &observer);
+    let (_, queue) = settled([&first, &second, &third, &fourth], &observer);
     let server = servers.first();
 
     // Each follower's session and its predecessor's path, as the server lists them.
-    let expected: BTreeMap<i64, Vec<String>> = line
+    let expected: BTreeMap<i64, Vec<String>> = queue
         .iter()
-        .zip(&line[1..])
+        .zip(&queue[1..])
         .map(|(ahead, own)| (own.stat.ephemeral_owner, vec![format!("/election/{}", ahead.name)]))
         .collect();
     eventually("one watch a follower", || {

@@ -56,15 +56,15 @@ pub(crate) fn look_settled(
     observer: &Observer,
 ) -> Result<(Named, Vec<Znode>), String> {
     let leader = look_agreed(members)?;
-    let line = observer.line("/election", "leader_");
+    let queue = observer.line("/election", "leader_");
     let heard = |znode: &Znode| znode.told_leader().as_ref() == Some(&leader.znode);
-    if line.len() != members.len() || line[0].name != leader.znode || !line.iter().all(heard) {
-        return Err(format!("{leader:?} in {line:?}"));
+    if queue.len() != members.len() || queue[0].name != leader.znode || !queue.iter().all(heard) {
+        return Err(format!("{leader:?} in {queue:?}"));
     }
     for member in members {
         has_role(member, if member.id == leader.id { "leader" } else { "follower" })?;
     }
-    Ok((leader, line))
+    Ok((leader, queue))
 }
 
 /// Returns what this member answers to `/leader`, also when it knows no leader.

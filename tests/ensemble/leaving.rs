@@ -48,8 +48,8 @@ fn a_follower_that_leaves_takes_its_znode_along() {
     second.signal("TERM");
     leaves_well(&mut second);
 
-    let line = observer.line("/election", "leader_");
-    assert_eq!(line.iter().map(|znode| &znode.name).collect::<Vec<_>>(), [&leader.znode]);
+    let queue = observer.line("/election", "leader_");
+    assert_eq!(queue.iter().map(|znode| &znode.name).collect::<Vec<_>>(), [&leader.znode]);
     assert_eq!(agreed([&first]), leader);
 }
 

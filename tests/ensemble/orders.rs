@@ -146,8 +146,8 @@ fn a_follower_that_moves_keeps_its_place() {
     second.post("/pause");
     second.post("/resume");
     eventually("its next znode says so", || {
-        let line = observer.line("/election", "leader_");
-        let said = line.last().expect("a line").json();
+        let queue = observer.line("/election", "leader_");
+        let said = queue.last().expect("a queue").json();
         if said["id"] == "b" && said["labels"]["zone"] == "b" {
             Ok(())
         } else {

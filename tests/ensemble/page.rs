@@ -59,9 +59,9 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
         let index = shown.status()["index"].clone();
         let leading = members.iter().find(|member| member.id == old.id).expect("one of them");
         let (id, known_at) = thread::scope(|scope| {
-            let news = scope.spawn(|| next_leader(shown, &old.id, index));
+            let asking = scope.spawn(|| next_leader(shown, &old.id, index));
             assert_eq!(leading.post("/resign").status, 202);
-            news.join().expect("it hears of the next")
+            asking.join().expect("it names the next leader")
         });
         let new = agreed_after(old, &members);
         assert_eq!(new.id, id);
@@ -96,15 +96,15 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
     let ids = |list: &Value, key: &str| -> Vec<Value> {
         list[key].as_array().expect("a list").iter().map(|entry| entry["id"].clone()).collect()
     };
-    let line = shown.get("/members").json();
-    assert_eq!(page.texts(".card .id"), ids(&line, "members"));
+    let listed = shown.get("/members").json();
+    assert_eq!(page.texts(".card .id"), ids(&listed, "members"));
     let mut terms = ids(&shown.get("/history").json(), "terms");
     terms.reverse();
     eventually("the terms are shown, the newest first", || {
         let seen = page.texts(".term .id");
         if seen == terms { Ok(()) } else { Err(format!("{seen:?}")) }
     });
-    let next = next_of(&line);
+    let next = standby_of(&listed);
     page.says("#next", &format!("{next}, ready to lead at once"));
     page.says(".card:has(.next:not([hidden])) .id", next);
     let pause = page.texts("#pause")[0].as_str().expect("text").to_owned();
@@ -637,8 +637,8 @@ fn elected(id: &str) -> String {
 }
 
 /// Returns the id of the member that `/members` calls the standby.
-fn next_of(line: &Value) -> &str {
-    let members = line["members"].as_array().expect("a list");
+fn standby_of(listed: &Value) -> &str {
+    let members = listed["members"].as_array().expect("a list");
     let standby = members.iter().find(|member| !member["standby"].is_null()).expect("a standby");
     standby["id"].as_str().expect("an id")
 }

@@ -136,17 +136,17 @@ pub(crate) fn joins(mode: Mode, session: Duration) -> (Servers, Observer, Proxy,
 /// Waits until the member leads by the only znode there is, which belongs to its session.
 #[track_caller]
 pub(crate) fn stands_alone(member: &Member, observer: &Observer) -> Znode {
-    let (leader, line) = settled([member], observer);
+    let (leader, queue) = settled([member], observer);
     let session = member.status()["session"]["id"].clone();
-    let [own] = &line[..] else { unreachable!("settled with one znode for each member") };
+    let [own] = &queue[..] else { unreachable!("settled with one znode for each member") };
     assert_eq!((own.token(), &own.name), (leader.token, &leader.znode));
     assert_eq!(session, format!("{:#x}", own.stat.ephemeral_owner));
     own.clone()
 }
 
 pub(crate) fn only_znode(observer: &Observer) -> Result<Znode, String> {
-    let line = observer.line("/election", "leader_");
-    if let [only] = &line[..] { Ok(only.clone()) } else { Err(format!("{line:?}")) }
+    let queue = observer.line("/election", "leader_");
+    if let [only] = &queue[..] { Ok(only.clone()) } else { Err(format!("{queue:?}")) }
 }
 
 /// How many znodes were created or deleted in the queue, ever.

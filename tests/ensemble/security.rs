@@ -224,7 +224,7 @@ fn the_election_runs_over_tls_with_a_login() {
     let setup = fort.admitting(&authority);
     let [mut first, second] = started_in_order(&setup, ["a", "b"]);
     let observer = Observer::of(&fort.servers);
-    let (leader, line) = settled([&first, &second], &observer);
+    let (leader, queue) = settled([&first, &second], &observer);
 
     fort.servers.first().kill();
     for member in [&first, &second] {
@@ -236,10 +236,11 @@ fn the_election_runs_over_tls_with_a_login() {
         });
     }
     fort.servers.first().start();
-    let (again, line_again) = settled([&first, &second], &observer);
+    let (again, queue_again) = settled([&first, &second], &observer);
     assert_eq!(again, leader, "the sessions were resumed");
-    let owners = |line: &[Znode]| line.iter().map(|it| it.stat.ephemeral_owner).collect::<Vec<_>>();
-    assert_eq!(owners(&line_again), owners(&line));
+    let owners =
+        |queue: &[Znode]| queue.iter().map(|it| it.stat.ephemeral_owner).collect::<Vec<_>>();
+    assert_eq!(owners(&queue_again), owners(&queue));
 
     first.kill();
     assert_eq!(agreed_after(&leader, [&second]).id, "b");

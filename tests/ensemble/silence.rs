@@ -69,8 +69,8 @@ fn a_member_whose_session_is_expired_by_force_joins_again_with_a_larger_token() 
     // Force is what no lease covers: until it hears of it the old leader claims to lead. The token decides.
     expire(servers.first(), before[0].stat.ephemeral_owner);
     eventually("the expired member is at the tail", || {
-        let line = observer.line("/election", "leader_");
-        let ids: Vec<_> = line.iter().map(|znode| znode.json()["id"].clone()).collect();
+        let queue = observer.line("/election", "leader_");
+        let ids: Vec<_> = queue.iter().map(|znode| znode.json()["id"].clone()).collect();
         if ids == ["b", "c", "a"] { Ok(()) } else { Err(format!("{ids:?}")) }
     });
     let (new, after) = settled([&first, &second, &third], &observer);

@@ -177,8 +177,8 @@ impl Stage {
             return Ok(());
         }
         within(LIMIT, || {
-            let line = self.observer.line("/election", "leader_");
-            let next = line.get(1).ok_or("no member is next")?.json();
+            let queue = self.observer.line("/election", "leader_");
+            let next = queue.get(1).ok_or("no member is next")?.json();
             let next = self.members.iter().find(|member| next["id"] == *member.id);
             next.ok_or("a stranger is next")?.is_ready_standby()
         })

@@ -341,13 +341,13 @@ fn an_election_is_inspected_without_joining_it() {
 
     let setup = Setup::of(&servers).option("--label", &format!("zone={HOSTILE}"));
     let [first, second] = started_in_order(&setup, ["a", "b"]);
-    let (leader, line) = settled([&first, &second], &observer);
+    let (leader, queue) = settled([&first, &second], &observer);
     let children = || observer.znode("/election").expect("it exists").stat.cversion;
     let before = children();
     let (code, told) = report(&[]);
     assert_eq!((code, &told["healthy"], &told["head"]), (YES, &json!(true), &json!("a")));
     assert_eq!(told["verdict"], "a leads, named by all 2");
-    for (place, znode) in told["line"].as_array().expect("a line").iter().zip(&line) {
+    for (place, znode) in told["line"].as_array().expect("a line").iter().zip(&queue) {
         assert_eq!(place["znode"], znode.name);
         assert_eq!(place["token"], znode.token());
         assert_eq!(place["session"], format!("{:#x}", znode.stat.ephemeral_owner));
@@ -379,8 +379,9 @@ fn an_election_is_inspected_without_joining_it() {
     let stale = r#"{"id":"old","leader":{"id":"x","znode":"leader_0000000000","token":1}}"#;
     let sequential = CreateMode::EphemeralSequential;
     observer.create("/election/leader_", stale.as_bytes(), sequential);
+    let own = &queue[1];
     let behind =
-        json!({"id": "c", "leader": {"id": "b", "znode": line[1].name, "token": line[1].token()}});
+        json!({"id": "c", "leader": {"id": "b", "znode": own.name, "token": own.token()}});
     observer.create("/election/leader_", behind.to_string().as_bytes(), sequential);
     observer.create("/election/leader_", b"silence", sequential);
     let (code, told) = report(&[]);
