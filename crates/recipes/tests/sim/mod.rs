@@ -27,7 +27,7 @@ pub struct Rules {
     pub tick: Duration,
     /// Whether time also stops at each moment at which a timer is due.
     pub exact: bool,
-    /// Whether a reply is heard at once unless it is late by a tick or lost. Nothing else can tell
+    /// Whether a reply is delivered at once unless it is late by a tick or lost. No member can see
     /// the difference, and the model checker has fewer orders to try.
     pub prompt: bool,
     pub horizon: Duration,
@@ -120,7 +120,7 @@ pub enum Flaw {
     CarelessRenewal,
     /// A claim is a write into the own znode, and nothing else.
     PlainClaim,
-    /// The own znode is given up for lost where the server at hand does not show it.
+    /// The own znode is taken for lost where the server at hand does not show it.
     TrustedReads,
     /// The standby does not ask whether its predecessor stands.
     UnprovenPredecessor,
@@ -135,12 +135,12 @@ pub struct World {
     /// The highest token that ever led.
     pub led: Option<FencingToken>,
     misfortunes: u32,
-    /// A token that led after a higher one had.
+    /// Whether a token led after a higher one had.
     pub led_backwards: bool,
-    /// What members heard and wanted, in words; kept only where a test prints it.
+    /// The members' events and actions, as scenario files have them; kept only where a test prints it.
     pub trace: Option<Vec<String>>,
     /// The events themselves, so that one can be delivered again; kept while there is a trace.
-    heard: Vec<(usize, Event)>,
+    delivered: Vec<(usize, Event)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -154,7 +154,7 @@ pub struct Server {
     tickets: BTreeMap<Sequence, Znode>,
     /// The claim znode: which session made it, and for which member.
     claim: Option<(SessionId, Ticket)>,
-    /// The last znode that went, and how many had gone then.
+    /// The last znode that was deleted, behind the number of deletions up to then.
     ghost: Option<(u64, Sequence)>,
     watches: BTreeMap<Sequence, BTreeSet<SessionId>>,
     /// What strangers deleted, and when: no lease covers that, so its owner is excused for the length of a lease.
@@ -167,10 +167,11 @@ struct Session {
     timeout: Duration,
     /// When the ensemble's leader last learned that it is alive.
     touched_at: Moment,
-    /// Whether it was heard of since the last report.
-    heard: bool,
-    /// Whether the next report leaves it out, and whether the last one did.
+    /// Whether a request came in it since the last report.
+    touched: bool,
+    /// Whether the next report leaves it out.
     missing: bool,
+    /// Whether the last report left it out.
     missed: bool,
     /// Its time is up: the server still answers it at this moment, and no heartbeat saves it.
     doomed: bool,
@@ -326,7 +327,7 @@ impl World {
             misfortunes: 0,
             led_backwards: false,
             trace: None,
-            heard: vec![],
+            delivered: vec![],
         };
         for name in ["a", "b", "c", "d", "e", "f", "g"].into_iter().take(rules.members) {
             world.join(name, rules);
@@ -407,7 +408,7 @@ impl World {
             if faults.stalls && overdue && !session.doomed {
                 choices.push(Choice::Doom(id));
             }
-            if faults.lost_reports && session.heard && !session.missed && !session.missing {
+            if faults.lost_reports && session.touched && !session.missed && !session.missing {
                 choices.push(Choice::Miss(id));
             }
         }
@@ -633,7 +634,7 @@ impl World {
         // Of several znodes that a server shows for ever, one is found out in about 64 heartbeats.
         let ghosts = u32::try_from(self.wrong.keeps.len()).expect("few");
         let found_out_at = healed_at.after(ghosts * 80 * rules.policy.margins.heartbeat);
-        while self.now < healed_at || self.ill().is_some() && self.now < found_out_at {
+        while self.now < healed_at || self.not_recovered().is_some() && self.now < found_out_at {
             (0..self.members.len()).for_each(|i| self.apply(Choice::Acknowledge(i), rules));
             self.live(rules.policy.margins.heartbeat / 4, rules);
             let dead = self.server.sessions.iter();
@@ -652,11 +653,11 @@ impl World {
                 return Some(broken);
             }
         }
-        self.ill()
+        self.not_recovered()
     }
 
-    /// Returns what is not yet as it has to become.
-    fn ill(&self) -> Option<&'static str> {
+    /// Returns what is still wrong some time after the faults ended.
+    fn not_recovered(&self) -> Option<&'static str> {
         if !self.all_are_described() {
             return Some("a znode does not say what its member is told to say");
         }
@@ -708,10 +709,10 @@ impl World {
         self.members.iter().rposition(|m| m.name == name).expect("a member of that name")
     }
 
-    /// A reply that comes twice, or late: the event that said just this reaches the member again.
+    /// Delivers the last event of these words to the member again: a reply that comes twice, or late.
     pub fn repeat(&mut self, i: usize, said: &str) {
-        let mut heard = self.heard.iter().rev();
-        let event = heard.find(|(member, event)| *member == i && event.to_string() == said);
+        let mut delivered = self.delivered.iter().rev();
+        let event = delivered.find(|(member, event)| *member == i && event.to_string() == said);
         match event.cloned() {
             Some((_, event)) => self.step(i, event),
             None => self.tell("  which it never heard".into()),
@@ -889,7 +890,7 @@ impl World {
     fn step(&mut self, i: usize, event: Event) {
         let said = self.trace.is_some().then(|| event.to_string());
         if self.trace.is_some() {
-            self.heard.push((i, event.clone()));
+            self.delivered.push((i, event.clone()));
         }
         let actions = self.members[i].core.step(self.now, event);
         if let (Some(trace), Some(said)) = (&mut self.trace, said) {
@@ -970,7 +971,7 @@ impl World {
                 member: i,
                 timeout: rules.timeout,
                 touched_at: self.now,
-                heard: false,
+                touched: false,
                 missing: false,
                 missed: false,
                 doomed: false,
@@ -989,7 +990,7 @@ impl World {
             }
             return;
         };
-        alive.heard |= !(stale && request.asks_the_head());
+        alive.touched |= !(stale && request.asks_the_head());
         if self.proves_wrong(i, session, &request, rules) {
             return;
         }
@@ -1452,16 +1453,16 @@ impl Server {
         self.tickets.iter().find(|(_, znode)| znode.owner == session).map(|(&ticket, _)| ticket)
     }
 
-    /// The followers report the sessions that they have heard of.
+    /// The followers report the sessions in which requests came.
     fn report(&mut self, now: Moment) {
         self.reported_at = now;
-        for session in self.sessions.values_mut().filter(|session| session.heard) {
+        for session in self.sessions.values_mut().filter(|session| session.touched) {
             if !session.missing {
                 session.touched_at = now;
             }
             session.missed = session.missing;
             session.missing = false;
-            session.heard = false;
+            session.touched = false;
         }
     }
 }
@@ -1471,8 +1472,8 @@ impl Process {
         self.crashed || self.stopped
     }
 
-    /// Counted by the moment of their sending, which is how a member tells them apart: only here does time stand still
-    /// between two steps.
+    /// Counts renewals by the moment of their sending, as a member distinguishes them: two sent at one moment, which
+    /// only a simulation can send, count as one.
     fn renewals_under_way(&self) -> usize {
         let answered = self.replies.iter().filter_map(|reply| match reply {
             Reply::To(request, ..) => Some(request),
@@ -1498,7 +1499,7 @@ impl Process {
         self.watching.is_some_and(|watched| watched.sequence == sequence)
     }
 
-    /// Notes which znode it is that is watched.
+    /// Notes the token of the watched znode, once it was read.
     fn notice(&mut self, read: Ticket) {
         if let Some(watched) = &mut self.watching
             && watched.sequence == read.sequence
@@ -1518,7 +1519,7 @@ impl Process {
         self.replies.clear();
     }
 
-    /// As the driver does: a member that closes its session hears no more of it, and asks no more in it.
+    /// As the module `zookeeper` does: when a member closes its session, no more events and requests of it are carried.
     fn send(&mut self, actions: Vec<Action>, sent_at: Moment) {
         for action in actions {
             let session = self.session;
