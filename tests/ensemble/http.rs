@@ -359,13 +359,13 @@ fn a_blocking_query_answers_when_there_is_news_and_not_before() {
     let other_life = follower.get("/leader?index=7&wait=1m");
     assert_eq!(other_life.json(), now.json(), "an index of another life is answered at once");
 
-    let news = thread::scope(|scope| {
+    let changed = thread::scope(|scope| {
         let asking = scope.spawn(|| follower.get(&format!("/leader?index={index}&wait=20s")));
         leader.signal("TERM");
         leader.wait();
         asking.join().expect("it is answered")
     });
-    assert!(news.header("x-bellwether-index") > &*index, "{news:?}");
+    assert!(changed.header("x-bellwether-index") > &*index, "{changed:?}");
     for wrong in ["?index=x", "?index=-1", "?index=1&wait=soon"] {
         problem(&follower.get(&format!("/leader{wrong}")), 400);
     }

@@ -80,11 +80,11 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
                 last.and_then(|entry| entry[1].as_i64()).ok_or_else(|| times.to_string())
             })
         });
-        // The queue is as new as the headline, and blames nobody for what is on its way.
+        // The queue is as new as the headline, and blames no member for an announcement that is on its way.
         let queue = page.run("return queues.at(-1)");
         assert_ne!(queue["first"], *old_id, "{queue}");
         assert_eq!(queue["blamed"], 0, "{queue}");
-        // Both were heard by the same browser, however long it had to wait for the machine.
+        // The same browser received both, however long it had to wait for the machine.
         assert!(shown_at - heard_at <= SOON, "shown {} ms after the event", shown_at - heard_at);
         late.push(shown_at - millis(known_at));
     }

@@ -98,7 +98,7 @@ fn a_leader_that_slept_through_its_session_wakes_as_no_leader() {
     let new = agreed_after(&old, [&second]);
     first.signal("CONT");
 
-    // The very first answer, before it can have heard anything from ZooKeeper.
+    // The very first answer, before it can have received anything from ZooKeeper.
     assert_eq!(first.get("/is-leader").status, 503);
     assert_eq!(new.id, "b");
     assert!(new.token > old.token);

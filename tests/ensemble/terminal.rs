@@ -22,6 +22,7 @@ use zookeeper::CreateMode;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bellwether");
 /// Red, a bell, a C1 control that clears the screen, and writing that runs backwards.
 const HOSTILE: &str = "\u{1b}[31mred\u{7}\u{9b}2J\u{202e}";
+// What a command exits with: WRONG where it was typed wrongly, SILENT where no sidecar answered.
 const YES: i32 = 0;
 const NO: i32 = 1;
 const WRONG: i32 = 2;
@@ -534,7 +535,7 @@ fn no(said: &Said) -> String {
     said.err.clone()
 }
 
-/// The first so many columns of a table's first line.
+/// Returns the first `count` columns of a table's first line.
 fn columns(table: &str, count: usize) -> String {
     let line = table.lines().next().unwrap_or_default();
     line.split_whitespace().take(count).collect::<Vec<_>>().join(" ")
@@ -554,7 +555,7 @@ fn directory_with(text: &str) -> tempfile::TempDir {
     directory
 }
 
-/// Some other server, which answers everything with a page.
+/// Starts an HTTP server that is no sidecar and answers everything with a page; returns its URL.
 fn stranger() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("a bound address"));

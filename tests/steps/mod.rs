@@ -103,7 +103,7 @@ fn leader() -> Member {
     member
 }
 
-/// The last of three, who has heard and seen that the first leads.
+/// Returns the last of three, which has read in its predecessor's znode and in the head's that the first leads.
 fn follower() -> Member {
     let mut member = in_queue(&[1, 2, 3]);
     member.step(at(10), predecessor_says());
@@ -111,14 +111,14 @@ fn follower() -> Member {
     member
 }
 
-/// The last of these, who has just read so.
+/// Returns the member with the last of these numbers, which has just read that they are the queue.
 fn in_queue(numbers: &[i32]) -> Member {
     let mut member = arrived(numbers[numbers.len() - 1]);
     member.step(at(0), queue(numbers.iter().copied()));
     member
 }
 
-/// It has drawn this ticket, and nothing else.
+/// Returns a member that has joined with this ticket, and has read nothing yet.
 fn arrived(number: i32) -> Member {
     let second = Duration::from_secs(1);
     let margins = Margins { heartbeat: second, half_tick: second };
