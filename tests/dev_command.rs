@@ -48,7 +48,7 @@ fn another_leads_after_a_crash_and_ctrl_c_ends_all_of_it() {
     assert!(!Path::new(&logs).exists(), "{logs}");
 }
 
-/// Not even a member that is stopped, and hears nothing.
+/// Not even a member that is stopped, and so handles no signal.
 #[test]
 fn nothing_outlives_a_dev_that_is_killed() {
     let mut dev = Dev::started(dev(&["--listen", "127.0.0.1:0", "--members", "2"]));

@@ -252,7 +252,7 @@ impl Fault {
     /// Returns whether these two faults can strike at once.
     pub(crate) fn goes_with(self, other: Self) -> bool {
         // Force by another client needs servers that answer.
-        let answered = |fault: Self| !fault.stops_everybody() && !fault.loses_the_head_server();
+        let answered = |fault: Self| !fault.stops_all() && !fault.loses_the_head_server();
         match (self.kind(), other.kind()) {
             (Kind::Surroundings, Kind::Force) => answered(self),
             (Kind::Watcher(one), Kind::Watcher(another)) => one != another,
@@ -301,7 +301,7 @@ impl Fault {
     }
 
     /// Returns whether perhaps no member can lead while it lasts: then the bound runs from its healing.
-    fn stops_everybody(self) -> bool {
+    fn stops_all(self) -> bool {
         matches!(self, Self::AllServersKilled | Self::SlowAndLossy)
     }
 
@@ -342,7 +342,7 @@ impl Fault {
                 stage.network.cut_one_way(&leaders_server, &head_server);
             }
             Self::LeadersServerStopped => stage.servers.all()[cast.leaders_server].pause(),
-            // When it goes on, it answers what the leader had sent meanwhile, and hears nothing later from it:
+            // When it goes on, it answers what the leader had sent meanwhile, and receives nothing later from it:
             // the session's last heartbeat may be far older than the last answer.
             Self::HeadServerStoppedThenDeafThenContinued => {
                 stage.tie_to_one_server(cast);
@@ -477,10 +477,10 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
 
     let stints = stage.sampler.stints();
     let (yeses, late_yeses) = stage.requests.take().map(|it| it.end(&stints)).unwrap_or_default();
-    let gives_up = |fault: &Fault| Fault::ORDERLY.contains(fault) || fault.kind() == Kind::Force;
+    let cuts_short = |fault: &Fault| Fault::ORDERLY.contains(fault) || fault.kind() == Kind::Force;
     let mut too_soon = led_before_a_deadline(&stints);
-    too_soon.retain(|(_, new)| new.from >= struck && !faults.iter().any(gives_up));
-    let possible = if faults.iter().any(|fault| fault.stops_everybody()) { healed } else { struck };
+    too_soon.retain(|(_, new)| new.from >= struck && !faults.iter().any(cuts_short));
+    let possible = if faults.iter().any(|fault| fault.stops_all()) { healed } else { struck };
     Outcome {
         faults: faults.to_vec(),
         struck,

@@ -119,7 +119,7 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
         assert_eq!(page.run(COLOURS), colours, "as {} shows it", member.id);
     }
 
-    // The page follows the events: it hears of a leader even when none of its requests is answered.
+    // The page follows the events: it shows a leader even when none of its requests is answered.
     let page = Page::open(&browser, shown.port());
     page.says("#sign", "live");
     page.run("window.fetch = () => new Promise(() => {})");
@@ -561,7 +561,7 @@ struct Page<'a> {
     url: String,
 }
 
-/// Notes when the page's leader changes, and when the same browser hears of it by a stream of the
+/// Notes when the page's leader changes, and when the same browser receives that by a stream of the
 /// test's own.
 const WATCH: &str = "
     window.mark = 'not reloaded';

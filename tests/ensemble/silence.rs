@@ -66,7 +66,7 @@ fn a_member_whose_session_is_expired_by_force_joins_again_with_a_larger_token() 
         started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
     let (old, before) = settled([&first, &second, &third], &observer);
 
-    // Force is what no lease covers: until it hears of it the old leader claims to lead. The token decides.
+    // Force is what no lease covers: until it is notified the old leader claims to lead. The token decides.
     expire(servers.first(), before[0].stat.ephemeral_owner);
     eventually("the expired member is at the tail", || {
         let queue = observer.line("/election", "leader_");

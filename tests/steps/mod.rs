@@ -1,4 +1,4 @@
-//! The steps that an election mostly consists of: who hears what, what comes of it, and what it costs.
+//! The steps that an election mostly consists of: which member handles which event, the outcome, and what it costs.
 
 #![allow(dead_code, unreachable_pub, reason = "each binary judges its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub struct Step {
     pub name: &'static str,
-    /// Made anew each time, for a step has to compare and to free what it hears.
+    /// Made anew for each step, since comparing and freeing the event is part of what a step costs.
     pub set: fn() -> (Member, Moment, Event),
     pub outcome: &'static str,
     /// As tests are built.

@@ -102,7 +102,7 @@ fn two_members_from_the_start_and_two_misfortunes() {
     check(Rules { faults: COMMON_FAULTS, ..SMALL }).assert_properties();
 }
 
-/// Alone, and so late that its session may end before it hears an answer.
+/// Alone, and so late that its session may end before an answer is delivered.
 #[test]
 fn one_member_that_is_very_late() {
     let faults = Faults { cuts: true, delays: true, lost_reports: true, ..Faults::NONE };
@@ -200,7 +200,7 @@ fn a_standby_and_all_misfortunes() {
     check(Rules { faults, ..STANDBY }).assert_properties();
 }
 
-/// So late that its session may end before it hears that the head is gone.
+/// So late that its session may end before it is notified that the head is gone.
 #[test]
 fn a_standby_that_hears_late() {
     let (tick, horizon) = (Duration::from_millis(1_300), Duration::from_millis(3_900));
@@ -208,7 +208,7 @@ fn a_standby_that_hears_late() {
     check(rules).assert_properties();
 }
 
-/// So late that its session may end before it hears that its write was committed.
+/// So late that its session may end before the commit of its write is delivered.
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn a_standby_whose_write_is_answered_late() {

@@ -72,7 +72,7 @@ pub struct Faults {
     /// Members may be told that their application has another address, and that it has
     /// acknowledged that it leads.
     pub moves: bool,
-    /// Applications may fail, and be well again.
+    /// Applications may become unhealthy, and healthy again.
     pub sickness: bool,
     /// A stranger may delete znodes.
     pub evictions: bool,
@@ -271,7 +271,7 @@ pub enum Choice {
     Acknowledge(usize),
     /// Its application fails.
     Ail(usize),
-    /// Its application is well again.
+    /// Its application is healthy again.
     Recover(usize),
     Stop(usize),
     Tick(Duration),
@@ -464,7 +464,7 @@ impl World {
         match choice {
             Choice::Serve(i) => {
                 self.serve(i, rules, false);
-                // Nothing can come between an answer and the member that hears it at once.
+                // No other event can come before an answer that is delivered at once.
                 if rules.prompt && self.members[i].replies.len() == 1 {
                     self.deliver(i);
                 }
@@ -1132,8 +1132,8 @@ impl World {
         stands.is_none_or(|znode| znode.token != own.token)
     }
 
-    /// Whether the quorum belies what the server at hand shows. As the module `zookeeper` does, the member goes to
-    /// another server then, asks again for what was not answered, and believes no more what was belied.
+    /// Whether the quorum contradicts what the server at hand shows. As the module `zookeeper` does, the member then
+    /// goes to another server, repeats its requests, and ignores the znode that the quorum denied from then on.
     fn proves_wrong(
         &mut self,
         i: usize,
@@ -1144,16 +1144,16 @@ impl World {
         if !self.members[i].at_wrong {
             return false;
         }
-        let is_belied = match request.ask {
+        let contradicted = match request.ask {
             Ask::Do(Action::Renew { predecessor: Some(asked), .. })
                 if rules.flaw != Some(Flaw::UnprovenPredecessor) =>
             {
-                self.is_ghost(i, asked)
+                self.ghost_token(i, asked)
             }
-            Ask::Do(Action::ReadHead { head, prove: true, .. }) => self.is_ghost(i, head),
+            Ask::Do(Action::ReadHead { head, prove: true, .. }) => self.ghost_token(i, head),
             _ => None,
         };
-        if let Some(token) = is_belied {
+        if let Some(token) = contradicted {
             self.members[i].denied.insert(token);
             self.leave_server(i, request, rules);
             return true;
@@ -1184,7 +1184,7 @@ impl World {
     }
 
     /// Returns the token of what the server at hand shows there, if the quorum has no such znode.
-    fn is_ghost(&self, i: usize, sequence: Sequence) -> Option<FencingToken> {
+    fn ghost_token(&self, i: usize, sequence: Sequence) -> Option<FencingToken> {
         let token = self.shown_at(i, sequence)?.token;
         let stands = self.server.tickets.get(&sequence).is_some_and(|znode| znode.token == token);
         (!stands).then_some(token)
@@ -1282,8 +1282,8 @@ impl World {
         Event::TicketLost(member.core.standing().ticket().unwrap_or(none))
     }
 
-    /// A member that closed its session hears no more of it.
-    fn end_session(&mut self, session: SessionId, tell: bool) {
+    /// Ends a session. With `notify` its member learns it, unless it closed the session itself.
+    fn end_session(&mut self, session: SessionId, notify: bool) {
         let Some(Session { member, .. }) = self.server.sessions.remove(&session) else { return };
         for watchers in self.server.watches.values_mut() {
             watchers.remove(&session);
@@ -1296,7 +1296,7 @@ impl World {
             self.delete(ticket);
         }
         let its_own = self.members[member].session == Some(session);
-        if tell && its_own && !self.members[member].crashed {
+        if notify && its_own && !self.members[member].crashed {
             self.members[member].replies.push_back(Reply::Notice(Event::SessionLost));
         }
     }
