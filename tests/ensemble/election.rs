@@ -1,4 +1,4 @@
-//! Which member leads, which members are told, and which are not woken.
+//! Which member leads, to which members a change is announced, and which are not woken.
 
 use crate::{
     group::{Named, agreed, has_role, leader_of, role_of, settled, started_in_order},
@@ -17,13 +17,13 @@ fn the_leader_dies_only_its_successor_acts_and_all_hear_of_it() {
     let [mut first, second, third, fourth] =
         started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c", "d"]);
     let (old, before) = settled([&first, &second, &third, &fourth], &observer);
-    let told = index(&fourth);
+    let index_before = index(&fourth);
     assert_eq!(old.id, "a");
 
     first.kill();
     let (new, after) = settled_without(&before[0], [&second, &third, &fourth], &observer);
 
-    assert!(index(&fourth) > told, "something new was told");
+    assert!(index(&fourth) > index_before, "a change was published");
     assert_eq!((&*new.id, &new.znode), ("b", &before[1].name));
     assert!(new.token > old.token, "{new:?} after {old:?}");
     assert_eq!(new.token, before[1].token());
@@ -31,7 +31,7 @@ fn the_leader_dies_only_its_successor_acts_and_all_hear_of_it() {
         assert_eq!(identity(was), identity(is), "no member made a new ticket");
     }
     let writes = |n: usize| after[n].stat.version - before[n + 1].stat.version;
-    // The old standby may have said after the first look, and the new one says, that it is ready.
+    // Both standbys, the old one and the new, may also have written after the first look that they are ready.
     assert!((1..=2).contains(&writes(0)) && (1..=2).contains(&writes(1)), "{after:?}");
     assert_eq!(writes(2), 1, "{after:?}");
     assert!(after[0].stat.mzxid < after[2].stat.mzxid, "the announcement is relayed: {after:?}");
@@ -47,7 +47,7 @@ fn a_middle_member_dies_its_successor_watches_the_next_one_ahead_and_the_leader_
     let [first, mut second, third, fourth] =
         started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c", "d"]);
     let (leader, before) = settled([&first, &second, &third, &fourth], &observer);
-    let told = [&first, &third, &fourth].map(index);
+    let indexes = [&first, &third, &fourth].map(index);
     assert_eq!(predecessor(&third), json!(before[1].name));
 
     second.kill();
@@ -62,7 +62,7 @@ fn a_middle_member_dies_its_successor_watches_the_next_one_ahead_and_the_leader_
     assert_eq!(untouched, [&before[0], &before[3]].map(Clone::clone), "nothing was written");
     assert_eq!(identity(&after[1]), identity(&before[2]), "the new standby says that it is ready");
     assert_eq!(predecessor(&fourth), json!(before[2].name));
-    assert_eq!([&first, &third, &fourth].map(index), told, "nothing new was told");
+    assert_eq!([&first, &third, &fourth].map(index), indexes, "no change was published");
 }
 
 #[test]
@@ -72,18 +72,18 @@ fn the_tail_dies_and_no_member_acts() {
     let [first, second, mut third] =
         started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
     let (leader, before) = settled([&first, &second, &third], &observer);
-    let told = [&first, &second].map(index);
+    let indexes_before = [&first, &second].map(index);
 
     third.kill();
     settled_without(&before[2], [&first, &second], &observer);
 
     throughout("no member acts for one session timeout", SHORT_SESSION, || {
         let queue = observer.line("/election", "leader_");
-        let tells = [&first, &second].map(index);
-        if queue == before[..2] && tells == told {
+        let indexes = [&first, &second].map(index);
+        if queue == before[..2] && indexes == indexes_before {
             Ok(())
         } else {
-            Err(format!("{queue:?} {tells:?}"))
+            Err(format!("{queue:?} {indexes:?}"))
         }
     });
     assert_eq!(agreed([&first, &second]), leader);

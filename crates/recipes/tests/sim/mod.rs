@@ -739,7 +739,7 @@ impl World {
     /// What was chosen, as a scenario that can be pasted into `tests/scenarios`.
     pub fn scenario(rules: &Rules, choices: &[Choice]) -> String {
         let mut world = Self::new(rules);
-        let mut lines = vec![format!("\n{}", rules.told())];
+        let mut lines = vec![format!("\n{}", rules.play_directive())];
         for choice in choices {
             lines.push(world.words(*choice));
             world.apply(*choice, rules);
@@ -1347,8 +1347,8 @@ impl World {
 }
 
 impl Rules {
-    /// As the scenario files have it.
-    fn told(&self) -> String {
+    /// Returns the `play` line that describes this world in a scenario file.
+    fn play_directive(&self) -> String {
         let Policy { margins: Margins { heartbeat, half_tick }, disconnect, activation, unhealthy } =
             self.policy;
         let ack = match activation {
