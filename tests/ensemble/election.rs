@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[test]
-fn the_leader_dies_only_its_successor_acts_and_all_hear_of_it() {
+fn the_leader_dies_only_its_successor_acts_and_its_announcement_reaches_all() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [mut first, second, third, fourth] =

@@ -344,7 +344,7 @@ fn the_bodies_of_other_electors() {
 }
 
 #[test]
-fn a_blocking_query_answers_when_there_is_news_and_not_before() {
+fn a_blocking_query_answers_at_a_change_and_not_before() {
     let servers = Servers::standalone();
     let [mut leader, follower] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     agreed([&leader, &follower]);
@@ -495,7 +495,7 @@ fn t22_readers_that_stall_or_vanish_do_not_slow_the_election() {
 
 /// Of 64 files a third are for clients, and a quarter of that third for requests that do not wait.
 #[test]
-fn however_many_wait_for_news_other_clients_are_answered() {
+fn however_many_wait_for_a_change_other_clients_are_answered() {
     let servers = Servers::standalone();
     let [member] =
         started_in_order(&Setup::of(&servers).run_by(&["prlimit", "--nofile=64"]), ["a"]);

@@ -295,7 +295,7 @@ fn an_identity_that_the_servers_do_not_know_is_named() {
 }
 
 #[test]
-fn no_secret_is_told() {
+fn no_secret_leaves_the_member() {
     let authority = Authority::new("ours");
     let mut fort = Fort::build(&authority, &authority.issue("zk", &["localhost"]), "need");
     let right = fort.admitting(&authority).environment("RUST_LOG", "trace");

@@ -98,7 +98,7 @@ fn a_member_kept_from_its_own_znode_leaves_the_queue_and_joins_again() {
 }
 
 #[test]
-fn a_silent_stranger_in_the_queue_keeps_no_news_from_members_behind_it() {
+fn a_silent_stranger_in_the_queue_keeps_no_announcement_from_members_behind_it() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers).short_sessions();

@@ -265,7 +265,7 @@ fn wait_becomes_the_command_with_the_leader_in_its_environment() {
 }
 
 #[test]
-fn members_are_told_again_whenever_they_are_others() {
+fn members_are_printed_again_whenever_they_change() {
     let servers = Servers::standalone();
     let [first] = started_in_order(&Setup::of(&servers), ["a"]);
     let (url, zookeeper) = (url(&first), servers.connect_string());

@@ -163,7 +163,7 @@ mod tests {
     const B: ConnectionId = ConnectionId(2);
 
     #[test]
-    fn a_one_shot_hears_once() {
+    fn a_one_shot_notifies_once() {
         let mut watches = Watches::default();
         watches.add("/a", A, WatchMode::OneShot);
         watches.add("/a", B, WatchMode::OneShot);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_persistent_watch_hears_of_its_own_path_for_ever() {
+    fn a_persistent_watch_notifies_of_its_own_path_for_ever() {
         let mut watches = Watches::default();
         watches.add("/a", A, WatchMode::Persistent);
         for _ in 0..2 {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recursive_watch_hears_of_all_below_but_of_no_children() {
+    fn a_recursive_watch_notifies_of_all_below_but_of_no_children() {
         let mut watches = Watches::default();
         watches.add("/", A, WatchMode::Recursive);
         assert_eq!(watches.trigger("/a/b", EventKind::Created), BTreeSet::from([A]));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_hears_nothing() {
+    fn a_removed_watch_notifies_of_nothing() {
         let mut watches = Watches::default();
         watches.add("/a", A, WatchMode::Persistent);
         watches.add("/b", A, WatchMode::OneShot);

@@ -292,7 +292,7 @@ fn a_claim_that_is_answered_too_late_to_lead_is_followed_by_a_renewal() {
 }
 
 #[test]
-fn the_index_grows_with_what_is_told_and_with_nothing_else() {
+fn the_index_grows_with_what_is_published_and_with_nothing_else() {
     let mut second = follower(&[1, 2]);
     let index = second.standing().index_at(at(0));
     second.step(at(500), Event::Woke);
@@ -553,7 +553,7 @@ fn where_the_next_head_is_not_known_the_queue_is_read() {
 }
 
 #[test]
-fn a_standing_is_the_same_until_there_is_something_to_tell() {
+fn a_standing_is_the_same_until_there_is_something_to_publish() {
     let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
     head_announces(&mut third, at(0), leads(1));
     let before = third.standing();
@@ -571,13 +571,13 @@ fn a_standing_is_the_same_until_there_is_something_to_tell() {
 }
 
 #[test]
-fn what_changes_nothing_is_not_told() {
+fn what_changes_nothing_is_not_written() {
     let mut leader = leader(Disconnect::Hold);
-    let mut tell = |address: Option<&str>| {
+    let mut write = |address: Option<&str>| {
         let (address, labels) = (address.map(str::to_owned), BTreeMap::new());
         leader.step(at(0), Event::Command(Command::UpdateProfile { address, labels })).len()
     };
-    assert_eq!([tell(None), tell(Some("h:1")), tell(Some("h:1")), tell(None)], [0, 1, 0, 1]);
+    assert_eq!([write(None), write(Some("h:1")), write(Some("h:1")), write(None)], [0, 1, 0, 1]);
 }
 
 #[test]

@@ -666,7 +666,7 @@ impl World {
         if all_are_right && !self.readiness_is_shown() {
             return Some("a znode does not say whether its member is a ready standby");
         }
-        (!self.all_have_heard()).then_some("a member does not know who leads, or where")
+        (!self.all_know_the_leader()).then_some("a member does not know who leads, or where")
     }
 
     /// Lets this time pass without faults: timers fire, requests are answered.
@@ -869,7 +869,7 @@ impl World {
         })
     }
 
-    fn all_have_heard(&self) -> bool {
+    fn all_know_the_leader(&self) -> bool {
         let Some((first, znode)) = self.server.tickets.first_key_value() else {
             return self.members.iter().all(Process::gone);
         };
