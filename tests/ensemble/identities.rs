@@ -27,9 +27,9 @@ fn a_client_of_another_identity_can_read_and_nothing_else() {
     let home = TempDir::new().unwrap();
     let setup = with_digest(Setup::of(&servers), home.path(), "app");
     let [first, second] = started_in_order(&setup, ["a", "b"]);
-    let (leader, line) = settled([&first, &second], &stranger);
+    let (leader, queue) = settled([&first, &second], &stranger);
 
-    let theirs = format!("/election/{}", line[0].name);
+    let theirs = format!("/election/{}", queue[0].name);
     let deleted = stranger.ask(async |it| it.delete(&theirs, None).await);
     assert!(matches!(deleted, Err(Error::NoAuth)), "{deleted:?}");
     for path in [&*theirs, "/election"] {
@@ -121,8 +121,8 @@ fn a_path_where_anyone_may_delete_is_warned_of_unless_it_is_meant_to_be_open() {
     });
 
     // The warning is true: another client can delete the leader's znode.
-    let (leader, line) = settled([&open, &others[0], &closed[0]], &stranger);
-    stranger.delete(&format!("/election/{}", line[0].name));
+    let (leader, queue) = settled([&open, &others[0], &closed[0]], &stranger);
+    stranger.delete(&format!("/election/{}", queue[0].name));
     assert_eq!(agreed_after(&leader, [&open, &others[0], &closed[0]]).id, "b");
 }
 

@@ -176,7 +176,7 @@ fn what_cannot_be_killed_is_complained_of_and_leadership_is_not_given_up_for_it(
 
     let told = member.post("/resign");
     assert_eq!(told.status, 503, "it is not carried out yet: {told:?}");
-    assert_eq!(crate::group::leader_of(&member)["is_self"], true, "leadership is not given up");
+    assert_eq!(crate::group::leader_of(&member)["is_self"], true, "it leads on");
     servers.first().pause();
     eventually("it complains", || {
         let log = member.log();
