@@ -413,6 +413,10 @@ fn a_label_that_others_have_changed_is_set_again() {
     let member = api.member(&servers, "app-0", &[api.hook(KEY, "account", "")]);
     api.labels(&[("app-0", "leader")]);
     let said = |member: &Member| member.log().matches("pod label").count();
+    eventually("it is logged that the label was set", || {
+        let log = member.log();
+        if log.contains(": done in ") { Ok(()) } else { Err(log) }
+    });
     let before = said(&member);
     api.state().pods.get_mut("app-0").unwrap().remove(KEY);
     let again =
