@@ -97,7 +97,7 @@ mod tests {
 
     /// Returns the token of each term, and how it ended.
     fn ended(scene: &Scene) -> Vec<String> {
-        let terms = terms(&scene.back.snapshot.borrow().recent_changes);
+        let terms = terms(&scene.publisher.snapshot.borrow().recent_changes);
         let lines = terms.into_iter().map(|Term { token, to, ended, .. }| {
             assert_eq!(to.is_some(), ended.is_some());
             format!("{token} {}", ended.unwrap_or_else(|| "lasts".into()))

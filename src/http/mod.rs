@@ -397,8 +397,12 @@ mod tests {
         let clock = Clock::system();
         let last_looped_at = clock.now().0.checked_sub(ago).expect("up for a minute");
         let (publisher, status) = status::set_up(&member(), Moment(last_looped_at));
+        (api_of(status), publisher)
+    }
+
+    pub(super) fn api_of(status: StatusHandle) -> Service {
         let names = ElectionNames { election: "/election".into(), prefix: "leader_".into() };
         let limits = Limits::for_application();
-        (services(status, clock, names, Authorization::Header, &limits).api, publisher)
+        services(status, Clock::system(), names, Authorization::Header, &limits).api
     }
 }

@@ -68,26 +68,22 @@ fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<SystemTime>
 
 #[cfg(test)]
 mod tests {
+    use super::super::scene::{Scene, at};
     use super::super::tests::ask;
-    use super::super::{Authorization, ElectionNames, Limits, Service, services};
-    use crate::clock::Clock;
-    use crate::status::{
-        self, Application, HookRecord, HookRun, Hooks, RecordedChange, Snapshot, StatusPublisher,
-    };
+    use crate::status::{Application, HookRecord, HookRun, Hooks};
     use http_body_util::BodyExt;
-    use recipes::election::{Activation, Cause, Command, Event, Member, Policy, Profile, changes};
-    use recipes::{FencingToken, Margins, MemberId, Moment, Sequence, SessionId, Ticket};
+    use recipes::election::{Activation, Command, Event, Member, Policy, Profile};
+    use recipes::{FencingToken, Margins, MemberId, Sequence, SessionId, Ticket};
     use serde_json::Value;
     use std::collections::BTreeMap;
     use std::sync::Arc;
-    use std::time::{Duration, SystemTime};
-    use tokio::sync::watch;
+    use std::time::Duration;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test]
     async fn a_problem_hides_those_that_only_follow_from_it() {
-        let scene = Scene::new();
+        let scene = unacknowledged();
         let [(kind, problem, _)] = scene.problems().await.try_into().expect("one");
         assert_eq!((&*kind, &*problem), ("no-leader", "no leader is known: not in the queue"));
 
@@ -118,32 +114,32 @@ mod tests {
 
     #[tokio::test]
     async fn a_leader_without_acknowledgement_is_a_problem_since_its_term_began() {
-        let mut scene = Scene::new();
+        let mut scene = unacknowledged();
         let number = Sequence::new(1).unwrap();
         let ticket = Ticket { sequence: number, token: FencingToken(7) };
         let sent_at = scene.now;
         let session = SessionId(1);
-        scene.step(0, Event::SessionOpened { session, timeout: 60 * SECOND, sent_at });
-        scene.step(1, Event::Joined(ticket));
-        scene.step(2, Event::QueueRead([number].into_iter().collect()));
-        scene.step(5, Event::Committed { sent_at });
+        scene.step_at(0, Event::SessionOpened { session, timeout: 60 * SECOND, sent_at });
+        scene.step_at(1, Event::Joined(ticket));
+        scene.step_at(2, Event::QueueRead([number].into_iter().collect()));
+        scene.step_at(5, Event::Committed { sent_at });
         let elected =
             "a is elected and not active: its application has not acknowledged that it leads";
         scene.has_problems(&[("not-active", elected, 5)]).await;
         let (address, labels) = (Some("elsewhere:1".to_owned()), BTreeMap::new());
         let update = Command::UpdateProfile { address, labels };
-        scene.step(8, Event::Command(update));
+        scene.step_at(8, Event::Command(update));
         scene.has_problems(&[("not-active", elected, 5)]).await;
         let acknowledge = Command::Acknowledge(ticket.token);
-        scene.step(9, Event::Command(acknowledge));
+        scene.step_at(9, Event::Command(acknowledge));
         scene.has_problems(&[]).await;
-        scene.step(12, Event::TicketLost(ticket));
+        scene.step_at(12, Event::TicketLost(ticket));
         scene.has_problems(&[("no-leader", "no leader is known: not in the queue", 12)]).await;
     }
 
     #[tokio::test]
     async fn a_failing_hook_is_a_problem_until_it_succeeds() {
-        let scene = Scene::new();
+        let scene = unacknowledged();
         scene.publishes(|snapshot| snapshot.onsets.paused = Some(at(4)));
         let run = |failure: &str| HookRun {
             change: "became-leader",
@@ -172,53 +168,16 @@ mod tests {
             .await;
     }
 
-    struct Scene {
-        member: Member,
-        service: Service,
-        publisher: StatusPublisher,
-        hooks: watch::Sender<Hooks>,
-        application: watch::Sender<Option<Application>>,
-        now: Moment,
+    /// Makes a member whose application has to acknowledge that it leads.
+    fn unacknowledged() -> Scene {
+        let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
+        let profile = Profile { id, address: None, labels, revision: 0 };
+        let policy = Policy::new(Margins { heartbeat: SECOND, half_tick: SECOND });
+        let activation = Activation::OnAcknowledgement { within: 60 * SECOND };
+        Scene::of(Member::new(Arc::new(profile), Policy { activation, ..policy }))
     }
 
     impl Scene {
-        /// Makes a member whose application has to acknowledge that it leads.
-        fn new() -> Self {
-            let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
-            let profile = Profile { id, address: None, labels, revision: 0 };
-            let policy = Policy::new(Margins { heartbeat: SECOND, half_tick: SECOND });
-            let activation = Activation::OnAcknowledgement { within: 60 * SECOND };
-            let member = Member::new(Arc::new(profile), Policy { activation, ..policy });
-            let clock = Clock::system();
-            let now = clock.now();
-            let (publisher, mut status) = status::set_up(&member, now);
-            let hooks = watch::Sender::new(Hooks::default());
-            let application = watch::Sender::new(None);
-            (status.hooks, status.application) = (hooks.subscribe(), application.subscribe());
-            let names = ElectionNames { election: "/election".into(), prefix: "leader_".into() };
-            let limits = Limits::for_application();
-            let service = services(status, clock, names, Authorization::Header, &limits).api;
-            Self { member, service, publisher, hooks, application, now }
-        }
-
-        fn publishes(&self, change: impl FnOnce(&mut Snapshot)) {
-            self.publisher.snapshot.send_modify(change);
-        }
-
-        /// Steps the member, and records what changed as of this second.
-        fn step(&mut self, second: u64, event: Event) {
-            self.member.step(self.now, event);
-            let (standing, now) = (self.member.standing(), self.now);
-            self.publishes(|snapshot| {
-                let recent_changes = Arc::make_mut(&mut snapshot.recent_changes);
-                for change in changes(&recent_changes.view(), &standing.at(now)) {
-                    let (index, cause) = (standing.index_at(now), Cause::Claimed);
-                    recent_changes.push(RecordedChange { change, index, at: at(second), cause });
-                }
-                snapshot.standing = standing;
-            });
-        }
-
         async fn problems(&self) -> Vec<(String, String, String)> {
             let status = ask(&self.service, "/status").await.into_body().collect().await.unwrap();
             let status: Value = serde_json::from_slice(&status.to_bytes()).unwrap();
@@ -235,9 +194,5 @@ mod tests {
             });
             assert_eq!(self.problems().await, wanted.collect::<Vec<_>>());
         }
-    }
-
-    fn at(second: u64) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(second)
     }
 }
