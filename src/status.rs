@@ -32,18 +32,7 @@ impl Snapshot {
     pub fn loop_runs(&self, now: Moment) -> bool {
         now.since(self.last_looped_at) <= STUCK_AFTER
     }
-}
 
-/// What a leader is that has the id of this member and stands ahead of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Namesake {
-    /// It may be an earlier life of this member, whose session ends within this time.
-    MayBeEarlierLife { token: FencingToken, for_at_most: Duration },
-    /// It has outlived every session of an earlier life.
-    AnotherMember { token: FencingToken },
-}
-
-impl Snapshot {
     /// Returns the leader that is not named to the application, as it has the id of this member.
     pub fn namesake(&self, now: Moment) -> Option<Namesake> {
         let token = self.standing.namesake()?.ticket.token;
@@ -53,6 +42,15 @@ impl Snapshot {
             None => Namesake::AnotherMember { token },
         })
     }
+}
+
+/// What a leader is that has the id of this member and stands ahead of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namesake {
+    /// It may be an earlier life of this member, whose session ends within this time.
+    MayBeEarlierLife { token: FencingToken, for_at_most: Duration },
+    /// It has outlived every session of an earlier life.
+    AnotherMember { token: FencingToken },
 }
 
 /// Describes the namesake to operators.
