@@ -77,6 +77,8 @@ install_python_tool() {
     python3 -m venv "$place" || fail "python3 could not make $place"
     "$place/bin/pip" install --quiet --disable-pip-version-check "$name==$version" "$@" >&2 ||
         fail "pip could not install $name $version"
+    # What was found by name before is not what the path has first now.
+    hash -r
     touch "$place/installed"
 }
 

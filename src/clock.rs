@@ -109,6 +109,7 @@ impl Alarm {
         Ok(Self { timer, set_to: Cell::new(None) })
     }
 
+    /// Waits until this moment; returns at once if it has passed. It may return early: callers ask the clock again.
     pub async fn ring_at(&self, moment: Moment) {
         if self.set_to.get() != Some(moment) {
             self.set(moment);
@@ -121,14 +122,14 @@ impl Alarm {
 
     fn set(&self, moment: Moment) {
         self.set_to.set(Some(moment));
-        // Zero would be never.
+        // A timer that is set to zero is disarmed, and would never ring.
         let moment = moment.0.max(Duration::from_nanos(1));
-        let once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let no_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         let at = Timespec {
             tv_sec: moment.as_secs().try_into().expect("a machine does not run for so long"),
             tv_nsec: moment.subsec_nanos().into(),
         };
-        let when = Itimerspec { it_interval: once, it_value: at };
+        let when = Itimerspec { it_interval: no_interval, it_value: at };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &when).expect("a moment is valid");
     }
 }

@@ -61,20 +61,20 @@ pub struct Config {
     /// Where the session is kept for a next process.
     pub session_file: Option<PathBuf>,
     pub on_restart: OnRestart,
-    /// How to tell whether the application is healthy, if it is to be.
+    /// How the application's health is checked, if it is.
     pub health: Option<Health>,
     /// In the order in which they run.
     pub hooks: Vec<Hook>,
-    /// What has to be left of a lease besides a heartbeat.
+    /// How much of the lease is kept to end the command of `exec` in; zero without one.
     pub reserve: Duration,
-    /// Of the session timeout, as nothing else was written.
+    /// Whether the heartbeat is a tenth of the session timeout since none was set.
     heartbeat_is_a_tenth: bool,
 }
 
 /// How a command is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Exec {
-    /// From telling it to end to killing it.
+    /// How long the command may run on after it was asked to end, until it is killed.
     pub kill_after: Duration,
     pub on_exit: OnExit,
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The runner's counters. They are published beside the standing, and agree with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Counters {
-    /// How often another leader than the one before was heard of.
+    /// How often a leader was announced that is not the one before.
     pub leader_changes: u64,
     /// How often this member became leader at the notification that the head was gone, and how often by a claim.
     pub handovers_by_notification: u64,
@@ -246,13 +246,13 @@ mod tests {
     fn time_without_a_leader_begins_when_the_lease_ends_however_late_that_is_noticed() {
         let mut watched = CountedMember::new(at(0));
         assert_eq!(watched.leaderless(400), 400);
-        watched.hears(at(1_000), opened(1, at(1_000)));
-        watched.hears(at(1_000), Event::Joined(ticket(1)));
-        watched.hears(at(1_000), line(&[1]));
-        watched.hears(at(2_000), Event::Committed { sent_at: at(1_000) });
+        watched.step(at(1_000), opened(1, at(1_000)));
+        watched.step(at(1_000), Event::Joined(ticket(1)));
+        watched.step(at(1_000), queue_read(&[1]));
+        watched.step(at(2_000), Event::Committed { sent_at: at(1_000) });
         assert_eq!(watched.leaderless(1_000 + LEASE_MS), 2_000);
         assert_eq!(watched.leaderless(1_000 + LEASE_MS + 300), 2_300, "before it has woken");
-        watched.hears(at(20_000), Event::Woke);
+        watched.step(at(20_000), Event::Woke);
         assert_eq!(watched.leaderless(20_000), 2_000 + 20_000 - 1_000 - LEASE_MS);
     }
 
@@ -270,15 +270,15 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_is_heard_of_again_is_no_other() {
+    fn a_leader_that_is_announced_again_is_no_change() {
         let mut watched = CountedMember::following(&[1, 2, 7]);
-        let says =
+        let read =
             |leader| Event::PredecessorRead { predecessor: ticket(2), announcement: leads(leader) };
-        watched.hears(at(0), says(1));
-        watched.hears(at(0), says(1));
+        watched.step(at(0), read(1));
+        watched.step(at(0), read(1));
         assert_eq!(watched.counters.leader_changes, 0, "the first is no change");
-        watched.hears(at(0), Event::HeadGone { head: number(1), sent_at: at(0) });
-        watched.hears(at(3_000), says(2));
+        watched.step(at(0), Event::HeadGone { head: number(1), sent_at: at(0) });
+        watched.step(at(3_000), read(2));
         assert_eq!(watched.counters.leader_changes, 1);
         assert_eq!(watched.leaderless(9_000), 3_000);
     }
@@ -287,20 +287,20 @@ mod tests {
     fn a_place_is_that_of_the_ticket_with_which_it_was_seen() {
         let mut watched = CountedMember::following(&[1, 2, 7]);
         assert_eq!(watched.place(), Some(3));
-        watched.hears(at(0), Event::TicketLost(ticket(7)));
+        watched.step(at(0), Event::TicketLost(ticket(7)));
         assert_eq!(watched.place(), None);
-        watched.hears(at(0), Event::Joined(ticket(9)));
+        watched.step(at(0), Event::Joined(ticket(9)));
         assert_eq!(watched.place(), None);
-        watched.hears(at(0), line(&[2, 9]));
+        watched.step(at(0), queue_read(&[2, 9]));
         assert_eq!(watched.place(), Some(2));
-        watched.hears(at(0), gone(2));
+        watched.step(at(0), gone(2));
         assert_eq!(watched.place(), Some(1));
     }
 
     #[test]
     fn a_place_is_one_less_when_the_head_is_gone() {
         let mut watched = CountedMember::following(&[1, 2, 7]);
-        watched.hears(at(0), Event::HeadGone { head: number(1), sent_at: at(0) });
+        watched.step(at(0), Event::HeadGone { head: number(1), sent_at: at(0) });
         assert_eq!(watched.place(), Some(2));
     }
 
@@ -310,13 +310,13 @@ mod tests {
             (w.counters.handovers_by_notification, w.counters.handovers_by_claim)
         };
         let mut alone = CountedMember::following(&[7]);
-        alone.hears(at(0), Event::Committed { sent_at: at(0) });
-        alone.hears(at(900), Event::Committed { sent_at: at(900) });
+        alone.step(at(0), Event::Committed { sent_at: at(0) });
+        alone.step(at(900), Event::Committed { sent_at: at(900) });
         assert_eq!(counted(&alone), (0, 1));
         let mut second = CountedMember::following(&[1, 7]);
-        second.hears(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: None });
-        second.hears(at(0), Event::Committed { sent_at: at(0) });
-        second.hears(at(0), gone(1));
+        second.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: None });
+        second.step(at(0), Event::Committed { sent_at: at(0) });
+        second.step(at(0), gone(1));
         assert_eq!(counted(&second), (1, 0));
     }
 
@@ -325,13 +325,13 @@ mod tests {
         let mut watched = CountedMember::new(at(0));
         let timeout = Duration::from_secs(10);
         let record = SessionRecord { session: SessionId(1), timeout, known_until: Some(at(9_000)) };
-        watched.hears(at(0), Event::SessionTakenOver { record, timeout, sent_at: at(0) });
+        watched.step(at(0), Event::SessionTakenOver { record, timeout, sent_at: at(0) });
         let announcement =
             Some(Announcement { leader: profile("me"), ticket: ticket(1), active: true });
         let data = Some(ZnodeData { profile: profile("me"), announcement, ready: false });
-        watched.hears(at(0), Event::TicketFound { ticket: ticket(1), data });
-        watched.hears(at(0), line(&[1]));
-        watched.hears(at(0), Event::Committed { sent_at: at(0) });
+        watched.step(at(0), Event::TicketFound { ticket: ticket(1), data });
+        watched.step(at(0), queue_read(&[1]));
+        watched.step(at(0), Event::Committed { sent_at: at(0) });
         assert!(watched.member.standing().way().is_some());
         let Counters { handovers_by_notification, handovers_by_claim, sessions, granted, .. } =
             watched.counters;
@@ -363,14 +363,14 @@ mod tests {
         /// A member that is the last in the queue.
         fn following(numbers: &[i32]) -> Self {
             let mut watched = Self::new(at(0));
-            watched.hears(at(0), opened(1, at(0)));
+            watched.step(at(0), opened(1, at(0)));
             let last = numbers.last().expect("the queue is not empty");
-            watched.hears(at(0), Event::Joined(ticket(*last)));
-            watched.hears(at(0), line(numbers));
+            watched.step(at(0), Event::Joined(ticket(*last)));
+            watched.step(at(0), queue_read(numbers));
             watched
         }
 
-        fn hears(&mut self, now: Moment, event: Event) {
+        fn step(&mut self, now: Moment, event: Event) {
             self.counters.hears(&event);
             let _undone = self.member.step(now, event);
             self.counters.stands(&self.member.standing(), now);
@@ -407,7 +407,7 @@ mod tests {
         Event::PredecessorGone { predecessor: sequence, token: Some(token) }
     }
 
-    fn line(numbers: &[i32]) -> Event {
+    fn queue_read(numbers: &[i32]) -> Event {
         Event::QueueRead(numbers.iter().map(|n| number(*n)).collect())
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 /// How long a file may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// A token or a number: at most 4 KiB.
+    /// One line, such as a token or a number: at most 4 KiB.
     Line,
     /// Certificates, keys or credentials: at most 1 MiB.
     Certificates,
@@ -16,7 +16,7 @@ pub enum Size {
 /// Reads a regular file that is no longer than this.
 ///
 /// # Errors
-/// What is wrong with it, to stand behind its name. It tells nothing of what is in the file.
+/// What is wrong with the file, to be written behind its name. None of its content is shown, as that may be secret.
 pub fn read(file: &Path, size: Size) -> Result<Vec<u8>, String> {
     let (longest, refusal) = match size {
         Size::Line => (4 << 10, "is no small file"),
@@ -28,9 +28,9 @@ pub fn read(file: &Path, size: Size) -> Result<Vec<u8>, String> {
     if !metadata.is_file() || metadata.len() > longest {
         return Err(refusal.into());
     }
-    // With room for all of it at once, no part of a secret stays behind in a smaller buffer.
+    // With capacity for all of it at once, no part of a secret stays behind in a smaller buffer.
     let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
-    // Files of the kernel say that they are empty, and others may grow meanwhile.
+    // By their metadata, files of the kernel are empty, and others may grow meanwhile.
     let opened = File::open(file).map_err(cannot)?;
     opened.take(longest + 1).read_to_end(&mut bytes).map_err(cannot)?;
     if bytes.len() as u64 > longest { Err(refusal.into()) } else { Ok(bytes) }
@@ -56,9 +56,9 @@ mod tests {
         for other in [home.path(), Path::new("/dev/zero")] {
             assert_eq!(read(other, Size::Line), Err("is no small file".into()), "{other:?}");
         }
-        // It says that it is empty.
-        let longer_than_told = read(Path::new("/proc/self/smaps"), Size::Line);
-        assert_eq!(longer_than_told, Err("is no small file".into()));
+        // Its metadata have a length of 0.
+        let longer_than_metadata = read(Path::new("/proc/self/smaps"), Size::Line);
+        assert_eq!(longer_than_metadata, Err("is no small file".into()));
         let missing = read(&home.path().join("missing"), Size::Line).unwrap_err();
         assert!(missing.starts_with("cannot be read: "), "{missing}");
     }

@@ -11,14 +11,14 @@ pub fn build() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// Runs this to its end on the calling thread. It does not wait for blocking calls that are still under way: no
+/// Runs the future to its end on the calling thread. Does not wait for blocking calls that are still under way: no
 /// file, name server or service manager that hangs keeps the caller.
 ///
 /// # Panics
 /// No more files may be opened.
-pub fn run<T>(life: impl Future<Output = T>) -> T {
+pub fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = build().expect("a runtime can be built");
-    let end = runtime.block_on(life);
+    let output = runtime.block_on(future);
     runtime.shutdown_background();
-    end
+    output
 }

@@ -32,18 +32,7 @@ impl Snapshot {
     pub fn loop_runs(&self, now: Moment) -> bool {
         now.since(self.last_looped_at) <= STUCK_AFTER
     }
-}
 
-/// What a leader is that has the id of this member and stands ahead of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Namesake {
-    /// It may be an earlier life of this member, whose session ends within this time.
-    MayBeEarlierLife { token: FencingToken, for_at_most: Duration },
-    /// It has outlived every session of an earlier life.
-    AnotherMember { token: FencingToken },
-}
-
-impl Snapshot {
     /// Returns the leader that is not named to the application, as it has the id of this member.
     pub fn namesake(&self, now: Moment) -> Option<Namesake> {
         let token = self.standing.namesake()?.ticket.token;
@@ -55,7 +44,16 @@ impl Snapshot {
     }
 }
 
-/// Says it to operators.
+/// What a leader is that has the id of this member and stands ahead of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namesake {
+    /// It may be an earlier life of this member, whose session ends within this time.
+    MayBeEarlierLife { token: FencingToken, for_at_most: Duration },
+    /// It has outlived every session of an earlier life.
+    AnotherMember { token: FencingToken },
+}
+
+/// Describes the namesake to operators.
 impl fmt::Display for Namesake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -96,7 +94,7 @@ pub struct ConnectionState {
     pub connected: bool,
     /// The server of the last connection, as it was asked.
     pub server: Option<Arc<str>>,
-    /// Why we are not where we want to be.
+    /// What keeps this member from its work, as a sentence for operators.
     pub problem: Option<String>,
     /// What is told of the process before, whose session this is.
     pub restart: Option<Restart>,
@@ -134,7 +132,7 @@ pub struct Onsets {
 }
 
 impl Onsets {
-    /// Returns them as of this moment: a state that lasts keeps its onset, whatever its words are now.
+    /// Returns them as of this moment: a state that lasts keeps its onset, whatever text describes it now.
     #[must_use]
     pub fn noting(
         self,
@@ -168,7 +166,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Returns also where the caller hears how it went.
+    /// Returns also the receiver of the outcome: whether ZooKeeper confirmed the command.
     pub fn waiting_until(moment: Moment) -> (Self, oneshot::Receiver<bool>) {
         let (done, when_done) = oneshot::channel();
         (Self { done, waits_until: Some(moment) }, when_done)
@@ -212,16 +210,16 @@ pub fn comes_too_late(command: &Command, caller: &Caller, now: Moment) -> bool {
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub ticket: Ticket,
-    /// `None` if the znode does not say: a client of another make.
+    /// `None` if the znode's data has none: a client of another make wrote it.
     pub profile: Option<Profile>,
     pub names: Option<Announcement>,
-    /// Whether it says of itself that it is a standby that could lead at once.
+    /// Whether it has written that it is a standby that could lead at once.
     pub ready: bool,
-    /// Of its program.
+    /// The version of its program.
     pub version: Option<String>,
 }
 
-/// How the hooks do.
+/// The state of the hooks.
 #[derive(Clone, Debug, Default)]
 pub struct Hooks {
     /// In the order in which they run.
@@ -230,7 +228,7 @@ pub struct Hooks {
     pub told: u64,
 }
 
-/// How one of them does, since it was configured.
+/// What one hook has done since it was configured.
 #[derive(Clone, Debug)]
 pub struct HookRecord {
     /// What it does, without what may be secret.
@@ -266,7 +264,7 @@ pub struct HookRun {
     /// When it began.
     pub at: SystemTime,
     pub took: Duration,
-    /// How it failed, in words.
+    /// How it failed, as a text for operators.
     pub failure: Option<String>,
 }
 
@@ -293,7 +291,7 @@ impl RecentChanges {
 
 /// The runner's side.
 pub struct StatusPublisher {
-    /// Waiting readers are woken by changes alone; a new `turned` is stored without waking them.
+    /// Waiting readers are woken by changes alone; a new `last_looped_at` is stored without waking them.
     pub snapshot: watch::Sender<Snapshot>,
     pub requests: mpsc::Receiver<Request>,
     pub meter: Arc<Meter>,
@@ -321,18 +319,18 @@ impl StatusHandle {
     /// How long ZooKeeper may take to answer.
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Waits for a snapshot of which `so` is true. Returns nothing of it: a caller that keeps a borrow of the watch
-    /// channel and borrows again would deadlock with a writer that waits in between.
+    /// Waits for a snapshot of which `condition` is true. Returns nothing of it: a caller that keeps a borrow of the
+    /// watch channel and borrows again would deadlock with a writer that waits in between.
     ///
     /// # Errors
     /// No such snapshot came within that time.
     pub async fn until(
         &self,
         patience: Duration,
-        so: impl FnMut(&Snapshot) -> bool,
+        condition: impl FnMut(&Snapshot) -> bool,
     ) -> Result<(), Elapsed> {
         let mut snapshots = self.snapshot.clone();
-        timeout(patience, snapshots.wait_for(so)).await.map(drop)
+        timeout(patience, snapshots.wait_for(condition)).await.map(drop)
     }
 
     /// Waits until the hooks have been told the newest change.

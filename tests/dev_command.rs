@@ -48,7 +48,7 @@ fn another_leads_after_a_crash_and_ctrl_c_ends_all_of_it() {
     assert!(!Path::new(&logs).exists(), "{logs}");
 }
 
-/// Not even a member that is stopped, and hears nothing.
+/// Not even a member that is stopped, and so handles no signal.
 #[test]
 fn nothing_outlives_a_dev_that_is_killed() {
     let mut dev = Dev::started(dev(&["--listen", "127.0.0.1:0", "--members", "2"]));
@@ -96,7 +96,7 @@ fn keys_act_at_once_and_the_terminal_is_left_as_it_was() {
 
 #[test]
 fn a_taken_port_is_told_and_a_member_takes_the_next() {
-    // Whoever has it, it is taken.
+    // Where this fails, another program has the port already, which serves the test as well.
     let _taken = TcpListener::bind("127.0.0.1:4040");
     let mut dev = Dev::started(dev(&["--listen", "127.0.0.1:0", "--members", "1"]));
     let line = dev.line("a          http://127.0.0.1:");

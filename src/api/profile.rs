@@ -18,15 +18,15 @@ pub struct OwnProfile {
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Patch {
-    #[serde(default, deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, required = false)]
     pub address: Option<Option<String>>,
-    #[serde(default, deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, Option<String>>>, required = false)]
     pub labels: Option<Option<BTreeMap<String, Option<String>>>>,
 }
 
-/// Tells null, which takes away, from what is not written at all.
-fn written<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+/// Distinguishes null, which removes a value, from a field that is left out.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }

@@ -28,7 +28,7 @@ impl<A: Arguments> FromArgMatches for Listed<A> {
         let Some((name, given)) = matches.subcommand() else {
             return Err(Error::new(ErrorKind::MissingSubcommand));
         };
-        let Some(call) = called::<A>(name) else {
+        let Some(call) = call_named::<A>(name) else {
             return Err(Error::new(ErrorKind::InvalidSubcommand));
         };
         Ok(Self { call, arguments: A::from_arg_matches(given)? })
@@ -56,11 +56,12 @@ impl<A: Arguments> Subcommand for Listed<A> {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        called::<A>(name).is_some()
+        call_named::<A>(name).is_some()
     }
 }
 
-fn called<A: Arguments>(name: &str) -> Option<&'static Call> {
+/// Returns the call of this name, if the list has it.
+fn call_named<A: Arguments>(name: &str) -> Option<&'static Call> {
     A::CALLS.iter().find(|call| call.name() == name)
 }
 

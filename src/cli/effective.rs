@@ -30,10 +30,10 @@ impl Effective {
         let settings: Map<_, _> = self.values.iter().map(setting).collect();
         let lease = self.config.longest_lease().map(|lease| lease.0.as_millis() as u64);
         let hooks: Vec<_> = self.config.hooks.iter().map(ToString::to_string).collect();
-        let told = json!({
+        let json = json!({
             "settings": settings, "lease_ms": lease, "hooks": hooks, "warnings": warnings,
         });
-        format!("{told}\n")
+        format!("{json}\n")
     }
 }
 

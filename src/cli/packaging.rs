@@ -32,7 +32,7 @@ pub(super) struct Manual {
     to: Option<PathBuf>,
 }
 
-/// What to print.
+/// Returns what to print; empty if the pages were written into a directory.
 pub(super) fn written(packaging: Papers, mut command: Command) -> Result<Vec<u8>, String> {
     let mut text = vec![];
     match packaging {
@@ -46,10 +46,10 @@ pub(super) fn written(packaging: Papers, mut command: Command) -> Result<Vec<u8>
             }
         }
         Papers::Man(Manual { to: None }) => {
-            page(command, &mut text).expect("memory takes all");
+            render_page(command, &mut text).expect("memory takes all");
         }
         Papers::Man(Manual { to: Some(directory) }) => {
-            pages(command, &directory).map_err(|error| {
+            write_pages(command, &directory).map_err(|error| {
                 format!("--to: cannot write pages into {}: {error}", directory.display())
             })?;
         }
@@ -57,21 +57,22 @@ pub(super) fn written(packaging: Papers, mut command: Command) -> Result<Vec<u8>
     Ok(text)
 }
 
-fn pages(mut command: Command, directory: &std::path::Path) -> io::Result<()> {
-    // Gives each the name of its page.
+fn write_pages(mut command: Command, directory: &std::path::Path) -> io::Result<()> {
+    // Gives each subcommand its display name, by which its page is called.
     command.build();
     let shown = command.get_subcommands().filter(|each| !each.is_hide_set());
     let each: Vec<_> = shown.cloned().collect();
     for command in std::iter::once(command).chain(each) {
         let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
         let mut text = vec![];
-        page(command, &mut text)?;
+        render_page(command, &mut text)?;
         std::fs::write(directory.join(format!("{name}.1")), text)?;
     }
     Ok(())
 }
 
-fn page(command: Command, text: &mut Vec<u8>) -> io::Result<()> {
+fn render_page(command: Command, text: &mut Vec<u8>) -> io::Result<()> {
+    // The help of a command ends with its exit codes; in a manual page these have a section of their own.
     let codes = command.get_after_help().map(|codes| codes.to_string());
     let has_version = command.get_version().is_some();
     let has_commands = command.has_subcommands();

@@ -50,7 +50,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_program_is_found_as_a_shell_finds_it_and_what_is_wrong_is_told_as_one_tells_it() {
+    fn a_program_is_found_and_refused_as_by_a_shell() {
         let home = tempfile::tempdir().unwrap();
         let [first, second] = ["first", "second"].map(|name| home.path().join(name));
         fs::create_dir(&first).unwrap();
@@ -58,17 +58,17 @@ mod tests {
         fs::write(first.join("plain"), "").unwrap();
         std::os::unix::fs::symlink("/bin/sh", second.join("shell")).unwrap();
         let path = std::env::join_paths([&first, &second]).unwrap();
-        let told = |program: &Path| {
-            let told = runnable_in(program.as_os_str(), Some(&path));
-            told.map_err(|(code, why)| (code, why.rsplit_once(": ").map(|it| it.1.to_owned())))
+        let found = |program: &Path| {
+            let found = runnable_in(program.as_os_str(), Some(&path));
+            found.map_err(|(code, why)| (code, why.rsplit_once(": ").map(|it| it.1.to_owned())))
         };
         let no = |code, why: &str| Err((code, Some(why.to_owned())));
-        assert_eq!(told(Path::new("shell")), Ok(()));
-        assert_eq!(told(&second.join("shell")), Ok(()));
-        assert_eq!(told(Path::new("nothing")), no(127, "it is in no directory of PATH"));
-        assert_eq!(told(&first.join("nothing")), no(127, "there is no such file"));
-        assert_eq!(told(&first), no(126, "it is a directory"));
-        assert_eq!(told(Path::new("plain")), no(126, "chmod +x"));
+        assert_eq!(found(Path::new("shell")), Ok(()));
+        assert_eq!(found(&second.join("shell")), Ok(()));
+        assert_eq!(found(Path::new("nothing")), no(127, "it is in no directory of PATH"));
+        assert_eq!(found(&first.join("nothing")), no(127, "there is no such file"));
+        assert_eq!(found(&first), no(126, "it is a directory"));
+        assert_eq!(found(Path::new("plain")), no(126, "chmod +x"));
         assert_eq!(runnable_in(OsStr::new("nothing"), None), Ok(()), "the system may know it");
     }
 }

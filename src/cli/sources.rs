@@ -127,11 +127,11 @@ fn credentials() -> Result<Option<SecretString>, ConfigError> {
     }
 }
 
-/// Reads what Kubernetes says of the pod that this may be in.
+/// Reads the environment that Kubernetes sets in a pod; elsewhere it is empty.
 fn pod() -> PodEnvironment {
-    let said = |name| std::env::var(name).unwrap_or_default();
-    let host = said("KUBERNETES_SERVICE_HOST");
-    PodEnvironment { host, port: said("KUBERNETES_SERVICE_PORT"), name: host_name() }
+    let variable = |name| std::env::var(name).unwrap_or_default();
+    let host = variable("KUBERNETES_SERVICE_HOST");
+    PodEnvironment { host, port: variable("KUBERNETES_SERVICE_PORT"), name: host_name() }
 }
 
 fn host_name() -> String {

@@ -6,21 +6,23 @@ use clap::Command;
 use std::collections::BTreeSet;
 
 const OURS: &str = "BELLWETHER_";
-/// What a hook or the command of `exec` is told in its environment: another member may be started there.
-const TOLD: [&str; 6] =
+/// Set for hooks and for the command of `exec`, without the prefix: a member that these start inherits them.
+const INHERITED: [&str; 6] =
     ["CHANGE", "LEADER_ADDRESS", "LEADER_ID", "LEADER_TOKEN", "TOKEN", "VALID_UNTIL_BOOTTIME_NS"];
 
-/// A sentence for each.
+/// Returns a warning for each such variable.
 pub(super) fn unknown_variables() -> Vec<String> {
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    among(names, &known(&super::command()))
+    warnings(names, &known(&super::command()))
 }
 
-/// What it is set to may be a secret, and is not told.
-fn among(names: impl Iterator<Item = String>, known: &BTreeSet<String>) -> Vec<String> {
+/// Returns a warning for each unknown name, without its value, which may be a secret.
+fn warnings(names: impl Iterator<Item = String>, known: &BTreeSet<String>) -> Vec<String> {
     let unknown_variables = names.filter(|name| {
         let rest = name.strip_prefix(OURS);
-        rest.is_some_and(|rest| !known.contains(name) && !TOLD.contains(&rest) && !is_service(rest))
+        rest.is_some_and(|rest| {
+            !known.contains(name) && !INHERITED.contains(&rest) && !is_service(rest)
+        })
     });
     let sentence = |stray: String| {
         let near = known.iter().filter(|known| is_near(known, &stray));
@@ -31,13 +33,14 @@ fn among(names: impl Iterator<Item = String>, known: &BTreeSet<String>) -> Vec<S
     unknown_variables.map(sentence).collect()
 }
 
-/// Whether one may be meant by the other: a third of it is spelt otherwise at most, or it only goes on.
+/// Returns whether the stray name may be meant as the known one: at most a third differs, or one begins with the other.
 fn is_near(known: &str, stray: &str) -> bool {
     let [known, stray] = [known, stray].map(|name| name.strip_prefix(OURS).unwrap_or(name));
     let differ = strsim::damerau_levenshtein(known, stray);
     3 * differ <= known.len() || stray.starts_with(known) || known.starts_with(stray)
 }
 
+/// Returns the names of all variables that are read.
 fn known(command: &Command) -> BTreeSet<String> {
     let all = command.get_subcommands().flat_map(Command::get_arguments);
     let variables = all.filter_map(|argument| argument.get_env()?.to_str()).map(str::to_owned);
@@ -47,11 +50,11 @@ fn known(command: &Command) -> BTreeSet<String> {
     variables.chain(others).collect()
 }
 
-/// Whether it is what Kubernetes says of a Service whose name begins with `bellwether`, such as
+/// Returns whether Kubernetes sets this variable for a Service whose name begins with `bellwether`, such as
 /// `BELLWETHER_SERVICE_HOST` or `BELLWETHER_PROBES_PORT_4040_TCP_ADDR`.
 fn is_service(rest: &str) -> bool {
-    let mut words = rest.split('_').skip_while(|word| !["SERVICE", "PORT"].contains(word));
-    match (words.next(), words.next()) {
+    let mut parts = rest.split('_').skip_while(|part| !["SERVICE", "PORT"].contains(part));
+    match (parts.next(), parts.next()) {
         (Some("SERVICE"), Some("HOST" | "PORT")) | (Some("PORT"), None) => true,
         (Some("PORT"), Some(number)) => number.bytes().all(|digit| digit.is_ascii_digit()),
         _ => false,
@@ -63,9 +66,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_variable_is_told_with_the_nearest_and_what_others_set_is_not() {
+    fn a_misspelt_variable_is_named_with_the_nearest_and_what_others_set_is_ignored() {
         let known = known(&super::super::command());
-        let said = |name: &str| among([name.to_owned()].into_iter(), &known).join("; ");
+        let warned = |name: &str| warnings([name.to_owned()].into_iter(), &known).join("; ");
         for (stray, meant) in [
             ("BELLWETHER_SESION_TIMEOUT", "BELLWETHER_SESSION_TIMEOUT"),
             ("BELLWETHER_ZOOKEEPERS", "BELLWETHER_ZOOKEEPER"),
@@ -73,10 +76,10 @@ mod tests {
             ("BELLWETHER_LISTEN_PORTS", "BELLWETHER_LISTEN"),
         ] {
             let line = format!("{stray} is set, but no setting is called so: is {meant} meant?");
-            assert_eq!(said(stray), line);
+            assert_eq!(warned(stray), line);
         }
         let far = "BELLWETHER_COLOUR is set, but no setting is called so";
-        assert_eq!(said("BELLWETHER_COLOUR"), far, "nothing like it is there");
+        assert_eq!(warned("BELLWETHER_COLOUR"), far, "nothing like it is there");
         let ours = known.iter().map(String::as_str);
         let others = [
             "BELLWETHER",
@@ -92,7 +95,7 @@ mod tests {
             "BELLWETHER_PROBES_PORT_4040_TCP_ADDR",
         ];
         for name in ours.chain(others) {
-            assert_eq!(said(name), "", "{name}");
+            assert_eq!(warned(name), "", "{name}");
         }
     }
 }

@@ -12,7 +12,7 @@ const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(20);
 /// The margins of the lease.
 pub(super) struct LeaseMargins {
     pub(super) margins: Margins,
-    /// Of the session timeout, as nothing else was written.
+    /// Whether the heartbeat is a tenth of the session timeout since none was set.
     pub(super) heartbeat_is_a_tenth: bool,
 }
 

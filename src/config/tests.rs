@@ -12,14 +12,14 @@ fn error(flags: &[(&'static str, &str)]) -> String {
 }
 
 #[test]
-fn the_defaults_make_sense() {
+fn the_defaults_are_a_valid_configuration() {
     let config = config(&[]).unwrap();
     assert_eq!(config.settings.root, "/election");
     assert_eq!(config.policy.margins.heartbeat, Duration::from_secs(1));
 }
 
 #[test]
-fn the_words_of_a_derived_default_may_be_written() {
+fn a_derived_default_may_be_set_by_its_description() {
     let words = |row: &Row| (row.key, row.default.words());
     let written = [words(&table::HEARTBEAT.row), words(&table::ACL.row)];
     let config = |more: &[_]| config(&[&written[..], more].concat()).unwrap();
@@ -40,7 +40,7 @@ fn a_chroot_leads_the_path() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_key() {
+fn an_error_begins_with_its_key_and_says_what_to_write_instead() {
     let long = format!("unix:/{}", "x".repeat(107));
     for (key, wrong) in [
         ("zookeeper.servers", "a:0"),
@@ -76,8 +76,8 @@ fn what_is_wrong_is_said_with_its_key() {
         ("exec.kill_after", "soon"),
     ] {
         let error = config(&[(key, wrong)]).unwrap_err();
-        let is_told = error.remedy.is_some() || error.problem.starts_with("must ");
-        assert!(is_told, "{wrong:?}: what to write instead: {error}");
+        let has_remedy = error.remedy.is_some() || error.problem.starts_with("must ");
+        assert!(has_remedy, "{wrong:?}: what to write instead: {error}");
         assert!(error.to_string().starts_with(key), "{wrong:?}: {error}");
     }
     assert!(error(&[("member.address", &"x".repeat(600))]).contains("1024"));
@@ -85,16 +85,16 @@ fn what_is_wrong_is_said_with_its_key() {
 }
 
 #[test]
-fn a_health_check_is_repeated_unless_it_may_have_a_password_a_query_or_arguments() {
-    let said = |check: &str| error(&[("health.check", check)]);
-    assert!(said("foo").starts_with("health.check = \"foo\" is no URL"), "{}", said("foo"));
+fn an_error_quotes_a_health_check_unless_it_may_contain_a_secret() {
+    let text = |check: &str| error(&[("health.check", check)]);
+    assert!(text("foo").starts_with("health.check = \"foo\" is no URL"), "{}", text("foo"));
     for secret in ["http://u:hush@h/", "https://h/?key=hush", "check --password=hush"] {
-        assert!(!said(secret).contains("hush"), "{}", said(secret));
+        assert!(!text(secret).contains("hush"), "{}", text(secret));
     }
 }
 
 #[test]
-fn a_value_that_may_be_secret_is_not_repeated() {
+fn an_error_does_not_quote_a_value_that_may_be_secret() {
     for row in table::ALL.iter().filter(|row| row.may_be_secret) {
         if let Err(error) = config(&[(row.key, "app:hush")]) {
             assert!(!error.to_string().contains("hush"), "{error}");
@@ -135,7 +135,7 @@ fn a_command_is_run_only_where_there_is_time_to_end_it() {
 fn a_session_too_short_for_a_lease_is_refused_with_the_least_that_would_do() {
     let error = error(&[("zookeeper.session_timeout", "1s")]);
     assert!(error.contains("zookeeper.session_timeout = 1s"), "{error}");
-    // What it says will do does, and a millisecond less does not.
+    // The timeout that the error recommends is accepted, and one of a millisecond less is not.
     let least = error.split("at least ").nth(1).unwrap().split(' ').next().unwrap();
     let least = humantime::parse_duration(least).unwrap();
     let tried = |timeout: Duration| {

@@ -10,44 +10,45 @@ use tracing_subscriber::fmt::format::{DefaultVisitor, Writer};
 /// Leaves out the fields of a protocol event: its text has them already.
 pub(super) struct InWords;
 
-struct Line<'a> {
-    line: DefaultVisitor<'a>,
-    of_an_event: bool,
+/// Writes the fields up to the name of a protocol event, and none from there on.
+struct UntilEvent<'a> {
+    visitor: DefaultVisitor<'a>,
+    event_seen: bool,
 }
 
 impl<'a> FormatFields<'a> for InWords {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'a>, fields: R) -> fmt::Result {
-        let line = DefaultVisitor::new(writer, true);
-        let mut line = Line { line, of_an_event: false };
-        fields.record(&mut line);
-        line.line.finish()
+        let visitor = DefaultVisitor::new(writer, true);
+        let mut until_event = UntilEvent { visitor, event_seen: false };
+        fields.record(&mut until_event);
+        until_event.visitor.finish()
     }
 }
 
-impl Line<'_> {
-    /// The words come first, and then the name of the event.
-    fn says(&mut self, field: &Field) -> bool {
-        self.of_an_event |= field.name() == "event";
-        !self.of_an_event
+impl UntilEvent<'_> {
+    /// Whether the field is written. The text comes first, then the name of the event, then what the text has already.
+    fn is_shown(&mut self, field: &Field) -> bool {
+        self.event_seen |= field.name() == "event";
+        !self.event_seen
     }
 }
 
-impl Visit for Line<'_> {
+impl Visit for UntilEvent<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        if self.says(field) {
-            self.line.record_str(field, value);
+        if self.is_shown(field) {
+            self.visitor.record_str(field, value);
         }
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        if self.says(field) {
-            self.line.record_error(field, value);
+        if self.is_shown(field) {
+            self.visitor.record_error(field, value);
         }
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if self.says(field) {
-            self.line.record_debug(field, value);
+        if self.is_shown(field) {
+            self.visitor.record_debug(field, value);
         }
     }
 }

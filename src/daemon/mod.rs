@@ -127,7 +127,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Binds what it serves, then starts its threads. Commands may open so many files, if there is a limit.
+    /// Binds what it serves, then starts its threads. `files`: how many a command may open, if there is a limit.
     async fn build(
         effective: Effective,
         level: Level,
@@ -144,7 +144,7 @@ impl Daemon {
         let member = member.reserving(config.reserve);
         let member = if config.health.is_some() { member.unhealthy_at_first() } else { member };
         let (publisher, status) = status::set_up(&member, clock.now());
-        // Where a command is run, requests go through its supervisor, which forwards them once the command is dead.
+        // Where a command is run, requests go through its supervisor, which ends the command before it forwards some.
         let (status, supervised) = match plan {
             Some(plan) => {
                 let (first, orders) = status.by_way_of(config.reserve);
@@ -170,11 +170,11 @@ impl Daemon {
         let (examined, application) = watch::channel(None);
         let status = StatusHandle { hooks: records, application, ..status };
         let settings = config.settings;
-        let names =
+        let served_names =
             http::ElectionNames { election: config.election, prefix: settings.prefix.clone() };
         let limits = Limits::for_application();
-        let services = http::services(status.clone(), clock, names.clone(), gate, &limits);
-        let http::ElectionNames { election, prefix } = names;
+        let services = http::services(status.clone(), clock, served_names.clone(), gate, &limits);
+        let http::ElectionNames { election, prefix } = served_names;
         let names = notify::HookNames { id, election, prefix, first_index: services.first_index };
         let server = listeners.serve(services, limits)?;
         tokio::spawn(signals::terminate_when_asked(status.shutdown.clone()));

@@ -45,13 +45,13 @@ impl InForce {
             secrets::hide().iter().for_each(|warning| warn!("{warning}"));
         }
         let changed = self.changed(&new);
-        let rehooked = *self.hooks != *new.config.hooks;
-        if rehooked {
+        let hooks_changed = *self.hooks != *new.config.hooks;
+        if hooks_changed {
             self.hooks = new.config.hooks.clone().into();
             hooks.send_replace(self.hooks.clone());
             info!("SIGHUP: the hooks are those of the file now, {} of them", self.hooks.len());
         }
-        if changed.is_empty() && !rehooked {
+        if changed.is_empty() && !hooks_changed {
             return info!("SIGHUP: nothing in the configuration has changed");
         }
         if let Some(changed_level) = among(&changed, &table::LOG_LEVEL.row) {
@@ -60,7 +60,7 @@ impl InForce {
                 Err(error) => error!("SIGHUP: {error}; the level stays as it was"),
             }
         }
-        self.describe(status, &new.config.profile, &changed).await;
+        self.update_profile(status, &new.config.profile, &changed).await;
         for value in changed.iter().filter(|value| !value.row.changes_in_flight) {
             let key = value.row.key;
             let (old, new) = (value.row.shown(&self.values[key]), value.shown());
@@ -74,29 +74,36 @@ impl InForce {
         new.values.iter().filter(differs).collect()
     }
 
-    /// Changes the profile. What `PATCH /member` has changed stays, unless the file's value is another than before.
-    async fn describe(&mut self, status: &StatusHandle, new: &Profile, changed: &[&SettingValue]) {
-        let told = status.snapshot.borrow().standing.profile().as_ref().clone();
+    /// Has the member take over the profile. What `PATCH /member` has changed stays, unless the file's value is another
+    /// than before.
+    async fn update_profile(
+        &mut self,
+        status: &StatusHandle,
+        new: &Profile,
+        changed: &[&SettingValue],
+    ) {
+        let current = status.snapshot.borrow().standing.profile().as_ref().clone();
         let [moved, relabelled] =
             [&table::ADDRESS.row, &table::LABELS.row].map(|row| among(changed, row));
         if moved.is_none() && relabelled.is_none() {
             return;
         }
-        let address = if moved.is_some() { new.address.clone() } else { told.address.clone() };
-        let labels = if relabelled.is_some() { new.labels.clone() } else { told.labels.clone() };
-        let profile = Profile { address, labels, ..told };
+        let address = if moved.is_some() { new.address.clone() } else { current.address.clone() };
+        let labels = if relabelled.is_some() { new.labels.clone() } else { current.labels.clone() };
+        let profile = Profile { address, labels, ..current };
         if let Err(error) = config::fits(&profile, &self.prefix) {
             return error!("SIGHUP: {error}; address and labels stay as they were");
         }
         let Profile { address, labels, .. } = profile;
         let (caller, _) = Caller::patient();
-        let order = Request::Carry(election::Command::UpdateProfile { address, labels }, caller);
-        if status.requests.send(order).await.is_err() {
+        let request = Request::Carry(election::Command::UpdateProfile { address, labels }, caller);
+        if status.requests.send(request).await.is_err() {
             return error!("SIGHUP: the election has ended");
         }
         moved.into_iter().chain(relabelled).for_each(|value| self.take(value));
     }
 
+    /// Notes that this setting's new value is in force.
     fn take(&mut self, value: &SettingValue) {
         info!("SIGHUP: {} is {:?} now", value.row.key, value.shown());
         self.values.insert(value.row.key, value.text.clone());

@@ -14,8 +14,8 @@ pub fn check(settings: &Settings, has_secrets: bool) -> Result<Vec<String>, Stri
     Ok(warnings)
 }
 
-/// With secrets in our memory, and in the client library's, where nothing wipes them, there is no core
-/// dump, no debugger and no look at our environment but for root. Returns why there may be.
+/// Forbids core dumps of this process, and keeps all but root from debugging it and from reading its environment: our
+/// memory has secrets, and the client library never wipes its copies. Returns a warning if the kernel refuses.
 pub fn hide() -> Option<String> {
     let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     hidden.err().map(|error| format!("a core dump of this process may hold secrets: {error}"))

@@ -25,8 +25,9 @@ const TO_LEAVE: Duration = Duration::from_millis(1500);
 /// No second signal cuts this short. With a server that answers, leaving needs less.
 const TO_HAND_OVER: Duration = Duration::from_millis(250);
 const TO_FINISH_ANSWERS: Duration = Duration::from_millis(200);
-/// From the moment at which leaving begins, the hooks may take this long, and then so long to be ended.
+/// How long the hooks may take, from the moment at which leaving begins.
 pub(super) const TO_TELL: Duration = Duration::from_millis(1650);
+/// How long the hooks that still run then may take to be ended.
 const TO_CUT_SHORT: Duration = Duration::from_millis(100);
 
 impl Daemon {
@@ -73,8 +74,8 @@ async fn leave_queue(election: ElectionThread) {
     }
 }
 
-/// Lets the hooks run until this moment at the latest. That this member leads no more is told by now if
-/// the election could say so, else it is told from now on.
+/// Lets the hooks run until this moment at the latest. Those for the end of leadership run by now if the election
+/// could publish it, else from now on.
 pub(super) async fn finish_hooks(hooks: &mut ApplicationThread, clock: Clock, until: Moment) {
     hooks.leave.send_replace(Some(until));
     let patience = until.since(clock.now()) + TO_CUT_SHORT;

@@ -7,28 +7,28 @@ use recipes::election::Role;
 use sd_notify::NotifyState;
 use std::time::Duration;
 
-/// Says that the member serves, and then goes on telling for as long as it runs.
+/// Notifies systemd that the member serves, then of each change of how it stands, and feeds the watchdog meanwhile.
 pub(super) async fn tell(status: StatusHandle, clock: Clock) {
     let mut snapshots = status.snapshot;
     // Three times as often as the watchdog demands, so that a late wake-up is no timeout.
     let feeding = sd_notify::watchdog_enabled().map(|patience| patience / 3);
-    say("READY=1").await;
+    notify("READY=1").await;
     let mut fed_at = None;
-    let mut said = String::new();
+    let mut sent_status = String::new();
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
         let now = clock.now();
         let status = state_line(&snapshot, now);
-        if status != said {
-            say(&format!("STATUS={status}")).await;
-            said = status;
+        if status != sent_status {
+            notify(&format!("STATUS={status}")).await;
+            sent_status = status;
         }
         // The watchdog is fed only while the runner's loop runs: systemd restarts a member that is stuck.
         let feeding_at = feeding.map(|pause| fed_at.map_or(now, |fed: Moment| fed.after(pause)));
         if feeding_at.is_some_and(|due| due <= now) {
             fed_at = Some(now);
             if snapshot.loop_runs(now) {
-                say("WATCHDOG=1").await;
+                notify("WATCHDOG=1").await;
             }
         }
         let feeding_at = feeding.zip(fed_at).map(|(pause, fed)| fed.after(pause));
@@ -40,25 +40,27 @@ pub(super) async fn tell(status: StatusHandle, clock: Clock) {
     }
 }
 
-/// Says that the member leaves.
+/// Notifies systemd that the member leaves.
 pub(super) async fn leaving() {
     // It must not keep us from leaving.
-    drop(tokio::time::timeout(Duration::from_millis(100), say("STOPPING=1")).await);
+    drop(tokio::time::timeout(Duration::from_millis(100), notify("STOPPING=1")).await);
 }
 
-/// On another thread: the service manager may be slow to listen, and clients must not wait for it.
-async fn say(what: &str) {
+/// Sends this to the service manager, on another thread: it may be slow to read, and clients must not wait for it.
+async fn notify(what: &str) {
     let what = what.to_owned();
-    let saying =
+    let sending =
         tokio::task::spawn_blocking(move || sd_notify::notify(&[NotifyState::Custom(&what)]));
-    let _receiver_gone = saying.await;
+    let _receiver_gone = sending.await;
 }
 
 fn state_line(snapshot: &Snapshot, now: Moment) -> String {
     match snapshot.standing.at(now) {
         Role::Leader { announcement, .. } => format!("leads, token {}", announcement.ticket.token),
         Role::Candidate => "first in the queue, not confirmed by a quorum".into(),
-        Role::Follower { leader: Some(heard) } => format!("follows {}", heard.leader.id),
+        Role::Follower { leader: Some(announcement) } => {
+            format!("follows {}", announcement.leader.id)
+        }
         Role::Follower { leader: None } => "in the queue, has heard of no leader".into(),
         Role::Absent => match &snapshot.link.problem {
             Some(problem) => format!("not in the queue: {problem}"),

@@ -19,7 +19,7 @@ use tokio::sync::{oneshot, watch};
 /// The election's thread: no client of the API, however slow, can slow it.
 pub(super) struct ElectionThread {
     pub(super) stop: oneshot::Sender<()>,
-    /// Tells, when it has ended, whether the member has surely left the queue.
+    /// Receives, when it has ended, whether the member has surely left the queue.
     pub(super) left: oneshot::Receiver<bool>,
 }
 
@@ -91,7 +91,7 @@ impl ApplicationInputs {
 
 /// The supervisor's thread: when it ends, the guards kill the command.
 pub(super) struct CommandThread {
-    /// Tells the exit code.
+    /// Receives the exit code.
     pub(super) ended: oneshot::Receiver<io::Result<u8>>,
 }
 
@@ -107,7 +107,7 @@ impl CommandThread {
     }
 }
 
-/// Starts a thread that runs this. Returns where it tells how that ended, which is closed if it panicked.
+/// Starts a thread that runs this. Returns the receiver of its output, which is closed if the thread panicked.
 fn start<T, F>(
     name: &str,
     life: impl FnOnce() -> F + Send + 'static,

@@ -1,4 +1,4 @@
-//! The server and the members, what can be done to them, and what is told of it.
+//! The server and the members, what can be done to them, and what is printed of it.
 
 use super::follow::{PATIENCE, follow, leader_of, sidecar_at};
 use super::keys::{HELP, Key, Keys};
@@ -24,7 +24,7 @@ use tokio::signal::unix::{Signal as Deaths, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::Level;
 
-/// Members may take so long to leave, longer than they take by themselves.
+/// How long members may take to leave, longer than they need.
 const TO_LEAVE: Duration = Duration::from_secs(3);
 
 pub(super) struct LocalElection {
@@ -33,18 +33,19 @@ pub(super) struct LocalElection {
     clock: Clock,
     began: Moment,
     members: Vec<Member>,
-    /// How many letters are names already.
-    named: u8,
+    /// How many letters are taken as names, those of members that have ended included.
+    letters_used: u8,
     ports: Ports,
     story: Story,
     deaths: Deaths,
-    news: UnboundedReceiver<News>,
-    tell: UnboundedSender<News>,
+    outputs: UnboundedReceiver<Output>,
+    /// For the tasks, which cannot print themselves.
+    sender: UnboundedSender<Output>,
 }
 
-/// What comes of a task.
-enum News {
-    /// This member names that leader.
+/// What a task found.
+enum Output {
+    /// This member names that leader, or none.
     Named(String, Option<LeaderState>),
     /// A line to print.
     Line(String),
@@ -64,23 +65,23 @@ impl LocalElection {
             .init();
         let server = start_server(listen).await?;
         let clock = Clock::system();
-        let (tell, news) = unbounded_channel();
+        let (sender, outputs) = unbounded_channel();
         Ok(Self {
             server,
             logs,
             clock,
             began: clock.now(),
             members: vec![],
-            named: 0,
+            letters_used: 0,
             ports: Ports::new(),
             story: Story::default(),
             deaths: signal(SignalKind::child())?,
-            news,
-            tell,
+            outputs,
+            sender,
         })
     }
 
-    /// Starts the members, and tells what they do until a signal or a key ends it.
+    /// Starts the members, and prints who leads until a signal or a key ends it.
     pub(super) async fn act(&mut self, members: u8, signals: &mut Signals) -> anyhow::Result<()> {
         tokio::select! {
             begun = self.begin(members) => begun?,
@@ -90,8 +91,8 @@ impl LocalElection {
         say(if keys.is_some() { HELP } else { "Ctrl-C or SIGTERM ends all of it." })?;
         say("")?;
         loop {
-            // First, since a death may have been noticed where another member's was waited for.
-            self.bury().await?;
+            // Before waiting for `deaths`, whose signal may have been taken while another member was waited for.
+            self.remove_ended().await?;
             let key = async {
                 match &mut keys {
                     Some(keys) => keys.next().await,
@@ -107,12 +108,13 @@ impl LocalElection {
                         () = signals.next() => return Ok(()),
                     },
                 },
-                Some(news) = self.news.recv() => self.heard(news)?,
+                Some(output) = self.outputs.recv() => self.print_output(output)?,
                 _ = self.deaths.recv() => {}
             }
         }
     }
 
+    /// Starts the members, and prints where everything is.
     async fn begin(&mut self, members: u8) -> anyhow::Result<()> {
         let (address, logs) = (self.server.address(), self.logs.path().display());
         say(
@@ -144,12 +146,12 @@ impl LocalElection {
         Ok(())
     }
 
-    /// Adds a member to the tail of the queue, and returns where it is.
+    /// Adds a member to the tail of the queue, and returns a line with its address and process.
     async fn add(&mut self) -> anyhow::Result<String> {
-        if self.named == MOST_MEMBERS {
+        if self.letters_used == MOST_MEMBERS {
             bail!("no letter is left to name a member by; quit, and start again");
         }
-        let id = char::from(b'a' + self.named).to_string();
+        let id = char::from(b'a' + self.letters_used).to_string();
         let surroundings = Surroundings {
             server: reachable(self.server.address()),
             knobs: self.server.knobs(),
@@ -158,10 +160,10 @@ impl LocalElection {
         };
         let mut member =
             Member::start(&id, &mut self.ports, &surroundings, &mut self.deaths).await?;
-        self.named += 1;
-        let (name, tell) = (id.clone(), self.tell.clone());
-        let tell = move |named| drop(tell.send(News::Named(name.clone(), named)));
-        member.following = Some(tokio::spawn(follow(sidecar_at(member.port), tell)).abort_handle());
+        self.letters_used += 1;
+        let (name, sender) = (id.clone(), self.sender.clone());
+        let send = move |named| drop(sender.send(Output::Named(name.clone(), named)));
+        member.following = Some(tokio::spawn(follow(sidecar_at(member.port), send)).abort_handle());
         let mut line =
             format!("{id:<9}  http://127.0.0.1:{}  process {}", member.port, member.pid());
         let taken: Vec<_> = self.ports.taken.drain(..).map(|port| port.to_string()).collect();
@@ -179,7 +181,7 @@ impl LocalElection {
             Key::Resign => self.resign(),
             Key::Add => {
                 let line = self.add().await.unwrap_or_else(|why| format!("{why:#}"));
-                self.tell(&line)
+                self.print(&line)
             }
             Key::Help | Key::Other => Ok(say(HELP)?),
             Key::Quit => Ok(()),
@@ -192,17 +194,17 @@ impl LocalElection {
                 leader.signal(Signal::KILL);
                 Ok(())
             }
-            Err(why) => self.tell(&why),
+            Err(why) => self.print(&why),
         }
     }
 
-    /// Freezes the leader, or lets go on what is frozen.
+    /// Freezes the leader, or thaws the member that is frozen.
     fn freeze(&mut self) -> anyhow::Result<()> {
         if let Some(member) = self.members.iter_mut().find(|member| member.frozen) {
             member.frozen = false;
             member.signal(Signal::CONT);
-            let (id, sidecar, tell) =
-                (member.id.clone(), sidecar_at(member.port), self.tell.clone());
+            let (id, sidecar, sender) =
+                (member.id.clone(), sidecar_at(member.port), self.sender.clone());
             tokio::spawn(async move {
                 let says = match leader_of(&sidecar).await {
                     Ok(Some(named)) if named.is_self => "still leads".to_owned(),
@@ -212,7 +214,8 @@ impl LocalElection {
                     Ok(_) => "says that it knows no leader".to_owned(),
                     Err(trouble) => trouble.told().1.unwrap_or_default(),
                 };
-                let _receiver_gone = tell.send(News::Line(format!("{id} goes on, and {says}")));
+                let line = format!("{id} goes on, and {says}");
+                let _receiver_gone = sender.send(Output::Line(line));
             });
             return Ok(());
         }
@@ -226,25 +229,26 @@ impl LocalElection {
             }
             Err(why) => why,
         };
-        self.tell(&line)
+        self.print(&line)
     }
 
     fn resign(&mut self) -> anyhow::Result<()> {
         let (id, port) = match self.leader() {
             Ok(leader) if leader.frozen => {
                 let line = format!("{} is frozen, and hears nothing; f lets it go on", leader.id);
-                return self.tell(&line);
+                return self.print(&line);
             }
             Ok(leader) => (leader.id.clone(), leader.port),
-            Err(why) => return self.tell(&why),
+            Err(why) => return self.print(&why),
         };
         self.story.befell(self.clock.now(), &id, "was told to resign");
-        let tell = self.tell.clone();
+        let sender = self.sender.clone();
         tokio::spawn(async move {
             let answer = sidecar_at(port).ask(Method::POST, RESIGN.path, 4 * PATIENCE).await;
             let done = answer.and_then(|answer| answer.body::<Done>());
             if let Err((_, Some(why))) = done.map_err(ClientError::told) {
-                let _receiver_gone = tell.send(News::Line(format!("{id} does not resign: {why}")));
+                let line = format!("{id} does not resign: {why}");
+                let _receiver_gone = sender.send(Output::Line(line));
             }
         });
         Ok(())
@@ -259,16 +263,16 @@ impl LocalElection {
         self.members.iter_mut().find(|member| member.id == id).ok_or_else(none)
     }
 
-    fn heard(&mut self, news: News) -> anyhow::Result<()> {
-        let line = match news {
-            News::Named(id, named) => self.story.named(self.clock.now(), &id, named.as_ref()),
-            News::Line(line) => Some(line),
+    fn print_output(&mut self, output: Output) -> anyhow::Result<()> {
+        let line = match output {
+            Output::Named(id, named) => self.story.named(self.clock.now(), &id, named.as_ref()),
+            Output::Line(line) => Some(line),
         };
-        line.map_or(Ok(()), |line| self.tell(&line))
+        line.map_or(Ok(()), |line| self.print(&line))
     }
 
-    /// Tells which members have ended, and forgets them.
-    async fn bury(&mut self) -> anyhow::Result<()> {
+    /// Removes the members that have ended, and prints how.
+    async fn remove_ended(&mut self) -> anyhow::Result<()> {
         let mut ended: Vec<_> = self.members.extract_if(.., |member| !member.is_alive()).collect();
         for member in &mut ended {
             let how = member.end(&mut self.deaths).await;
@@ -283,21 +287,21 @@ impl LocalElection {
             } else {
                 String::new()
             };
-            self.tell(&format!("{}{which} is gone: {how}{next}", member.id))?;
+            self.print(&format!("{}{which} is gone: {how}{next}", member.id))?;
         }
         if !ended.is_empty() && self.members.is_empty() {
-            self.tell("no member is left")?;
+            self.print("no member is left")?;
         }
         Ok(())
     }
 
     /// Prints a line with the time since the beginning.
-    fn tell(&self, line: &str) -> anyhow::Result<()> {
+    fn print(&self, line: &str) -> anyhow::Result<()> {
         let since = self.clock.now().since(self.began);
         Ok(say(&format!("{:>8.3} s  {line}", since.as_secs_f64()))?)
     }
 
-    /// Ends the members, then the server. A signal cuts it short; what is left ends with this process.
+    /// Ends the members, then the server. A signal cuts this short: members that are left end with this process.
     pub(super) async fn close(mut self, signals: &mut Signals) {
         for member in &self.members {
             member.signal(Signal::TERM);

@@ -8,10 +8,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// For how long an answer is waited for, where the member itself waits for no news.
+/// How long an answer may take, unless the member is asked to wait for a change.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Longer than the member waits for news, which is in the question.
-const PATIENCE_FOR_NEWS: Duration = Duration::from_secs(40);
+/// Longer than the `wait` with which the member is asked.
+const PATIENCE_FOR_CHANGE: Duration = Duration::from_secs(40);
 /// Between two questions of which the first got no answer.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -26,22 +26,22 @@ pub(super) async fn leader_of(sidecar: &Sidecar) -> Result<Option<LeaderState>, 
     answer.map(|answer| named_in(&answer))
 }
 
-/// Tells whom the member names as the leader, now and each time that this changes, until it is dropped.
-pub(super) async fn follow(sidecar: Sidecar, tell: impl Fn(Option<LeaderState>)) {
+/// Reports whom the member names as the leader, now and each time that this changes, until the future is dropped.
+pub(super) async fn follow(sidecar: Sidecar, report: impl Fn(Option<LeaderState>)) {
     let mut path = LEADER.path.to_owned();
     loop {
-        let answer = sidecar.ask(Method::GET, &path, PATIENCE_FOR_NEWS).await.ok();
+        let answer = sidecar.ask(Method::GET, &path, PATIENCE_FOR_CHANGE).await.ok();
         match answer.as_ref().and_then(SidecarAnswer::index) {
             Some(index) => path = format!("{}?index={index}&wait=30s", LEADER.path),
             None => sleep(PAUSE).await,
         }
         if let Some(answer) = answer {
-            tell(named_in(&answer));
+            report(named_in(&answer));
         }
     }
 }
 
-/// That there is no leader is an answer as well.
+/// Returns the leader that an answer names; `None` if it names none, which is an answer as well.
 fn named_in(answer: &SidecarAnswer) -> Option<LeaderState> {
     answer.body().ok()
 }

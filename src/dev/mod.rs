@@ -3,7 +3,7 @@
 //! - `election`: the server and the members, and what can be done to them.
 //! - `member`: a member's process, from its port to its end.
 //! - `follow`: asks a member who leads.
-//! - `story`: what is told of that, a line each. Pure.
+//! - `story`: makes lines about who leads from their answers. Pure.
 //! - `keys`: what a person at the terminal wants.
 //! - `signals`: what ends it.
 

@@ -1,14 +1,14 @@
-//! What is told of who leads, a line each, of what the members say.
+//! Makes lines about who leads from what the members name.
 
 use crate::api::LeaderState;
 use recipes::Moment;
 use std::time::Duration;
 
-/// Who leads, as far as it was told.
+/// Who leads, as far as it was printed.
 #[derive(Default)]
 pub(super) struct Story {
     leader: Option<String>,
-    /// The latest one's. Tokens grow from leader to leader, so a member that names an older one is behind.
+    /// The latest leader's. Tokens grow from leader to leader, so a member that names an older one is behind.
     token: u64,
     /// What befell the leader, and when.
     cause: Option<(Moment, String)>,
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn each_leader_is_told_once_and_with_what_befell_the_one_before() {
+    fn each_leader_is_printed_once_and_with_what_befell_the_one_before() {
         let mut story = Story::default();
         let line = story.named(at(0), "a", Some(&naming("a", 4, true)));
         assert_eq!(line.as_deref(), Some("a leads, fencing token 4"));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_leads_no_longer_says_so_itself_and_may_lead_again() {
+    fn a_leader_loses_its_leadership_only_by_its_own_answer_and_may_lead_again() {
         let mut story = Story::default();
         story.named(at(0), "a", Some(&naming("a", 4, true)));
         let line = story.named(at(1), "a", None);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_stranger_is_no_command_to_the_terminal() {
+    fn control_characters_in_a_members_id_are_escaped() {
         let line = Story::default().named(at(0), "a", Some(&naming("\u{1b}[2J", 4, false)));
         assert_eq!(line.as_deref(), Some("\\u{1b}[2J leads, fencing token 4"));
     }

@@ -10,9 +10,9 @@ pub(super) const AGAIN: Duration = Duration::from_millis(10);
 /// Counts down to the end of a lease, which is put off at each renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Countdown {
-    /// For the command to end by itself once it was told to.
+    /// How long the command has to end by itself once it was told to.
     kill_after: Duration,
-    /// For a process that was killed to be dead.
+    /// How long a process that was killed may take to be dead.
     margin: Duration,
     /// When the lease ends.
     until: Moment,
@@ -61,7 +61,7 @@ impl Countdown {
         self.stage == KillStage::Runs
     }
 
-    /// Whether it was time to kill: what is found alive from then on is killed as well.
+    /// Whether the time to kill has come: what is found alive from then on is killed as well.
     pub(super) fn kills(&self) -> bool {
         matches!(self.stage, KillStage::Killed { .. })
     }
@@ -116,7 +116,7 @@ mod tests {
         Moment(Duration::from_millis(ms))
     }
 
-    /// Of a lease that ends at 7 s: told at 4.75 s, killed at 6.75 s.
+    /// Of a lease that ends at 7 s: the command is told to end at 4.75 s, and killed at 6.75 s.
     fn countdown() -> Countdown {
         Countdown::new(ms(2000), ms(250), at(7000))
     }

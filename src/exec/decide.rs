@@ -29,12 +29,12 @@ pub(super) enum Step {
 
 /// What is to be done at this moment, and when to ask again although nothing has happened.
 ///
-/// `room` is how much of a lease has to be left for a command to be ended before its end.
+/// `time_to_end` is how much of a lease has to be left for a command to be ended before the lease ends.
 pub(super) fn decide(
     stage: CommandStage,
     role: &Role,
     now: Moment,
-    room: Duration,
+    time_to_end: Duration,
 ) -> (Step, Option<Moment>) {
     let lease = match role {
         Role::Leader { announcement, left } => Some((announcement.ticket.token, *left)),
@@ -42,7 +42,7 @@ pub(super) fn decide(
     };
     match (stage, lease) {
         (CommandStage::Idle { not_before, spent }, Some((token, left)))
-            if left > room && spent != Some(token) =>
+            if left > time_to_end && spent != Some(token) =>
         {
             if now < not_before {
                 (Step::Nothing, Some(not_before))
@@ -74,7 +74,7 @@ pub(super) enum After {
 pub(super) fn after(code: u8, on_exit: OnExit, once: bool) -> After {
     match on_exit {
         _ if once && code == 0 => After::Leave,
-        // As a shell tells it, it cannot be run, or is not there: nor will it be the next time.
+        // By the shell's convention it cannot be run, or is not there: nor will it be the next time.
         _ if matches!(code, 126 | 127) => After::Leave,
         OnExit::Leave => After::Leave,
         OnExit::Stay => After::Stay,
@@ -103,7 +103,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    const ROOM: Duration = Duration::from_millis(2250);
+    const TIME_TO_END: Duration = Duration::from_millis(2250);
 
     fn at(ms: u64) -> Moment {
         Moment(Duration::from_millis(ms))
@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn step(stage: CommandStage, role: &Role) -> Step {
-        decide(stage, role, at(100), ROOM).0
+        decide(stage, role, at(100), TIME_TO_END).0
     }
 
     #[test]
@@ -143,9 +143,9 @@ mod tests {
 
     #[test]
     fn a_restart_waits_for_its_moment() {
-        let early = decide(idle(1000, None), &leads(7, 6000), at(100), ROOM);
+        let early = decide(idle(1000, None), &leads(7, 6000), at(100), TIME_TO_END);
         assert_eq!(early, (Step::Nothing, Some(at(1000))));
-        let due = decide(idle(1000, None), &leads(7, 6000), at(1000), ROOM);
+        let due = decide(idle(1000, None), &leads(7, 6000), at(1000), TIME_TO_END);
         assert_eq!(due.0, Step::Start(FencingToken(7), at(7000)));
     }
 

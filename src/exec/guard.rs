@@ -35,44 +35,44 @@ const NOT_FOR_US: [SignalKind; 6] = [
 /// The operating system refuses a process, a socket or a timer.
 pub fn guard_command(command: &[OsString]) -> io::Result<()> {
     in_a_runtime(async {
-        let (mut duty, stdin) = GuardState::begin(INNER_GUARD_KILLS)?;
+        let (mut state, stdin) = GuardState::begin(INNER_GUARD_KILLS)?;
         // It took so long to get here that the lease leaves no time to run the command.
-        if duty.count_down().is_some() {
+        if state.count_down().is_some() {
             let message = FromGuard::Ended { code: 125, by_itself: false };
-            let _or_gone = duty.link.tell_supervisor(message);
+            let _or_gone = state.link.tell_supervisor(message);
             return Ok(());
         }
-        let mut command = Offspring::start(command, stdin, duty.greeting.files)?;
+        let mut command = Offspring::start(command, stdin, state.greeting.files)?;
         // Where the supervisor is gone, that is noticed below.
-        let _or_gone = duty.link.tell_supervisor(FromGuard::Started(command.leader()));
+        let _or_gone = state.link.tell_supervisor(FromGuard::Started(command.leader()));
         loop {
-            let by_itself = duty.countdown.runs();
-            match command.reap(|| duty.told(Duration::ZERO)) {
+            let by_itself = state.countdown.runs();
+            match command.reap(|| state.told_to_end(Duration::ZERO)) {
                 Reaped::All => return Ok(()),
                 Reaped::Leader { code } => {
                     let message = FromGuard::Ended { code, by_itself };
-                    let _or_gone = duty.link.tell_supervisor(message);
+                    let _or_gone = state.link.tell_supervisor(message);
                     continue;
                 }
                 Reaped::None => {}
             }
-            if duty.count_down() == Some(KillStep::Tell) {
+            if state.count_down() == Some(KillStep::Tell) {
                 command.end(Signal::TERM);
             }
-            if duty.countdown.kills() {
+            if state.countdown.kills() {
                 command.kill();
             }
-            match duty.news().await {
-                News::Told(ToGuard::End(signal)) => {
-                    duty.told(Duration::ZERO);
+            match state.next_wakeup().await {
+                Wakeup::Message(ToGuard::End(signal)) => {
+                    state.told_to_end(Duration::ZERO);
                     command.end(signal);
                 }
                 // A command that is dead may have left others behind, in other process groups.
-                News::Told(ToGuard::Signal(Signal::KILL)) | News::Orphaned => {
-                    duty.kill(Duration::ZERO);
+                Wakeup::Message(ToGuard::Signal(Signal::KILL)) | Wakeup::Orphaned => {
+                    state.kill(Duration::ZERO);
                 }
-                News::Told(ToGuard::Signal(signal)) => command.signal(signal),
-                News::Told(ToGuard::Renewed(_)) | News::Look => {}
+                Wakeup::Message(ToGuard::Signal(signal)) => command.signal(signal),
+                Wakeup::Message(ToGuard::Renewed(_)) | Wakeup::Look => {}
             }
         }
     })
@@ -84,7 +84,7 @@ pub fn guard_command(command: &[OsString]) -> io::Result<()> {
 /// The operating system refuses a process, a socket or a timer.
 pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
     in_a_runtime(async {
-        let (mut duty, socket) = GuardState::begin(OUTER_GUARD_KILLS)?;
+        let (mut state, socket) = GuardState::begin(OUTER_GUARD_KILLS)?;
         let inner = ourselves(&["exec-inner-guard"], command)
             .stdin(Stdio::from(socket))
             .process_group(0)
@@ -93,23 +93,25 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
         while !is_all_gone(|dead| {
             // The processes that the inner guard left behind are this guard's children now.
             if dead == inner {
-                duty.kill(Duration::ZERO);
+                state.kill(Duration::ZERO);
             }
         }) {
-            duty.count_down();
-            if duty.countdown.kills() {
+            state.count_down();
+            if state.countdown.kills() {
                 kill_children();
             }
             // The inner guard sees the same end of the link, and is let kill first: were it killed meanwhile, only
             // this guard would be left to do it.
             let inner_has = INNER_GUARD_KILLS - OUTER_GUARD_KILLS;
-            match duty.news().await {
-                News::Told(ToGuard::End(_)) => duty.told(inner_has),
-                News::Told(ToGuard::Signal(Signal::KILL)) | News::Orphaned => duty.kill(inner_has),
-                News::Told(ToGuard::Signal(_) | ToGuard::Renewed(_)) | News::Look => {}
+            match state.next_wakeup().await {
+                Wakeup::Message(ToGuard::End(_)) => state.told_to_end(inner_has),
+                Wakeup::Message(ToGuard::Signal(Signal::KILL)) | Wakeup::Orphaned => {
+                    state.kill(inner_has)
+                }
+                Wakeup::Message(ToGuard::Signal(_) | ToGuard::Renewed(_)) | Wakeup::Look => {}
             }
         }
-        let _or_gone = duty.link.tell_supervisor(FromGuard::Gone);
+        let _or_gone = state.link.tell_supervisor(FromGuard::Gone);
         Ok(())
     })
 }
@@ -131,10 +133,11 @@ struct GuardState {
     _kept: Option<OwnedFd>,
 }
 
-enum News {
+/// Why a guard goes through its loop once more.
+enum Wakeup {
     /// A process below us died, or it is time to look at the countdown.
     Look,
-    Told(ToGuard),
+    Message(ToGuard),
     /// The link's other end is gone: the sidecar was killed, so the command is killed too.
     Orphaned,
 }
@@ -148,7 +151,7 @@ impl GuardState {
         set_child_subreaper(Some(getpid()))?;
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
         let (greeting, sent, kept) = greeted(&socket)?;
-        let duty = Self {
+        let state = Self {
             deaths,
             link: GuardLink::over(socket)?,
             greeting,
@@ -158,38 +161,40 @@ impl GuardState {
             supervisor_is_gone: false,
             _kept: kept,
         };
-        Ok((duty, sent))
+        Ok((state, sent))
     }
 
-    /// The command was told to end; for so long, the other processes see to that.
-    fn told(&mut self, others: Duration) {
-        self.countdown = self.countdown.told(self.clock.now().after(others));
+    /// Has the countdown run for a command that was told to end. The inner guard gets this head start.
+    fn told_to_end(&mut self, head_start: Duration) {
+        self.countdown = self.countdown.told(self.clock.now().after(head_start));
     }
 
-    /// All is to be killed; for so long, the other processes see to that.
-    fn kill(&mut self, others: Duration) {
-        self.countdown = self.countdown.given_up(self.clock.now().after(others));
+    /// Has all killed, once the inner guard has had this head start.
+    fn kill(&mut self, head_start: Duration) {
+        self.countdown = self.countdown.given_up(self.clock.now().after(head_start));
     }
 
+    /// Returns what is due now.
     fn count_down(&mut self) -> Option<KillStep> {
         let step;
         (self.countdown, step) = self.countdown.at(self.clock.now());
         step
     }
 
-    async fn news(&mut self) -> News {
+    /// Waits for something that the guard may have to act upon. A renewal is taken note of here.
+    async fn next_wakeup(&mut self) -> Wakeup {
         tokio::select! {
-            _ = self.deaths.recv() => News::Look,
-            () = self.alarm.ring_at(self.countdown.look_at()) => News::Look,
-            word = self.link.heard_from_supervisor(), if !self.supervisor_is_gone => match word {
+            _ = self.deaths.recv() => Wakeup::Look,
+            () = self.alarm.ring_at(self.countdown.look_at()) => Wakeup::Look,
+            message = self.link.heard_from_supervisor(), if !self.supervisor_is_gone => match message {
                 Some(ToGuard::Renewed(until)) => {
                     self.countdown = self.countdown.renewed(until);
-                    News::Look
+                    Wakeup::Look
                 }
-                Some(word) => News::Told(word),
+                Some(message) => Wakeup::Message(message),
                 None => {
                     self.supervisor_is_gone = true;
-                    News::Orphaned
+                    Wakeup::Orphaned
                 }
             },
         }

@@ -1,5 +1,5 @@
 //! The messages between the supervisor and a guard, one packet each. When one side has ended, the other
-//! side's next read says so.
+//! side's next read returns `None`.
 
 use recipes::Moment;
 use rustix::io::Errno;

@@ -34,7 +34,7 @@ pub struct Plan {
     pub once: bool,
     /// How many files it may open, if there is a limit: as many as we might before we raised it.
     pub files: Option<u64>,
-    /// What it is told of this member besides the token.
+    /// What its environment says of this member besides the token.
     pub environment: Vec<(&'static str, String)>,
     /// What the guards keep open until the command is dead.
     pub kept: Option<Arc<OwnedFd>>,
@@ -51,8 +51,8 @@ const SAME_SIGNAL: Duration = Duration::from_millis(250);
 /// How long the guards have to finish what they have begun before the supervisor does it.
 const GUARDS_HAVE: Duration = INNER_GUARD_KILLS.checked_sub(SUPERVISOR_KILLS).unwrap();
 /// From the killing of processes to a complaint that they live, and between two complaints.
-const LOUD_AFTER: Duration = Duration::from_secs(1);
-const LOUD: Duration = Duration::from_secs(10);
+const COMPLAIN_AFTER: Duration = Duration::from_secs(1);
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
 /// Runs the command whenever this member leads, until it is to leave. Returns its exit code.
 ///
@@ -69,7 +69,7 @@ pub async fn supervise(
     // Processes that killed guards leave behind become children of this process, and not of process 1.
     set_child_subreaper(Some(getpid()))?;
     process::spare_those_left_to_us()?;
-    let room = plan.kill_after + TO_DIE;
+    let time_to_end = plan.kill_after + TO_DIE;
     let alarm = Alarm::new()?;
     // A command whose guards are all dead is killed by the kernel, which may take as long.
     let not_before = clock.now().after(if plan.after_restart { TO_DIE } else { Duration::ZERO });
@@ -96,7 +96,7 @@ pub async fn supervise(
         }
         let standing = status.snapshot.borrow_and_update().standing.clone();
         let now = clock.now();
-        let (step, again) = decide(supervisor.stage, &standing.at(now), now, room);
+        let (step, again) = decide(supervisor.stage, &standing.at(now), now, time_to_end);
         match step {
             Step::Start(token, until) => supervisor.start(token, until)?,
             Step::Renew(until) => supervisor.renew(until),
@@ -106,18 +106,18 @@ pub async fn supervise(
             }
             Step::Nothing => {}
         }
-        let again =
+        let wake_at =
             again.into_iter().chain(supervisor.run.as_ref().map(|run| run.look_at(now))).min();
         let asleep = async {
-            match again {
+            match wake_at {
                 Some(moment) => alarm.ring_at(moment).await,
                 None => pending().await,
             }
         };
         tokio::select! {
             biased;
-            word = word_of(&supervisor.run) => supervisor.hear(word),
-            signal = signals.hear() => supervisor.on_signal(signal),
+            message = next_message(&supervisor.run) => supervisor.on_message(message),
+            signal = signals.next() => supervisor.on_signal(signal),
             _ = deaths.recv() => reap(),
             changed = status.snapshot.changed() => {
                 changed.map_err(|_| io::Error::other("the election died, see the log"))?;
@@ -128,7 +128,7 @@ pub async fn supervise(
                 {
                     info!("not done, as its caller waits no more: {order:?}");
                 }
-                // One that comes later does not overtake those that wait.
+                // A resume does not overtake the commands that wait.
                 Request::Carry(order @ election::Command::Resume, caller)
                     if !supervisor.held.is_empty() =>
                 {
@@ -164,11 +164,11 @@ struct Supervisor {
     clock: Clock,
     stage: CommandStage,
     run: Option<Run>,
-    /// Orders that wait for the end of the command.
+    /// What the member is asked to do (resign, pause, then resume) once the command has ended.
     held: Vec<(election::Command, Caller)>,
     /// For how long the last restart of the command was put off.
     last_rest: Option<Duration>,
-    /// With this exit code, as soon as the command has ended.
+    /// The exit code with which to leave as soon as the command has ended.
     leaving: Option<u8>,
     /// Before this moment, another signal to leave is the same one, passed on twice.
     patient_until: Option<Moment>,
@@ -184,10 +184,10 @@ struct Run {
     has_ended: bool,
     /// The guards have not done their work in time.
     is_ours_to_kill: bool,
-    /// When to say next that something of it lives although it was killed.
-    loud_at: Option<Moment>,
-    /// What comes when nothing is left of it.
-    then: CommandStage,
+    /// When to complain next that something of it lives although it was killed.
+    complain_at: Option<Moment>,
+    /// The supervisor's stage once nothing is left of it.
+    next_stage: CommandStage,
     /// Later than the guards': it runs down only if they do not do their work.
     countdown: Countdown,
 }
@@ -223,8 +223,8 @@ impl Supervisor {
             inner_link: Some(inner_link),
             has_ended: false,
             is_ours_to_kill: false,
-            loud_at: None,
-            then: CommandStage::Idle { not_before: self.clock.now(), spent: None },
+            complain_at: None,
+            next_stage: CommandStage::Idle { not_before: self.clock.now(), spent: None },
             countdown: Countdown::new(kill_after, SUPERVISOR_KILLS, until),
         });
         self.stage = CommandStage::Runs(token);
@@ -236,14 +236,14 @@ impl Supervisor {
             && run.countdown != run.countdown.renewed(until)
         {
             run.countdown = run.countdown.renewed(until);
-            run.say(ToGuard::Renewed(until));
+            run.send(ToGuard::Renewed(until));
         }
     }
 
     fn end(&mut self, signal: Signal) {
         if let (Some(run), CommandStage::Runs(token)) = (&mut self.run, self.stage) {
             run.countdown = run.countdown.told(self.clock.now().after(GUARDS_HAVE));
-            run.say(ToGuard::End(signal));
+            run.send(ToGuard::End(signal));
             self.stage = CommandStage::Ends(token);
         }
     }
@@ -274,13 +274,13 @@ impl Supervisor {
         // While there is a link, messages that a guard sent before it died are still to be read.
         if run.outer_link.is_none() {
             self.ended_with_its_guard("the guards of the command died, and with them the command");
-            self.gone();
+            self.forget_run();
         }
     }
 
-    fn hear(&mut self, word: GuardMessage) {
+    fn on_message(&mut self, message: GuardMessage) {
         let Some(run) = &mut self.run else { return };
-        match word {
+        match message {
             GuardMessage::Inner(Some(FromGuard::Started(pid))) => {
                 info!(pid = pid.as_raw_pid(), "the command runs");
             }
@@ -291,7 +291,7 @@ impl Supervisor {
                 run.inner_link = None;
                 self.ended_with_its_guard("a guard of the command died, and with it the command");
             }
-            GuardMessage::Outer(Some(FromGuard::Gone)) => self.gone(),
+            GuardMessage::Outer(Some(FromGuard::Gone)) => self.forget_run(),
             GuardMessage::Outer(None) => {
                 self.ended_with_its_guard(
                     "the outer guard of the command died: the command is killed",
@@ -310,7 +310,7 @@ impl Supervisor {
         }
     }
 
-    /// A guard is gone, and has not said how the command ended. What that means is said once.
+    /// Handles that a guard is gone: unless it has reported how the command ended, counts that as a kill. Logs it once.
     fn ended_with_its_guard(&mut self, what: &str) {
         let Some(run) = &self.run else { return };
         if run.has_ended {
@@ -347,20 +347,21 @@ impl Supervisor {
             }
             After::Stay => {
                 info!(code, "the command has ended: leading on without it");
-                run.then = CommandStage::Idle { not_before: now, spent: Some(token) };
+                run.next_stage = CommandStage::Idle { not_before: now, spent: Some(token) };
             }
             After::Restart => {
                 let rest = rest(self.last_rest, now.since(run.begun_at));
                 self.last_rest = Some(rest);
                 info!(code, "the command has ended: it is started again in {rest:?}");
-                run.then = CommandStage::Idle { not_before: now.after(rest), spent: None };
+                run.next_stage = CommandStage::Idle { not_before: now.after(rest), spent: None };
             }
         }
     }
 
-    fn gone(&mut self) {
+    /// Forgets the run, of which nothing is left.
+    fn forget_run(&mut self) {
         if let Some(run) = self.run.take() {
-            self.stage = run.then;
+            self.stage = run.next_stage;
         }
         reap();
     }
@@ -378,7 +379,7 @@ impl Supervisor {
                 }
                 warn!("{name} again: killing the command");
                 run.countdown = run.countdown.given_up(now.after(GUARDS_HAVE));
-                run.say(ToGuard::Signal(Signal::KILL));
+                run.send(ToGuard::Signal(Signal::KILL));
             }
             Some(_) if ends_us => {
                 info!("{name}: ending the command, then leaving");
@@ -386,7 +387,7 @@ impl Supervisor {
                 self.patient_until = Some(self.clock.now().after(SAME_SIGNAL));
                 self.end(signal);
             }
-            Some(run) => run.say(ToGuard::Signal(signal)),
+            Some(run) => run.send(ToGuard::Signal(signal)),
         }
     }
 }
@@ -405,28 +406,28 @@ impl Run {
         }
     }
 
-    fn say(&mut self, word: ToGuard) {
+    fn send(&mut self, message: ToGuard) {
         for link in [&self.inner_link, &self.outer_link].into_iter().flatten() {
-            match link.tell_guard(word) {
+            match link.tell_guard(message) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     error!("a guard of the command hears nothing: killing all");
                     self.is_ours_to_kill = true;
                 }
-                // If the guard is gone, reading the link says so.
+                // If the guard is gone, reading the link shows it.
                 Ok(()) | Err(_) => {}
             }
         }
     }
 
-    /// Leadership is not given up while something of the run is alive. But a lease ends by itself.
+    /// Logs what is alive of the run: leadership is not given up before it is dead, but a lease ends by itself.
     fn complain(&mut self, alive: io::Result<Vec<Pid>>, now: Moment) {
         // What was just killed may take a moment to die.
-        let first = now.after(LOUD_AFTER).min(self.countdown.until());
-        let loud_at = *self.loud_at.get_or_insert(first);
-        if now < loud_at {
+        let first = now.after(COMPLAIN_AFTER).min(self.countdown.until());
+        let complain_at = *self.complain_at.get_or_insert(first);
+        if now < complain_at {
             return;
         }
-        self.loud_at = Some(now.after(LOUD));
+        self.complain_at = Some(now.after(COMPLAIN_EVERY));
         let what = match alive {
             Ok(alive) => {
                 let numbers: Vec<_> = alive.iter().map(|it| it.as_raw_pid()).collect();
@@ -444,17 +445,17 @@ impl Run {
     }
 }
 
-async fn word_of(run: &Option<Run>) -> GuardMessage {
+async fn next_message(run: &Option<Run>) -> GuardMessage {
     let Some(Run { outer_link, inner_link, .. }) = run else { return pending().await };
     tokio::select! {
-        // How the command ended comes before that nothing is left of it.
+        // The inner guard reports how the command ended, the outer one that nothing is left: read in this order.
         biased;
-        word = heard(inner_link) => GuardMessage::Inner(word),
-        word = heard(outer_link) => GuardMessage::Outer(word),
+        message = receive(inner_link) => GuardMessage::Inner(message),
+        message = receive(outer_link) => GuardMessage::Outer(message),
     }
 }
 
-async fn heard(link: &Option<GuardLink>) -> Option<FromGuard> {
+async fn receive(link: &Option<GuardLink>) -> Option<FromGuard> {
     match link {
         Some(link) => link.heard_from_guard().await,
         None => pending().await,
@@ -466,7 +467,7 @@ struct SignalListener(Vec<(Signal, Signals)>);
 
 impl SignalListener {
     fn new() -> io::Result<Self> {
-        let heard = [
+        let passed_on = [
             Signal::TERM,
             Signal::INT,
             Signal::HUP,
@@ -475,16 +476,16 @@ impl SignalListener {
             Signal::USR2,
             Signal::WINCH,
         ];
-        let open = |heard: Signal| Ok((heard, signal(SignalKind::from_raw(heard.as_raw()))?));
-        heard.into_iter().map(open).collect::<io::Result<_>>().map(Self)
+        let open = |number: Signal| Ok((number, signal(SignalKind::from_raw(number.as_raw()))?));
+        passed_on.into_iter().map(open).collect::<io::Result<_>>().map(Self)
     }
 
-    async fn hear(&mut self) -> Signal {
+    async fn next(&mut self) -> Signal {
         poll_fn(|context| {
-            let mut ears = self.0.iter_mut();
-            let heard =
-                ears.find_map(|(signal, ear)| ear.poll_recv(context).is_ready().then_some(*signal));
-            heard.map_or(Poll::Pending, Poll::Ready)
+            let received = self.0.iter_mut().find_map(|(signal, stream)| {
+                stream.poll_recv(context).is_ready().then_some(*signal)
+            });
+            received.map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 /// Earlier failures keep an application out for no longer than this.
 const LONGEST_PROOF: Duration = Duration::from_secs(300);
+/// After this many times `proof` of health, earlier failures no longer count.
 const FORGIVEN_AFTER: u32 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Debounce {
-    /// This many failures in a row make it ill.
+    /// This many failures in a row make the application unhealthy.
     failures: u32,
     interval: Duration,
-    /// For how long it has to be well before it is healthy again.
+    /// For how long its checks have to succeed before it is healthy again.
     proof: Duration,
     state: DebounceState,
 }
@@ -29,8 +30,8 @@ enum DebounceState {
         since: Moment,
         failed: u32,
     },
-    Ill {
-        well_since: Option<Moment>,
+    Unhealthy {
+        succeeding_since: Option<Moment>,
     },
 }
 
@@ -43,22 +44,22 @@ impl Debounce {
         matches!(self.state, DebounceState::Healthy { .. })
     }
 
-    /// For how long it has to stay well yet until it is healthy, if it is well.
+    /// Returns for how long checks still have to succeed until it is healthy, if they succeed and it is not.
     pub(super) fn left_to_prove(&self, now: Moment) -> Option<Duration> {
         match self.state {
-            DebounceState::Ill { well_since: Some(since) } => {
+            DebounceState::Unhealthy { succeeding_since: Some(since) } => {
                 Some(self.proof.saturating_sub(now.since(since)))
             }
-            DebounceState::Ill { well_since: None }
+            DebounceState::Unhealthy { succeeding_since: None }
             | DebounceState::Unknown
             | DebounceState::Healthy { .. } => None,
         }
     }
 
-    /// After a check that succeeded or not; and what it is now, if that is another than before.
-    pub(super) fn after(self, well: bool, now: Moment) -> (Self, Option<bool>) {
+    /// Returns the state after a check, and whether the application is healthy now, if that has changed.
+    pub(super) fn after(self, succeeded: bool, now: Moment) -> (Self, Option<bool>) {
         let healthy = DebounceState::Healthy { since: now, failed: 0 };
-        let (state, proof) = match (self.state, well) {
+        let (state, proof) = match (self.state, succeeded) {
             (DebounceState::Unknown, true) => (healthy, self.proof),
             (DebounceState::Unknown, false) => (DebounceState::Unknown, self.proof),
             (DebounceState::Healthy { since, .. }, true) => {
@@ -71,21 +72,21 @@ impl Debounce {
             }
             (DebounceState::Healthy { .. }, false) => {
                 let proof = (2 * self.proof).clamp(self.interval, LONGEST_PROOF.max(self.interval));
-                (DebounceState::Ill { well_since: None }, proof)
+                (DebounceState::Unhealthy { succeeding_since: None }, proof)
             }
-            (DebounceState::Ill { .. }, false) => {
-                (DebounceState::Ill { well_since: None }, self.proof)
+            (DebounceState::Unhealthy { .. }, false) => {
+                (DebounceState::Unhealthy { succeeding_since: None }, self.proof)
             }
-            (DebounceState::Ill { well_since }, true) => {
-                let since = well_since.unwrap_or(now);
+            (DebounceState::Unhealthy { succeeding_since }, true) => {
+                let since = succeeding_since.unwrap_or(now);
                 let proved = now.since(since) >= self.proof;
-                let ill = DebounceState::Ill { well_since: Some(since) };
-                (if proved { healthy } else { ill }, self.proof)
+                let unhealthy = DebounceState::Unhealthy { succeeding_since: Some(since) };
+                (if proved { healthy } else { unhealthy }, self.proof)
             }
         };
         let next = Self { state, proof, ..self };
-        let turned = next.is_healthy() != self.is_healthy();
-        (next, turned.then(|| next.is_healthy()))
+        let has_changed = next.is_healthy() != self.is_healthy();
+        (next, has_changed.then(|| next.is_healthy()))
     }
 }
 
@@ -93,8 +94,9 @@ impl Debounce {
 mod tests {
     use super::*;
 
-    /// A check each second, `+` well and `-` not; what it turned to at each, `.` if to nothing.
-    fn story(debounce: &mut Debounce, from: u64, checks: &str) -> String {
+    /// Makes a check each second, which succeeds at `+` and fails at `-`. Returns what changed at each: `H` to healthy,
+    /// `U` to unhealthy, `.` nothing.
+    fn changes(debounce: &mut Debounce, from: u64, checks: &str) -> String {
         let check = |(n, check): (usize, char)| {
             let now = Moment(Duration::from_secs(from + n as u64));
             let (next, turned) = debounce.after(check == '+', now);
@@ -102,7 +104,7 @@ mod tests {
             match turned {
                 None => '.',
                 Some(true) => 'H',
-                Some(false) => 'I',
+                Some(false) => 'U',
             }
         };
         checks.chars().enumerate().map(check).collect()
@@ -113,39 +115,39 @@ mod tests {
     }
 
     #[test]
-    fn it_is_healthy_from_its_first_success_on_and_ill_after_so_many_failures_in_a_row() {
-        assert_eq!(story(&mut patient(), 0, "--+--+---"), "..H.....I");
+    fn it_is_healthy_from_its_first_success_on_and_unhealthy_after_so_many_failures_in_a_row() {
+        assert_eq!(changes(&mut patient(), 0, "--+--+---"), "..H.....U");
     }
 
     #[test]
-    fn each_time_it_has_to_be_well_for_twice_as_long() {
-        assert_eq!(story(&mut patient(), 0, "+---++"), "H..I.H");
+    fn each_time_its_checks_have_to_succeed_for_twice_as_long() {
+        assert_eq!(changes(&mut patient(), 0, "+---++"), "H..U.H");
         let mut relapsed = patient();
-        assert_eq!(story(&mut relapsed, 0, "+---++---++"), "H..I.H..I..");
+        assert_eq!(changes(&mut relapsed, 0, "+---++---++"), "H..U.H..U..");
         assert_eq!(
             relapsed.left_to_prove(Moment(Duration::from_secs(10))),
             Some(Duration::from_secs(1))
         );
-        assert_eq!(story(&mut relapsed, 11, "+"), "H");
-        assert_eq!(story(&mut patient(), 0, "+---++---+-+++"), "H..I.H..I....H", "in a row");
-        assert_eq!(story(&mut patient(), 0, "+---++---+++---++++++"), "H..I.H..I..H..I....H.");
+        assert_eq!(changes(&mut relapsed, 11, "+"), "H");
+        assert_eq!(changes(&mut patient(), 0, "+---++---+-+++"), "H..U.H..U....H", "in a row");
+        assert_eq!(changes(&mut patient(), 0, "+---++---+++---++++++"), "H..U.H..U..H..U....H.");
     }
 
     #[test]
-    fn what_was_long_ago_is_forgotten() {
+    fn failures_before_a_long_time_of_health_are_forgotten() {
         let mut debounce = patient();
-        story(&mut debounce, 0, "+---++");
-        assert_eq!(story(&mut debounce, 15, "+---++"), "...I.H", "after ten seconds of health");
-        assert_eq!(story(&mut debounce, 29, "+---+++"), "...I..H", "after nine");
+        changes(&mut debounce, 0, "+---++");
+        assert_eq!(changes(&mut debounce, 15, "+---++"), "...U.H", "after ten seconds of health");
+        assert_eq!(changes(&mut debounce, 29, "+---+++"), "...U..H", "after nine");
     }
 
     #[test]
     fn no_application_is_kept_out_for_ever() {
         let mut debounce = Debounce::new(1, Duration::from_secs(200));
-        assert_eq!(story(&mut debounce, 0, "+-"), "HI");
+        assert_eq!(changes(&mut debounce, 0, "+-"), "HU");
         for n in 1..9 {
-            assert_eq!(story(&mut debounce, 10_000 * n, "+"), ".");
-            assert_eq!(story(&mut debounce, 10_000 * n + 301, "+-"), "HI");
+            assert_eq!(changes(&mut debounce, 10_000 * n, "+"), ".");
+            assert_eq!(changes(&mut debounce, 10_000 * n + 301, "+-"), "HU");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Asks the application again and again whether it is healthy, and tells the election when that has
-//! changed.
+//! Checks the application's health again and again, and reports each change of it to the election.
 
 mod debounce;
 mod probe;
@@ -14,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-/// Goes on for as long as the election does. A command may open so many files, if there is a limit.
+/// Checks the application for as long as the election runs. A command may open so many files, if there is a limit.
 ///
 /// # Errors
 /// The signal handler for ended children cannot be set up.
@@ -23,16 +22,15 @@ pub async fn run(
     files: Option<u64>,
     clock: Clock,
     requests: mpsc::Sender<Request>,
-    told: watch::Sender<Option<Application>>,
+    published: watch::Sender<Option<Application>>,
 ) -> io::Result<()> {
     let mut deaths = signal(SignalKind::child())?;
     let mut debounce = Debounce::new(health.failures, health.interval);
-    let mut said = None;
+    let mut last_failure = None;
     loop {
-        let found = probe::probe(&health, files, &mut deaths).await;
-        let failure = found.err();
-        // Once, and not at each check.
-        if failure != said
+        let failure = probe::probe(&health, files, &mut deaths).await.err();
+        // Logged once for each failure, and not at each check.
+        if failure != last_failure
             && let Some(failure) = &failure
         {
             warn!("the application's check fails: {failure}");
@@ -40,11 +38,12 @@ pub async fn run(
         let (next, turned) = debounce.after(failure.is_none(), clock.now());
         debounce = next;
         let healthy = debounce.is_healthy();
-        let proves = debounce.left_to_prove(clock.now()).map(|left| {
+        let recovering = debounce.left_to_prove(clock.now()).map(|left| {
             format!("its checks succeed again: healthy in {left:.0?} if they go on to")
         });
-        told.send_replace(Some(Application { healthy, failure: failure.clone().or(proves) }));
-        said = failure;
+        let why_not = failure.clone().or(recovering);
+        published.send_replace(Some(Application { healthy, failure: why_not }));
+        last_failure = failure;
         if let Some(healthy) = turned {
             let is = if healthy { "is healthy" } else { "is not healthy" };
             info!("the application {is}");

@@ -17,8 +17,8 @@ use subtle::ConstantTimeEq;
 use tracing::warn;
 use utoipa::{IntoParams, IntoResponses};
 
-/// For the token's file to be read.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// For how long the token's file may take to be read.
+const TO_READ: Duration = Duration::from_secs(2);
 
 /// What a command has to show.
 #[derive(Clone)]
@@ -50,7 +50,7 @@ pub(super) enum Refused {
     Forbidden(api::Problem),
 }
 
-/// Proves that a request may give commands. It is checked before anything behind the head is read.
+/// Proves that a request may give commands. It is checked before the request's body is read.
 pub(super) struct Authorized;
 
 impl FromRequestParts<AppState> for Authorized {
@@ -65,8 +65,10 @@ impl FromRequestParts<AppState> for Authorized {
     }
 }
 
-/// A page whose name was made to mean this machine may send any header: but not without saying
-/// where it comes from.
+/// Checks the header, and that no web page sends the command.
+///
+/// DNS rebinding makes a page's host mean this machine, so the page may send any header. But its browser adds
+/// `Origin` to every request other than GET and HEAD.
 fn has_header(headers: &HeaderMap) -> Result<(), Problem> {
     if headers.contains_key(header::ORIGIN) {
         return Err(Problem::from_a_page());
@@ -80,17 +82,17 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem>
         scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
     });
     let Some(shown) = shown else {
-        let needs = "an order needs the header Authorization: Bearer TOKEN, with the token that is \
+        let remedy = "an order needs the header Authorization: Bearer TOKEN, with the token that is \
                      in the file which http.token_file names";
-        return Err(Problem::unauthorized(needs));
+        return Err(Problem::unauthorized(remedy));
     };
     let file = file.clone();
-    // The file system may hang.
+    // Not on this thread, and not for ever: the file system may hang.
     let reading =
         tokio::task::spawn_blocking(move || config::token(config::table::TOKEN_FILE.key(), &file));
-    let read = match tokio::time::timeout(PATIENCE, reading).await {
+    let read = match tokio::time::timeout(TO_READ, reading).await {
         Ok(read) => read.expect("it does not panic").map_err(|error| error.to_string()),
-        Err(_) => Err(format!("http.token_file: not read within {PATIENCE:?}")),
+        Err(_) => Err(format!("http.token_file: not read within {TO_READ:?}")),
     };
     let token = read.map_err(|error| {
         warn!("no order can be taken: {error}");

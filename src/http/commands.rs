@@ -16,7 +16,7 @@ use std::time::Duration;
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-/// For the hooks to tell that this member leads no more.
+/// How long the hooks may take to run for the end of this member's leadership.
 const FOR_HOOKS: Duration = Duration::from_secs(10);
 /// How long to wait for a new place in the queue.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -99,7 +99,7 @@ async fn resign(State(sight): State<AppState>, _: Authorized) -> CommandResult {
         standing.ticket().is_some_and(|ticket| Some(ticket) != old)
             && (standing.predecessor().is_some() || standing.is_first())
     });
-    // If it takes longer, the answer says that it does not stand yet.
+    // If joining takes longer, the answer says that this member is not in the queue yet.
     let _placed_or_not = placed.await;
     Ok((StatusCode::ACCEPTED, Json(sight.done("resigned"))))
 }
@@ -154,7 +154,7 @@ async fn shutdown(State(sight): State<AppState>, _: Authorized) -> (StatusCode, 
 }
 
 impl AppState {
-    /// Returns when it has been carried out.
+    /// Sends a command to the election, and returns when it has been carried out.
     pub(super) async fn order(&self, order: Command) -> Result<(), Problem> {
         let leaves = order == Command::Pause;
         // A command whose client has closed the connection by now is not carried out: a process that was frozen

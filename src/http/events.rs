@@ -1,6 +1,6 @@
 //! Tells who leads without being asked, as server-sent events.
 //!
-//! A stream holds nothing but what it told last. A client that does not read is told less, not later:
+//! A stream holds nothing but what it sent last. A client that does not read is sent fewer events, not later ones:
 //! the next events lead from there to the state at the moment they are written.
 
 use super::claim::Claim;
@@ -10,7 +10,7 @@ use super::visits::OpenStream;
 use super::{AppState, Verdict, elector};
 use crate::api::{self, LeaderState, Role};
 use crate::status::RecordedChange;
-use axum::body::Body as Bytes;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -24,7 +24,7 @@ use utoipa_axum::routes;
 
 /// How often a comment is sent, so that each end sees that the other is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How soon a client whose stream was lost should come publisher.
+/// How soon a client whose stream was lost should come back.
 const RETRY_MS: u64 = 1000;
 
 pub(super) fn routes() -> ApiRouter {
@@ -50,7 +50,7 @@ async fn events(State(sight): State<AppState>, headers: HeaderMap) -> Response {
         first.push_back(event(sight, "state", verdict, None));
         first
     };
-    stream(sight, first, news)
+    stream(sight, first, events_since)
 }
 
 /// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
@@ -68,18 +68,18 @@ async fn sse(State(sight): State<AppState>) -> Response {
 
 struct EventStream<T> {
     sight: AppState,
-    /// Writes the news since what was told, which may be none.
-    tell: T,
+    /// Writes the events since those sent last; empty if there are none.
+    write: T,
     ready: VecDeque<String>,
-    told: Told,
+    last_sent: LastSent,
     /// Of the answer whose body this is.
     claim: Option<Arc<Claim>>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
     _open: OpenStream,
 }
 
-/// What a client was told last.
-struct Told {
+/// The state to which the events that were sent lead.
+struct LastSent {
     index: u64,
     view: View,
 }
@@ -87,13 +87,13 @@ struct Told {
 fn stream<T>(
     sight: AppState,
     first: impl FnOnce(&AppState, &Verdict) -> VecDeque<String>,
-    tell: T,
+    write: T,
 ) -> Response
 where
-    T: Fn(&AppState, &Verdict, &Told) -> String + Send + 'static,
+    T: Fn(&AppState, &Verdict, &LastSent) -> String + Send + 'static,
 {
-    let place = match sight.place() {
-        Ok(place) => place,
+    let permit = match sight.place() {
+        Ok(permit) => permit,
         Err(full) => return full.into_response(),
     };
     let (verdict, claim) = (sight.judge(), Claim::of_this_answer());
@@ -102,18 +102,18 @@ where
     }
     let stream = EventStream {
         ready: first(&sight, &verdict),
-        told: Told { index: sight.index(&verdict), view: verdict.view },
+        last_sent: LastSent { index: sight.index(&verdict), view: verdict.view },
         claim,
-        tell,
+        write,
         _open: sight.visits.stream(),
         sight,
-        _place: place,
+        _permit: permit,
     };
     let chunks = futures_util::stream::unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
         Some((Ok::<_, Infallible>(chunk), stream))
     });
-    let mut response = Bytes::from_stream(chunks).into_response();
+    let mut response = Body::from_stream(chunks).into_response();
     let kind = HeaderValue::from_static("text/event-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     // Proxies would otherwise keep events until they have a buffer full of them.
@@ -121,43 +121,45 @@ where
     response
 }
 
-impl<T: Fn(&AppState, &Verdict, &Told) -> String> EventStream<T> {
+impl<T: Fn(&AppState, &Verdict, &LastSent) -> String> EventStream<T> {
     async fn next(&mut self) -> Option<String> {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);
         }
         loop {
-            let changed = self.sight.changed_since(self.told.index);
+            let changed = self.sight.changed_since(self.last_sent.index);
             let verdict = match tokio::time::timeout(KEEP_ALIVE, changed).await {
                 Ok(verdict) => verdict?,
                 Err(_) => return Some(": here\n\n".into()),
             };
-            let news = (self.tell)(&self.sight, &verdict, &self.told);
+            let chunk = (self.write)(&self.sight, &verdict, &self.last_sent);
             let index = self.sight.index(&verdict);
-            // For a client that reads slowly what was told before may be unwritten yet. It is told in order.
+            // For a client that reads slowly, earlier events may not be written yet: they are written before this one.
             if let Some(claim) = &self.claim {
                 claim.follow(&verdict);
             }
-            self.told = Told { index, view: verdict.view };
-            if !news.is_empty() {
-                return Some(news);
+            self.last_sent = LastSent { index, view: verdict.view };
+            if !chunk.is_empty() {
+                return Some(chunk);
             }
         }
     }
 }
 
-/// What a client missed while its stream was lost, as far as it is remembered. An index that this member has not reached
-/// is of another life of it, or of another member: then the client has seen none of it.
+/// Returns an event for each change that the client missed while its stream was lost, as far as they are remembered.
+///
+/// An index that this process has not reached is of an earlier process or of another member: then the client has seen
+/// none of these changes.
 fn missed(sight: &AppState, verdict: &Verdict, seen: u64) -> Vec<String> {
     let seen = if seen > sight.index(verdict) { 0 } else { seen };
     let recorded = verdict.snapshot.recent_changes.iter();
     let unseen = recorded.filter(|recorded| sight.started.index(recorded.index) > seen);
-    unseen.map(|recorded| past(sight, verdict, recorded)).collect()
+    unseen.map(|recorded| missed_event(sight, verdict, recorded)).collect()
 }
 
-/// Tells a change of the past under a name of its own, with who led then and what this member is now: a client that acts
+/// Writes a past change under a name of its own, with the leader of then and the role of now: a client that acts
 /// on what it reads must not begin to work for a term that is over.
-fn past(sight: &AppState, verdict: &Verdict, recorded: &RecordedChange) -> String {
+fn missed_event(sight: &AppState, verdict: &Verdict, recorded: &RecordedChange) -> String {
     let RecordedChange { change, index, at, cause, down_for: _ } = recorded;
     let (view, index) = (change.view(), sight.started.index(*index));
     let own_term = view.own_term();
@@ -175,8 +177,8 @@ fn past(sight: &AppState, verdict: &Verdict, recorded: &RecordedChange) -> Strin
     framed("missed", Some(index), &api::json(&missed))
 }
 
-/// The data of a change that another one has followed by now.
-fn over(sight: &AppState, change: &Change, index: u64, cause: Option<Cause>) -> String {
+/// Returns the data of a change that another one has followed by now.
+fn superseded(sight: &AppState, change: &Change, index: u64, cause: Option<Cause>) -> String {
     let view = change.view();
     api::json(&api::Event {
         state: sight.past_state(view.leader(), view.own_term().is_some(), index),
@@ -187,48 +189,54 @@ fn over(sight: &AppState, change: &Change, index: u64, cause: Option<Cause>) -> 
     })
 }
 
-/// Returns what brought about a change that the client is yet to be told.
-fn cause(sight: &AppState, verdict: &Verdict, told: &Told, change: &Change) -> Option<Cause> {
-    // The end of a lease is told before the election has heard of it.
+/// Returns what brought about a change that the client is yet to be sent.
+fn cause(
+    sight: &AppState,
+    verdict: &Verdict,
+    last_sent: &LastSent,
+    change: &Change,
+) -> Option<Cause> {
+    // A lease ends by the clock, before the election has recorded that change and its cause.
     if change.kind == ChangeKind::LostLeadership && verdict.has_lapsed() {
         return Some(Cause::LeaseRanOut);
     }
-    let is_it = |recorded: &&RecordedChange| {
+    let is_this_change = |recorded: &&RecordedChange| {
         let RecordedChange { change: Change { kind, token, .. }, .. } = recorded;
         (*kind, *token) == (change.kind, change.token)
     };
-    let untold = verdict.snapshot.recent_changes.iter().rev();
-    let mut untold = untold.take_while(|it| sight.started.index(it.index) > told.index);
-    untold.find(is_it).map(|recorded| recorded.cause)
+    let unsent = verdict.snapshot.recent_changes.iter().rev();
+    let mut unsent = unsent.take_while(|it| sight.started.index(it.index) > last_sent.index);
+    unsent.find(is_this_change).map(|recorded| recorded.cause)
 }
 
-/// The events that lead from what was told to the verdict: two if a term of this member's ended and
+/// Returns the events that lead from what was sent to the verdict: two if a term of this member's ended and
 /// another began.
 ///
 /// Only the last one has an `id`: a client sends it as `Last-Event-ID` to say that it has read all
 /// up to this index. With an `id` on the first of two, a client cut off between them would never be
-/// told the second; without, it is told both again.
-fn news(sight: &AppState, verdict: &Verdict, told: &Told) -> String {
-    let changes = changes(&told.view, &verdict.role);
+/// sent the second; without, it is sent both again.
+fn events_since(sight: &AppState, verdict: &Verdict, last_sent: &LastSent) -> String {
+    let changes = changes(&last_sent.view, &verdict.role);
     let Some((last, earlier)) = changes.split_last() else { return String::new() };
     let index = sight.index(verdict);
-    let cause = |change: &Change| cause(sight, verdict, told, change);
-    let earlier = earlier
-        .iter()
-        .map(|change| framed(change.kind.name(), None, &over(sight, change, index, cause(change))));
+    let cause = |change: &Change| cause(sight, verdict, last_sent, change);
+    let earlier = earlier.iter().map(|change| {
+        let data = superseded(sight, change, index, cause(change));
+        framed(change.kind.name(), None, &data)
+    });
     let last = event(sight, last.kind.name(), verdict, cause(last));
     earlier.chain([last]).collect()
 }
 
 fn event(sight: &AppState, name: &str, verdict: &Verdict, cause: Option<Cause>) -> String {
-    let told = api::Event {
+    let data = api::Event {
         state: sight.state(verdict),
         role: verdict.role_name(),
         at: api::date(sight.clock.date()),
         cause: cause.map(|cause| cause.to_string()),
         change: None,
     };
-    framed(name, Some(sight.index(verdict)), &api::json(&told))
+    framed(name, Some(sight.index(verdict)), &api::json(&data))
 }
 
 fn framed(name: &str, id: Option<u64>, data: &str) -> String {
@@ -247,50 +255,50 @@ mod tests {
     use serde_json::Value;
 
     #[tokio::test]
-    async fn a_late_reader_hears_that_its_term_ended_and_that_another_began() {
+    async fn a_late_reader_is_sent_the_end_of_a_term_and_the_beginning_of_the_next() {
         let mut scene = Scene::new();
         scene.leads(4);
         let mut stream = opened(&scene, None).await;
-        assert_eq!(stream.heard().await, ["state leader 4"]);
+        assert_eq!(stream.next_events().await, ["state leader 4"]);
         scene.loses(4);
         scene.leads(5);
         let both = ["lost-leadership absent null", "became-leader leader 5"];
-        assert_eq!(stream.heard().await, both);
+        assert_eq!(stream.next_events().await, both);
     }
 
     #[tokio::test]
-    async fn a_late_reader_hears_that_its_term_ended_and_who_leads_since() {
+    async fn a_late_reader_is_sent_the_end_of_a_term_and_the_leader_since() {
         let mut scene = Scene::new();
         scene.leads(4);
         let mut stream = opened(&scene, None).await;
-        assert_eq!(stream.heard().await, ["state leader 4"]);
+        assert_eq!(stream.next_events().await, ["state leader 4"]);
         scene.loses(4);
         scene.follows(5);
         let both = ["lost-leadership absent null", "leader-changed follower 5"];
-        assert_eq!(stream.heard().await, both);
+        assert_eq!(stream.next_events().await, both);
     }
 
     #[tokio::test]
-    async fn what_came_and_went_unread_is_not_told() {
+    async fn a_term_that_began_and_ended_unread_is_not_sent() {
         let mut scene = Scene::new();
         let mut stream = opened(&scene, None).await;
-        assert_eq!(stream.heard().await, ["state absent null"]);
+        assert_eq!(stream.next_events().await, ["state absent null"]);
         scene.leads(4);
         scene.loses(4);
-        let heard = stream.heard();
-        tokio::pin!(heard);
-        assert!(futures_util::poll!(&mut heard).is_pending());
+        let next = stream.next_events();
+        tokio::pin!(next);
+        assert!(futures_util::poll!(&mut next).is_pending());
         scene.leads(5);
-        assert_eq!(heard.await, ["became-leader leader 5"]);
+        assert_eq!(next.await, ["became-leader leader 5"]);
     }
 
     #[tokio::test]
-    async fn what_was_missed_is_told_as_the_past_and_with_what_is_so_now() {
+    async fn missed_changes_are_sent_under_a_name_of_their_own_and_with_the_present_role() {
         let mut scene = Scene::new();
         scene.leads(4);
         scene.loses(4);
         scene.follows(5);
-        // Nor has a client seen anything of this life whose index is larger than any of it.
+        // An index larger than any of this process is an earlier one's: the client has seen none of these changes.
         for seen in [0, u64::MAX] {
             let mut stream = opened(&scene, Some(seen)).await;
             for (change, token, cause) in [
@@ -298,15 +306,15 @@ mod tests {
                 ("lost-leadership", Value::Null, "the znode was deleted"),
                 ("leader-changed", Value::from(5), "a leader was announced"),
             ] {
-                let told = stream.chunk().await;
-                assert_eq!(field(&told, "event: ").unwrap(), "missed", "no handler starts by it");
-                let told = data(&told);
-                assert_eq!((&told["change"], &told["cause"]), (&change.into(), &cause.into()));
-                assert_eq!(told["leader"]["token"], token);
-                assert_eq!((&told["role"], &told["is_self"]), (&"follower".into(), &false.into()));
-                assert_eq!(told["valid_until_boottime_ns"], Value::Null);
+                let text = stream.chunk().await;
+                assert_eq!(field(&text, "event: ").unwrap(), "missed", "no handler starts by it");
+                let body = data(&text);
+                assert_eq!((&body["change"], &body["cause"]), (&change.into(), &cause.into()));
+                assert_eq!(body["leader"]["token"], token);
+                assert_eq!((&body["role"], &body["is_self"]), (&"follower".into(), &false.into()));
+                assert_eq!(body["valid_until_boottime_ns"], Value::Null);
             }
-            assert_eq!(stream.heard().await, ["state follower 5"]);
+            assert_eq!(stream.next_events().await, ["state follower 5"]);
         }
     }
 
@@ -322,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_change_is_told_with_its_cause() {
+    async fn every_change_is_sent_with_its_cause() {
         let mut scene = Scene::new();
         let mut stream = opened(&scene, None).await;
         let state = stream.chunk().await;
@@ -343,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_cut_off_between_two_events_of_one_index_is_told_both_again() {
+    async fn a_client_cut_off_between_two_events_of_one_index_is_sent_both_again() {
         let mut scene = Scene::new();
         scene.leads(4);
         let mut stream = opened(&scene, None).await;
@@ -360,7 +368,7 @@ mod tests {
         for change in ["lost-leadership", "became-leader"] {
             assert_eq!(data(&again.chunk().await)["change"], change);
         }
-        assert_eq!(again.heard().await, ["state leader 5"]);
+        assert_eq!(again.next_events().await, ["state leader 5"]);
     }
 
     async fn opened(scene: &Scene, seen: Option<u64>) -> ReceivedEvents {
@@ -369,7 +377,7 @@ mod tests {
             Some(seen) => request.header("last-event-id", seen),
             None => request,
         };
-        let response = scene.service.answer(request.body(Bytes::empty()).unwrap()).await;
+        let response = scene.service.answer(request.body(Body::empty()).unwrap()).await;
         let mut stream = ReceivedEvents { body: response.into_body() };
         assert!(stream.chunk().await.starts_with("retry"));
         stream
@@ -383,8 +391,9 @@ mod tests {
         serde_json::from_str(&field(event, "data: ").unwrap()).unwrap()
     }
 
+    /// A client's end of a stream.
     struct ReceivedEvents {
-        body: Bytes,
+        body: Body,
     }
 
     impl ReceivedEvents {
@@ -394,7 +403,7 @@ mod tests {
         }
 
         /// Returns name, role and the leader's token of each event in the next chunk.
-        async fn heard(&mut self) -> Vec<String> {
+        async fn next_events(&mut self) -> Vec<String> {
             let chunk = self.chunk().await;
             let events = chunk.split_terminator("\n\n").map(|event| {
                 let data = data(event);

@@ -26,7 +26,7 @@ async fn livez(State(sight): State<AppState>, RawQuery(query): RawQuery) -> Resp
         let idle = verdict.now.since(verdict.snapshot.last_looped_at);
         format!("the election's loop has not turned for {idle:?}")
     };
-    told("livez", &[("loop", turns, reason)], query.as_deref())
+    answer("livez", &[("loop", turns, reason)], query.as_deref())
 }
 
 /// The same as `/livez`.
@@ -44,7 +44,7 @@ async fn readyz(State(sight): State<AppState>, RawQuery(query): RawQuery) -> Res
     let place = if stands { "in the queue".into() } else { verdict.reason() };
     let checks =
         [("line", stands, place), ("leader", verdict.leader().is_some(), verdict.reason())];
-    told("readyz", &checks, query.as_deref())
+    answer("readyz", &checks, query.as_deref())
 }
 
 #[derive(IntoParams)]
@@ -66,26 +66,26 @@ enum Checks {
     Failed(String),
 }
 
-/// The way of Kubernetes' own components: `ok`, or what failed; `?verbose` tells every check.
-fn told(name: &str, checks: &[(&str, bool, String)], query: Option<&str>) -> Response {
-    let well = checks.iter().all(|(_, well, _)| *well);
-    let asks = |word: &str| {
-        query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some(word)))
+/// Answers as Kubernetes' own components do: `ok`, or every check if one failed or `?verbose` asks for them.
+fn answer(name: &str, checks: &[(&str, bool, String)], query: Option<&str>) -> Response {
+    let passed = checks.iter().all(|(_, passed, _)| *passed);
+    let asks = |key: &str| {
+        query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some(key)))
     };
     let mut text = String::new();
-    if !well || asks("verbose") {
-        for (check, well, reason) in checks {
-            let sign = if *well { "[+]" } else { "[-]" };
-            let ok = if *well { "ok" } else { "failed" };
+    if !passed || asks("verbose") {
+        for (check, passed, reason) in checks {
+            let sign = if *passed { "[+]" } else { "[-]" };
+            let ok = if *passed { "ok" } else { "failed" };
             text += &format!("{sign}{check} {ok}: {reason}\n");
         }
-        text += &format!("{name} check {}\n", if well { "passed" } else { "failed" });
+        text += &format!("{name} check {}\n", if passed { "passed" } else { "failed" });
     } else {
         text += "ok";
     }
     let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
     let retry = [(header::RETRY_AFTER, "1")];
-    match well {
+    match passed {
         true => (StatusCode::OK, plain, text).into_response(),
         false => (StatusCode::SERVICE_UNAVAILABLE, plain, retry, text).into_response(),
     }

@@ -1,4 +1,4 @@
-//! The last terms, as far as this member has heard of them.
+//! The last terms, as far as this member knows of them.
 
 use super::AppState;
 use super::routes::ApiRouter;
@@ -10,8 +10,8 @@ use axum::extract::State;
 use recipes::election::{ChangeKind, Role};
 use utoipa_axum::routes;
 
-/// At most this many terms are told, the newest last.
-const TERMS: usize = 100;
+/// How many terms an answer has at most.
+const TERMS_MAX: usize = 100;
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(history))
@@ -23,7 +23,7 @@ pub(super) fn routes() -> ApiRouter {
 ))]
 async fn history(State(sight): State<AppState>) -> Json<History> {
     let terms = terms(&sight.judge().snapshot.recent_changes);
-    let surplus = terms.len().saturating_sub(TERMS);
+    let surplus = terms.len().saturating_sub(TERMS_MAX);
     Json(History { terms: terms.into_iter().skip(surplus).collect() })
 }
 
@@ -37,10 +37,10 @@ fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
             continue;
         }
         if let Some(last) = terms.last_mut().filter(|last| last.to.is_none()) {
-            // A member that is out of the queue hears of no leader, and the one that it knew may lead on.
-            let is_deaf = change.kind == ChangeKind::LeaderLost && change.role == Role::Absent;
+            // A member that is out of the queue reads no announcement, and the leader that it knew may lead on.
+            let is_out = change.kind == ChangeKind::LeaderLost && change.role == Role::Absent;
             last.to = Some(api::date(*at));
-            last.ended = Some(match is_deaf {
+            last.ended = Some(match is_out {
                 true => format!("not heard of since (this member: {cause})"),
                 false => cause.to_string(),
             });
@@ -73,37 +73,37 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn another_members_term_does_not_end_when_this_one_stops_listening() {
+    fn another_members_term_does_not_end_when_this_one_leaves_the_queue() {
         let mut scene = Scene::new();
         scene.follows(4);
         scene.step(Event::Command(Command::Pause));
-        let deaf = "4 not heard of since (this member: paused)";
-        assert_eq!(told(&scene), [deaf]);
+        let unknown_end = "4 not heard of since (this member: paused)";
+        assert_eq!(ended(&scene), [unknown_end]);
         scene.step(Event::Command(Command::Resume));
         scene.follows(4);
-        assert_eq!(told(&scene), ["4 lasts"], "one token is one term");
+        assert_eq!(ended(&scene), ["4 lasts"], "one token is one term");
         scene.step(Event::SessionLost);
         scene.follows(6);
-        let deaf = "4 not heard of since (this member: session expired)";
-        assert_eq!(told(&scene), [deaf, "6 lasts"], "it has ended meanwhile");
+        let unknown_end = "4 not heard of since (this member: session expired)";
+        assert_eq!(ended(&scene), [unknown_end, "6 lasts"], "it has ended meanwhile");
     }
 
     #[test]
-    fn the_end_of_its_own_term_is_told_in_words_of_operations() {
+    fn the_end_of_its_own_term_has_its_cause() {
         let mut scene = Scene::new();
         scene.leads(4);
         scene.step(Event::Command(Command::Resign));
         scene.leads(5);
         scene.step(Event::SessionLost);
-        assert_eq!(told(&scene), ["4 resigned", "5 session expired"]);
+        assert_eq!(ended(&scene), ["4 resigned", "5 session expired"]);
     }
 
     #[test]
-    fn a_term_that_goes_on_after_a_restart_tells_for_how_long_there_was_no_process() {
+    fn a_term_that_goes_on_after_a_restart_says_for_how_long_there_was_no_process() {
         let mut scene = Scene::new();
         scene.leads(4);
         let mut recent_changes = RecentChanges::default();
-        for recorded in scene.back.snapshot.borrow().recent_changes.iter() {
+        for recorded in scene.publisher.snapshot.borrow().recent_changes.iter() {
             let down_for = Some(Duration::from_millis(1_500));
             recent_changes.push(RecordedChange { down_for, ..recorded.clone() });
         }
@@ -111,12 +111,13 @@ mod tests {
         assert_eq!((term.token, term.down_for_ms), (4, Some(1_500)));
     }
 
-    fn told(scene: &Scene) -> Vec<String> {
-        let terms = terms(&scene.back.snapshot.borrow().recent_changes);
-        let words = terms.into_iter().map(|Term { token, to, ended, .. }| {
+    /// Returns the token of each term, and how it ended.
+    fn ended(scene: &Scene) -> Vec<String> {
+        let terms = terms(&scene.publisher.snapshot.borrow().recent_changes);
+        let lines = terms.into_iter().map(|Term { token, to, ended, .. }| {
             assert_eq!(to.is_some(), ended.is_some());
             format!("{token} {}", ended.unwrap_or_else(|| "lasts".into()))
         });
-        words.collect()
+        lines.collect()
     }
 }

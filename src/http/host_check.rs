@@ -22,13 +22,14 @@ pub(crate) fn refusal(request: &Request) -> Option<Response> {
     is_from_another_site(request.headers()).then(|| Problem::from_another_site().into_response())
 }
 
-/// Browsers say so themselves, and no page can have them say otherwise. A page cannot read what it embeds, but it
-/// sees whether that was a success. A user who follows a link is let in: the page is left behind.
+/// Returns whether a page of another site had a browser send the request. Browsers add these headers themselves, and no
+/// page can change them. A page cannot read what it embeds, but it sees whether that was a success. A user who follows
+/// a link is answered, since the page is left behind.
 fn is_from_another_site(headers: &HeaderMap) -> bool {
-    let says = |name: HeaderName, word: &str| headers.get(name).is_some_and(|it| it == word);
-    says(SEC_FETCH_SITE, "cross-site")
+    let has = |name: HeaderName, value: &str| headers.get(name).is_some_and(|it| it == value);
+    has(SEC_FETCH_SITE, "cross-site")
         // A request that is no navigation to a link.
-        && !(says(SEC_FETCH_MODE, "navigate") && says(SEC_FETCH_DEST, "document"))
+        && !(has(SEC_FETCH_MODE, "navigate") && has(SEC_FETCH_DEST, "document"))
 }
 
 /// Returns the first name in the request that is none of this machine's loopback. A request without a name is from

@@ -1,4 +1,4 @@
-//! Who leads, now or as soon as there is news.
+//! Answers who leads, at once or as soon as that has changed.
 
 use super::problem::{BadRequest, Problem, Unavailable};
 use super::routes::ApiRouter;
@@ -23,13 +23,13 @@ pub(super) fn probes() -> ApiRouter {
     ApiRouter::new().routes(routes!(leader_now))
 }
 
-/// An answer as it was written. Until any of it changes, the next caller gets the same: to write it
-/// again would take longer than all the rest.
+/// An answer as it was encoded. Until any of it changes, the next caller gets the same: to encode it
+/// again would take longer than all the rest of answering.
 #[derive(Clone)]
 pub(super) struct CachedBody {
     /// The index, for how long the lease holds, in milliseconds, and until when: all the rest follows
     /// from them.
-    of: (u64, Option<u64>, Option<Moment>),
+    made_of: (u64, Option<u64>, Option<Moment>),
     headers: HeaderMap,
     body: Bytes,
 }
@@ -63,10 +63,10 @@ async fn leader(State(sight): State<AppState>, request: Request) -> Result<Respo
         None => None,
     };
     let verdict = match wait {
-        Some((seen, length)) => sight.news_since(seen, length).await?,
+        Some((seen, length)) => sight.leader_change_since(seen, length).await?,
         None => sight.judge(),
     };
-    Ok(told(&sight, &verdict, request.headers(), wait.is_some()))
+    Ok(answer(&sight, &verdict, request.headers(), wait.is_some()))
 }
 
 /// The same, without waiting for news.
@@ -80,10 +80,10 @@ async fn leader_now(State(sight): State<AppState>, request: Request) -> Result<R
         let instead = "no client can wait at this listener: ask without a query, or at http.listen";
         return Err(Problem::bad_request(instead));
     }
-    Ok(told(&sight, &sight.judge(), request.headers(), false))
+    Ok(answer(&sight, &sight.judge(), request.headers(), false))
 }
 
-fn told(sight: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bool) -> Response {
+fn answer(sight: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bool) -> Response {
     claim::follow(verdict);
     if verdict.leader().is_none() {
         let index = sight.index(verdict);
@@ -94,20 +94,20 @@ fn told(sight: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bo
         response.headers_mut().extend(super::common_headers(index));
         return response;
     }
-    let CachedBody { body, headers: mut told, of: _ } = sight.written(verdict);
+    let CachedBody { body, headers: mut cached, made_of: _ } = sight.cached_body(verdict);
     let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
-        let tag = told[header::ETAG].to_str().unwrap_or_default();
+        let tag = cached[header::ETAG].to_str().unwrap_or_default();
         let known = known.to_str().unwrap_or_default();
         known.split(',').any(|one| one.trim() == "*" || weak(one) == weak(tag))
     });
     if is_known {
-        told.remove(header::CONTENT_TYPE);
-        told.remove(header::CONTENT_LENGTH);
-        return (StatusCode::NOT_MODIFIED, told).into_response();
+        cached.remove(header::CONTENT_TYPE);
+        cached.remove(header::CONTENT_LENGTH);
+        return (StatusCode::NOT_MODIFIED, cached).into_response();
     }
     let mut response = Response::new(body.into());
-    *response.headers_mut() = told;
+    *response.headers_mut() = cached;
     response
 }
 
@@ -143,37 +143,38 @@ impl Wait {
 impl AppState {
     /// Waits until another leader is known than under this index, or none for a whole heartbeat.
     ///
-    /// Between two leaders none is known for a moment. A client that is told of that has to ask again, and one that
-    /// pauses before it does so misses the next leader's beginning. The end of this member's own leadership is told at
-    /// once, but not again: a client that keeps an old index is answered once in a heartbeat while no leader is known.
-    async fn news_since(&self, seen: u64, wait: Duration) -> Result<Verdict, Problem> {
-        let _place = self.place()?;
+    /// Between two leaders none is known for a moment. A client that is answered so has to ask again, and one that
+    /// pauses before it does so misses the next leader's beginning. The end of this member's own leadership is answered
+    /// at once, but not again: a client that keeps an old index is answered once in a heartbeat while no leader is
+    /// known.
+    async fn leader_change_since(&self, seen: u64, wait: Duration) -> Result<Verdict, Problem> {
+        let _permit = self.place()?;
         let before = self.judge();
         let index = self.index(&before);
         if seen > index {
             return Err(Problem::foreign_index(seen, index));
         }
         let led = seen == index && before.leads();
-        let news = async {
-            let news = self.changed_since(seen).await?;
-            if led || news.leader().is_some() {
-                return Some(news);
+        let changed = async {
+            let verdict = self.changed_since(seen).await?;
+            if led || verdict.leader().is_some() {
+                return Some(verdict);
             }
             let next = self.until(|verdict| verdict.leader().is_some());
             tokio::time::timeout(self.status.heartbeat, next).await.ok()?
         };
-        let news = tokio::time::timeout(wait, news).await;
-        Ok(news.ok().flatten().unwrap_or_else(|| self.judge()))
+        let changed = tokio::time::timeout(wait, changed).await;
+        Ok(changed.ok().flatten().unwrap_or_else(|| self.judge()))
     }
 
-    fn written(&self, verdict: &Verdict) -> CachedBody {
+    fn cached_body(&self, verdict: &Verdict) -> CachedBody {
         let index = self.index(verdict);
-        let of = (index, verdict.valid_for_ms(), verdict.lease_end());
-        let mut last = self.told[usize::from(self.shares_clock)]
+        let made_of = (index, verdict.valid_for_ms(), verdict.lease_end());
+        let mut last = self.leader_bodies[usize::from(self.shares_clock)]
             .lock()
             .expect("no code panics while holding it");
-        if let Some(written) = last.as_ref().filter(|written| written.of == of) {
-            return written.clone();
+        if let Some(cached) = last.as_ref().filter(|cached| cached.made_of == made_of) {
+            return cached.clone();
         }
         let body = api::json(&self.state(verdict));
         let tag = HeaderValue::try_from(self.started.tag(index));
@@ -183,8 +184,8 @@ impl AppState {
             (header::CONTENT_LENGTH, HeaderValue::from(body.len())),
         ];
         let headers = headers.into_iter().chain(super::common_headers(index)).collect();
-        let written = CachedBody { of, headers, body: body.into() };
-        last.insert(written).clone()
+        let fresh = CachedBody { made_of, headers, body: body.into() };
+        last.insert(fresh).clone()
     }
 }
 
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_no_leader_is_known_each_query_takes_a_heartbeat_and_is_told_the_index() {
+    async fn while_no_leader_is_known_each_query_takes_a_heartbeat_and_returns_the_index() {
         let mut scene = Scene::new();
         scene.follows(4);
         let old = index(&scene).await;
@@ -237,9 +238,9 @@ mod tests {
             assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
             assert_eq!(answer.headers()[header::RETRY_AFTER], "0", "it has waited already");
             let header = answer.headers()[super::super::INDEX].to_str().unwrap().to_owned();
-            let told = body(answer).await["index"].as_u64();
-            assert!(told > Some(old), "{told:?}");
-            assert_eq!(told.unwrap().to_string(), header);
+            let new = body(answer).await["index"].as_u64();
+            assert!(new > Some(old), "{new:?}");
+            assert_eq!(new.unwrap().to_string(), header);
         }
         let asked = Instant::now();
         let path = format!("/leader?index={}&wait=1m", index(&scene).await);
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_of_its_own_leadership_is_told_at_once() {
+    async fn the_end_of_its_own_leadership_ends_a_query_at_once() {
         let mut scene = Scene::new();
         scene.leads(4);
         let path = format!("/leader?index={}", index(&scene).await);
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_query_that_cannot_wait_as_it_asks_is_told_so() {
+    async fn a_query_that_asks_for_an_impossible_wait_is_refused_with_the_remedy() {
         let mut scene = Scene::new();
         scene.leads(4);
         let index = index(&scene).await;
@@ -279,10 +280,11 @@ mod tests {
         ] {
             let answer = ask(&scene.service, &format!("/leader?{query}")).await;
             assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{query}");
-            let told = body(answer).await;
-            assert!(told["detail"].as_str().unwrap().contains(&named), "{query}: {told}");
+            let problem = body(answer).await;
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains(&named), "{query}: {detail}");
             let is_foreign = query == format!("index={}", index + 1);
-            assert_eq!(told["index"].as_u64(), is_foreign.then_some(index), "{query}");
+            assert_eq!(problem["index"].as_u64(), is_foreign.then_some(index), "{query}");
         }
     }
 

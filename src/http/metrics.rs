@@ -25,8 +25,8 @@ pub(super) fn routes() -> ApiRouter {
     (status = 200, description = "At this moment", body = String, content_type = "text/plain"),
 ))]
 async fn metrics(State(sight): State<AppState>) -> impl IntoResponse {
-    let told = TextEncoder.encode_to_string(&families(&sight));
-    ([(header::CONTENT_TYPE, TEXT_FORMAT)], told.expect("every family has a name and a sample"))
+    let text = TextEncoder.encode_to_string(&families(&sight));
+    ([(header::CONTENT_TYPE, TEXT_FORMAT)], text.expect("every family has a name and a sample"))
 }
 
 fn families(sight: &AppState) -> Vec<MetricFamily> {
@@ -35,17 +35,17 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
     let Verdict { snapshot, role, now, .. } = &verdict;
     let (link, counters, meter) = (&snapshot.link, &snapshot.counters, &sight.status.meter);
     let election = label("election", &sight.names.election);
-    let mut page = Page { families: vec![], label: election };
+    let mut scrape = Scrape { families: vec![], label: election };
 
-    // Dashboards for elections by Kubernetes' client-go know it, and its label.
+    // Dashboards made for Kubernetes' client-go read this metric, with this label.
     let name = label("name", &sight.names.election);
-    page.families.push(family(
+    scrape.families.push(family(
         "leader_election_master_status",
         "1 if this member leads, else 0; the name is the election's.",
         MetricType::GAUGE,
         vec![gauge(vec![name], yes(verdict.leads()))],
     ));
-    page.gauges(
+    scrape.gauges(
         "bellwether_role",
         "1 for the role of this member, 0 for the others: candidate is first in the queue but unconfirmed by a \
          quorum, absent is out of the line.",
@@ -57,39 +57,39 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
             ("absent", *role == Role::Absent),
         ],
     );
-    page.gauge(
+    scrape.gauge(
         "bellwether_paused",
         "1 if this member was told to stay out of the queue, else 0.",
         yes(snapshot.standing.is_paused()),
     );
-    page.gauge(
+    scrape.gauge(
         "bellwether_application_healthy",
         "0 if the application of this member is known not to be healthy, else 1.",
         yes(!snapshot.standing.is_unhealthy()),
     );
-    page.gauge(
+    scrape.gauge(
         "bellwether_line_position",
         "Where this member stood in the queue when it last read it, 1 being first: it may stand further ahead by \
          now, but never further behind. 0 if it has not seen itself in the queue.",
         counters.place(&snapshot.standing).map_or(0.0, |place| place as f64),
     );
-    page.gauge(
+    scrape.gauge(
         "bellwether_leader_token",
         "Fencing token of the leader that this member knows; 0 if it knows none.",
         verdict.leader().map_or(0.0, |leader| leader.ticket.token.0 as f64),
     );
-    page.gauge(
+    scrape.gauge(
         "bellwether_leader_active",
         "1 if the application of the leader that this member knows has taken up its work, where it is asked to say \
          so; 0 if it has not, or if no leader is known.",
         yes(verdict.is_active()),
     );
-    page.gauge(
+    scrape.gauge(
         "bellwether_namesake",
         "1 if another member leads under the id of this one, which so neither names it nor is ready; else 0.",
         yes(verdict.has_namesake()),
     );
-    page.counter(
+    scrape.counter(
         "bellwether_leader_changes_total",
         "How often this member heard of another leader than the one it knew before.",
         counters.leader_changes as f64,
@@ -98,25 +98,25 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
         (Way::Notification, counters.handovers_by_notification),
         (Way::Claim, counters.handovers_by_claim),
     ];
-    page.family(
+    scrape.family(
         "bellwether_handovers_total",
         "How often this member became leader, by way: at the notification that the head was gone, as a standby with \
          a lease, or by a claim that a quorum acknowledged first.",
         MetricType::COUNTER,
         ways.map(|(way, n)| counter(vec![label("way", way.name())], n as f64)),
     );
-    page.counter(
+    scrape.counter(
         "bellwether_claims_refused_total",
         "How often a quorum refused a claim of this member, as another's stood, or this member found its own gone: a \
          ZooKeeper server has lost a transaction, or a client has used force.",
         counters.claims_refused as f64,
     );
-    page.counter(
+    scrape.counter(
         "bellwether_leaderless_seconds_total",
         "For how long this member knew of no leader, since it started.",
         counters.leaderless(*now).as_secs_f64(),
     );
-    page.gauge(
+    scrape.gauge(
         "bellwether_lease_remaining_seconds",
         "For how long the lease of this member holds if it is not renewed; 0 if it does not lead.",
         if let Role::Leader { left, .. } = role { left.as_secs_f64() } else { 0.0 },
@@ -127,26 +127,26 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
         ("refused", meter.renewals_refused()),
         ("unanswered", meter.renewals_unanswered()),
     ];
-    page.family(
+    scrape.family(
         "bellwether_renewals_total",
         "Renewals of the leader's or the standby's lease, by outcome: a quorum committed it, ZooKeeper refused it, or \
          it is not known.",
         MetricType::COUNTER,
         results.map(|(result, n)| counter(vec![label("result", result)], n as f64)),
     );
-    page.histogram(
+    scrape.histogram(
         "bellwether_renewal_duration_seconds",
         "How long renewals took that were committed.",
         renewals,
     );
-    page.histogram(
+    scrape.histogram(
         "bellwether_news_age_seconds",
         "How old the news of a leader was when this member had passed it on: from the leader's write to that of \
          this member, both stamped by ZooKeeper. Once for each news since this member is in the queue.",
         meter.news.read(),
     );
     let has_session = link.session.is_some();
-    page.gauges(
+    scrape.gauges(
         "bellwether_session_state",
         "1 for the state of the session with ZooKeeper, 0 for the others: disconnected is one that may live.",
         "state",
@@ -157,52 +157,53 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
         ],
     );
     let age = link.session.and_then(|(session, _)| counters.age_of(session, *now));
-    page.gauge(
+    scrape.gauge(
         "bellwether_session_age_seconds",
         "How old the session is; 0 if there is none.",
         age.unwrap_or_default().as_secs_f64(),
     );
-    page.gauge(
+    scrape.gauge(
         "bellwether_session_timeout_seconds",
         "The session timeout that the servers granted last; 0 if there has been no session yet.",
         counters.granted.unwrap_or_default().as_secs_f64(),
     );
-    page.counter(
+    scrape.counter(
         "bellwether_sessions_total",
         "Sessions that were opened.",
         counters.sessions as f64,
     );
-    page.gauge(
+    scrape.gauge(
         "bellwether_session_restarts",
         "How often the session was resumed by a next process after a restart; 0 if this process opened it.",
         link.restart.map_or(0.0, |restart| restart.restarts as f64),
     );
-    page.gauge(
+    scrape.gauge(
         "bellwether_session_down_seconds",
         "For how long there was no process, at most, before this one resumed the session; 0 if this process opened it.",
         link.restart.map_or(0.0, |restart| restart.down_for.as_secs_f64()),
     );
-    page.hooks(&sight.status.hooks.borrow().records);
-    page.families.extend(sight.visits.families());
-    page.gauges(
+    scrape.hooks(&sight.status.hooks.borrow().records);
+    scrape.families.extend(sight.visits.families());
+    scrape.gauges(
         "bellwether_build_info",
         "1, with the version of the program.",
         "version",
         [(env!("CARGO_PKG_VERSION"), true)],
     );
-    // There may be no hooks, and no request before this one.
-    page.families.retain(|family| !family.get_metric().is_empty());
-    page.families
+    // The encoder refuses a family without samples: there may be no hooks, and no request before this one.
+    scrape.families.retain(|family| !family.get_metric().is_empty());
+    scrape.families
 }
 
-/// What is being told, with the label that every series has.
-struct Page {
+/// The metrics of one scrape.
+struct Scrape {
     families: Vec<MetricFamily>,
+    /// The election's, which every series of ours has.
     label: LabelPair,
 }
 
-impl Page {
-    /// Each by its number, as in the log: what it does may be long.
+impl Scrape {
+    /// Adds the hooks, each by its number as in the log, since what a hook does may be long.
     fn hooks(&mut self, records: &[HookRecord]) {
         let results = records.iter().enumerate().flat_map(|(n, record)| {
             let HookRecord { runs, failures, cut_short, .. } = *record;
@@ -338,38 +339,38 @@ mod tests {
 
     /// A runner that is frozen leaves an old snapshot, whose lease may be over.
     #[tokio::test]
-    async fn a_lease_that_has_run_out_is_not_told_whatever_the_driver_knew_last() {
+    async fn a_lease_that_has_run_out_is_not_shown_though_the_last_snapshot_has_it() {
         let leads = r#"leader_election_master_status{name="/e"} 1"#;
         let fresh = scrape("/e", Duration::ZERO).await;
         assert!(fresh.contains(leads), "{fresh}");
         assert!(fresh.contains(r#"bellwether_leader_token{election="/e"} 7"#), "{fresh}");
 
-        // It is 6.89 s long.
+        // The lease is 6.89 s long.
         let stale = scrape("/e", Duration::from_secs(8)).await;
         assert!(!stale.contains(leads), "{stale}");
-        for told in [
+        for line in [
             r#"leader_election_master_status{name="/e"} 0"#,
             r#"bellwether_role{election="/e",role="leader"} 0"#,
             r#"bellwether_role{election="/e",role="candidate"} 1"#,
             r#"bellwether_lease_remaining_seconds{election="/e"} 0"#,
             r#"bellwether_leader_token{election="/e"} 0"#,
         ] {
-            assert!(stale.contains(told), "{told}: {stale}");
+            assert!(stale.contains(line), "{line}: {stale}");
         }
         let leaderless = r#"bellwether_leaderless_seconds_total{election="/e"} "#;
         let leaderless = stale.split(leaderless).nth(1).and_then(|rest| rest.lines().next());
-        let leaderless: f64 = leaderless.and_then(|told| told.parse().ok()).expect(&stale);
+        let leaderless: f64 = leaderless.and_then(|value| value.parse().ok()).expect(&stale);
         assert!((1.11..8.0).contains(&leaderless), "since the lease ended: {leaderless}");
     }
 
     #[tokio::test]
-    async fn whatever_an_election_is_called_a_scrape_is_lines_of_text() {
-        let told = scrape("/a\"b\\c\nd", Duration::ZERO).await;
-        assert!(told.contains(r#"bellwether_paused{election="/a\"b\\c\nd"} 0"#), "{told}");
-        assert!(told.contains(r#"status{name="/a\"b\\c\nd"} 1"#), "{told}");
+    async fn special_characters_in_an_elections_path_are_escaped() {
+        let text = scrape("/a\"b\\c\nd", Duration::ZERO).await;
+        assert!(text.contains(r#"bellwether_paused{election="/a\"b\\c\nd"} 0"#), "{text}");
+        assert!(text.contains(r#"status{name="/a\"b\\c\nd"} 1"#), "{text}");
     }
 
-    /// What a member tells whose claim was sent, and committed at once, so long ago.
+    /// Returns the metrics of a member whose claim was sent, and committed at once, so long ago.
     async fn scrape(election: &str, ago: Duration) -> String {
         let second = Duration::from_secs(1);
         let margins = Margins { heartbeat: second, half_tick: second };
@@ -378,7 +379,7 @@ mod tests {
         let mut member = Member::new(Arc::new(profile), Policy::new(margins));
         let clock = Clock::system();
         let then = Moment(clock.now().0.checked_sub(ago).expect("up for a while"));
-        let (back, status) = status::set_up(&member, then);
+        let (publisher, status) = status::set_up(&member, then);
         let sequence = Sequence::new(3).unwrap();
         let timeout = Duration::from_secs(10);
         for event in [
@@ -389,7 +390,7 @@ mod tests {
         ] {
             let _undone = member.step(then, event);
         }
-        back.snapshot.send_modify(|snapshot| {
+        publisher.snapshot.send_modify(|snapshot| {
             snapshot.standing = member.standing();
             snapshot.counters.stands(&snapshot.standing, then);
         });
@@ -398,7 +399,7 @@ mod tests {
         let probes = services(status, clock, names, Authorization::Header, &limits).probes;
         let request = Request::get("/metrics").body(Body::empty()).unwrap();
         let body = probes.answer(request).await.into_body();
-        let told = body.collect().await.unwrap().to_bytes();
-        String::from_utf8(told.to_vec()).unwrap()
+        let text = body.collect().await.unwrap().to_bytes();
+        String::from_utf8(text.to_vec()).unwrap()
     }
 }

@@ -1,7 +1,7 @@
 //! What the application may ask. Every answer is judged at the moment it is written.
 //!
 //! `routes` has what each listener serves; each route is written once, above its handler. `verdict` judges, `waiting`
-//! waits for changes; `serve`, `places` and `truthful` are the server; `host` and `authorization` refuse requests.
+//! waits for changes; `serve`, `slots` and `truthful` are the server; `host_check` and `authorize` refuse requests.
 //!
 //! Errors are `application/problem+json` (RFC 9457). A request on the loopback has to name the loopback as its host:
 //! 421 otherwise, and 403 for requests that pages of other sites make a browser send.
@@ -69,10 +69,10 @@ pub struct ElectionNames {
     pub prefix: String,
 }
 
-/// What every answer is made of. Each request takes some of these, so they are cheap.
+/// What every answer is made of. Each request clones it several times, so that is cheap.
 #[derive(Clone)]
 struct AppState {
-    view: Arc<AppStateInner>,
+    inner: Arc<AppStateInner>,
     /// The client can read the same clocks of the kernel, if it runs on this machine.
     shares_clock: bool,
 }
@@ -89,15 +89,15 @@ struct AppStateInner {
     visits: Visits,
     /// Held by the request that changes this member's profile.
     amending: Mutex<()>,
-    /// The last answer to who leads: without the kernel's clocks, and with them.
-    told: [std::sync::Mutex<Option<leader::CachedBody>>; 2],
+    /// The last answers of `/leader`: without the kernel's clocks, and with them.
+    leader_bodies: [std::sync::Mutex<Option<leader::CachedBody>>; 2],
 }
 
 impl Deref for AppState {
     type Target = AppStateInner;
 
     fn deref(&self) -> &AppStateInner {
-        &self.view
+        &self.inner
     }
 }
 
@@ -113,9 +113,9 @@ struct Started {
 }
 
 impl Started {
-    /// Returns the index that clients see: larger after a restart of the process, unless the machine's clock was set publisher
-    /// meanwhile. Also then it does not repeat an earlier one, unless both starts have the same millisecond and, one time
-    /// in a thousand, the same number at random.
+    /// Returns the index that clients see: larger after a restart of the process, unless the machine's clock was set
+    /// back meanwhile. Also then it does not repeat an earlier one, unless both starts have the same millisecond and,
+    /// one time in a thousand, the same number at random.
     fn index(self, index: u64) -> u64 {
         let since_epoch = self.date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         // In microseconds, it is a number that a script can hold exactly.
@@ -134,7 +134,7 @@ pub struct Services {
     pub api: Service,
     /// The harmless routes alone, for probes from other machines.
     pub probes: Service,
-    /// What is added to the index of a standing when it is told.
+    /// What is added to the index of a standing to get the one that clients see.
     pub first_index: u64,
 }
 
@@ -160,9 +160,9 @@ pub fn services(
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
     let amending = Mutex::default();
     let visits = Visits::none(&names.election);
-    let told = Default::default();
+    let leader_bodies = Default::default();
     let clock_identity = ClockIdentity::read();
-    let view = AppStateInner {
+    let inner = AppStateInner {
         status,
         clock,
         clock_identity,
@@ -172,12 +172,12 @@ pub fn services(
         authorization,
         visits,
         amending,
-        told,
+        leader_bodies,
     };
-    let view = Arc::new(view);
+    let inner = Arc::new(inner);
     let service = |served: Served, shares_clock| {
         let Served { router, paths, hint } = served;
-        let sight = AppState { view: view.clone(), shares_clock };
+        let sight = AppState { inner: inner.clone(), shares_clock };
         let router = router
             .fallback(async move |uri: Uri| Problem::not_found(uri.path(), &hint))
             .method_not_allowed_fallback(async |uri: Uri| Problem::wrong_method(uri.path()))
@@ -209,13 +209,13 @@ impl Handler for Service {
     }
 }
 
-/// Those of every answer. One that is of another index than the service knows brings them itself.
+/// Returns the headers of every answer. A handler whose answer has another index adds them itself.
 fn common_headers(index: u64) -> [(HeaderName, HeaderValue); 3] {
     [
         (INDEX, HeaderValue::from(index)),
         // An answer about the leader may be outdated the moment it is written.
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-        // A page that has a browser take an answer for a script does not learn from its status what it says.
+        // A page that embeds an answer as a script must not learn from the browser's reaction what the answer is.
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     ]
 }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_more_than_may_wait_is_told_so_and_a_place_is_free_again_when_one_leaves() {
+    async fn one_more_client_than_may_wait_is_refused_until_another_leaves() {
         let (service, _back) = api(Duration::ZERO);
         let mut streams = vec![];
         for _ in 0..Limits::for_application().waiting() {
@@ -397,8 +397,12 @@ mod tests {
         let clock = Clock::system();
         let last_looped_at = clock.now().0.checked_sub(ago).expect("up for a minute");
         let (publisher, status) = status::set_up(&member(), Moment(last_looped_at));
+        (api_of(status), publisher)
+    }
+
+    pub(super) fn api_of(status: StatusHandle) -> Service {
         let names = ElectionNames { election: "/election".into(), prefix: "leader_".into() };
         let limits = Limits::for_application();
-        (services(status, clock, names, Authorization::Header, &limits).api, publisher)
+        services(status, Clock::system(), names, Authorization::Header, &limits).api
     }
 }

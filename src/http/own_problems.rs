@@ -6,28 +6,28 @@ use crate::status::{HookRecord, RecentChanges, Snapshot};
 use recipes::election::View;
 use std::time::SystemTime;
 
-/// Returns the gravest first. What only follows from another problem is not told beside it.
+/// Returns the problems, the gravest first. One that only follows from another is left out.
 pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     let Snapshot { link, onsets, recent_changes, .. } = &verdict.snapshot;
     let mut problems = vec![];
-    let mut tell = |kind: &str, problem: String, since: SystemTime| {
+    let mut add = |kind: &str, problem: String, since: SystemTime| {
         let (kind, since) = (kind.to_owned(), api::date(since));
         problems.push(OwnProblem { kind, problem, since });
     };
-    // A member that is to have no session knows nothing new of ZooKeeper.
+    // What a member that is to have no session last knew of ZooKeeper may be outdated.
     let is_out = onsets.paused.or(onsets.unhealthy).is_some() && link.session.is_none();
     let unlinked = onsets.link.filter(|_| !is_out);
     if let Some(since) = unlinked {
         let problem = link.problem.clone();
-        tell("zookeeper", problem.unwrap_or_else(|| "no connection to ZooKeeper".into()), since);
+        add("zookeeper", problem.unwrap_or_else(|| "no connection to ZooKeeper".into()), since);
     }
     if let Some(since) = onsets.paused {
-        tell("paused", "paused: out of the queue until POST /resume".into(), since);
+        add("paused", "paused: out of the queue until POST /resume".into(), since);
     }
     if let Some(since) = onsets.unhealthy {
         let failure = sight.status.application.borrow().clone().and_then(|it| it.failure);
         let why = failure.unwrap_or_else(|| "its health is not known yet".into());
-        tell("unhealthy", format!("the application is not healthy: {why}"), since);
+        add("unhealthy", format!("the application is not healthy: {why}"), since);
     }
     match verdict.leader() {
         Some(leader) if !leader.active => {
@@ -36,7 +36,7 @@ pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
                 "{id} is elected and not active: its application has not acknowledged that it leads"
             );
             let since = view_began(recent_changes, &verdict.view);
-            tell("not-active", problem, since.unwrap_or_else(|| sight.clock.date()));
+            add("not-active", problem, since.unwrap_or_else(|| sight.clock.date()));
         }
         None if unlinked.or(onsets.paused).or(onsets.unhealthy).is_none() => {
             let since = match recent_changes.iter().next() {
@@ -44,7 +44,7 @@ pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
                 None => Some(sight.started.date),
             };
             let since = since.unwrap_or_else(|| sight.clock.date());
-            tell("no-leader", format!("no leader is known: {}", verdict.reason()), since);
+            add("no-leader", format!("no leader is known: {}", verdict.reason()), since);
         }
         Some(_) | None => {}
     }
@@ -53,13 +53,13 @@ pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     {
         if let Some(since) = failing_since {
             let why = last.as_ref().and_then(|last| last.failure.as_deref()).unwrap_or_default();
-            tell("hook", format!("hook {what}: {failures} of {runs} runs failed, {why}"), *since);
+            add("hook", format!("hook {what}: {failures} of {runs} runs failed, {why}"), *since);
         }
     }
     problems
 }
 
-/// Returns when the term began in which this is told, or the time without a leader; `None` if that is not recorded.
+/// Returns when the term of this view, or its time without a leader, began; `None` if that is not recorded.
 fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<SystemTime> {
     let term = |view: &View| view.leader().map(|leader| leader.ticket.token);
     let same = recent_changes.iter().rev().take_while(|it| term(&it.change.view()) == term(view));
@@ -68,83 +68,79 @@ fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<SystemTime>
 
 #[cfg(test)]
 mod tests {
+    use super::super::scene::{Scene, at};
     use super::super::tests::ask;
-    use super::super::{Authorization, ElectionNames, Limits, Service, services};
-    use crate::clock::Clock;
-    use crate::status::{
-        self, Application, HookRecord, HookRun, Hooks, RecordedChange, Snapshot, StatusPublisher,
-    };
+    use crate::status::{Application, HookRecord, HookRun, Hooks};
     use http_body_util::BodyExt;
-    use recipes::election::{Activation, Cause, Command, Event, Member, Policy, Profile, changes};
-    use recipes::{FencingToken, Margins, MemberId, Moment, Sequence, SessionId, Ticket};
+    use recipes::election::{Activation, Command, Event, Member, Policy, Profile};
+    use recipes::{FencingToken, Margins, MemberId, Sequence, SessionId, Ticket};
     use serde_json::Value;
     use std::collections::BTreeMap;
     use std::sync::Arc;
-    use std::time::{Duration, SystemTime};
-    use tokio::sync::watch;
+    use std::time::Duration;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test]
-    async fn a_cause_is_told_without_what_only_follows_from_it() {
-        let scene = Scene::new();
+    async fn a_problem_hides_those_that_only_follow_from_it() {
+        let scene = unacknowledged();
         let [(kind, problem, _)] = scene.problems().await.try_into().expect("one");
         assert_eq!((&*kind, &*problem), ("no-leader", "no leader is known: not in the queue"));
 
-        scene.reports(|snapshot| {
+        scene.publishes(|snapshot| {
             snapshot.link.problem = Some("the servers refuse".into());
             snapshot.onsets.link = Some(at(2));
         });
-        scene.are(&[("zookeeper", "the servers refuse", 2)]).await;
+        scene.has_problems(&[("zookeeper", "the servers refuse", 2)]).await;
 
-        scene.reports(|snapshot| snapshot.onsets.unhealthy = Some(at(3)));
+        scene.publishes(|snapshot| snapshot.onsets.unhealthy = Some(at(3)));
         let unchecked = "the application is not healthy: its health is not known yet";
-        scene.are(&[("unhealthy", unchecked, 3)]).await;
+        scene.has_problems(&[("unhealthy", unchecked, 3)]).await;
         let failure = Some("the answer is 500".into());
         scene.application.send_replace(Some(Application { healthy: false, failure }));
         let unhealthy = ("unhealthy", "the application is not healthy: the answer is 500", 3);
-        scene.are(&[unhealthy]).await;
+        scene.has_problems(&[unhealthy]).await;
         // As no application is healthy, it may be in the queue all the same.
-        scene.reports(|snapshot| snapshot.link.session = Some((SessionId(1), SECOND)));
-        scene.are(&[("zookeeper", "the servers refuse", 2), unhealthy]).await;
+        scene.publishes(|snapshot| snapshot.link.session = Some((SessionId(1), SECOND)));
+        scene.has_problems(&[("zookeeper", "the servers refuse", 2), unhealthy]).await;
 
-        scene.reports(|snapshot| {
+        scene.publishes(|snapshot| {
             snapshot.link.forget_session();
             snapshot.onsets.unhealthy = None;
             snapshot.onsets.paused = Some(at(4));
         });
-        scene.are(&[("paused", "paused: out of the queue until POST /resume", 4)]).await;
+        scene.has_problems(&[("paused", "paused: out of the queue until POST /resume", 4)]).await;
     }
 
     #[tokio::test]
-    async fn a_leader_is_not_active_since_its_term_began() {
-        let mut scene = Scene::new();
+    async fn a_leader_without_acknowledgement_is_a_problem_since_its_term_began() {
+        let mut scene = unacknowledged();
         let number = Sequence::new(1).unwrap();
         let ticket = Ticket { sequence: number, token: FencingToken(7) };
         let sent_at = scene.now;
         let session = SessionId(1);
-        scene.step(0, Event::SessionOpened { session, timeout: 60 * SECOND, sent_at });
-        scene.step(1, Event::Joined(ticket));
-        scene.step(2, Event::QueueRead([number].into_iter().collect()));
-        scene.step(5, Event::Committed { sent_at });
+        scene.step_at(0, Event::SessionOpened { session, timeout: 60 * SECOND, sent_at });
+        scene.step_at(1, Event::Joined(ticket));
+        scene.step_at(2, Event::QueueRead([number].into_iter().collect()));
+        scene.step_at(5, Event::Committed { sent_at });
         let elected =
             "a is elected and not active: its application has not acknowledged that it leads";
-        scene.are(&[("not-active", elected, 5)]).await;
+        scene.has_problems(&[("not-active", elected, 5)]).await;
         let (address, labels) = (Some("elsewhere:1".to_owned()), BTreeMap::new());
-        let moves = Command::UpdateProfile { address, labels };
-        scene.step(8, Event::Command(moves));
-        scene.are(&[("not-active", elected, 5)]).await;
-        let done = Command::Acknowledge(ticket.token);
-        scene.step(9, Event::Command(done));
-        scene.are(&[]).await;
-        scene.step(12, Event::TicketLost(ticket));
-        scene.are(&[("no-leader", "no leader is known: not in the queue", 12)]).await;
+        let update = Command::UpdateProfile { address, labels };
+        scene.step_at(8, Event::Command(update));
+        scene.has_problems(&[("not-active", elected, 5)]).await;
+        let acknowledge = Command::Acknowledge(ticket.token);
+        scene.step_at(9, Event::Command(acknowledge));
+        scene.has_problems(&[]).await;
+        scene.step_at(12, Event::TicketLost(ticket));
+        scene.has_problems(&[("no-leader", "no leader is known: not in the queue", 12)]).await;
     }
 
     #[tokio::test]
-    async fn a_hook_fails_until_it_succeeds() {
-        let scene = Scene::new();
-        scene.reports(|snapshot| snapshot.onsets.paused = Some(at(4)));
+    async fn a_failing_hook_is_a_problem_until_it_succeeds() {
+        let scene = unacknowledged();
+        scene.publishes(|snapshot| snapshot.onsets.paused = Some(at(4)));
         let run = |failure: &str| HookRun {
             change: "became-leader",
             at: at(9),
@@ -165,80 +161,38 @@ mod tests {
         let records = vec![record(Some(at(8)), "exit code 7"), record(None, "cut short")];
         scene.hooks.send_replace(Hooks { records, told: 0 });
         scene
-            .are(&[
+            .has_problems(&[
                 ("paused", "paused: out of the queue until POST /resume", 4),
                 ("hook", "hook run notify: 14 of 15 runs failed, exit code 7", 8),
             ])
             .await;
     }
 
-    struct Scene {
-        member: Member,
-        service: Service,
-        back: StatusPublisher,
-        hooks: watch::Sender<Hooks>,
-        application: watch::Sender<Option<Application>>,
-        now: Moment,
+    /// Makes a member whose application has to acknowledge that it leads.
+    fn unacknowledged() -> Scene {
+        let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
+        let profile = Profile { id, address: None, labels, revision: 0 };
+        let policy = Policy::new(Margins { heartbeat: SECOND, half_tick: SECOND });
+        let activation = Activation::OnAcknowledgement { within: 60 * SECOND };
+        Scene::of(Member::new(Arc::new(profile), Policy { activation, ..policy }))
     }
 
     impl Scene {
-        /// A leader here has to be acknowledged.
-        fn new() -> Self {
-            let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
-            let profile = Profile { id, address: None, labels, revision: 0 };
-            let policy = Policy::new(Margins { heartbeat: SECOND, half_tick: SECOND });
-            let activation = Activation::OnAcknowledgement { within: 60 * SECOND };
-            let member = Member::new(Arc::new(profile), Policy { activation, ..policy });
-            let clock = Clock::system();
-            let now = clock.now();
-            let (back, mut status) = status::set_up(&member, now);
-            let hooks = watch::Sender::new(Hooks::default());
-            let application = watch::Sender::new(None);
-            (status.hooks, status.application) = (hooks.subscribe(), application.subscribe());
-            let names = ElectionNames { election: "/election".into(), prefix: "leader_".into() };
-            let limits = Limits::for_application();
-            let service = services(status, clock, names, Authorization::Header, &limits).api;
-            Self { member, service, back, hooks, application, now }
-        }
-
-        fn reports(&self, change: impl FnOnce(&mut Snapshot)) {
-            self.back.snapshot.send_modify(change);
-        }
-
-        /// Changes are recorded as of this second.
-        fn step(&mut self, second: u64, event: Event) {
-            self.member.step(self.now, event);
-            let (standing, now) = (self.member.standing(), self.now);
-            self.reports(|snapshot| {
-                let recent_changes = Arc::make_mut(&mut snapshot.recent_changes);
-                for change in changes(&recent_changes.view(), &standing.at(now)) {
-                    let (index, cause) = (standing.index_at(now), Cause::Claimed);
-                    let (at, down_for) = (at(second), None);
-                    recent_changes.push(RecordedChange { change, index, at, cause, down_for });
-                }
-                snapshot.standing = standing;
-            });
-        }
-
         async fn problems(&self) -> Vec<(String, String, String)> {
             let status = ask(&self.service, "/status").await.into_body().collect().await.unwrap();
             let status: Value = serde_json::from_slice(&status.to_bytes()).unwrap();
             let problems = status["problems"].as_array().cloned().unwrap_or_default();
             let text = |problem: &Value, name| problem[name].as_str().expect("text").to_owned();
-            let told = |it| (text(&it, "kind"), text(&it, "problem"), text(&it, "since"));
-            problems.into_iter().map(told).collect()
+            let parts = |it| (text(&it, "kind"), text(&it, "problem"), text(&it, "since"));
+            problems.into_iter().map(parts).collect()
         }
 
-        async fn are(&self, wanted: &[(&str, &str, u64)]) {
+        async fn has_problems(&self, wanted: &[(&str, &str, u64)]) {
             let wanted = wanted.iter().map(|(kind, problem, second)| {
                 let since = crate::api::date(at(*second));
                 ((*kind).to_owned(), (*problem).to_owned(), since)
             });
             assert_eq!(self.problems().await, wanted.collect::<Vec<_>>());
         }
-    }
-
-    fn at(second: u64) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(second)
     }
 }

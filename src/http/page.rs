@@ -44,7 +44,7 @@ async fn page_or_elector(State(sight): State<AppState>, headers: HeaderMap) -> R
 fn page(authorization: &Authorization) -> impl IntoResponse + use<> {
     let headers =
         [(header::CONTENT_SECURITY_POLICY, POLICY), (header::REFERRER_POLICY, "no-referrer")];
-    // Without a token no page may command, whatever it sends: see `authorization`.
+    // Without a token no page may command, whatever it sends: see `authorize`.
     let page = match authorization {
         Authorization::Header => Cow::Borrowed(PAGE),
         Authorization::TokenIn(_) => {

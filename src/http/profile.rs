@@ -117,7 +117,7 @@ mod tests {
     use recipes::MemberId;
 
     #[test]
-    fn null_takes_away_and_what_is_left_out_stays() {
+    fn null_removes_a_value_and_what_is_left_out_stays() {
         let labels =
             BTreeMap::from([("zone", "a"), ("disk", "ssd")].map(|(k, v)| (k.into(), v.into())));
         let id = MemberId::new("a").unwrap();
@@ -128,11 +128,11 @@ mod tests {
             let labels: Vec<_> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
             (address.unwrap_or_default(), labels.join(","))
         };
-        let told = |address: &str, labels: &str| (address.to_owned(), labels.to_owned());
-        assert_eq!(after("{}"), told("h:1", "disk=ssd,zone=a"));
-        assert_eq!(after(r#"{"address":"h:2"}"#), told("h:2", "disk=ssd,zone=a"));
-        assert_eq!(after(r#"{"address":null,"labels":null}"#), told("", ""));
-        assert_eq!(after(r#"{"labels":{"zone":"b","disk":null}}"#), told("h:1", "zone=b"));
-        assert!(serde_json::from_str::<Patch>(r#"{"id":"b"}"#).is_err(), "a name is for life");
+        let want = |address: &str, labels: &str| (address.to_owned(), labels.to_owned());
+        assert_eq!(after("{}"), want("h:1", "disk=ssd,zone=a"));
+        assert_eq!(after(r#"{"address":"h:2"}"#), want("h:2", "disk=ssd,zone=a"));
+        assert_eq!(after(r#"{"address":null,"labels":null}"#), want("", ""));
+        assert_eq!(after(r#"{"labels":{"zone":"b","disk":null}}"#), want("h:1", "zone=b"));
+        assert!(serde_json::from_str::<Patch>(r#"{"id":"b"}"#).is_err(), "an id cannot be changed");
     }
 }

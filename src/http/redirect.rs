@@ -83,8 +83,8 @@ mod tests {
             assert_eq!(answer.status(), status, "{address:?}");
             if expected.is_none() {
                 let body = answer.into_body().collect().await.unwrap().to_bytes();
-                let told = String::from_utf8(body.to_vec()).unwrap();
-                assert!(told.contains("member.address") && told.contains("\"index\""), "{told}");
+                let text = String::from_utf8(body.to_vec()).unwrap();
+                assert!(text.contains("member.address") && text.contains("\"index\""), "{text}");
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The paths that each listener serves, and its answer to any other path.
 //!
 //! A route is written once, above its handler: methods, path, parameters, answers, and whether it is a command, which
-//! has to show a [`CommandHeaders`](super::authorize::CommandHeaders). All that is said of routes elsewhere is made of that, or held
-//! against it.
+//! takes an [`Authorized`](super::authorize::Authorized). All that is said of routes elsewhere is made of that, or
+//! compared with it.
 
 use super::{
     AppState, DESCRIPTION, commands, events, health, history, leader, members, metrics, openapi,
@@ -78,7 +78,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn commands_ask_for_a_permit_and_questions_do_not() {
+    async fn every_command_needs_authorization_and_no_question_does() {
         let (service, _back) = api(Duration::ZERO);
         for (method, path, operation) in described().await {
             let is_command = !["GET", "HEAD", "OPTIONS"].contains(&&*method);
@@ -128,9 +128,9 @@ mod tests {
         let answer = ask(&service, "/leaders").await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND);
         let body = answer.into_body().collect().await.unwrap().to_bytes();
-        let told = String::from_utf8(body.to_vec()).unwrap();
+        let text = String::from_utf8(body.to_vec()).unwrap();
         for path in of_api().paths {
-            assert!(told.contains(&path), "{path}: {told}");
+            assert!(text.contains(&path), "{path}: {text}");
         }
     }
 

@@ -1,37 +1,61 @@
-//! Members for the tests of what is served: each scene is one, and what it may say.
+//! A member that tests step by hand, and the API that serves its state.
 
-use super::Service;
-use super::tests::{api, member};
+use super::tests::{api_of, member};
+use super::{Service, StatusHandle};
 use crate::clock::Clock;
-use crate::status::{RecordedChange, StatusPublisher};
+use crate::status::{self, Application, Hooks, RecordedChange, Snapshot, StatusPublisher};
 use recipes::election::{Announcement, Cause, Event, Member, Profile, changes};
 use recipes::{FencingToken, MemberId, Moment, Sequence, SessionId, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio::sync::watch;
 
 /// A member that is stepped by hand, and the API of it.
 pub(super) struct Scene {
     pub(super) member: Member,
     pub(super) service: Service,
-    pub(super) back: StatusPublisher,
-    now: Moment,
+    pub(super) publisher: StatusPublisher,
+    pub(super) hooks: watch::Sender<Hooks>,
+    pub(super) application: watch::Sender<Option<Application>>,
+    pub(super) now: Moment,
 }
 
 impl Scene {
     pub(super) fn new() -> Self {
-        let (service, back) = api(Duration::ZERO);
-        Self { member: member(), service, back, now: Clock::system().now() }
+        Self::of(member())
+    }
+
+    pub(super) fn of(member: Member) -> Self {
+        let now = Clock::system().now();
+        let (publisher, status) = status::set_up(&member, now);
+        let hooks = watch::Sender::new(Hooks::default());
+        let application = watch::Sender::new(None);
+        let status = StatusHandle {
+            hooks: hooks.subscribe(),
+            application: application.subscribe(),
+            ..status
+        };
+        Self { member, service: api_of(status), publisher, hooks, application, now }
+    }
+
+    pub(super) fn publishes(&self, change: impl FnOnce(&mut Snapshot)) {
+        self.publisher.snapshot.send_modify(change);
     }
 
     pub(super) fn step(&mut self, event: Event) {
+        self.step_at(0, event);
+    }
+
+    /// Steps the member, and records what changed as of this second.
+    pub(super) fn step_at(&mut self, second: u64, event: Event) {
         let cause = Cause::of(&event, &self.member.standing(), self.now);
         self.member.step(self.now, event);
         let (standing, now) = (self.member.standing(), self.now);
-        self.back.snapshot.send_modify(|snapshot| {
+        self.publishes(|snapshot| {
             let recent_changes = Arc::make_mut(&mut snapshot.recent_changes);
             for change in changes(&recent_changes.view(), &standing.at(now)) {
-                let (index, at) = (standing.index_at(now), SystemTime::UNIX_EPOCH);
+                let (index, at) = (standing.index_at(now), at(second));
                 recent_changes.push(RecordedChange { change, index, at, cause, down_for: None });
             }
             snapshot.standing = standing;
@@ -66,12 +90,16 @@ impl Scene {
         let (id, labels) = (MemberId::new("b").unwrap(), BTreeMap::new());
         let leader = Arc::new(Profile { id, address: None, labels, revision: 0 });
         let ticket = ticket(number);
-        let says = Some(Announcement { leader, ticket, active: true });
-        self.step(Event::PredecessorRead { predecessor: ticket, announcement: says });
+        let announcement = Some(Announcement { leader, ticket, active: true });
+        self.step(Event::PredecessorRead { predecessor: ticket, announcement });
     }
 }
 
 pub(super) fn ticket(number: i32) -> Ticket {
     let token = FencingToken(number.unsigned_abs().into());
     Ticket { sequence: Sequence::new(number).unwrap(), token }
+}
+
+pub(super) fn at(second: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(second)
 }

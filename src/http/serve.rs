@@ -129,14 +129,14 @@ pub async fn serve(
     closing: impl Future<Output = ()>,
 ) {
     let slots = Slots::new(limits.connections);
-    // One timer for all. Hyper's own would be one for each request.
+    // One timer for all connections. Hyper's own would be one for each request.
     tokio::select! {
-        () = let_in(listener, handler, &slots, limits, closing) => {}
+        () = accept_all(listener, handler, &slots, limits, closing) => {}
         never = slots.keep_free_of_who_asks_nothing_for(limits.to_ask) => match never {},
     }
 }
 
-async fn let_in(
+async fn accept_all(
     listener: impl Accept,
     handler: impl Handler,
     slots: &Arc<Slots>,
@@ -161,26 +161,26 @@ async fn let_in(
         let mut client = TimeoutStream::new(stream);
         client.set_write_timeout(Some(limits.to_take));
         let client = TruthfulStream::over(Box::pin(client));
-        let (handler, told) = (handler.clone(), client.told());
+        let (handler, claims) = (handler.clone(), client.told());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let (answering, request) = (slot.answering(), request.map(Body::new));
             let refusal = if is_on_loopback { host_check::refusal(&request) } else { None };
-            let (answer, told) = (handler.answer(request), told.clone());
+            let (answer, claims) = (handler.answer(request), claims.clone());
             async move {
                 let mut answer = if let Some(refusal) = refusal { refusal } else { answer.await };
                 if let Some(Claims(claim)) = answer.extensions_mut().remove() {
-                    told.begin(claim);
+                    claims.begin(claim);
                 }
                 Ok::<_, Infallible>(answer.map(|body| answering.with(body)))
             }
         });
-        let visit = graceful.watch(http.serve_connection(TokioIo::new(client), service));
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(client), service));
         tokio::spawn(async move {
             tokio::select! {
-                // `leave` first: polled after `visit`, it could close a connection whose request was just read.
+                // `leave` first: polled after `connection`, it could close a connection whose request was just read.
                 biased;
                 _ = leave => debug!("an idle connection was closed"),
-                ended = visit => if let Err(error) = ended {
+                ended = connection => if let Err(error) = ended {
                     debug!(%error, "a connection failed");
                 },
             }
@@ -272,7 +272,7 @@ mod tests {
 
         let taken = pieces.load(Ordering::Relaxed);
         let end = tokio::time::timeout(LIMIT, dropped).await;
-        assert!(end.expect("it is let go").is_err(), "by dropping what it was to be told");
+        assert!(end.expect("it is let go").is_err(), "by dropping its answer");
         let kept = (pieces.load(Ordering::Relaxed) - taken) * size;
         assert!(kept < 8 * SEND_BUFFER, "{kept} bytes were kept for it");
         serving.abort();
@@ -282,12 +282,12 @@ mod tests {
     /// this machine. So the loopback, which such a browser reaches, checks the name; other listeners need not.
     #[tokio::test]
     async fn on_the_loopback_only_its_own_names_are_answered() {
-        async fn told<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, host: &str) -> String {
+        async fn got<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, host: &str) -> String {
             let head = format!("GET / HTTP/1.1\r\n{host}connection: close\r\n\r\n");
             client.write_all(head.as_bytes()).await.expect("it is open");
-            let mut told = String::new();
-            client.read_to_string(&mut told).await.expect("it is answered");
-            told
+            let mut text = String::new();
+            client.read_to_string(&mut text).await.expect("it is answered");
+            text
         }
         fn served(listener: impl Accept + Send + Sync + 'static) -> tokio::task::JoinHandle<()> {
             let limits = Limits { connections: 1, to_ask: LIMIT, to_take: LIMIT };
@@ -301,7 +301,7 @@ mod tests {
             let port = listener.local_addr().expect("it is bound").port();
             let serving = served(listener);
             let visit = || TcpStream::connect(("127.0.0.1", port));
-            let answer = told(visit().await.expect("it listens"), foreign).await;
+            let answer = got(visit().await.expect("it listens"), foreign).await;
             assert_eq!(answer.starts_with("HTTP/1.1 421 "), refuses, "{address}: {answer}");
             assert_eq!(answer.contains("secret"), !refuses, "{address}: {answer}");
             if refuses {
@@ -313,7 +313,7 @@ mod tests {
                 assert!(answer.contains("evil.example:4040") && answer.contains("127.0.0.1"));
             }
             for host in ["host: localhost:4040\r\n", ""] {
-                let answer = told(visit().await.expect("it listens"), host).await;
+                let answer = got(visit().await.expect("it listens"), host).await;
                 assert!(answer.starts_with("HTTP/1.1 200 "), "{address}, {host:?}: {answer}");
             }
             serving.abort();
@@ -321,7 +321,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
         let serving = served(UnixListener::bind(&path).expect("it is ours"));
-        let answer = told(UnixStream::connect(&path).await.expect("it listens"), foreign).await;
+        let answer = got(UnixStream::connect(&path).await.expect("it listens"), foreign).await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         serving.abort();
     }
@@ -332,15 +332,15 @@ mod tests {
         const WHOLE: &str = "GET /well HTTP/1.1\r\nhost: localhost\r\n\r\n";
         const HALF: &str = "GET /well HTTP/1.1\r\nho";
         const ENDLESS: &str = "GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n";
-        async fn hears(client: &mut TcpStream, words: &str) {
-            let mut told = String::new();
-            while !told.ends_with(words) {
+        async fn reads(client: &mut TcpStream, end: &str) {
+            let mut text = String::new();
+            while !text.ends_with(end) {
                 let mut piece = [0; 1024];
                 let read = client.read(&mut piece);
                 let read = tokio::time::timeout(LIMIT, read).await.expect("it is answered at once");
                 let read = read.expect("it is open");
-                assert_ne!(read, 0, "it is let go, after {told:?}");
-                told.push_str(std::str::from_utf8(&piece[..read]).expect("text"));
+                assert_ne!(read, 0, "it is let go, after {text:?}");
+                text.push_str(std::str::from_utf8(&piece[..read]).expect("text"));
             }
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -359,44 +359,44 @@ mod tests {
             client
         };
 
-        let mut told_on = visit(ENDLESS).await;
-        hears(&mut told_on, "well\r\n").await;
+        let mut busy = visit(ENDLESS).await;
+        reads(&mut busy, "well\r\n").await;
         let mut gone = vec![];
         for asks in ["", HALF, WHOLE, WHOLE] {
             let mut client = visit(asks).await;
             if asks == WHOLE {
-                hears(&mut client, "well").await;
+                reads(&mut client, "well").await;
             }
             gone.push(client);
         }
         let mut last = visit(WHOLE).await;
-        hears(&mut last, "well").await;
+        reads(&mut last, "well").await;
         for mut client in gone {
             let end = tokio::time::timeout(LIMIT, client.read(&mut [0; 8])).await;
-            assert!(!matches!(end.expect("it is let go"), Ok(1..)), "and told nothing more");
+            assert!(!matches!(end.expect("it is let go"), Ok(1..)), "and sent nothing more");
         }
         last.write_all(WHOLE.as_bytes()).await.expect("the last one stays");
-        hears(&mut last, "well").await;
+        reads(&mut last, "well").await;
         last.write_all(ENDLESS.as_bytes()).await.expect("it is open");
-        hears(&mut last, "well\r\n").await;
+        reads(&mut last, "well\r\n").await;
 
         // No connection is idle now, so the next one waits for one of the two to go.
         let mut next = visit(WHOLE).await;
         let mut nothing = [0; 8];
         let early = next.read(&mut nothing);
         assert!(tokio::time::timeout(Duration::from_millis(300), early).await.is_err());
-        for client in [&told_on, &last] {
+        for client in [&busy, &last] {
             let still = client.try_read(&mut [0; 8]).map_err(|error| error.kind());
             assert_eq!(still, Err(io::ErrorKind::WouldBlock), "it is still open");
         }
-        drop(told_on);
-        hears(&mut next, "well").await;
+        drop(busy);
+        reads(&mut next, "well").await;
         serving.abort();
     }
 
     /// There is one slot, so each connection has to wait for the one before.
     #[tokio::test]
-    async fn connections_without_a_complete_request_hold_no_place() {
+    async fn a_connection_without_a_complete_request_loses_its_slot() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let to_ask = Duration::from_millis(200);
@@ -409,11 +409,11 @@ mod tests {
         for head in ["", "GET / HTTP/1.1\r\nho", whole, whole] {
             let mut client = TcpStream::connect(address).await.expect("it listens");
             client.write_all(head.as_bytes()).await.expect("it is open");
-            let mut told = String::new();
-            let ends = client.read_to_string(&mut told);
+            let mut text = String::new();
+            let ends = client.read_to_string(&mut text);
             let ended = tokio::time::timeout(LIMIT, ends).await.expect("each is let go in turn");
             ended.expect("with an end that is one");
-            assert_eq!(told.ends_with("\r\n\r\nwell"), head == whole, "{head:?}: {told:?}");
+            assert_eq!(text.ends_with("\r\n\r\nwell"), head == whole, "{head:?}: {text:?}");
             held.push(client);
         }
         serving.abort();

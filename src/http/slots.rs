@@ -16,17 +16,19 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 pub(super) struct Slots {
     free: Arc<Semaphore>,
-    resting: Mutex<Resting>,
+    idle: Mutex<IdleConnections>,
     /// Notified when a connection becomes idle and none was.
-    rests: Notify,
+    first_idle: Notify,
     clock: Clock,
 }
 
 /// The idle connections, those without a first request included, in the order in which that began.
 #[derive(Default)]
-struct Resting {
-    turns: u64,
-    clients: BTreeMap<u64, (Moment, Welcome)>,
+struct IdleConnections {
+    /// The key that was given last. Keys only grow, so the first in the map has been idle for longest.
+    last_key: u64,
+    /// Since when each is idle, and what keeps it open.
+    by_key: BTreeMap<u64, (Moment, KeepOpen)>,
 }
 
 /// A new connection may have sent a request that was not read yet, so it is not closed before this has passed.
@@ -37,7 +39,7 @@ const GRACE: Duration = Duration::from_millis(100);
 const PIECE_MAX: usize = 8 * 1024;
 
 /// Its connection is closed when this is dropped.
-type Welcome = oneshot::Sender<()>;
+type KeepOpen = oneshot::Sender<()>;
 
 /// Ends when the connection has to be closed.
 pub(super) type Leave = oneshot::Receiver<()>;
@@ -46,14 +48,14 @@ pub(super) type Leave = oneshot::Receiver<()>;
 pub(super) struct Slot {
     slots: Arc<Slots>,
     /// The connection's key among those that are idle.
-    turn: AtomicU64,
+    idle_key: AtomicU64,
     _taken: OwnedSemaphorePermit,
 }
 
-/// While there is one, its connection is being answered, and is not closed for another.
+/// A request that is being answered: while this is held, its connection is not idle and not closed for another.
 pub(super) struct Busy {
     slot: Arc<Slot>,
-    welcome: Option<Welcome>,
+    keep_open: Option<KeepOpen>,
 }
 
 /// The body of an answer: its connection counts as being answered until all of it is taken.
@@ -69,8 +71,8 @@ impl Slots {
         let free = Arc::new(Semaphore::new(slots));
         Arc::new(Self {
             free,
-            resting: Mutex::default(),
-            rests: Notify::new(),
+            idle: Mutex::default(),
+            first_idle: Notify::new(),
             clock: Clock::system(),
         })
     }
@@ -82,10 +84,11 @@ impl Slots {
             if let Ok(free) = self.free.clone().try_acquire_owned() {
                 break free;
             }
-            let (freed, rests) = (self.free.clone().acquire_owned(), self.rests.notified());
-            match self.first_rests_since() {
+            let (freed, first_idle) =
+                (self.free.clone().acquire_owned(), self.first_idle.notified());
+            match self.longest_idle_since() {
                 Some(since) if self.clock.now().since(since) >= GRACE => {
-                    self.send_first_away();
+                    self.evict_oldest();
                     break freed.await.expect(never);
                 }
                 Some(since) => tokio::select! {
@@ -94,70 +97,72 @@ impl Slots {
                 },
                 None => tokio::select! {
                     freed = freed => break freed.expect(never),
-                    () = rests => {}
+                    () = first_idle => {}
                 },
             }
         };
-        let (welcome, leave) = oneshot::channel();
-        let turn = AtomicU64::new(0);
-        let slot = Arc::new(Slot { slots: self.clone(), turn, _taken: taken });
-        slot.rest(welcome);
+        let (keep_open, leave) = oneshot::channel();
+        let idle_key = AtomicU64::new(0);
+        let slot = Arc::new(Slot { slots: self.clone(), idle_key, _taken: taken });
+        slot.becomes_idle(keep_open);
         (slot, leave)
     }
 
-    /// Closes connections that have been idle for so long, full or not.
+    /// Closes connections that have been idle for so long, whether or not all slots are taken.
     pub(super) async fn keep_free_of_who_asks_nothing_for(&self, patience: Duration) -> Infallible {
         loop {
-            let rests = self.rests.notified();
-            match self.first_rests_since() {
-                Some(since) if self.clock.now().since(since) >= patience => self.send_first_away(),
+            let first_idle = self.first_idle.notified();
+            match self.longest_idle_since() {
+                Some(since) if self.clock.now().since(since) >= patience => self.evict_oldest(),
                 Some(since) => self.clock.sleep_until(Some(since.after(patience))).await,
-                None => rests.await,
+                None => first_idle.await,
             }
         }
     }
 
-    fn first_rests_since(&self) -> Option<Moment> {
-        self.resting().clients.first_key_value().map(|(_, (since, _))| *since)
+    fn longest_idle_since(&self) -> Option<Moment> {
+        self.idle().by_key.first_key_value().map(|(_, (since, _))| *since)
     }
 
-    fn send_first_away(&self) {
+    /// Closes the connection that has been idle for longest.
+    fn evict_oldest(&self) {
         // Dropping the sender ends the connection's `Leave`.
-        drop(self.resting().clients.pop_first());
+        drop(self.idle().by_key.pop_first());
     }
 
-    fn resting(&self) -> MutexGuard<'_, Resting> {
-        self.resting.lock().expect("no code panics while holding it")
+    fn idle(&self) -> MutexGuard<'_, IdleConnections> {
+        self.idle.lock().expect("no code panics while holding it")
     }
 }
 
 impl Slot {
-    fn rest(&self, welcome: Welcome) {
-        let mut resting = self.slots.resting();
-        resting.turns += 1;
-        self.turn.store(resting.turns, Ordering::Relaxed);
-        let (turn, is_first) = (resting.turns, resting.clients.is_empty());
-        resting.clients.insert(turn, (self.slots.clock.now(), welcome));
-        drop(resting);
+    fn becomes_idle(&self, keep_open: KeepOpen) {
+        let mut idle = self.slots.idle();
+        idle.last_key += 1;
+        self.idle_key.store(idle.last_key, Ordering::Relaxed);
+        let (key, is_first) = (idle.last_key, idle.by_key.is_empty());
+        idle.by_key.insert(key, (self.slots.clock.now(), keep_open));
+        drop(idle);
         if is_first {
-            self.slots.rests.notify_waiters();
+            self.slots.first_idle.notify_waiters();
         }
     }
 
-    fn rest_no_more(&self) -> Option<Welcome> {
-        let turn = self.turn.load(Ordering::Relaxed);
-        self.slots.resting().clients.remove(&turn).map(|(_, welcome)| welcome)
+    /// Takes the connection from among the idle ones; `None` if it was not idle, or is being closed.
+    fn take_from_idle(&self) -> Option<KeepOpen> {
+        let key = self.idle_key.load(Ordering::Relaxed);
+        self.slots.idle().by_key.remove(&key).map(|(_, keep_open)| keep_open)
     }
 
     /// Marks that the connection's client has sent a request.
     pub(super) fn answering(self: &Arc<Self>) -> Busy {
-        Busy { slot: self.clone(), welcome: self.rest_no_more() }
+        Busy { slot: self.clone(), keep_open: self.take_from_idle() }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let _dropped = self.rest_no_more();
+        let _dropped = self.take_from_idle();
     }
 }
 
@@ -169,8 +174,8 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        if let Some(welcome) = self.welcome.take() {
-            self.slot.rest(welcome);
+        if let Some(keep_open) = self.keep_open.take() {
+            self.slot.becomes_idle(keep_open);
         }
     }
 }
@@ -216,19 +221,19 @@ mod tests {
     use http_body_util::BodyExt;
 
     #[tokio::test]
-    async fn a_long_answer_is_told_whole_and_in_pieces() {
+    async fn a_long_answer_is_sent_whole_and_in_pieces() {
         let long: Vec<u8> = (0..=u8::MAX).cycle().take(3 * PIECE_MAX + 1).collect();
         let (slot, _leave) = Slots::new(1).one().await;
         let mut answer = slot.answering().with(Body::from(long.clone()));
-        let mut told = vec![];
-        while told.len() < long.len() {
+        let mut read = vec![];
+        while read.len() < long.len() {
             assert!(!answer.is_end_stream());
-            assert_eq!(answer.size_hint().exact(), Some((long.len() - told.len()) as u64));
+            assert_eq!(answer.size_hint().exact(), Some((long.len() - read.len()) as u64));
             let piece = answer.frame().await.expect("there is more").expect("nothing fails");
             let piece = piece.into_data().expect("nothing but data");
             assert!(piece.len() <= PIECE_MAX, "{}", piece.len());
-            told.extend_from_slice(&piece);
+            read.extend_from_slice(&piece);
         }
-        assert!(answer.is_end_stream() && told == long);
+        assert!(answer.is_end_stream() && read == long);
     }
 }

@@ -11,59 +11,62 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// hold any more: the connection is closed then.
 pub(super) struct TruthfulStream<S> {
     stream: S,
-    told: Told,
+    claims: Told,
 }
 
 /// The claims of one connection: that of the last answer, and those of answers before it that may not be
 /// written in full yet.
 #[derive(Clone, Default)]
-pub(super) struct Told(Arc<Mutex<Telling>>);
+pub(super) struct Told(Arc<Mutex<Unwritten>>);
 
 #[derive(Default)]
-struct Telling {
+struct Unwritten {
+    /// In the order of their answers.
     claims: Vec<Arc<dyn AnswerClaim>>,
-    /// All bytes so far are written. The last answer's body may have more to come.
+    /// Whether all bytes so far are written. The last answer's body may have more to come.
     is_flushed: bool,
 }
 
 impl Told {
     /// Notes that all bytes from now on may be of this answer.
     pub(super) fn begin(&self, claim: Arc<dyn AnswerClaim>) {
-        let mut telling = self.telling();
-        if telling.is_flushed {
-            telling.claims.clear();
+        let mut unwritten = self.lock();
+        if unwritten.is_flushed {
+            unwritten.claims.clear();
         }
-        telling.claims.push(claim);
+        unwritten.claims.push(claim);
     }
 
+    /// Notes that all bytes so far are written: only the last answer may have more of them.
     fn all_written(&self) {
-        let mut telling = self.telling();
-        let before = telling.claims.len().saturating_sub(1);
-        telling.claims.drain(..before);
-        telling.is_flushed = true;
+        let mut unwritten = self.lock();
+        let before = unwritten.claims.len().saturating_sub(1);
+        unwritten.claims.drain(..before);
+        unwritten.is_flushed = true;
     }
 
+    /// Fails if a claim does not hold any more of an answer that may be in the bytes to be written.
     fn check(&self) -> io::Result<()> {
-        let mut telling = self.telling();
-        telling.is_flushed = false;
-        if telling.claims.iter().all(|claim| claim.is_still_so()) {
+        let mut unwritten = self.lock();
+        unwritten.is_flushed = false;
+        if unwritten.claims.iter().all(|claim| claim.is_still_so()) {
             return Ok(());
         }
         Err(io::Error::new(ErrorKind::ConnectionAborted, "the answer is no longer so"))
     }
 
-    fn telling(&self) -> MutexGuard<'_, Telling> {
+    fn lock(&self) -> MutexGuard<'_, Unwritten> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<S> TruthfulStream<S> {
     pub(super) fn over(stream: S) -> Self {
-        Self { stream, told: Told::default() }
+        Self { stream, claims: Told::default() }
     }
 
     pub(super) fn told(&self) -> Told {
-        self.told.clone()
+        self.claims.clone()
     }
 }
 
@@ -83,7 +86,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TruthfulStream<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.told.check()?;
+        self.claims.check()?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -92,7 +95,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TruthfulStream<S> {
         context: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.told.check()?;
+        self.claims.check()?;
         Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
     }
 
@@ -104,7 +107,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TruthfulStream<S> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         // Hyper flushes when it has handed over all that it has.
         if flushed.is_ready() {
-            self.told.all_written();
+            self.claims.all_written();
         }
         flushed
     }
@@ -128,15 +131,15 @@ mod tests {
         }
     }
 
-    fn so() -> Arc<Switch> {
+    fn holding() -> Arc<Switch> {
         Arc::new(Switch(AtomicBool::new(true)))
     }
 
     #[tokio::test]
-    async fn what_is_no_longer_so_is_not_written() {
+    async fn an_answer_whose_claim_no_longer_holds_is_not_written() {
         let (ours, mut theirs) = duplex(64);
         let mut stream = TruthfulStream::over(ours);
-        let claim = so();
+        let claim = holding();
         stream.told().begin(claim.clone());
         stream.write_all(b"yes").await.unwrap();
         claim.0.store(false, Ordering::Relaxed);
@@ -149,10 +152,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_so_when_it_was_written_is_no_matter_for_the_next_answer() {
+    async fn the_claim_of_a_written_answer_does_not_count_for_the_next_one() {
         let (ours, _theirs) = duplex(64);
         let mut stream = TruthfulStream::over(ours);
-        let (first, second) = (so(), so());
+        let (first, second) = (holding(), holding());
         stream.told().begin(first.clone());
         stream.write_all(b"yes").await.unwrap();
         stream.flush().await.unwrap();
@@ -162,10 +165,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_counts_until_it_is_written_and_the_last_one_for_ever() {
+    async fn a_claim_counts_until_its_answer_is_written_and_the_last_one_for_ever() {
         let (ours, _theirs) = duplex(64);
         let mut stream = TruthfulStream::over(ours);
-        let (first, second) = (so(), so());
+        let (first, second) = (holding(), holding());
         for claim in [&first, &second] {
             stream.told().begin(claim.clone());
         }

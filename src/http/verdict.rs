@@ -95,7 +95,7 @@ impl Verdict {
         self.leader().is_some_and(|leader| leader.active)
     }
 
-    /// Whether this member's lease ran out, and the election has not heard of it yet.
+    /// Whether this member's lease ran out, and the election has not judged that yet.
     pub(super) fn has_lapsed(&self) -> bool {
         self.snapshot.standing.has_lapsed(self.now)
     }
@@ -131,7 +131,7 @@ impl Verdict {
                 format!("{leads}; its lease holds for {} ms yet", millis(*left))
             }
             Role::Candidate => "first in the queue, but no quorum has lately confirmed it".into(),
-            Role::Follower { leader: Some(heard) } => format!("{} leads", heard.leader.id),
+            Role::Follower { leader: Some(known) } => format!("{} leads", known.leader.id),
             Role::Follower { leader: None } => match self.snapshot.namesake(self.now) {
                 Some(namesake) => namesake.to_string(),
                 None => "in the queue, but no leader is known yet".into(),
@@ -179,7 +179,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn a_namesake_is_the_reason_wherever_one_is_told() {
+    async fn a_namesake_is_the_reason_in_every_answer_that_has_one() {
         let (service, back) = api(Duration::ZERO);
         let now = Clock::system().now();
         let sent_at = Moment(now.0.checked_sub(Duration::from_secs(20)).expect("up for a while"));
@@ -203,11 +203,11 @@ mod tests {
         back.snapshot.send_modify(|snapshot| snapshot.standing = member.standing());
         for path in ["/readyz", "/is-leader", "/leader", "/status"] {
             let body = ask(&service, path).await.into_body().collect().await.unwrap().to_bytes();
-            let told = String::from_utf8_lossy(&body);
-            assert!(told.contains("another member leads under the id of this one"), "{told}");
+            let text = String::from_utf8_lossy(&body);
+            assert!(text.contains("another member leads under the id of this one"), "{text}");
         }
         let body = ask(&service, "/metrics").await.into_body().collect().await.unwrap().to_bytes();
-        let told = String::from_utf8_lossy(&body);
-        assert!(told.contains("bellwether_namesake{election=\"/election\"} 1"), "{told}");
+        let text = String::from_utf8_lossy(&body);
+        assert!(text.contains("bellwether_namesake{election=\"/election\"} 1"), "{text}");
     }
 }

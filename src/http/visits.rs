@@ -1,4 +1,4 @@
-//! Counts requests and streams, as they come.
+//! Counts the requests that were answered and the streams that are open, for `/metrics`.
 
 use axum::http::StatusCode;
 use prometheus::core::Collector;
@@ -18,14 +18,16 @@ pub(super) struct OpenStream(IntGauge);
 
 /// Where the requests to one listener are counted.
 pub(super) struct RouteCounters {
-    /// By their paths, which are all there is to a route of ours.
+    /// By path: a route has no parameters in it, so its path is the request's.
     matched: HashMap<String, RouteCounter>,
-    /// For paths that are not there: paths are many, routes are few.
+    /// One for all paths without a route: a label for each would let clients make any number of series.
     unmatched: RouteCounter,
     answered: IntCounterVec,
 }
 
+/// The counters of one route, by status.
 pub(super) struct RouteCounter {
+    /// The value of the label `route`.
     label: String,
     /// A cache of the counters so far: looking one up by its labels takes longer than making many an answer.
     by_status: Mutex<Vec<(StatusCode, IntCounter)>>,

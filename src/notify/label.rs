@@ -53,26 +53,26 @@ pub(super) async fn set(label: &PodLabel, leads: bool) -> Result<(), String> {
         .body(Full::new(Bytes::from(body)))
         .map_err(|error| error.to_string())?;
     let answer = http_client::ask_securely(host, *port, &account.join("ca.crt"), request).await;
-    let (status, said) = answer.map_err(|why| format!("the API server at {host}:{port}: {why}"))?;
+    let (status, body) = answer.map_err(|why| format!("the API server at {host}:{port}: {why}"))?;
     if status.is_success() {
         return Ok(());
     }
-    let said = complaint(&said, &token).map_or_else(String::new, |said| format!(" ({said})"));
+    let why = complaint(&body, &token).map_or_else(String::new, |why| format!(" ({why})"));
     let place = format!("pod {pod} in the namespace {namespace}");
     Err(match status {
         StatusCode::UNAUTHORIZED => format!(
-            "the API server does not accept the token in {}/token{said}: is it of this cluster, and \
+            "the API server does not accept the token in {}/token{why}: is it of this cluster, and \
              is it renewed?",
             account.display()
         ),
         StatusCode::FORBIDDEN => format!(
-            "the API server forbids it{said}: give this pod's service account a Role with \
+            "the API server forbids it{why}: give this pod's service account a Role with \
              apiGroups: [\"\"], resources: [pods], verbs: [patch] in the namespace {namespace}"
         ),
         StatusCode::NOT_FOUND => format!(
-            "the API server knows no {place}{said}: set POD_NAME by the downward API (metadata.name)"
+            "the API server knows no {place}{why}: set POD_NAME by the downward API (metadata.name)"
         ),
-        other => format!("the API server answers {other} for {place}{said}"),
+        other => format!("the API server answers {other} for {place}{why}"),
     })
 }
 
@@ -103,19 +103,19 @@ fn in_account<T>(
 }
 
 /// Returns Kubernetes' error message in one line, if it is text without the token.
-fn complaint(said: &[u8], token: &[u8]) -> Option<String> {
+fn complaint(body: &[u8], token: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct KubernetesStatus {
         message: String,
     }
-    let KubernetesStatus { message } = serde_json::from_slice(said).ok()?;
-    let is_shown = message.as_bytes().windows(token.len()).any(|part| part == token);
+    let KubernetesStatus { message } = serde_json::from_slice(body).ok()?;
+    let has_token = message.as_bytes().windows(token.len()).any(|part| part == token);
     let line: String = message
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .take(LONGEST_COMPLAINT)
         .collect();
-    Some(line).filter(|line| !is_shown && !line.trim().is_empty())
+    Some(line).filter(|line| !has_token && !line.trim().is_empty())
 }
 
 const LONGEST_COMPLAINT: usize = 300;
@@ -126,16 +126,14 @@ mod tests {
 
     #[test]
     fn a_complaint_is_one_line_and_shows_no_token() {
-        let said = |message: &str| {
-            complaint(
-                json!({ "kind": "KubernetesStatus", "message": message }).to_string().as_bytes(),
-                b"secret",
-            )
+        let shown = |message: &str| {
+            let body = json!({ "kind": "Status", "message": message }).to_string();
+            complaint(body.as_bytes(), b"secret")
         };
-        assert_eq!(said("pods \"a\" is\nforbidden").unwrap(), "pods \"a\" is forbidden");
-        assert_eq!(said(&"é".repeat(1000)).unwrap(), "é".repeat(300));
-        assert_eq!(said("Bearer secret is not known"), None);
-        assert_eq!(said(" \n"), None);
+        assert_eq!(shown("pods \"a\" is\nforbidden").unwrap(), "pods \"a\" is forbidden");
+        assert_eq!(shown(&"é".repeat(1000)).unwrap(), "é".repeat(300));
+        assert_eq!(shown("Bearer secret is not known"), None);
+        assert_eq!(shown(" \n"), None);
         assert_eq!(complaint(b"<html>", b"secret"), None);
     }
 }

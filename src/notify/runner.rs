@@ -1,4 +1,4 @@
-//! The loop: reads the snapshot, tells the hooks the next change that they have not been told, and waits.
+//! The loop: reads the snapshot, runs the hooks for the next change that they have not run for, and waits.
 
 use super::file::{self, WriteLock};
 use super::message::{self, HookNames, Message};
@@ -34,8 +34,8 @@ struct HookRunner {
     watch: SnapshotWatch,
     deaths: Signal,
     hook_states: Vec<HookState>,
-    /// What they were told last.
-    told: View,
+    /// The view to which the last change led for which hooks were run.
+    handled: View,
 }
 
 /// What the daemon keeps of a runner that it starts.
@@ -73,19 +73,19 @@ struct HookState {
     again: Option<(Moment, Duration)>,
 }
 
-/// Tells each change to the hooks that want to hear of it, until this member leaves. A command may
-/// open so many files, if there is a limit.
+/// Runs the hooks for each change that they want, until this member leaves. A command may open so many
+/// files, if there is a limit.
 ///
 /// # Errors
 /// The operating system refuses a timer or a signal handler.
 pub async fn run(
-    stage: HookInputs,
+    inputs: HookInputs,
     names: HookNames,
     files: Option<u64>,
     clock: Clock,
     status: StatusHandle,
 ) -> io::Result<()> {
-    let HookInputs { lists, leaving, records } = stage;
+    let HookInputs { lists, leaving, records } = inputs;
     let StatusHandle { snapshot, requests, .. } = status;
     let runner = HookRunner {
         names: Arc::new(names),
@@ -96,7 +96,7 @@ pub async fn run(
         watch: SnapshotWatch { clock, alarm: Alarm::new()?, snapshot, leaving },
         deaths: signal(SignalKind::child())?,
         hook_states: vec![],
-        told: View::NoLeader,
+        handled: View::NoLeader,
     };
     runner.run().await;
     Ok(())
@@ -106,25 +106,25 @@ impl HookRunner {
     async fn run(mut self) {
         loop {
             self.take_list();
-            let now = self.watch.look();
-            // One at a time: while a hook is told a change, later ones may become outdated.
-            if let Some(change) = changes(&self.told, &now.role).into_iter().next() {
-                self.told = change.view();
-                self.tell(&change, now.index).await;
+            let seen = self.watch.look();
+            // One at a time: while a hook runs for a change, later ones may become outdated.
+            if let Some(change) = changes(&self.handled, &seen.role).into_iter().next() {
+                self.handled = change.view();
+                self.run_hooks(&change, seen.index).await;
                 continue;
             }
-            let again = self.make_all_true().await;
-            // Changes that came meanwhile are told first.
-            if self.watch.look().view() != self.told {
+            let again = self.refresh_all().await;
+            // Hooks run for changes that came meanwhile before the index counts as reached.
+            if self.watch.look().view() != self.handled {
                 continue;
             }
-            let told = now.index;
-            self.records.send_if_modified(|hooks| std::mem::replace(&mut hooks.told, told) != told);
+            let done = seen.index;
+            self.records.send_if_modified(|hooks| std::mem::replace(&mut hooks.told, done) != done);
             if self.watch.leaving.borrow().is_some() {
                 return;
             }
             tokio::select! {
-                () = self.watch.news(self.told.own_term(), again) => {}
+                () = self.watch.changed(self.handled.own_term(), again) => {}
                 Ok(()) = self.lists.changed() => {}
                 // As the first process of a container this one inherits the processes that hooks leave behind.
                 _ = self.deaths.recv() => reap(),
@@ -135,28 +135,29 @@ impl HookRunner {
     /// Takes over the new list of hooks. A hook that was in the old one keeps its record.
     fn take_list(&mut self) {
         let list = self.lists.borrow_and_update().clone();
-        if list.iter().eq(self.hook_states.iter().map(|hook_states| &hook_states.hook)) {
+        if list.iter().eq(self.hook_states.iter().map(|state| &state.hook)) {
             return;
         }
         let mut before: Vec<_> = self.hook_states.drain(..).map(Some).collect();
         let mut records = vec![];
         self.records.send_modify(|hooks| {
-            let mut told: Vec<_> = hooks.records.drain(..).map(Some).collect();
+            let mut old_records: Vec<_> = hooks.records.drain(..).map(Some).collect();
             for hook in list.iter() {
-                let is_it = |hook_states: &Option<HookState>| {
-                    hook_states.as_ref().is_some_and(|a| a.hook == *hook)
+                let has_hook = |state: &Option<HookState>| {
+                    state.as_ref().is_some_and(|state| state.hook == *hook)
                 };
-                let known = before.iter().position(is_it);
-                let taken = known.and_then(|n| before[n].take().zip(told[n].take()));
-                let (hook_states, record) = taken.unwrap_or_else(|| HookState::new(hook.clone()));
-                self.hook_states.push(hook_states);
+                let known = before.iter().position(has_hook);
+                let taken = known.and_then(|n| before[n].take().zip(old_records[n].take()));
+                let (state, record) = taken.unwrap_or_else(|| HookState::new(hook.clone()));
+                self.hook_states.push(state);
                 records.push(record);
             }
             hooks.records = records;
         });
     }
 
-    async fn tell(&mut self, change: &Change, index: u64) {
+    /// Runs the hooks that want this change, files and labels first.
+    async fn run_hooks(&mut self, change: &Change, index: u64) {
         let names = self.names.clone();
         let valid_until = self.watch.valid_until(&change.view());
         let date = self.watch.clock.date();
@@ -164,17 +165,17 @@ impl HookRunner {
         // Files and labels are to be right at every moment, so they do not wait for hooks that may take long.
         for n in 0..self.hook_states.len() {
             if matches!(self.hook_states[n].hook.deed, HookAction::Keep { .. }) {
-                self.make_true(n, change.kind.name()).await;
+                self.refresh(n, change.kind.name()).await;
             }
         }
         for n in 0..self.hook_states.len() {
-            if self.watch.is_enough(message.view.own_term()) {
+            if self.watch.must_stop(message.view.own_term()) {
                 return;
             }
             let hook = &self.hook_states[n].hook;
             match &hook.deed {
                 HookAction::Keep { .. } if hook.is_state() => {}
-                _ if hook.is_state() => self.make_true(n, change.kind.name()).await,
+                _ if hook.is_state() => self.refresh(n, change.kind.name()).await,
                 _ if hook.hears(change.kind) => self.perform(n, &message).await,
                 _ => {}
             }
@@ -186,8 +187,8 @@ impl HookRunner {
         let term = message.view.own_term();
         let done = match self.hook_states[n].hook.deed.clone() {
             HookAction::Run { command, timeout } => {
-                let enough = self.watch.enough(term, timeout);
-                command::run(&command, self.files, message, &mut self.deaths, enough).await
+                let reason = self.watch.stopped(term, timeout);
+                command::run(&command, self.files, message, &mut self.deaths, reason).await
             }
             HookAction::Post(post) => self.post(&post, message, term).await,
             HookAction::Signal { signal, pid_file } => {
@@ -210,8 +211,8 @@ impl HookRunner {
     fn acknowledge(&self, n: usize, token: Option<FencingToken>) {
         let Some(token) = token else { return };
         let (caller, _) = Caller::patient();
-        let order = Request::Carry(Command::Acknowledge(token), caller);
-        if self.requests.try_send(order).is_err() {
+        let request = Request::Carry(Command::Acknowledge(token), caller);
+        if self.requests.try_send(request).is_err() {
             error!("hook[{n}]: the election does not take its acknowledgement");
         }
     }
@@ -231,37 +232,37 @@ impl HookRunner {
                     Ok(()) => return Ok(()),
                     Err(failure) => failure,
                 },
-                enough = self.watch.enough(term, post.timeout) => match enough {
+                reason = self.watch.stopped(term, post.timeout) => match reason {
                     StopReason::Late(limit) => format!("no answer within {limit:?}"),
                     StopReason::LeadsNoMore | StopReason::Overtaken | StopReason::Leaving => {
-                        return Err(enough.into());
+                        return Err(reason.into());
                     }
                 },
             };
             if tries == post.retries {
                 return Err(HookError::Failed(format!("{failure} (tried {} times)", tries + 1)));
             }
-            match self.watch.enough(term, post::pause(tries)).await {
+            match self.watch.stopped(term, post::pause(tries)).await {
                 StopReason::Late(_) => tries += 1,
-                enough
+                reason
                 @ (StopReason::LeadsNoMore | StopReason::Overtaken | StopReason::Leaving) => {
-                    return Err(enough.into());
+                    return Err(reason.into());
                 }
             }
         }
     }
 
     /// Brings files and labels up to date. Returns when to write again, if one could not be written, or is due.
-    async fn make_all_true(&mut self) -> Option<Moment> {
+    async fn refresh_all(&mut self) -> Option<Moment> {
         for n in 0..self.hook_states.len() {
-            self.make_true(n, STATE).await;
+            self.refresh(n, STATE).await;
         }
-        self.hook_states.iter().filter_map(|hook_states| hook_states.again).map(|(at, _)| at).min()
+        self.hook_states.iter().filter_map(|state| state.again).map(|(at, _)| at).min()
     }
 
     /// Brings a file or a label up to date with the snapshot, which may be newer than the change that the other hooks
-    /// are told.
-    async fn make_true(&mut self, n: usize, occasion: &'static str) {
+    /// run for.
+    async fn refresh(&mut self, n: usize, occasion: &'static str) {
         let seen = self.watch.look();
         let (view, index) = (seen.view(), seen.index);
         let HookState { hook, written, again, .. } = &self.hook_states[n];
@@ -270,8 +271,8 @@ impl HookRunner {
         }
         let (deed, again) = (hook.deed.clone(), *again);
         let is_time = again.is_some_and(|(at, _)| at <= self.watch.clock.now());
-        let is_so = written.as_ref().map(|written| says_the_same(&deed, written, &view));
-        let is_due = match is_so {
+        let is_current = written.as_ref().map(|written| has_same_content(&deed, written, &view));
+        let is_due = match is_current {
             Some(true) => is_time,
             Some(false) => true,
             None => is_time || again.is_none() || occasion != STATE,
@@ -281,9 +282,9 @@ impl HookRunner {
         }
         let began = self.begin(n, occasion);
         let done = self.write(n, deed.clone(), &view, index).await;
-        let hook_states = &mut self.hook_states[n];
+        let state = &mut self.hook_states[n];
         let now = self.watch.clock.now();
-        (hook_states.written, hook_states.again) = match (&done, &deed) {
+        (state.written, state.again) = match (&done, &deed) {
             (Ok(()), HookAction::Label(_)) => {
                 (Some(view), Some((now.after(label::REFRESH), Duration::ZERO)))
             }
@@ -294,7 +295,7 @@ impl HookRunner {
                 (None, Some((now.after(put_off), put_off)))
             }
         };
-        if is_so == Some(true) && done.is_ok() {
+        if is_current == Some(true) && done.is_ok() {
             self.record(n, began, &done);
         } else {
             self.end(n, began, done);
@@ -320,12 +321,13 @@ impl HookRunner {
             HookAction::Label(label) => {
                 let leads = label::tells_leader(view);
                 let is_overtaken = |now: &View| label::tells_leader(now) != leads;
-                let enough = self.watch.enough_or(view.own_term(), label.timeout, is_overtaken);
+                let reason =
+                    self.watch.stopped_or_outdated(view.own_term(), label.timeout, is_overtaken);
                 tokio::select! {
                     done = label::set(&label, leads) => done.map_err(HookError::Failed),
-                    enough = enough => Err(match enough {
+                    reason = reason => Err(match reason {
                         StopReason::Late(limit) => HookError::Failed(label::unanswered(&label, limit)),
-                        StopReason::LeadsNoMore | StopReason::Overtaken | StopReason::Leaving => enough.into(),
+                        StopReason::LeadsNoMore | StopReason::Overtaken | StopReason::Leaving => reason.into(),
                     }),
                 }
             }
@@ -405,8 +407,8 @@ impl HookState {
     }
 }
 
-/// Tells whether the content for the one view is right for the other.
-fn says_the_same(deed: &HookAction, written: &View, now: &View) -> bool {
+/// Returns whether a file or label written for the one view is right for the other.
+fn has_same_content(deed: &HookAction, written: &View, now: &View) -> bool {
     match deed {
         HookAction::Label(_) => label::tells_leader(written) == label::tells_leader(now),
         HookAction::Keep { .. }
@@ -458,11 +460,12 @@ impl SnapshotWatch {
     }
 
     /// Tells whether a run for this term, or any run, has to end.
-    fn is_enough(&self, term: Option<FencingToken>) -> bool {
-        self.why_enough(term, self.clock.now()).is_some()
+    fn must_stop(&self, term: Option<FencingToken>) -> bool {
+        self.stop_reason(term, self.clock.now()).is_some()
     }
 
-    fn why_enough(&self, term: Option<FencingToken>, now: Moment) -> Option<StopReason> {
+    /// Returns why a run for this term, or any run, has to end now; `None` if it need not.
+    fn stop_reason(&self, term: Option<FencingToken>, now: Moment) -> Option<StopReason> {
         if term.is_some() && self.look().view().own_term() != term {
             return Some(StopReason::LeadsNoMore);
         }
@@ -470,13 +473,13 @@ impl SnapshotWatch {
         deadline.filter(|deadline| *deadline <= now).map(|_| StopReason::Leaving)
     }
 
-    /// Waits until a run for this term, or for none, has to end. Returns why.
-    async fn enough(&mut self, term: Option<FencingToken>, limit: Duration) -> StopReason {
-        self.enough_or(term, limit, |_| false).await
+    /// Waits until a run for this term, or for none, has to end, and returns why.
+    async fn stopped(&mut self, term: Option<FencingToken>, limit: Duration) -> StopReason {
+        self.stopped_or_outdated(term, limit, |_| false).await
     }
 
-    /// Waits for the same, or until a file or a label with this view is outdated.
-    async fn enough_or(
+    /// Waits until a run for this term, or for none, has to end, or a file or label with this view is outdated.
+    async fn stopped_or_outdated(
         &mut self,
         term: Option<FencingToken>,
         limit: Duration,
@@ -485,8 +488,8 @@ impl SnapshotWatch {
         let late_at = self.clock.now().after(limit);
         loop {
             let now = self.clock.now();
-            if let Some(enough) = self.why_enough(term, now) {
-                return enough;
+            if let Some(reason) = self.stop_reason(term, now) {
+                return reason;
             }
             if is_overtaken(&self.look().view()) {
                 return StopReason::Overtaken;
@@ -494,28 +497,28 @@ impl SnapshotWatch {
             if late_at <= now {
                 return StopReason::Late(limit);
             }
-            self.news(term, Some(late_at)).await;
+            self.changed(term, Some(late_at)).await;
         }
     }
 
-    /// Waits for a new snapshot or this moment; the caller looks again.
-    async fn news(&mut self, term: Option<FencingToken>, moment: Option<Moment>) {
+    /// Waits for a new snapshot, the end of the lease or this moment; the caller has to look again.
+    async fn changed(&mut self, term: Option<FencingToken>, moment: Option<Moment>) {
         let lease_end = self.snapshot.borrow().standing.changes_at(self.clock.now());
         let deadline = *self.leaving.borrow();
         let due = [lease_end.filter(|_| term.is_some()), deadline, moment].into_iter().flatten();
-        let rings = async {
+        let timer = async {
             match due.min() {
                 Some(moment) => self.alarm.ring_at(moment).await,
                 None => std::future::pending().await,
             }
         };
         // A runner that has ended publishes nothing any more.
-        let (reports, leaves) =
+        let (may_publish, may_leave) =
             (self.snapshot.has_changed().is_ok(), self.leaving.has_changed().is_ok());
         tokio::select! {
-            _ = self.snapshot.changed(), if reports => {}
-            _ = self.leaving.changed(), if leaves => {}
-            () = rings => {}
+            _ = self.snapshot.changed(), if may_publish => {}
+            _ = self.leaving.changed(), if may_leave => {}
+            () = timer => {}
         }
     }
 }

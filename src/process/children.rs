@@ -85,19 +85,19 @@ pub fn is_alive(child: Pid) -> bool {
 ///
 /// # Errors
 /// The system does not let us look. They may be alive.
-pub fn left_to_us(child: Pid, spared: &str) -> io::Result<Vec<Pid>> {
-    known().alive(child, spared)
+pub fn left_to_us(child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
+    known().alive(child, sparing_variable)
 }
 
-/// Kills the same, and returns them. What they leave behind is left to us in turn, so it is called
-/// again until none is alive.
+/// Kills the processes that [`left_to_us`] returns, and returns them. What they leave behind is left to us in turn, so
+/// this is called again until none is alive.
 ///
 /// # Errors
 /// The system does not let us look. They may be alive.
-pub fn kill_with_all_left_to_us(child: Pid, spared: &str) -> io::Result<Vec<Pid>> {
-    // For as long as no other code waits for them, their numbers are no other processes'.
+pub fn kill_with_all_left_to_us(child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
+    // While the lock is held, no other code waits for them: so their process ids are not given to others.
     let mut known = known();
-    let alive = known.alive(child, spared)?;
+    let alive = known.alive(child, sparing_variable)?;
     for process in &alive {
         let _dead_already = kill_process(*process, Signal::KILL);
     }
@@ -105,6 +105,7 @@ pub fn kill_with_all_left_to_us(child: Pid, spared: &str) -> io::Result<Vec<Pid>
 }
 
 impl Known {
+    /// Waits for all children that are dead, and passes on the status of those that we started.
     fn collect(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             self.left_to_us.remove(&pid.as_raw_pid());
@@ -114,19 +115,20 @@ impl Known {
         }
     }
 
-    fn alive(&mut self, child: Pid, spared: &str) -> io::Result<Vec<Pid>> {
+    /// Returns this child and the children that were left to us, without the spared ones and the dead ones.
+    fn alive(&mut self, child: Pid, sparing_variable: &str) -> io::Result<Vec<Pid>> {
         self.collect();
         let mut alive = vec![];
         for process in procfs::children()? {
             let number = process.as_raw_pid();
-            let is_of_it = match self.awaited.contains_key(&number) {
+            let is_wanted = match self.awaited.contains_key(&number) {
                 true => process == child,
                 false => !*self
                     .left_to_us
                     .entry(number)
-                    .or_insert_with(|| procfs::has_variable(process, spared)),
+                    .or_insert_with(|| procfs::has_variable(process, sparing_variable)),
             };
-            if is_of_it {
+            if is_wanted {
                 alive.push(process);
             }
         }

@@ -9,15 +9,16 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Returns a command that runs this same program, also if its file was replaced since, with these arguments.
-pub fn ourselves<S: AsRef<OsStr>>(part: &[&str], command: &[S]) -> Command {
+/// Returns a command that runs this same program, also if its file was replaced since, with these
+/// arguments and the command behind them.
+pub fn ourselves<S: AsRef<OsStr>>(arguments: &[&str], command: &[S]) -> Command {
     let mut start = Command::new("/proc/self/exe");
-    start.arg0("bellwether").args(part).arg("--").args(command);
+    start.arg0("bellwether").args(arguments).arg("--").args(command);
     start
 }
 
-/// A process that turns itself into the command, and dies with the thread that starts it. The command
-/// may open so many files, if there is a limit.
+/// A process that turns itself into the command, and dies with the thread that starts it. `files` is how many
+/// files the command may open, if there is a limit.
 pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], files: Option<u64>) -> Command {
     let files = files.map_or_else(|| "none".to_owned(), |files| files.to_string());
     ourselves(&["exec-command", &getpid().as_raw_pid().to_string(), &files], command)
@@ -31,8 +32,8 @@ pub fn become_command(guard: i32, files: Option<u64>, command: &[OsString]) -> (
         return (125, "the guard is gone before the command was started".into());
     }
     let limit = getrlimit(Resource::Nofile);
-    // The limit that we were started with is the command's; only we need more.
-    let _as_it_is = setrlimit(Resource::Nofile, Rlimit { current: files, ..limit });
+    // The command gets the limit that we were started with, before we raised our own. If that fails, it has ours.
+    let _else_has_ours = setrlimit(Resource::Nofile, Rlimit { current: files, ..limit });
     let [program, arguments @ ..] = command else { return (125, "there is no command".into()) };
     let error = Command::new(program).args(arguments).exec();
     let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };

@@ -114,7 +114,7 @@ pub fn kill_children() {
     }
 }
 
-/// As a shell tells it.
+/// Returns the exit code by the shell's convention: of a process that a signal ended, 128 and the signal's number.
 fn code(status: WaitStatus) -> u8 {
     let code =
         status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));

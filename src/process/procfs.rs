@@ -6,7 +6,7 @@ use std::{fs, io};
 
 /// Returns the children of this process, zombies included.
 ///
-/// A process that gets a child while this is read may be missing it in the answer.
+/// A child that this process gets while they are read may be missing in the answer.
 ///
 /// # Errors
 /// The system does not let us look. What is alive is not known then.

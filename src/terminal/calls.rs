@@ -9,7 +9,7 @@ use crate::api::{self, Get, Post};
 use hyper::Method;
 use tokio::time::sleep;
 
-/// One of them.
+/// A question or command of the sidecar's API, as a subcommand.
 pub struct Call {
     path: &'static str,
     is_command: bool,
@@ -17,7 +17,7 @@ pub struct Call {
     pub help: &'static str,
     /// What else there is to say of it.
     pub more: Option<&'static str>,
-    tell: fn(&SidecarAnswer, &Form) -> Told,
+    show: fn(&SidecarAnswer, &Form) -> Shown,
 }
 
 pub const QUESTIONS: &[Call] = &[
@@ -42,16 +42,16 @@ pub const COMMANDS: &[Call] = &[
 
 impl Call {
     const fn get<T: HumanView>(question: &Get<T>, help: &'static str) -> Self {
-        Self { path: question.path, is_command: false, help, more: None, tell: tell::<T> }
+        Self { path: question.path, is_command: false, help, more: None, show: show::<T> }
     }
 
     const fn post<T: HumanView>(command: &Post<T>, help: &'static str) -> Self {
-        Self { path: command.path, is_command: true, help, more: None, tell: tell::<T> }
+        Self { path: command.path, is_command: true, help, more: None, show: show::<T> }
     }
 
     const fn with(self, more: &'static str) -> Self {
-        let Self { path, is_command, help, more: _, tell } = self;
-        Self { path, is_command, help, more: Some(more), tell }
+        let Self { path, is_command, help, more: _, show } = self;
+        Self { path, is_command, help, more: Some(more), show }
     }
 
     pub fn name(&self) -> &'static str {
@@ -59,12 +59,12 @@ impl Call {
     }
 
     pub(super) async fn ask(&self, sidecar: &Sidecar, form: &Form) -> Result<(), ClientError> {
-        let Told { text, trouble } = self.told(sidecar, form).await?;
+        let Shown { text, trouble } = self.asked(sidecar, form).await?;
         print(&text)?;
         trouble.map_or(Ok(()), Err)
     }
 
-    /// Asks again and again, and prints the answer whenever it is another.
+    /// Asks again and again, and prints the answer whenever it has changed.
     pub(super) async fn ask_again(
         &self,
         sidecar: &Sidecar,
@@ -72,40 +72,40 @@ impl Call {
     ) -> Result<(), ClientError> {
         let mut screen = Screen::of(form);
         loop {
-            match self.told(sidecar, form).await {
-                Ok(Told { text, trouble: None }) => screen.show(text)?,
-                Ok(Told { trouble: Some(trouble), .. }) | Err(trouble) => screen.fail(trouble)?,
+            match self.asked(sidecar, form).await {
+                Ok(Shown { text, trouble: None }) => screen.show(text)?,
+                Ok(Shown { trouble: Some(trouble), .. }) | Err(trouble) => screen.fail(trouble)?,
             }
             sleep(PAUSE).await;
         }
     }
 
-    async fn told(&self, sidecar: &Sidecar, form: &Form) -> Result<Told, ClientError> {
+    async fn asked(&self, sidecar: &Sidecar, form: &Form) -> Result<Shown, ClientError> {
         let (method, patience) =
             if self.is_command { (Method::POST, TO_OBEY) } else { (Method::GET, TO_ANSWER) };
         let answer = sidecar.ask(method, self.path, patience).await?;
-        Ok((self.tell)(&answer, form))
+        Ok((self.show)(&answer, form))
     }
 }
 
-/// What to print, and why it is no yes.
-struct Told {
+/// What to print, and the error with which the program ends.
+struct Shown {
     text: String,
     trouble: Option<ClientError>,
 }
 
-/// Returns the answer as it is to be printed, also one that is no yes if it is for scripts.
-fn tell<T: HumanView>(answer: &SidecarAnswer, form: &Form) -> Told {
+/// Returns the answer as it is to be printed. Scripts get the JSON of a refusal as well.
+fn show<T: HumanView>(answer: &SidecarAnswer, form: &Form) -> Shown {
     let body = match answer.body::<T>() {
         Ok(body) => body,
         Err(trouble) => {
             let is_shown = *form == Form::Scripts && !matches!(trouble, ClientError::Unanswered(_));
             let json = is_shown.then(|| harmless_json(answer.text().trim()) + "\n");
-            return Told { text: json.unwrap_or_default(), trouble: Some(trouble) };
+            return Shown { text: json.unwrap_or_default(), trouble: Some(trouble) };
         }
     };
     match formed(form, |width| body.view(width), answer.text()) {
-        Ok(text) => Told { text, trouble: None },
-        Err(trouble) => Told { text: String::new(), trouble: Some(trouble) },
+        Ok(text) => Shown { text, trouble: None },
+        Err(trouble) => Shown { text: String::new(), trouble: Some(trouble) },
     }
 }

@@ -9,23 +9,23 @@ use serde_json::Value;
 pub struct FieldPath(String);
 
 impl FieldPath {
-    /// Takes `.members[*].id` for the same as `members.*.id`.
+    /// Parses a path. `.members[*].id` means the same as `members.*.id`.
     pub fn new(written: &str) -> Self {
         let path = written.replace('[', ".").replace(']', "");
         Self(path.trim_start_matches(['$', '.']).to_owned())
     }
 
-    /// Returns what is there, in a line each.
+    /// Returns the values at the path, one per line.
     pub(super) fn pick(&self, json: &str) -> Result<String, ClientError> {
         let value: Value = serde_json::from_str(json)
             .map_err(|error| ClientError::Unanswered(format!("the answer is no JSON: {error}")))?;
         let mut found = vec![];
         collect(&value, &self.0, &mut found).map_err(ClientError::No)?;
-        let several = self.0.split('.').any(|part| part == "*");
+        let has_wildcard = self.0.split('.').any(|part| part == "*");
         let lines: Result<Vec<_>, _> = found
             .into_iter()
             .map(|value| match value {
-                Value::Null if several => Ok("-".to_owned()),
+                Value::Null if has_wildcard => Ok("-".to_owned()),
                 Value::Null => Err(ClientError::No(format!("{} is null", visible(&self.0)))),
                 Value::String(text) => Ok(visible(text)),
                 other => Ok(harmless_json(&other.to_string())),
@@ -35,7 +35,7 @@ impl FieldPath {
     }
 }
 
-/// Walks down the path. The error says what is there instead of a field that is not.
+/// Collects the values at the path. The error names what is missing, and what there is at that place.
 fn collect<'a>(value: &'a Value, path: &str, found: &mut Vec<&'a Value>) -> Result<(), String> {
     if path.is_empty() {
         found.push(value);
@@ -51,7 +51,7 @@ fn collect<'a>(value: &'a Value, path: &str, found: &mut Vec<&'a Value>) -> Resu
             None => Err(format!("there is no element {}, of {}", visible(first), all.len())),
         },
         Value::Object(fields) => {
-            // A label's key may have dots itself.
+            // A label's key may have dots itself, so the longest part that is a field is taken.
             let ends = path.match_indices('.').map(|(at, _)| at).chain([path.len()]);
             let named = ends.rev().find_map(|end| Some((end, fields.get(&path[..end])?)));
             match named {

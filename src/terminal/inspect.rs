@@ -30,6 +30,7 @@ struct InspectedElection<'a> {
     head: Option<&'a str>,
     /// The claim, with which the leader excludes others; null if none stands.
     claim: Option<Claim<'a>>,
+    /// The members, in the order of the queue.
     line: Vec<QueuedMember<'a>>,
     /// The ids that several members have.
     namesakes: Vec<&'a str>,
@@ -104,14 +105,14 @@ impl<'a> Inspection<'a> {
     }
 
     pub(super) async fn once(mut self) -> Result<(), ClientError> {
-        let looked = self.look().await;
+        let inspected = self.look().await;
         self.inspector.close().await;
-        let (text, healthy) = looked?;
+        let (text, healthy) = inspected?;
         print(&text)?;
         if healthy { Ok(()) } else { Err(ClientError::NoAsPrinted) }
     }
 
-    /// Looks again and again, and prints what there is whenever it is another.
+    /// Inspects again and again, and prints the result whenever it has changed.
     pub(super) async fn again(mut self) -> Result<(), ClientError> {
         let mut screen = Screen::of(&self.form);
         loop {
@@ -144,32 +145,32 @@ impl<'a> InspectedElection<'a> {
     fn of(path: &'a str, election: Option<&'a Election>, now: SystemTime) -> Self {
         let exists = election.is_some();
         let znodes = election.map(|election| &*election.znodes).unwrap_or_default();
-        let stands = |znode: &&Znode| znode.sequence.is_some() && znode.session.is_some();
-        let queue: Vec<_> = znodes.iter().filter(stands).collect();
+        let is_queued = |znode: &&Znode| znode.sequence.is_some() && znode.session.is_some();
+        let queue: Vec<_> = znodes.iter().filter(is_queued).collect();
         let tokens: Vec<_> = queue.iter().map(|znode| znode.token).collect();
-        let place = |(at, znode): (usize, &&'a Znode)| QueuedMember::of(znode, at, &tokens, now);
-        let line: Vec<_> = queue.iter().enumerate().filter_map(place).collect();
+        let member = |(at, znode): (usize, &&'a Znode)| QueuedMember::of(znode, at, &tokens, now);
+        let members: Vec<_> = queue.iter().enumerate().filter_map(member).collect();
         let named = |wanted: fn(&Znode) -> bool| {
             znodes.iter().filter(|znode| wanted(znode)).map(|znode| &*znode.name).collect()
         };
         let claim = election.and_then(|election| election.claim.as_ref());
         let claim = claim.map(|claim| Claim::of(claim, &queue, now));
-        let mut ids: Vec<_> = line.iter().filter_map(|place| place.id).collect();
+        let mut ids: Vec<_> = members.iter().filter_map(|member| member.id).collect();
         ids.sort_unstable();
         let mut namesakes: Vec<_> =
             ids.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
         namesakes.dedup();
-        let (healthy, verdict) = judged(exists, &line, claim.as_ref(), &namesakes);
+        let (healthy, verdict) = judged(exists, &members, claim.as_ref(), &namesakes);
         Self {
             path,
             healthy,
             verdict,
-            head: line.first().and_then(|place| place.id),
+            head: members.first().and_then(|member| member.id),
             claim,
             namesakes,
             impostors: named(|znode| znode.sequence.is_some() && znode.session.is_none()),
             strangers: named(|znode| znode.sequence.is_none()),
-            line,
+            line: members,
         }
     }
 
@@ -216,13 +217,14 @@ impl<'a> InspectedElection<'a> {
     }
 }
 
+/// Returns whether all is well, and one sentence that says who leads or what is wrong.
 fn judged(
     exists: bool,
-    line: &[QueuedMember<'_>],
+    members: &[QueuedMember<'_>],
     claim: Option<&Claim<'_>>,
     namesakes: &[&str],
 ) -> (bool, String) {
-    let Some(head) = line.first() else {
+    let Some(head) = members.first() else {
         let why = if exists { "the queue is empty" } else { "there is no such path" };
         return (false, why.into());
     };
@@ -234,11 +236,10 @@ fn judged(
         let is = claim.is.words();
         return (false, format!("{leader} stands at the head, and the claim is {whose}, {is}"));
     }
-    let is_named = |place: &&QueuedMember<'_>| place.is_of_one_mind();
-    let by = line.iter().filter(is_named).count();
-    let all = line.len();
+    let by = members.iter().filter(|member| member.names_head()).count();
+    let all = members.len();
     match by {
-        _ if !head.is_of_one_mind() => {
+        _ if !head.names_head() => {
             (false, format!("{leader} stands at the head and does not say that it leads"))
         }
         by if by == all && !namesakes.is_empty() => {
@@ -255,8 +256,8 @@ fn judged(
 }
 
 impl<'a> QueuedMember<'a> {
-    /// Returns the place of the znode that is so far behind the head.
-    fn of(znode: &'a Znode, at: usize, line: &[FencingToken], now: SystemTime) -> Option<Self> {
+    /// Returns the member of a znode with so many ahead of it, in a queue with these tokens.
+    fn of(znode: &'a Znode, at: usize, tokens: &[FencingToken], now: SystemTime) -> Option<Self> {
         let (sequence, session) = (znode.sequence?, znode.session?);
         let data = znode.data.as_ref();
         let profile = data.map(|data| &data.profile);
@@ -277,11 +278,11 @@ impl<'a> QueuedMember<'a> {
                 .map(|(k, v)| (&**k, &**v))
                 .collect(),
             version: data.and_then(|data| data.version.as_deref()),
-            names: data.and_then(|data| Named::by(data, line)),
+            names: data.and_then(|data| Named::by(data, tokens)),
         })
     }
 
-    fn is_of_one_mind(&self) -> bool {
+    fn names_head(&self) -> bool {
         self.names.as_ref().is_some_and(|named| named.is == Whereabouts::Head)
     }
 
@@ -296,8 +297,7 @@ impl<'a> QueuedMember<'a> {
             }
             None => Cell::new("no leader").style(ODD),
         };
-        let leads =
-            self.is_of_one_mind() && self.names.as_ref().is_some_and(|n| n.token == self.token);
+        let leads = self.names_head() && self.names.as_ref().is_some_and(|n| n.token == self.token);
         let id = match self.id {
             Some(id) => Cell::new(id).style(if leads { GOOD } else { PLAIN }),
             None => Cell::new("(a stranger)").style(ODD),
@@ -368,10 +368,10 @@ fn age(ms: u64) -> String {
 }
 
 impl<'a> Named<'a> {
-    fn by(data: &'a MemberData, line: &[FencingToken]) -> Option<Self> {
+    fn by(data: &'a MemberData, tokens: &[FencingToken]) -> Option<Self> {
         let named = data.announcement.as_ref()?;
         let token = named.ticket.token;
-        let is = match line.iter().position(|stands| *stands == token) {
+        let is = match tokens.iter().position(|queued| *queued == token) {
             Some(0) => Whereabouts::Head,
             Some(_) => Whereabouts::Behind,
             None => Whereabouts::Gone,
@@ -389,20 +389,16 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn several_members_of_one_id_are_not_well() {
+    fn an_election_with_several_members_of_one_id_is_not_healthy() {
         let twice = election(&["a", "b", "b", "b"], Some(0));
-        let told = judged_of(&twice);
-        assert!(
-            !told.healthy && told.verdict.contains("several have the id b:"),
-            "{}",
-            told.verdict
-        );
-        assert_eq!(told.namesakes, ["b"]);
+        let InspectedElection { healthy, verdict, namesakes, .. } = judged_of(&twice);
+        assert!(!healthy && verdict.contains("several have the id b:"), "{verdict}");
+        assert_eq!(namesakes, ["b"]);
         assert!(judged_of(&election(&["a", "b", "c"], Some(0))).healthy);
     }
 
     #[test]
-    fn who_holds_the_claim_is_told_and_is_to_be_the_head() {
+    fn the_holder_of_the_claim_is_shown_and_has_to_be_the_head() {
         let held = election(&["a", "b"], Some(0));
         let held = judged_of(&held);
         assert!(held.healthy, "{}", held.verdict);

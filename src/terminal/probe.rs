@@ -54,9 +54,9 @@ fn checks(text: &str, passed: bool) -> Option<String> {
     let mut lines: Vec<_> = text.lines().collect();
     let last = lines.pop()?;
     let sign = if passed { "[+]" } else { "[-]" };
-    let told: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix(sign)).collect();
+    let chosen: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix(sign)).collect();
     let sound = last.ends_with(if passed { "check passed" } else { "check failed" });
-    (sound && !told.is_empty()).then(|| told.join("; "))
+    (sound && !chosen.is_empty()).then(|| chosen.join("; "))
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_failed_is_told_in_one_line() {
+    fn failed_checks_are_returned_in_one_line() {
         let text = "[+]line ok: in the queue\n[-]leader failed: none\nreadyz check failed\n";
         assert_eq!(checks(text, false).unwrap(), "leader failed: none");
         assert_eq!(checks(text, true), None);

@@ -358,7 +358,7 @@ mod tests {
 
     /// The sidecar may have got the command although no answer came, so the error says that it may still be done.
     #[tokio::test]
-    async fn an_order_without_an_answer_may_still_be_done() {
+    async fn a_command_without_an_answer_may_still_be_done() {
         let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let sidecar = Sidecar::that_listens(&Listen::Tcp(port.local_addr().expect("it is bound")));
         let said = async |method: Method| {

@@ -165,8 +165,8 @@ pub(super) fn event(name: &str, event: &Event) -> String {
         "lost-leadership" | "leader-lost" => ODD,
         _ => PLAIN,
     };
-    let says = match (change, &state.leader) {
-        // It tells the past: who leads is told by the `state` that follows.
+    let what = match (change, &state.leader) {
+        // A missed change is past: the `state` that follows has who leads now.
         (Some(change), Some(Leader { id, token, .. })) => {
             visible(&format!("{change}, {id} with token {token}"))
         }
@@ -176,7 +176,7 @@ pub(super) fn event(name: &str, event: &Event) -> String {
     };
     let cause = cause.as_ref().map(|cause| format!(": {}", visible(cause))).unwrap_or_default();
     let (at, name) = (visible(at), visible(name));
-    format!("{at}  {style}{name:<15}{style:#}  {says}{cause}\n")
+    format!("{at}  {style}{name:<15}{style:#}  {what}{cause}\n")
 }
 
 /// Who leads, in one sentence.
@@ -254,8 +254,8 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn only_the_leader_tells_its_lease() {
-        let told = |is_self, valid_for_ms: Value| {
+    fn only_the_leader_shows_its_lease() {
+        let view = |is_self, valid_for_ms: Value| {
             shown::<LeaderState>(&json!({
                 "leader": {"id": "a", "address": null, "labels": {"k": "\u{1b}[5m"},
                            "znode": "leader_0000000000", "token": 4},
@@ -268,40 +268,40 @@ mod tests {
                     znode      leader_0000000000\n\
                     token      4\n\
                     valid for  2s 623ms\n";
-        assert_eq!(told(true, json!(2623)), text);
-        assert!(!told(false, Value::Null).contains("valid for"));
+        assert_eq!(view(true, json!(2623)), text);
+        assert!(!view(false, Value::Null).contains("valid for"));
     }
 
     #[test]
-    fn an_order_is_told_in_one_sentence() {
-        let told = |word: &str, role: &str, znode: Value, predecessor: Value| {
+    fn a_command_is_confirmed_in_one_sentence() {
+        let done = |word: &str, role: &str, znode: Value, predecessor: Value| {
             let body =
                 json!({"done": word, "role": role, "znode": znode, "predecessor": predecessor});
             shown::<Done>(&body)
         };
         let null = Value::Null;
-        for (told, expected) in [
+        for (done, expected) in [
             (
-                told("resigned", "follower", json!("n_2"), json!("n_1")),
+                done("resigned", "follower", json!("n_2"), json!("n_1")),
                 "resigned: it is a follower as n_2, behind n_1",
             ),
             (
-                told("resigned", "absent", null.clone(), null.clone()),
+                done("resigned", "absent", null.clone(), null.clone()),
                 "resigned: it has no new place in the queue yet",
             ),
             (
-                told("paused", "absent", null.clone(), null.clone()),
+                done("paused", "absent", null.clone(), null.clone()),
                 "paused: it stays out of the line until `bellwether resume`",
             ),
-            (told("resumed", "absent", null.clone(), null.clone()), "resumed: it joins the line"),
-            (told("resumed", "leader", json!("n_1"), null), "resumed: it is the leader as n_1"),
+            (done("resumed", "absent", null.clone(), null.clone()), "resumed: it joins the line"),
+            (done("resumed", "leader", json!("n_1"), null), "resumed: it is the leader as n_1"),
         ] {
-            assert_eq!(told, format!("this member has {expected}\n"));
+            assert_eq!(done, format!("this member has {expected}\n"));
         }
     }
 
     #[test]
-    fn a_missed_change_is_not_told_as_the_present() {
+    fn a_missed_change_is_not_shown_as_the_present() {
         let leader = json!({"id": "b", "address": null, "labels": {}, "znode": "n_1", "token": 4});
         let line = |change: Option<&str>, leader: &Value| {
             let mut body = json!({
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_standby_is_told_and_whether_it_is_ready() {
+    fn the_standby_is_shown_with_whether_it_is_ready() {
         let member = |id: &str, is_leader, standby: Value| {
             json!({
                 "id": id, "znode": format!("n_{id}"), "sequence": 1, "address": null,

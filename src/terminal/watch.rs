@@ -22,17 +22,17 @@ pub(super) async fn watch(sidecar: &Sidecar, clock: Clock, form: &Form) -> Resul
     let mut stream = open(sidecar, None).await?;
     loop {
         let why = follow(&mut stream, &mut seen, form).await?;
-        tell_lost(sidecar, clock, &why);
-        let mut said = why;
+        remark_lost(sidecar, clock, &why);
+        let mut remarked = why;
         stream = loop {
             sleep(PAUSE).await;
             match open(sidecar, seen.as_deref()).await {
                 Ok(stream) => break stream,
                 Err(trouble) => {
                     let why = trouble.told().1.unwrap_or_default();
-                    if why != said {
-                        tell_lost(sidecar, clock, &why);
-                        said = why;
+                    if why != remarked {
+                        remark_lost(sidecar, clock, &why);
+                        remarked = why;
                     }
                 }
             }
@@ -40,7 +40,7 @@ pub(super) async fn watch(sidecar: &Sidecar, clock: Clock, form: &Form) -> Resul
     }
 }
 
-fn tell_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
+fn remark_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
     let at = api::date(clock.date());
     remark(&format!("{at}: the events of {} are lost, trying again: {why}", sidecar.name()));
 }

@@ -5,15 +5,15 @@
 //! - `election`: what an election adds to a queue: announcements, and the recipe's own events and actions.
 //! - `runner`: the loop that owns the [`Member`](recipes::election::Member), the only one that steps it.
 //!
-//! Together they keep three promises:
+//! Together they keep five promises:
 //!
 //! 1. every [`Action`](recipes::election::Action) is answered by an event or fails silently with its
 //!    session;
 //! 2. writes to our own znode are done in the order in which they were wanted;
-//! 3. no event of an earlier session is heard in a later one;
-//! 4. of several readings of the queue, only the last is heard;
-//! 5. the loss of our own znode is heard before that of the predecessor's, if it was committed before it
-//!    (`queue/watches.rs` says how).
+//! 3. no event of an earlier session reaches the member in a later one;
+//! 4. of several readings of the queue, only the last reaches the member;
+//! 5. the loss of our own znode reaches the member before that of the predecessor's, if it was committed before it
+//!    (`queue/watches.rs` explains how).
 //!
 //! [`check`] is for before anything is begun, and [`Inspector`] for a look from outside, which joins
 //! nothing and writes nothing.

@@ -116,7 +116,7 @@ impl Asker {
 /// instructions apart. Of 500 freezes on a busy machine 5 had such a yes; without the second judgement it was 3 of 40. So
 /// 40 freezes show only gross mistakes, and 500 the difference.
 #[test]
-fn a_yes_from_before_a_freeze_is_not_told_after_it() {
+fn a_yes_from_before_a_freeze_is_not_answered_after_it() {
     let servers = Servers::standalone();
     let [member] = started_in_order(&Setup::of(&servers).sessions(SESSION), ["a"]);
     let (thawed, lease_end) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -64,7 +64,7 @@ impl Application {
 }
 
 #[test]
-fn an_elected_leader_is_active_when_its_application_says_so() {
+fn an_elected_leader_is_active_when_its_application_has_acknowledged() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers).option("--activate", "ack").option("--ack-timeout", "1m");
     let [leader, follower] = started_in_order(&setup, ["a", "b"]);

@@ -252,7 +252,7 @@ impl Fault {
     /// Returns whether these two faults can strike at once.
     pub(crate) fn goes_with(self, other: Self) -> bool {
         // Force by another client needs servers that answer.
-        let answered = |fault: Self| !fault.stops_everybody() && !fault.loses_the_head_server();
+        let answered = |fault: Self| !fault.stops_all() && !fault.loses_the_head_server();
         match (self.kind(), other.kind()) {
             (Kind::Surroundings, Kind::Force) => answered(self),
             (Kind::Watcher(one), Kind::Watcher(another)) => one != another,
@@ -301,7 +301,7 @@ impl Fault {
     }
 
     /// Returns whether perhaps no member can lead while it lasts: then the bound runs from its healing.
-    fn stops_everybody(self) -> bool {
+    fn stops_all(self) -> bool {
         matches!(self, Self::AllServersKilled | Self::SlowAndLossy)
     }
 
@@ -342,7 +342,7 @@ impl Fault {
                 stage.network.cut_one_way(&leaders_server, &head_server);
             }
             Self::LeadersServerStopped => stage.servers.all()[cast.leaders_server].pause(),
-            // When it goes on, it answers what the leader had sent meanwhile, and hears nothing later from it:
+            // When it goes on, it answers what the leader had sent meanwhile, and receives nothing later from it:
             // the session's last heartbeat may be far older than the last answer.
             Self::HeadServerStoppedThenDeafThenContinued => {
                 stage.tie_to_one_server(cast);
@@ -388,8 +388,8 @@ impl Fault {
                 stage.restart_one_by_one().expect("after each restart all is well");
             }
             Self::LeadersZnodeDeleted => {
-                let line = stage.observer.line("/election", "leader_");
-                if let Some(head) = line.first() {
+                let queue = stage.observer.line("/election", "leader_");
+                if let Some(head) = queue.first() {
                     stage.observer.delete(&format!("/election/{}", head.name));
                 }
             }
@@ -398,27 +398,27 @@ impl Fault {
                 stage.observer.make_path("/election");
             }
             Self::LeadersSessionExpired => {
-                let line = stage.observer.line("/election", "leader_");
-                if let Some(head) = line.first() {
+                let queue = stage.observer.line("/election", "leader_");
+                if let Some(head) = queue.first() {
                     let server = &stage.servers.all()[cast.head_server];
                     expire(server, head.stat.ephemeral_owner);
                 }
             }
             Self::FollowerServerLosesTheLeadersZnode => {
-                let line = stage.observer.line("/election", "leader_");
-                let path = line.first().map(|head| format!("/election/{}", head.name));
+                let queue = stage.observer.line("/election", "leader_");
+                let path = queue.first().map(|head| format!("/election/{}", head.name));
                 let path = path.expect("one leads");
                 stage.lose(cast, |one| one.kind == CREATE && one.names(&path));
             }
             // A member that joins at that server afterwards waits for the dead leader.
             Self::FollowerServerLosesTheEndOfTheLeader => {
-                let line = stage.observer.line("/election", "leader_");
-                let dead = line.first().expect("one leads").clone();
+                let queue = stage.observer.line("/election", "leader_");
+                let dead = queue.first().expect("one leads").clone();
                 stage.members[cast.leader].kill();
                 eventually("its session ends", || {
-                    let line = stage.observer.line("/election", "leader_");
-                    let stands = line.iter().any(|znode| znode.name == dead.name);
-                    if stands { Err(format!("{line:?}")) } else { Ok(()) }
+                    let queue = stage.observer.line("/election", "leader_");
+                    let stands = queue.iter().any(|znode| znode.name == dead.name);
+                    if stands { Err(format!("{queue:?}")) } else { Ok(()) }
                 });
                 let session = dead.stat.ephemeral_owner;
                 stage.lose(cast, |one| one.kind == CLOSE_SESSION && one.session == session);
@@ -477,10 +477,10 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
 
     let stints = stage.sampler.stints();
     let (yeses, late_yeses) = stage.requests.take().map(|it| it.end(&stints)).unwrap_or_default();
-    let gives_up = |fault: &Fault| Fault::ORDERLY.contains(fault) || fault.kind() == Kind::Force;
+    let cuts_short = |fault: &Fault| Fault::ORDERLY.contains(fault) || fault.kind() == Kind::Force;
     let mut too_soon = led_before_a_deadline(&stints);
-    too_soon.retain(|(_, new)| new.from >= struck && !faults.iter().any(gives_up));
-    let possible = if faults.iter().any(|fault| fault.stops_everybody()) { healed } else { struck };
+    too_soon.retain(|(_, new)| new.from >= struck && !faults.iter().any(cuts_short));
+    let possible = if faults.iter().any(|fault| fault.stops_all()) { healed } else { struck };
     Outcome {
         faults: faults.to_vec(),
         struck,

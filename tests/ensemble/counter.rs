@@ -52,9 +52,9 @@ fn t15_a_member_that_meets_the_end_of_the_counter_does_not_lead_and_says_so() {
     first.wait();
     observer.delete("/election");
 
-    let (new, line) = settled(&members, &observer);
+    let (new, queue) = settled(&members, &observer);
     assert!(new.token > old.token, "{new:?} after {old:?}");
-    assert!(line.iter().all(|znode| znode.name.starts_with("leader_000000000")), "{line:?}");
+    assert!(queue.iter().all(|znode| znode.name.starts_with("leader_000000000")), "{queue:?}");
     for member in &members {
         assert_eq!(member.status()["session"]["problem"], Value::Null, "all is well again");
     }
@@ -70,10 +70,10 @@ fn a_million_joins_before_the_end_there_is_no_warning_yet() {
 
     let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
 
-    let (_, line) = settled([&first, &second], &observer);
-    let names = line.iter().map(|znode| &*znode.name);
+    let (_, queue) = settled([&first, &second], &observer);
+    let names = queue.iter().map(|znode| &*znode.name);
     // The claim of the first has used one up.
-    assert!(names.eq(["leader_2146483647", "leader_2146483649"]), "{line:?}");
+    assert!(names.eq(["leader_2146483647", "leader_2146483649"]), "{queue:?}");
     let warned = [&first, &second].map(|member| member.log().contains("nears its end"));
     assert_eq!(warned, [false, true]);
 }

@@ -1,4 +1,4 @@
-//! Which member leads, which members are told, and which are not woken.
+//! Which member leads, to which members a change is announced, and which are not woken.
 
 use crate::{
     group::{Named, agreed, has_role, leader_of, role_of, settled, started_in_order},
@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[test]
-fn the_leader_dies_only_its_successor_acts_and_all_hear_of_it() {
+fn the_leader_dies_only_its_successor_acts_and_its_announcement_reaches_all() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [mut first, second, third, fourth] =
         started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c", "d"]);
     let (old, before) = settled([&first, &second, &third, &fourth], &observer);
-    let told = index(&fourth);
+    let index_before = index(&fourth);
     assert_eq!(old.id, "a");
 
     first.kill();
     let (new, after) = settled_without(&before[0], [&second, &third, &fourth], &observer);
 
-    assert!(index(&fourth) > told, "something new was told");
+    assert!(index(&fourth) > index_before, "a change was published");
     assert_eq!((&*new.id, &new.znode), ("b", &before[1].name));
     assert!(new.token > old.token, "{new:?} after {old:?}");
     assert_eq!(new.token, before[1].token());
@@ -31,7 +31,7 @@ fn the_leader_dies_only_its_successor_acts_and_all_hear_of_it() {
         assert_eq!(identity(was), identity(is), "no member made a new ticket");
     }
     let writes = |n: usize| after[n].stat.version - before[n + 1].stat.version;
-    // The old standby may have said after the first look, and the new one says, that it is ready.
+    // Both standbys, the old one and the new, may also have written after the first look that they are ready.
     assert!((1..=2).contains(&writes(0)) && (1..=2).contains(&writes(1)), "{after:?}");
     assert_eq!(writes(2), 1, "{after:?}");
     assert!(after[0].stat.mzxid < after[2].stat.mzxid, "the announcement is relayed: {after:?}");
@@ -47,7 +47,7 @@ fn a_middle_member_dies_its_successor_watches_the_next_one_ahead_and_the_leader_
     let [first, mut second, third, fourth] =
         started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c", "d"]);
     let (leader, before) = settled([&first, &second, &third, &fourth], &observer);
-    let told = [&first, &third, &fourth].map(index);
+    let indexes = [&first, &third, &fourth].map(index);
     assert_eq!(predecessor(&third), json!(before[1].name));
 
     second.kill();
@@ -62,7 +62,7 @@ fn a_middle_member_dies_its_successor_watches_the_next_one_ahead_and_the_leader_
     assert_eq!(untouched, [&before[0], &before[3]].map(Clone::clone), "nothing was written");
     assert_eq!(identity(&after[1]), identity(&before[2]), "the new standby says that it is ready");
     assert_eq!(predecessor(&fourth), json!(before[2].name));
-    assert_eq!([&first, &third, &fourth].map(index), told, "nothing new was told");
+    assert_eq!([&first, &third, &fourth].map(index), indexes, "no change was published");
 }
 
 #[test]
@@ -72,18 +72,18 @@ fn the_tail_dies_and_no_member_acts() {
     let [first, second, mut third] =
         started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
     let (leader, before) = settled([&first, &second, &third], &observer);
-    let told = [&first, &second].map(index);
+    let indexes_before = [&first, &second].map(index);
 
     third.kill();
     settled_without(&before[2], [&first, &second], &observer);
 
     throughout("no member acts for one session timeout", SHORT_SESSION, || {
-        let line = observer.line("/election", "leader_");
-        let tells = [&first, &second].map(index);
-        if line == before[..2] && tells == told {
+        let queue = observer.line("/election", "leader_");
+        let indexes = [&first, &second].map(index);
+        if queue == before[..2] && indexes == indexes_before {
             Ok(())
         } else {
-            Err(format!("{line:?} {tells:?}"))
+            Err(format!("{queue:?} {indexes:?}"))
         }
     });
     assert_eq!(agreed([&first, &second]), leader);
@@ -97,10 +97,10 @@ fn while_nothing_happens_nothing_is_written_and_the_leader_stays() {
     let (leader, before) = settled(&members, &observer);
 
     throughout("all stays as it is for three session timeouts", 3 * SHORT_SESSION, || {
-        let (line, named) = (observer.line("/election", "leader_"), agreed(&members));
+        let (queue, named) = (observer.line("/election", "leader_"), agreed(&members));
         let leads = members[0].get("/is-leader").status == 200;
-        let same = line == before && named == leader && leads;
-        if same { Ok(()) } else { Err(format!("{named:?} in {line:?}, it leads: {leads}")) }
+        let same = queue == before && named == leader && leads;
+        if same { Ok(()) } else { Err(format!("{named:?} in {queue:?}, it leads: {leads}")) }
     });
 }
 
@@ -111,14 +111,14 @@ fn ten_members_start_at_once_one_leads_and_all_ten_name_it() {
     let setup = Setup::of(&servers);
     let members: Vec<Member> = (0..10).map(|n| setup.start(&format!("m{n}"))).collect();
 
-    let (leader, line) = settled(&members, &observer);
+    let (leader, queue) = settled(&members, &observer);
 
     let mut roles = BTreeMap::<String, usize>::new();
     members.iter().for_each(|member| *roles.entry(role_of(member)).or_default() += 1);
     assert_eq!(roles, [("leader".to_owned(), 1), ("follower".to_owned(), 9)].into());
-    let stand: BTreeSet<String> = line.iter().map(|znode| znode.json()["id"].to_string()).collect();
-    assert_eq!(stand.len(), 10, "each is in the queue once: {line:?}");
-    assert_eq!(leader.token, line[0].token());
+    let ids: BTreeSet<String> = queue.iter().map(|znode| znode.json()["id"].to_string()).collect();
+    assert_eq!(ids.len(), 10, "each is in the queue once: {queue:?}");
+    assert_eq!(leader.token, queue[0].token());
 }
 
 #[test]
@@ -132,8 +132,8 @@ fn leader_and_successor_die_together() {
     first.kill();
     second.kill();
     eventually("both znodes are gone", || {
-        let line = observer.line("/election", "leader_");
-        if line.len() == 2 { Ok(()) } else { Err(format!("{line:?}")) }
+        let queue = observer.line("/election", "leader_");
+        if queue.len() == 2 { Ok(()) } else { Err(format!("{queue:?}")) }
     });
     let (new, _) = settled([&third, &fourth], &observer);
 
@@ -164,13 +164,13 @@ fn each_follower_watches_its_predecessor_and_each_member_only_the_end_of_its_own
     let observer = Observer::of(&servers);
     let [first, second, third, fourth] =
         started_in_order(&Setup::of(&servers), ["a", "b", "c", "d"]);
-    let (_, line) = settled([&first, &second, &third, &fourth], &observer);
+    let (_, queue) = settled([&first, &second, &third, &fourth], &observer);
     let server = servers.first();
 
     // Each follower's session and its predecessor's path, as the server lists them.
-    let expected: BTreeMap<i64, Vec<String>> = line
+    let expected: BTreeMap<i64, Vec<String>> = queue
         .iter()
-        .zip(&line[1..])
+        .zip(&queue[1..])
         .map(|(ahead, own)| (own.stat.ephemeral_owner, vec![format!("/election/{}", ahead.name)]))
         .collect();
     eventually("one watch a follower", || {

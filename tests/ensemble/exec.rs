@@ -187,7 +187,7 @@ fn a_command_whose_member_is_told_twice_to_end_is_killed() {
     });
 
     member.signal("TERM");
-    eventually("the first is heard", || {
+    eventually("the first signal is handled", || {
         let log = member.log();
         if log.contains("then leaving") { Ok(()) } else { Err(log) }
     });

@@ -1,4 +1,4 @@
-//! Ends another client's session by force, as the server itself does when it hears nothing for too long.
+//! Ends another client's session by force, as the server itself does when no request comes for too long.
 //!
 //! A client that knows a session's id and password can take the session over and close it. The password is a
 //! function of the id (`ZooKeeperServer.generatePasswd`), and the id is in the `Stat` of every ephemeral.

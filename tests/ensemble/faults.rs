@@ -140,12 +140,12 @@ fn t06_a_member_that_gives_up_leadership_while_cut_off_leaves_the_queue_before_i
     eventually("the leader has given up", || has_role(&members[0], "absent"));
     servers.first().start();
 
-    let line = eventually("it is in the queue again", || {
-        let line = observer.line("/election", "leader_");
-        let again = line.iter().any(|znode| id(znode) == "a" && znode.name != before[0].name);
-        if again { Ok(line) } else { Err(format!("{line:?}")) }
+    let queue = eventually("it is in the queue again", || {
+        let queue = observer.line("/election", "leader_");
+        let again = queue.iter().any(|znode| id(znode) == "a" && znode.name != before[0].name);
+        if again { Ok(queue) } else { Err(format!("{queue:?}")) }
     });
-    assert_eq!(line.iter().map(id).collect::<Vec<_>>(), ["b", "a"], "its old znode is gone");
+    assert_eq!(queue.iter().map(id).collect::<Vec<_>>(), ["b", "a"], "its old znode is gone");
     let (leader, _) = settled(&members, &observer);
     assert_eq!((&*leader.id, leader.token), ("b", before[1].token()));
 }

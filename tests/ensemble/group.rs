@@ -25,7 +25,7 @@ pub(crate) fn started_in_order<const N: usize>(setup: &Setup, ids: [&str; N]) ->
     })
 }
 
-/// Waits until all of these members name the same leader, which agrees if it is one of them.
+/// Waits until all of these members name the same leader, and only that member answers that it leads.
 #[track_caller]
 pub(crate) fn agreed<'a>(members: impl IntoIterator<Item = &'a Member>) -> Named {
     agreed_on(members, |_| true)
@@ -40,7 +40,7 @@ pub(crate) fn agreed_after<'a>(
     agreed_on(members, |leader| leader != old)
 }
 
-/// Waits until they agree, all follow but one, and every znode in the queue says so. Returns the queue.
+/// Waits until they agree, all follow but one, and every znode in the queue announces it. Returns leader and queue.
 #[track_caller]
 pub(crate) fn settled<'a>(
     members: impl IntoIterator<Item = &'a Member>,
@@ -56,15 +56,15 @@ pub(crate) fn look_settled(
     observer: &Observer,
 ) -> Result<(Named, Vec<Znode>), String> {
     let leader = look_agreed(members)?;
-    let line = observer.line("/election", "leader_");
-    let heard = |znode: &Znode| znode.told_leader().as_ref() == Some(&leader.znode);
-    if line.len() != members.len() || line[0].name != leader.znode || !line.iter().all(heard) {
-        return Err(format!("{leader:?} in {line:?}"));
+    let queue = observer.line("/election", "leader_");
+    let agrees = |znode: &Znode| znode.told_leader().as_ref() == Some(&leader.znode);
+    if queue.len() != members.len() || queue[0].name != leader.znode || !queue.iter().all(agrees) {
+        return Err(format!("{leader:?} in {queue:?}"));
     }
     for member in members {
         has_role(member, if member.id == leader.id { "leader" } else { "follower" })?;
     }
-    Ok((leader, line))
+    Ok((leader, queue))
 }
 
 /// Returns what this member answers to `/leader`, also when it knows no leader.

@@ -24,13 +24,13 @@ fn lies_in_a_loop_from_the_middle_of_the_queue_are_believed_for_less_than_a_hear
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [mut first, second, tail] = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
-    let (leader, line) = settled([&first, &second, &tail], &observer);
-    let middle = format!("/election/{}", line[1].name);
+    let (leader, queue) = settled([&first, &second, &tail], &observer);
+    let middle = format!("/election/{}", queue[1].name);
     let named_by = |member: &Member| leader_of(member)["leader"]["id"].clone();
 
     // The first of these lies is plausible, so it is believed. Each lie claims to be newer than the one before.
     let lies = |n: u64| {
-        let of_second = json!({ "id": "b", "znode": line[1].name, "token": line[1].stat.czxid });
+        let of_second = json!({ "id": "b", "znode": queue[1].name, "token": queue[1].stat.czxid });
         let of_mallory =
             json!({ "id": "mallory", "revision": n, "znode": leader.znode, "token": leader.token });
         let lie = if n.is_multiple_of(2) { of_mallory } else { of_second };
@@ -111,8 +111,8 @@ fn what_was_written_into_the_leaders_znode_is_corrected_within_a_heartbeat() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [first, tail] = started_in_order(&Setup::of(&servers), ["a", "b"]);
-    let (leader, line) = settled([&first, &tail], &observer);
-    let path = format!("/election/{}", line[0].name);
+    let (leader, queue) = settled([&first, &tail], &observer);
+    let path = format!("/election/{}", queue[0].name);
     let lie =
         json!({ "id": "mallory", "revision": 7, "znode": leader.znode, "token": leader.token });
     let lie = json!({ "id": "mallory", "leader": lie }).to_string();
@@ -124,7 +124,7 @@ fn what_was_written_into_the_leaders_znode_is_corrected_within_a_heartbeat() {
             asked = Instant::now();
             let znode = observer.znode(&path).ok_or("it is gone")?;
             let text = String::from_utf8_lossy(&znode.data).into_owned();
-            if znode.data == line[0].data { Ok(()) } else { Err(text) }
+            if znode.data == queue[0].data { Ok(()) } else { Err(text) }
         });
         assert!(asked - written < HEARTBEAT, "{:?}", asked - written);
     }
@@ -147,10 +147,10 @@ fn no_bytes_in_any_znode_unseat_the_leader_or_seat_a_second() {
     observer.create("/election/leader_0000000000x", b"", CreateMode::Persistent);
     let [behind] = started_in_order(&setup, ["d"]);
     let leader = agreed([&first, &second, &third, &behind]);
-    let line = observer.line("/election", "leader_");
-    assert_eq!(line.len(), 5);
+    let queue = observer.line("/election", "leader_");
+    assert_eq!(queue.len(), 5);
     let mut paths: Vec<String> =
-        line.iter().map(|znode| format!("/election/{}", znode.name)).collect();
+        queue.iter().map(|znode| format!("/election/{}", znode.name)).collect();
     paths.extend(["/election".to_owned(), "/election/leader_0000000000x".to_owned()]);
     let mut scrawls: Vec<Vec<u8>> = fs::read_dir("fuzz/corpus/znode")
         .expect("it is kept")

@@ -23,7 +23,7 @@ fn every_endpoint_on_the_leader() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [leader, follower] = started_in_order(&Setup::of(&servers), ["a", "b"]);
-    let (named, line) = settled([&leader, &follower], &observer);
+    let (named, queue) = settled([&leader, &follower], &observer);
 
     let told = ok(&leader, "/leader");
     assert_eq!(
@@ -41,7 +41,7 @@ fn every_endpoint_on_the_leader() {
     assert_eq!(told["is_self"], true);
     assert_eq!(told["leader"]["id"], "a");
     assert_eq!(told["leader"]["znode"], "leader_0000000000");
-    assert_eq!(told["leader"]["token"], line[0].stat.czxid, "the token is the czxid");
+    assert_eq!(told["leader"]["token"], queue[0].stat.czxid, "the token is the czxid");
     assert!((1..10_000).contains(&told["valid_for_ms"].as_u64().unwrap()), "{told}");
 
     assert_eq!(leader.get("/is-leader").status, 200);
@@ -79,7 +79,7 @@ fn every_endpoint_on_the_leader() {
     assert_eq!(status["leader"], told["leader"]);
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(status["index"], told["index"]);
-    assert_eq!(keys(&status["session"]), ["connected", "id", "timeout_ms"]);
+    assert_eq!(keys(&status["session"]), ["connected", "id", "server", "timeout_ms"]);
     assert_eq!(status["session"]["timeout_ms"], 10_000);
     assert_eq!(status["session"]["connected"], true);
     assert_eq!(leader.get("/livez").status, 200);
@@ -91,7 +91,7 @@ fn every_endpoint_on_a_follower() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [leader, follower] = started_in_order(&Setup::of(&servers), ["a", "b"]);
-    let (named, line) = settled([&leader, &follower], &observer);
+    let (named, queue) = settled([&leader, &follower], &observer);
 
     let told = ok(&follower, "/leader");
     assert_eq!(told["leader"], ok(&leader, "/leader")["leader"]);
@@ -104,8 +104,8 @@ fn every_endpoint_on_a_follower() {
     assert_eq!(follower.get("/is-follower").status, 200);
     let status = ok(&follower, "/status");
     assert_eq!(status["role"], "follower");
-    assert_eq!(status["znode"], line[1].name);
-    assert_eq!(status["sequence"], number_of(&line[1].name));
+    assert_eq!(status["znode"], queue[1].name);
+    assert_eq!(status["sequence"], number_of(&queue[1].name));
     assert_eq!(status["predecessor"], named.znode);
     assert_eq!(status["valid_for_ms"], Value::Null);
     assert_eq!(follower.get("/livez").status, 200);
@@ -220,7 +220,7 @@ fn address_and_labels_of_the_leader_reach_every_member() {
         .option("--label", "version=7");
     let [first] = started_in_order(&described, ["a"]);
     let [second, third] = started_in_order(&plain, ["b", "c"]);
-    let (leader, line) = settled([&first, &second, &third], &observer);
+    let (leader, queue) = settled([&first, &second, &third], &observer);
 
     let card = json!({
         "id": "a",
@@ -234,7 +234,7 @@ fn address_and_labels_of_the_leader_reach_every_member() {
     for member in [&first, &second, &third] {
         assert_eq!(ok(member, "/leader")["leader"], told);
     }
-    for znode in &line {
+    for znode in &queue {
         let mut written = znode.json();
         // Only a standby says that it is ready.
         written.as_object_mut().unwrap().remove("standby_ready");
@@ -298,8 +298,8 @@ fn zookeeper_is_asked_for_the_queue_at_most_once_a_second_however_many_ask() {
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
-    let (_, line) = settled([&first, &second], &observer);
-    let session = line[1].stat.ephemeral_owner;
+    let (_, queue) = settled([&first, &second], &observer);
+    let session = queue[1].stat.ephemeral_owner;
     let server = servers.first();
 
     let before = requests_of(&server.ask("cons").unwrap(), session);
@@ -344,7 +344,7 @@ fn the_bodies_of_other_electors() {
 }
 
 #[test]
-fn a_blocking_query_answers_when_there_is_news_and_not_before() {
+fn a_blocking_query_answers_at_a_change_and_not_before() {
     let servers = Servers::standalone();
     let [mut leader, follower] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     agreed([&leader, &follower]);
@@ -359,13 +359,13 @@ fn a_blocking_query_answers_when_there_is_news_and_not_before() {
     let other_life = follower.get("/leader?index=7&wait=1m");
     assert_eq!(other_life.json(), now.json(), "an index of another life is answered at once");
 
-    let news = thread::scope(|scope| {
+    let changed = thread::scope(|scope| {
         let asking = scope.spawn(|| follower.get(&format!("/leader?index={index}&wait=20s")));
         leader.signal("TERM");
         leader.wait();
         asking.join().expect("it is answered")
     });
-    assert!(news.header("x-bellwether-index") > &*index, "{news:?}");
+    assert!(changed.header("x-bellwether-index") > &*index, "{changed:?}");
     for wrong in ["?index=x", "?index=-1", "?index=1&wait=soon"] {
         problem(&follower.get(&format!("/leader{wrong}")), 400);
     }
@@ -495,7 +495,7 @@ fn t22_readers_that_stall_or_vanish_do_not_slow_the_election() {
 
 /// Of 64 files a third are for clients, and a quarter of that third for requests that do not wait.
 #[test]
-fn however_many_wait_for_news_other_clients_are_answered() {
+fn however_many_wait_for_a_change_other_clients_are_answered() {
     let servers = Servers::standalone();
     let [member] =
         started_in_order(&Setup::of(&servers).run_by(&["prlimit", "--nofile=64"]), ["a"]);

@@ -27,9 +27,9 @@ fn a_client_of_another_identity_can_read_and_nothing_else() {
     let home = TempDir::new().unwrap();
     let setup = with_digest(Setup::of(&servers), home.path(), "app");
     let [first, second] = started_in_order(&setup, ["a", "b"]);
-    let (leader, line) = settled([&first, &second], &stranger);
+    let (leader, queue) = settled([&first, &second], &stranger);
 
-    let theirs = format!("/election/{}", line[0].name);
+    let theirs = format!("/election/{}", queue[0].name);
     let deleted = stranger.ask(async |it| it.delete(&theirs, None).await);
     assert!(matches!(deleted, Err(Error::NoAuth)), "{deleted:?}");
     for path in [&*theirs, "/election"] {
@@ -84,7 +84,7 @@ fn the_creator_alone_can_read_if_it_is_to_be_so() {
     let seen = inspect(&["--auth", "digest", "--credentials-file", &login]);
     assert!(seen.contains("a leads, named by all 2"), "{seen}");
     let refused = inspect(&[]);
-    let line = "ZooKeeper does not let us in at /election: it knows no identity of ours";
+    let line = "ZooKeeper does not let us in at /election: we are no identity that it knows";
     assert!(refused.contains(line), "{refused}");
 }
 
@@ -121,8 +121,8 @@ fn a_path_where_anyone_may_delete_is_warned_of_unless_it_is_meant_to_be_open() {
     });
 
     // The warning is true: another client can delete the leader's znode.
-    let (leader, line) = settled([&open, &others[0], &closed[0]], &stranger);
-    stranger.delete(&format!("/election/{}", line[0].name));
+    let (leader, queue) = settled([&open, &others[0], &closed[0]], &stranger);
+    stranger.delete(&format!("/election/{}", queue[0].name));
     assert_eq!(agreed_after(&leader, [&open, &others[0], &closed[0]]).id, "b");
 }
 
@@ -145,8 +145,8 @@ fn a_path_that_is_anothers_is_joined_with_a_warning_that_says_whose_it_is() {
 
     let [member] = started_in_order(&with_digest(Setup::of(&servers), home.path(), "app"), ["a"]);
     eventually("it is told", || {
-        let told = "at /election, anyone who reaches ZooKeeper may stand in the queue, or in its \
-                    way; and digest:squat, whom we are not, may delete members' znodes";
+        let told = "at /election, anyone who reaches ZooKeeper may join the queue, or block \
+                    it; and digest:squat, whom we are not, may delete members' znodes";
         let log = member.log();
         if log.contains(told) { Ok(()) } else { Err(log) }
     });

@@ -354,7 +354,7 @@ fn an_api_server_that_hangs_holds_nothing_up_for_longer_than_its_limit() {
     api.is_content(&[&member]);
 }
 
-/// A call that hangs is given up when there is a newer label to set.
+/// A call that hangs is cancelled when there is a newer label to set.
 #[test]
 fn the_end_of_a_lease_is_told_though_its_beginning_could_not_be() {
     let mut servers = Servers::standalone();
@@ -405,7 +405,7 @@ fn a_service_selects_the_leader_that_has_taken_up_its_work() {
     api.is_content(&[&member]);
 }
 
-/// A request that was given up may arrive late, and people change labels as well.
+/// A cancelled request may arrive late, and people change labels as well.
 #[test]
 fn a_label_that_others_have_changed_is_set_again() {
     let servers = Servers::standalone();
@@ -413,6 +413,10 @@ fn a_label_that_others_have_changed_is_set_again() {
     let member = api.member(&servers, "app-0", &[api.hook(KEY, "account", "")]);
     api.labels(&[("app-0", "leader")]);
     let said = |member: &Member| member.log().matches("pod label").count();
+    eventually("it is logged that the label was set", || {
+        let log = member.log();
+        if log.contains(": done in ") { Ok(()) } else { Err(log) }
+    });
     let before = said(&member);
     api.state().pods.get_mut("app-0").unwrap().remove(KEY);
     let again =

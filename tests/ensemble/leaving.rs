@@ -48,8 +48,8 @@ fn a_follower_that_leaves_takes_its_znode_along() {
     second.signal("TERM");
     leaves_well(&mut second);
 
-    let line = observer.line("/election", "leader_");
-    assert_eq!(line.iter().map(|znode| &znode.name).collect::<Vec<_>>(), [&leader.znode]);
+    let queue = observer.line("/election", "leader_");
+    assert_eq!(queue.iter().map(|znode| &znode.name).collect::<Vec<_>>(), [&leader.znode]);
     assert_eq!(agreed([&first]), leader);
 }
 
@@ -70,7 +70,7 @@ fn sigterm_while_zookeeper_hangs() {
     follower.signal("TERM");
     leaves_well(&mut follower);
 
-    let status = first_other_answer.expect("it gives up the claim before it stops serving").status;
+    let status = first_other_answer.expect("it ceases to lead before it stops serving").status;
     assert_eq!(status, 503);
 }
 
@@ -111,7 +111,7 @@ fn a_second_signal_exits_at_once() {
 
     let said = member.log().len();
     member.signal("TERM");
-    eventually("the first signal is heard, and said", || {
+    eventually("the first signal is handled, and logged", || {
         let log = member.log();
         if log[said..].to_lowercase().contains("leav") { Ok(()) } else { Err(log) }
     });

@@ -78,11 +78,11 @@ fn load() {
     let few_files = ["prlimit", "--nofile=1024:"];
     let setup = Setup::of(&servers).program(program).run_by(&few_files);
     let members = started_in_order(&setup, ["a", "b", "c"]);
-    let line = Line::watch(&servers);
+    let queue = WatchedQueue::watch(&servers);
     let mut seen = Seen::default();
     let visited = &members[SUCCESSOR];
-    handover(&members, &observer, &line);
-    go_around(&members, &observer, &line);
+    handover(&members, &observer, &queue);
+    go_around(&members, &observer, &queue);
 
     let before = Held::by(visited);
     let waiting = Crowd::around(visited, before.files, false);
@@ -102,8 +102,8 @@ fn load() {
             let crowd = held.map(|(host, held)| Crowd::around(host, held.files, true));
             let took: Vec<Duration> = (0..HANDOVERS)
                 .map(|_| {
-                    let took = handover(&members, &observer, &line);
-                    go_around(&members, &observer, &line);
+                    let took = handover(&members, &observer, &queue);
+                    go_around(&members, &observer, &queue);
                     took
                 })
                 .collect();
@@ -174,15 +174,15 @@ fn as_many_visitors_are_let_in_as_the_hard_limit_on_open_files_allows() {
 }
 
 /// Lets the leader resign, and tells how long its successor took to claim.
-fn handover(members: &[Member; 3], observer: &Observer, line: &Line) -> Duration {
+fn handover(members: &[Member; 3], observer: &Observer, queue: &WatchedQueue) -> Duration {
     let (leader, znodes) = settled(members, observer);
-    let from = line.happened().len();
+    let from = queue.happened().len();
     let resigning =
         members.iter().find(|member| member.id == leader.id).expect("one of them leads");
     assert_eq!(resigning.post("/resign").status, 202);
     let successor = &znodes[1].name;
     eventually("ZooKeeper tells of the hand-over", || {
-        let happened = line.happened();
+        let happened = queue.happened();
         let of = |znode: &str, kind: EventType| {
             let path = format!("/election/{znode}");
             move |event: &&Happened| event.path == path && event.kind == kind
@@ -199,9 +199,9 @@ fn handover(members: &[Member; 3], observer: &Observer, line: &Line) -> Duration
 }
 
 /// Lets the other two lead in turn, so that the queue is in its first order again.
-fn go_around(members: &[Member; 3], observer: &Observer, line: &Line) {
-    handover(members, observer, line);
-    handover(members, observer, line);
+fn go_around(members: &[Member; 3], observer: &Observer, queue: &WatchedQueue) {
+    handover(members, observer, queue);
+    handover(members, observer, queue);
     let (leader, _) = settled(members, observer);
     assert_eq!(leader.id, members[0].id);
 }
@@ -300,28 +300,29 @@ fn released(member: &Member, before: Held) {
 /// All visitors that ask one member at the same time.
 struct Crowd {
     wrk: Option<Program>,
-    tally: Arc<Tally>,
-    leave: oneshot::Sender<()>,
-    gone: JoinHandle<()>,
+    received: Arc<Received>,
+    dismiss: oneshot::Sender<()>,
+    visiting: JoinHandle<()>,
 }
 
+/// How much the visitors have received so far.
 #[derive(Default)]
-struct Tally {
-    /// Those that have been told something.
+struct Received {
+    /// Streams on which at least one event came.
     streams: AtomicUsize,
     events: AtomicUsize,
     answers: AtomicUsize,
 }
 
 impl Crowd {
-    /// Returns when all of them are there.
+    /// Returns when each visitor has its connection and waits on it.
     fn around(member: &Member, files_before: usize, in_a_hurry: bool) -> Self {
         let port = member.port();
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let tally = Arc::<Tally>::default();
-        let (leave, left) = oneshot::channel();
-        let counted = Arc::clone(&tally);
-        let gone = thread::spawn(move || {
+        let received = Arc::<Received>::default();
+        let (dismiss, dismissed) = oneshot::channel();
+        let counted = Arc::clone(&received);
+        let visiting = thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let mut visits = JoinSet::new();
@@ -330,25 +331,25 @@ impl Crowd {
                     visits.spawn(read(address, Arc::clone(&counted)));
                 }
                 (0..QUERIES).for_each(|_| drop(visits.spawn(query(address, Arc::clone(&counted)))));
-                let _ = left.await;
+                let _ = dismissed.await;
             });
         });
         eventually("all streams are open and all queries blocked", || {
-            let told = tally.streams.load(Ordering::SeqCst);
-            let queries = tally.answers.load(Ordering::SeqCst);
+            let open = received.streams.load(Ordering::SeqCst);
+            let queries = received.answers.load(Ordering::SeqCst);
             let files = Held::by(member).files - files_before;
             let all =
-                told == STREAMS - NEVER_READ && queries >= QUERIES && files >= STREAMS + QUERIES;
-            if all { Ok(()) } else { Err(format!("{told}, {queries}, {files}; {}", member.log())) }
+                open == STREAMS - NEVER_READ && queries >= QUERIES && files >= STREAMS + QUERIES;
+            if all { Ok(()) } else { Err(format!("{open}, {queries}, {files}; {}", member.log())) }
         });
         let url = format!("http://127.0.0.1:{port}/leader");
         // One thread of it asks faster than a member answers; a second only takes from both.
         let hurrying = || Program::start("wrk", ["wrk", "-t1", "-c64", "-d1h", &url], &[]);
         let wrk = in_a_hurry.then(hurrying);
-        Self { wrk, tally, leave, gone }
+        Self { wrk, received, dismiss, visiting }
     }
 
-    /// Returns when all have vanished, and tells what they were given.
+    /// Dismisses the visitors, and returns what they received when all have left.
     fn leave(self) -> String {
         let mut gets = String::new();
         if let Some(mut wrk) = self.wrk {
@@ -358,10 +359,10 @@ impl Crowd {
             gets = format!("{} GET /leader per second, ", wrk.said()[at - 1][rate.len()..].trim());
             wrk.wait();
         }
-        let _ = self.leave.send(());
-        self.gone.join().expect("no visitor panics");
-        let events = self.tally.events.load(Ordering::SeqCst);
-        let answers = self.tally.answers.load(Ordering::SeqCst);
+        let _ = self.dismiss.send(());
+        self.visiting.join().expect("no visitor panics");
+        let events = self.received.events.load(Ordering::SeqCst);
+        let answers = self.received.answers.load(Ordering::SeqCst);
         format!("{gets}{events} events, {answers} answers to blocking queries")
     }
 }
@@ -377,23 +378,23 @@ async fn never_read(member: SocketAddr) {
     std::future::pending::<()>().await;
 }
 
-async fn read(member: SocketAddr, tally: Arc<Tally>) {
+async fn read(member: SocketAddr, received: Arc<Received>) {
     let stream = TcpStream::connect(member).await.expect("the member listens");
     send(&stream, EVENTS).await;
     let mut buffer = [0; 4096];
-    let mut told = false;
+    let mut is_counted = false;
     loop {
         let length = receive(&stream, &mut buffer).await.expect("the stream goes on");
         let events = buffer[..length].windows(7).filter(|piece| piece == b"event: ").count();
-        tally.events.fetch_add(events, Ordering::SeqCst);
-        if !told && events > 0 {
-            told = true;
-            tally.streams.fetch_add(1, Ordering::SeqCst);
+        received.events.fetch_add(events, Ordering::SeqCst);
+        if !is_counted && events > 0 {
+            is_counted = true;
+            received.streams.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
 
-async fn query(member: SocketAddr, tally: Arc<Tally>) {
+async fn query(member: SocketAddr, received: Arc<Received>) {
     let stream = TcpStream::connect(member).await.expect("the member listens");
     let (mut index, mut buffer) = ("0".to_owned(), [0; 4096]);
     loop {
@@ -407,7 +408,7 @@ async fn query(member: SocketAddr, tally: Arc<Tally>) {
         let answer = String::from_utf8_lossy(&buffer[..length]);
         let told = answer.split_once("x-bellwether-index: ").expect("every answer has it");
         index = told.1.chars().take_while(char::is_ascii_digit).collect();
-        tally.answers.fetch_add(1, Ordering::SeqCst);
+        received.answers.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -430,7 +431,7 @@ async fn receive(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 /// The queue of members, as a session of its own sees it change.
-struct Line {
+struct WatchedQueue {
     happened: Arc<Mutex<Vec<Happened>>>,
     _until_dropped: oneshot::Sender<()>,
 }
@@ -444,7 +445,7 @@ struct Happened {
     names: Option<String>,
 }
 
-impl Line {
+impl WatchedQueue {
     fn watch(servers: &Servers) -> Self {
         let happened = Arc::<Mutex<Vec<Happened>>>::default();
         let (until_dropped, dropped) = oneshot::channel::<()>();

@@ -77,7 +77,7 @@ impl Ensemble {
         leader.kill();
         eventually("its session ends", || match &self.members()[..] {
             [] => Ok(()),
-            line => Err(format!("{line:?}")),
+            queue => Err(format!("{queue:?}")),
         });
         let session = dead.stat.ephemeral_owner;
         self.lose(|one| one.kind == CLOSE_SESSION && one.session == session);

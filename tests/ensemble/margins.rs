@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Who kills, as the others are dead or stopped.
+/// The process that has to kill the command, since the others are dead or stopped.
 #[derive(Clone, Copy, Debug)]
 enum Killer {
     InnerGuard,

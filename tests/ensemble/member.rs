@@ -180,7 +180,9 @@ impl Member {
         let answer = self.try_request(method, path);
         // Instead of sending an answer that is no longer true, a member closes the connection: ask again.
         let answer = answer.or_else(|_| self.try_request(method, path));
-        answer.expect("a member that runs answers")
+        answer.unwrap_or_else(|error| {
+            panic!("{} runs, but does not answer {path}: {error}\n{}", self.id, self.log())
+        })
     }
 
     /// Asks a member that may be gone.

@@ -82,12 +82,12 @@ fn metrics_say_of_each_member_what_its_status_says() {
     assert_eq!(Scrape::of(&a).of_us("sessions_total", ""), 2.0);
     let after = Scrape::of(&b).of_us("leaderless_seconds_total", "");
     assert_eq!(after, before, "it led at the notification: it knew of a leader at any moment");
-    let news = eventually("c has measured how long the announcement took", || {
+    let measured = eventually("c has measured how long the announcement took", || {
         let scrape = Scrape::of(&c);
         let count = scrape.of_us("news_age_seconds_count", "");
         if count == 1.0 { Ok(scrape) } else { Err(scrape.text) }
     });
-    let age = news.of_us("news_age_seconds_sum", "");
+    let age = measured.of_us("news_age_seconds_sum", "");
     let uptime = a.status()["uptime_ms"].as_u64().unwrap() as f64 / 1000.0;
     assert!(age < uptime, "{age} s");
     throughout("one announcement is measured once", Duration::from_secs(2), || {

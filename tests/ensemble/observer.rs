@@ -16,6 +16,7 @@ pub(crate) struct Observer {
     connect_string: String,
     client: Mutex<Client>,
     runtime: Handle,
+    /// Ends the runtime's thread when the observer is dropped.
     _until_dropped: oneshot::Sender<()>,
 }
 
@@ -51,7 +52,7 @@ impl Observer {
         })
     }
 
-    /// The members' znodes in order: ephemeral, named with the prefix and ten digits.
+    /// Returns the queue: the members' znodes in order, which are ephemeral and named with the prefix and ten digits.
     pub(crate) fn line(&self, election: &str, prefix: &str) -> Vec<Znode> {
         let mut names = self.read(async |client| match client.list_children(election).await {
             Err(Error::NoNode) => Ok(Vec::new()),

@@ -9,10 +9,11 @@ use crate::{
     task::Diary,
     wait::eventually,
 };
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::{
     fmt, fs,
     io::{BufRead, BufReader},
-    os::unix::fs::PermissionsExt,
+    os::{fd::OwnedFd, unix::fs::PermissionsExt},
     process::Stdio,
     thread,
 };
@@ -85,11 +86,11 @@ fn nothing_lives_beside_the_next(setup: Setup, case: &Case) {
     let inner = parent_of(first.pid);
     let outer = parent_of(inner);
     assert_eq!(parent_of(outer).unsigned_abs(), members[0].process_id());
-    let _leaves_nothing = Guards([outer, inner]);
+    let guards = Guards { inner: pidfd(inner), outer: pidfd(outer) };
     for (watcher, signal) in &case.0 {
         match watcher {
-            Watcher::Inner => kill_if_alive(inner, signal),
-            Watcher::Outer => kill_if_alive(outer, signal),
+            Watcher::Inner => send(&guards.inner, signal),
+            Watcher::Outer => send(&guards.outer, signal),
             Watcher::Sidecar => kill_if_alive(members[0].process_id().cast_signed(), signal),
         }
     }
@@ -119,13 +120,28 @@ fn kill_if_alive(pid: i32, signal: &str) {
     }
 }
 
-/// Kills the guards when dropped: a stopped one would stay.
-struct Guards([i32; 2]);
+/// Kills the guards when dropped: a stopped one would stay. By then their numbers may be those of another case's.
+struct Guards {
+    inner: OwnedFd,
+    outer: OwnedFd,
+}
 
 impl Drop for Guards {
     fn drop(&mut self) {
-        self.0.iter().for_each(|guard| kill_if_alive(*guard, "KILL"));
+        send(&self.inner, "KILL");
+        send(&self.outer, "KILL");
     }
+}
+
+fn pidfd(pid: i32) -> OwnedFd {
+    let pid = Pid::from_raw(pid).expect("a process has a number");
+    pidfd_open(pid, PidfdFlags::empty()).expect("the guard runs")
+}
+
+/// Sends a signal to a guard that an earlier fault may have ended.
+fn send(guard: &OwnedFd, signal: &str) {
+    let signal = if signal == "STOP" { Signal::STOP } else { Signal::KILL };
+    let _gone_meanwhile = pidfd_send_signal(guard, signal);
 }
 
 /// Many idle processes.
@@ -176,7 +192,7 @@ fn what_cannot_be_killed_is_complained_of_and_leadership_is_not_given_up_for_it(
 
     let told = member.post("/resign");
     assert_eq!(told.status, 503, "it is not carried out yet: {told:?}");
-    assert_eq!(crate::group::leader_of(&member)["is_self"], true, "leadership is not given up");
+    assert_eq!(crate::group::leader_of(&member)["is_self"], true, "it leads on");
     servers.first().pause();
     eventually("it complains", || {
         let log = member.log();

@@ -62,7 +62,7 @@ fn a_paused_member_stays_out_of_the_queue_until_it_is_told_to_resume() {
     assert_eq!(agreed_after(&after, [&first]).id, "a");
 }
 
-/// Clients have long given up on the requests that lie in the member's sockets when it wakes up. A client that still
+/// The clients of the requests in the member's sockets have long disconnected when it wakes up. A client that still
 /// waits is obeyed after them: so they were not merely too late.
 #[test]
 fn a_client_that_has_gone_is_not_obeyed_by_a_member_that_wakes_up_later() {
@@ -94,7 +94,7 @@ fn a_client_that_has_gone_is_not_obeyed_by_a_member_that_wakes_up_later() {
     assert_eq!(agreed([&first, &second]), before);
 }
 
-/// Address and labels of a leader change while it leads, and all hear of it.
+/// Address and labels of a leader change while it leads, and all members learn it.
 #[test]
 fn a_leader_that_moves_leads_on() {
     let servers = Servers::standalone();
@@ -116,10 +116,10 @@ fn a_leader_that_moves_leads_on() {
         ("leader-changed", &json!("new:2"))
     );
     for member in [&first, &second, &third] {
-        eventually("all have heard where the leader is", || {
+        eventually("all know where the leader is", || {
             let leader = ok(member, "/leader")["leader"].clone();
-            let heard = leader["address"] == "new:2" && leader["labels"] == json!({"disk": "ssd"});
-            if heard { Ok(()) } else { Err(leader.to_string()) }
+            let known = leader["address"] == "new:2" && leader["labels"] == json!({"disk": "ssd"});
+            if known { Ok(()) } else { Err(leader.to_string()) }
         });
     }
     assert_eq!(agreed([&first, &second, &third]), before, "the same znode, the same token");
@@ -146,8 +146,8 @@ fn a_follower_that_moves_keeps_its_place() {
     second.post("/pause");
     second.post("/resume");
     eventually("its next znode says so", || {
-        let line = observer.line("/election", "leader_");
-        let said = line.last().expect("a line").json();
+        let queue = observer.line("/election", "leader_");
+        let said = queue.last().expect("a queue").json();
         if said["id"] == "b" && said["labels"]["zone"] == "b" {
             Ok(())
         } else {

@@ -59,9 +59,9 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
         let index = shown.status()["index"].clone();
         let leading = members.iter().find(|member| member.id == old.id).expect("one of them");
         let (id, known_at) = thread::scope(|scope| {
-            let news = scope.spawn(|| next_leader(shown, &old.id, index));
+            let asking = scope.spawn(|| next_leader(shown, &old.id, index));
             assert_eq!(leading.post("/resign").status, 202);
-            news.join().expect("it hears of the next")
+            asking.join().expect("it names the next leader")
         });
         let new = agreed_after(old, &members);
         assert_eq!(new.id, id);
@@ -80,11 +80,11 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
                 last.and_then(|entry| entry[1].as_i64()).ok_or_else(|| times.to_string())
             })
         });
-        // The queue is as new as the headline, and blames nobody for what is on its way.
+        // The queue is as new as the headline, and blames no member for an announcement that is on its way.
         let queue = page.run("return queues.at(-1)");
         assert_ne!(queue["first"], *old_id, "{queue}");
         assert_eq!(queue["blamed"], 0, "{queue}");
-        // Both were heard by the same browser, however long it had to wait for the machine.
+        // The same browser received both, however long it had to wait for the machine.
         assert!(shown_at - heard_at <= SOON, "shown {} ms after the event", shown_at - heard_at);
         late.push(shown_at - millis(known_at));
     }
@@ -96,15 +96,15 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
     let ids = |list: &Value, key: &str| -> Vec<Value> {
         list[key].as_array().expect("a list").iter().map(|entry| entry["id"].clone()).collect()
     };
-    let line = shown.get("/members").json();
-    assert_eq!(page.texts(".card .id"), ids(&line, "members"));
+    let listed = shown.get("/members").json();
+    assert_eq!(page.texts(".card .id"), ids(&listed, "members"));
     let mut terms = ids(&shown.get("/history").json(), "terms");
     terms.reverse();
     eventually("the terms are shown, the newest first", || {
         let seen = page.texts(".term .id");
         if seen == terms { Ok(()) } else { Err(format!("{seen:?}")) }
     });
-    let next = next_of(&line);
+    let next = standby_of(&listed);
     page.says("#next", &format!("{next}, ready to lead at once"));
     page.says(".card:has(.next:not([hidden])) .id", next);
     let pause = page.texts("#pause")[0].as_str().expect("text").to_owned();
@@ -119,7 +119,7 @@ fn the_page_shows_each_hand_over_within_a_second_and_without_a_reload() {
         assert_eq!(page.run(COLOURS), colours, "as {} shows it", member.id);
     }
 
-    // The page follows the events: it hears of a leader even when none of its requests is answered.
+    // The page follows the events: it shows a leader even when none of its requests is answered.
     let page = Page::open(&browser, shown.port());
     page.says("#sign", "live");
     page.run("window.fetch = () => new Promise(() => {})");
@@ -276,9 +276,10 @@ fn what_others_write_stays_text_and_a_long_queue_is_shown() {
         observer.create("/election/leader_", b"{}", CreateMode::EphemeralSequential);
     }
     page.says("#heard", "24 in the queue; the announcement has reached 2");
-    let bottom = "return document.querySelector('.card:last-child').getBoundingClientRect().bottom";
-    let bottom = page.run(bottom).as_f64().expect("a number");
-    assert!(bottom < 1080., "the last of 24 members ends at {bottom}");
+    // Names that are longer than the card make some rows of this queue higher.
+    let row = "return document.querySelector('.card:last-child').getBoundingClientRect().height";
+    let row = page.run(row).as_f64().expect("a number");
+    assert!(24. * row < 700., "24 members fit beside the headline: a row takes {row}");
     let open = "return document.querySelectorAll('.card [open]').length";
     assert_eq!(page.run(open), 0);
     page.run("document.querySelector('#all').click()");
@@ -561,7 +562,7 @@ struct Page<'a> {
     url: String,
 }
 
-/// Notes when the page's leader changes, and when the same browser hears of it by a stream of the
+/// Notes when the page's leader changes, and when the same browser receives that by a stream of the
 /// test's own.
 const WATCH: &str = "
     window.mark = 'not reloaded';
@@ -637,8 +638,8 @@ fn elected(id: &str) -> String {
 }
 
 /// Returns the id of the member that `/members` calls the standby.
-fn next_of(line: &Value) -> &str {
-    let members = line["members"].as_array().expect("a list");
+fn standby_of(listed: &Value) -> &str {
+    let members = listed["members"].as_array().expect("a list");
     let standby = members.iter().find(|member| !member["standby"].is_null()).expect("a standby");
     standby["id"].as_str().expect("an id")
 }

@@ -37,7 +37,7 @@ fn a_leader_whose_new_connections_are_greeted_and_then_ignored_does_not_go_on() 
         if status["session"]["connected"] == false {
             not_connected = Instant::now();
         }
-        // A new session is proved by its first request, and one that is not answered is soon given up.
+        // A new session is proved by its first request, and one that is not answered is soon dropped.
         let long = not_connected.elapsed();
         if long < SHORT_SESSION { Ok(()) } else { Err(format!("for {long:?}: {status}")) }
     });
@@ -97,7 +97,7 @@ fn t05_a_znode_whose_owner_did_not_hear_of_it_is_found_by_the_same_session() {
 #[test]
 fn a_create_that_was_lost_with_its_connection_comes_in_no_later_session() {
     let (_servers, observer, proxy, member) = joins(Mode::LosesTheCreate, SHORT_SESSION);
-    eventually("the create is lost, and the session given up", || {
+    eventually("the create is lost, and the session dropped", || {
         let status = member.status();
         let over = proxy.mode() == Mode::Closed && status["session"]["id"].is_null();
         if over { Ok(()) } else { Err(status.to_string()) }
@@ -109,7 +109,7 @@ fn a_create_that_was_lost_with_its_connection_comes_in_no_later_session() {
     assert_eq!((&*own.name, changes_of_the_line(&observer)), ("leader_0000000000", 2));
 }
 
-/// Checks that its claim ended within a lease of the moment when a server last heard of it.
+/// Checks that its claim ended within a lease of the last request that reached a server.
 #[track_caller]
 pub(crate) fn claimed_for_no_longer_than_its_lease(
     sampler: &Sampler,
@@ -136,17 +136,17 @@ pub(crate) fn joins(mode: Mode, session: Duration) -> (Servers, Observer, Proxy,
 /// Waits until the member leads by the only znode there is, which belongs to its session.
 #[track_caller]
 pub(crate) fn stands_alone(member: &Member, observer: &Observer) -> Znode {
-    let (leader, line) = settled([member], observer);
+    let (leader, queue) = settled([member], observer);
     let session = member.status()["session"]["id"].clone();
-    let [own] = &line[..] else { unreachable!("settled with one znode for each member") };
+    let [own] = &queue[..] else { unreachable!("settled with one znode for each member") };
     assert_eq!((own.token(), &own.name), (leader.token, &leader.znode));
     assert_eq!(session, format!("{:#x}", own.stat.ephemeral_owner));
     own.clone()
 }
 
 pub(crate) fn only_znode(observer: &Observer) -> Result<Znode, String> {
-    let line = observer.line("/election", "leader_");
-    if let [only] = &line[..] { Ok(only.clone()) } else { Err(format!("{line:?}")) }
+    let queue = observer.line("/election", "leader_");
+    if let [only] = &queue[..] { Ok(only.clone()) } else { Err(format!("{queue:?}")) }
 }
 
 /// How many znodes were created or deleted in the queue, ever.

@@ -17,8 +17,8 @@ fn a_deep_path_that_is_absent() {
     let members = started_in_order(&setup, ["a", "b"]);
 
     let leader = agreed(&members);
-    let line = observer.line(path, "leader_");
-    assert_eq!((line.len(), &*leader.id, &leader.znode), (2, "a", &line[0].name));
+    let queue = observer.line(path, "leader_");
+    assert_eq!((queue.len(), &*leader.id, &leader.znode), (2, "a", &queue[0].name));
     assert_eq!(members[0].status()["election"], path);
 }
 
@@ -33,13 +33,13 @@ fn other_prefixes() {
         let [mut first, second, third] = started_in_order(&setup, ["a", "b", "c"]);
         let old = agreed([&first, &second, &third]);
         assert_eq!(old.znode, format!("{prefix}0000000000"));
-        let line = observer.line(&path, prefix);
-        assert_eq!(line.len(), 3);
+        let queue = observer.line(&path, prefix);
+        assert_eq!(queue.len(), 3);
 
         first.signal("TERM");
         first.wait();
         let new = agreed_after(&old, [&second, &third]);
-        assert_eq!((&*new.id, &new.znode), ("b", &line[1].name));
+        assert_eq!((&*new.id, &new.znode), ("b", &queue[1].name));
     }
 }
 
@@ -66,7 +66,7 @@ fn elects_below(chroot: &str, servers: &Servers, observer: &Observer) {
     let members = started_in_order(&setup, ["a", "b"]);
 
     let leader = agreed(&members);
-    let line = observer.line(&format!("{chroot}/election"), "leader_");
-    assert_eq!((line.len(), &*leader.id, leader.token), (2, "a", line[0].token()));
+    let queue = observer.line(&format!("{chroot}/election"), "leader_");
+    assert_eq!((queue.len(), &*leader.id, leader.token), (2, "a", queue[0].token()));
     assert_eq!(members[0].status()["election"], "/election", "as it was configured");
 }

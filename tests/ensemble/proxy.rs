@@ -27,7 +27,7 @@ pub(crate) enum Mode {
     GreetsOnly,
     /// A create of a ticket waits for so many more of them, and then all go on at once.
     Gathers(usize),
-    /// Open until a member joins: the connection is lost before the server has heard of it.
+    /// Open until a member joins: the connection is lost before the request reaches the server.
     /// Closed from then on.
     LosesTheCreate,
     /// Open until a member joins: the connection is lost when the server has created the

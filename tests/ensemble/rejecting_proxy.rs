@@ -1,4 +1,4 @@
-//! Stands between a member and its server, passes everything on, but refuses the first request of each
+//! A proxy between a member and its server, which forwards all but the first request of each
 //! kind with an error: the server never sees it.
 
 use std::{

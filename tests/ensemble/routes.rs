@@ -57,8 +57,8 @@ fn without_a_route_a_member_rests_answers_and_leaves_when_told_to() {
     let new = agreed_after(&old, [&third]);
 
     network.plug_in(&network.members[0]);
-    let (still, line) = settled([&first, &third], &observer);
-    assert_eq!((&*still.id, still.token, line.len()), ("c", new.token, 2));
+    let (still, queue) = settled([&first, &third], &observer);
+    assert_eq!((&*still.id, still.token, queue.len()), ("c", new.token, 2));
     claimed_for_no_longer_than_its_lease(&sampler, &first, lost);
     sampler.saw_one_leader_at_a_time();
     first.signal("TERM");

@@ -43,7 +43,7 @@ pub(crate) struct Stint {
     pub(crate) until: Instant,
     /// The first denial after the last claim was answered, or the process was gone.
     pub(crate) before: Option<Instant>,
-    /// The latest deadline that was told with a claim, by CLOCK_BOOTTIME.
+    /// The latest deadline that came with a claim, by CLOCK_BOOTTIME.
     pub(crate) deadline_ns: u64,
 }
 
@@ -87,10 +87,12 @@ pub(crate) struct Claim {
     pub(crate) deadline_ns: u64,
 }
 
-enum Heard {
+enum Answer {
     Claim(Claim),
     Denial,
+    /// No answer came, or one that is not JSON.
     Nothing,
+    /// The process has ended.
     Gone,
 }
 
@@ -258,16 +260,16 @@ fn watch(book: &Book, host: &Host, port: u16) {
     while !book.done.load(Ordering::Relaxed) {
         for path in ["/leader", "/is-leader"] {
             let asked = Instant::now();
-            let heard = ask(&agent, port, path);
+            let answer = ask(&agent, port, path);
             let answered = Instant::now();
             let mut stints = book.stints.lock().expect("the test lives");
             let open = stints.last_mut().filter(|_| claims);
-            match (heard, open) {
-                (Heard::Claim(claim), Some(open)) if open.token == claim.token => {
+            match (answer, open) {
+                (Answer::Claim(claim), Some(open)) if open.token == claim.token => {
                     open.until = asked;
                     open.deadline_ns = open.deadline_ns.max(claim.deadline_ns);
                 }
-                (Heard::Claim(Claim { token, deadline_ns }), open) => {
+                (Answer::Claim(Claim { token, deadline_ns }), open) => {
                     if let Some(open) = open {
                         open.before = Some(answered);
                     }
@@ -277,15 +279,15 @@ fn watch(book: &Book, host: &Host, port: u16) {
                     stints.push(stint);
                     claims = true;
                 }
-                (Heard::Denial, open) => {
+                (Answer::Denial, open) => {
                     if let Some(open) = open {
                         open.before = Some(answered);
                     }
                     denial_asked = Some(asked);
                     claims = false;
                 }
-                (Heard::Nothing, _) => continue,
-                (Heard::Gone, open) => {
+                (Answer::Nothing, _) => continue,
+                (Answer::Gone, open) => {
                     if let Some(open) = open {
                         open.before = Some(answered);
                     }
@@ -300,18 +302,18 @@ fn watch(book: &Book, host: &Host, port: u16) {
     }
 }
 
-fn ask(agent: &Agent, port: u16, path: &str) -> Heard {
+fn ask(agent: &Agent, port: u16, path: &str) -> Answer {
     let mut response = match agent.get(format!("http://127.0.0.1:{port}{path}")).call() {
         Ok(response) => response,
         // The port has no listener: the process has ended. Its port may become another's, so ask no more.
         Err(ureq::Error::Io(error)) if error.kind() == ErrorKind::ConnectionRefused => {
-            return Heard::Gone;
+            return Answer::Gone;
         }
-        Err(_) => return Heard::Nothing,
+        Err(_) => return Answer::Nothing,
     };
     let status = response.status();
-    let Ok(told) = response.body_mut().read_json::<Value>() else { return Heard::Nothing };
-    claim_of(path, status.as_u16(), &told).map_or(Heard::Denial, Heard::Claim)
+    let Ok(told) = response.body_mut().read_json::<Value>() else { return Answer::Nothing };
+    claim_of(path, status.as_u16(), &told).map_or(Answer::Denial, Answer::Claim)
 }
 
 /// Returns what the answer to `/leader` or `/is-leader` claims, if it is a yes.

@@ -179,7 +179,11 @@ fn each_wrong_set_up_is_named_in_one_line() {
             Setup::of(&newer.servers),
             "the servers demand a login and none is configured",
         ),
-        ("a login where none is known", login(Setup::of(&simple)), "it knows no identity of ours"),
+        (
+            "a login where none is known",
+            login(Setup::of(&simple)),
+            "we are no identity that it knows",
+        ),
         ("no server there", Setup::at("127.0.0.1:1".to_owned()), "cannot be reached"),
     ];
     for (what, setup, line) in cases {
@@ -224,7 +228,7 @@ fn the_election_runs_over_tls_with_a_login() {
     let setup = fort.admitting(&authority);
     let [mut first, second] = started_in_order(&setup, ["a", "b"]);
     let observer = Observer::of(&fort.servers);
-    let (leader, line) = settled([&first, &second], &observer);
+    let (leader, queue) = settled([&first, &second], &observer);
 
     fort.servers.first().kill();
     for member in [&first, &second] {
@@ -236,10 +240,11 @@ fn the_election_runs_over_tls_with_a_login() {
         });
     }
     fort.servers.first().start();
-    let (again, line_again) = settled([&first, &second], &observer);
+    let (again, queue_again) = settled([&first, &second], &observer);
     assert_eq!(again, leader, "the sessions were resumed");
-    let owners = |line: &[Znode]| line.iter().map(|it| it.stat.ephemeral_owner).collect::<Vec<_>>();
-    assert_eq!(owners(&line_again), owners(&line));
+    let owners =
+        |queue: &[Znode]| queue.iter().map(|it| it.stat.ephemeral_owner).collect::<Vec<_>>();
+    assert_eq!(owners(&queue_again), owners(&queue));
 
     first.kill();
     assert_eq!(agreed_after(&leader, [&second]).id, "b");
@@ -287,14 +292,14 @@ fn an_identity_that_the_servers_do_not_know_is_named() {
         .start("a");
     eventually("it says so", || {
         let problem = member.status()["session"]["problem"].to_string();
-        let said =
-            problem.contains("zookeeper.acl") && problem.contains("it knows no identity of ours");
+        let said = problem.contains("zookeeper.acl")
+            && problem.contains("we are no identity that it knows");
         if said { Ok(()) } else { Err(problem) }
     });
 }
 
 #[test]
-fn no_secret_is_told() {
+fn no_secret_leaves_the_member() {
     let authority = Authority::new("ours");
     let mut fort = Fort::build(&authority, &authority.issue("zk", &["localhost"]), "need");
     let right = fort.admitting(&authority).environment("RUST_LOG", "trace");

@@ -1,4 +1,4 @@
-//! A member as a service: what it tells the service manager, and what it does when told to read its file again.
+//! A member as a service: what it notifies the service manager of, and what SIGHUP makes it read again.
 
 use crate::{group::started_in_order, http::ok, member::Setup, servers::Servers, wait::eventually};
 use serde_json::json;
@@ -10,36 +10,36 @@ use std::{
 };
 
 #[test]
-fn it_tells_systemd_when_it_serves_how_it_stands_and_that_it_turns() {
+fn it_notifies_systemd_of_its_readiness_its_role_and_that_its_loop_runs() {
     let servers = Servers::standalone();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
-    let told = UnixDatagram::bind(&path).unwrap();
-    told.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let notified = UnixDatagram::bind(&path).unwrap();
+    notified.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let socket = format!("NOTIFY_SOCKET={}", path.display());
     let setup = Setup::of(&servers).run_by(&["env", &socket, "WATCHDOG_USEC=300000"]);
     let [mut member] = started_in_order(&setup, ["a"]);
     let mut lines = BTreeSet::new();
-    let mut hear = |wanted: &[&str]| {
+    let mut wait_for = |wanted: &[&str]| {
         while !wanted
             .iter()
             .all(|wanted| lines.iter().any(|line: &String| line.starts_with(wanted)))
         {
             let mut message = [0; 1024];
-            let length = told.recv(&mut message).expect("it goes on telling");
+            let length = notified.recv(&mut message).expect("it goes on notifying");
             let message = String::from_utf8(message[..length].to_vec()).unwrap();
             lines.extend(message.lines().map(str::to_owned));
         }
     };
 
-    hear(&["READY=1", "STATUS=leads, token ", "WATCHDOG=1"]);
+    wait_for(&["READY=1", "STATUS=leads, token ", "WATCHDOG=1"]);
     member.signal("TERM");
-    hear(&["STOPPING=1"]);
+    wait_for(&["STOPPING=1"]);
     member.wait();
 }
 
 #[test]
-fn on_sighup_it_takes_over_what_can_change_and_says_what_cannot() {
+fn on_sighup_it_takes_over_what_can_change_and_logs_what_cannot() {
     let servers = Servers::standalone();
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
@@ -49,8 +49,8 @@ fn on_sighup_it_takes_over_what_can_change_and_says_what_cannot() {
     write("labels = { zone = \"a\" }", "info");
     let setup = Setup::of(&servers).option("--config", path);
     let [member, other] = started_in_order(&setup.run_by(&["env", "--unset=RUST_LOG"]), ["a", "b"]);
-    let says = |words: &str| {
-        eventually("it says so", || {
+    let wait_for_log = |words: &str| {
+        eventually("it logs so", || {
             let log = member.log();
             if log.contains(words) { Ok(()) } else { Err(log) }
         });
@@ -59,10 +59,10 @@ fn on_sighup_it_takes_over_what_can_change_and_says_what_cannot() {
     write("labels = { zone = \"b\" }\naddress = \"h:1\"", "debug");
     fs::write(path, fs::read_to_string(path).unwrap() + "[election]\nprefix = \"n_\"\n").unwrap();
     member.signal("HUP");
-    says("election.prefix is \"n_\" now, which takes a restart: still \"leader_\"");
-    says("DEBUG bellwether");
+    wait_for_log("election.prefix is \"n_\" now, which takes a restart: still \"leader_\"");
+    wait_for_log("DEBUG bellwether");
     let start = Instant::now();
-    eventually("all are told", || {
+    eventually("the new address and label are announced to the other", || {
         let leader = ok(&other, "/leader")["leader"].clone();
         let well = leader["address"] == "h:1" && leader["labels"] == json!({"zone": "b"});
         if well { Ok(()) } else { Err(format!("{leader} after {:?}", start.elapsed())) }
@@ -70,7 +70,7 @@ fn on_sighup_it_takes_over_what_can_change_and_says_what_cannot() {
 
     write("labels = 7", "debug");
     member.signal("HUP");
-    says("all stays as it was");
+    wait_for_log("all stays as it was");
     assert_eq!(ok(&member, "/member")["labels"], json!({"zone": "b"}));
     assert_eq!(member.get("/is-leader").status, 200);
 }

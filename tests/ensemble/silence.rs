@@ -66,11 +66,11 @@ fn a_member_whose_session_is_expired_by_force_joins_again_with_a_larger_token() 
         started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
     let (old, before) = settled([&first, &second, &third], &observer);
 
-    // Force is what no lease covers: until it hears of it the old leader claims to lead. The token decides.
+    // Force is what no lease covers: until it is notified the old leader claims to lead. The token decides.
     expire(servers.first(), before[0].stat.ephemeral_owner);
     eventually("the expired member is at the tail", || {
-        let line = observer.line("/election", "leader_");
-        let ids: Vec<_> = line.iter().map(|znode| znode.json()["id"].clone()).collect();
+        let queue = observer.line("/election", "leader_");
+        let ids: Vec<_> = queue.iter().map(|znode| znode.json()["id"].clone()).collect();
         if ids == ["b", "c", "a"] { Ok(()) } else { Err(format!("{ids:?}")) }
     });
     let (new, after) = settled([&first, &second, &third], &observer);
@@ -98,7 +98,7 @@ fn a_leader_that_slept_through_its_session_wakes_as_no_leader() {
     let new = agreed_after(&old, [&second]);
     first.signal("CONT");
 
-    // The very first answer, before it can have heard anything from ZooKeeper.
+    // The very first answer, before it can have received anything from ZooKeeper.
     assert_eq!(first.get("/is-leader").status, 503);
     assert_eq!(new.id, "b");
     assert!(new.token > old.token);

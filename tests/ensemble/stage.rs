@@ -123,10 +123,10 @@ impl Stage {
 
     /// Returns for how long, at most, no member should lead after a leader was lost.
     ///
-    /// A session ends when the servers have heard nothing for its timeout, and they look once a tick; a
-    /// follower among them reports what it heard once more in between. Then the next in the queue hears
-    /// of it at once, or else by the next heartbeat, and reads the queue anew one heartbeat later. A lost head
-    /// server is noticed after `SYNC_LIMIT`; then the others elect (Seen: below 1 s, on a busy machine more).
+    /// A session ends when no request came in it for its timeout, and the servers look once a tick; one that
+    /// follows reports its sessions once more in between. Then the next in the queue is notified at once,
+    /// or finds out by the next heartbeat, and reads the queue anew one heartbeat later. A lost head server
+    /// is noticed after `SYNC_LIMIT`; then the others elect (Seen: below 1 s, on a busy machine more).
     pub(crate) fn bound(head_server_is_lost: bool) -> Duration {
         let session = SHORT_SESSION + 2 * TICK;
         let claim = 2 * (SHORT_SESSION / 10);
@@ -177,8 +177,8 @@ impl Stage {
             return Ok(());
         }
         within(LIMIT, || {
-            let line = self.observer.line("/election", "leader_");
-            let next = line.get(1).ok_or("no member is next")?.json();
+            let queue = self.observer.line("/election", "leader_");
+            let next = queue.get(1).ok_or("no member is next")?.json();
             let next = self.members.iter().find(|member| next["id"] == *member.id);
             next.ok_or("a stranger is next")?.is_ready_standby()
         })

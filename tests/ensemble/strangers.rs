@@ -42,8 +42,8 @@ fn t18_strangers_in_the_parent_are_no_members() {
     let children = strangers.len() + 1;
 
     let [mut first, second, third] = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
-    let (old, line) = settled([&first, &second, &third], &observer);
-    assert_eq!((&*old.id, &old.znode), ("a", &line[0].name));
+    let (old, queue) = settled([&first, &second, &third], &observer);
+    assert_eq!((&*old.id, &old.znode), ("a", &queue[0].name));
 
     first.signal("TERM");
     first.wait();
@@ -64,10 +64,10 @@ fn what_a_stranger_writes_into_the_leaders_znode_does_not_unseat_it() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [mut first, second, third] = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
-    let (leader, line) = settled([&first, &second, &third], &observer);
+    let (leader, queue) = settled([&first, &second, &third], &observer);
 
     for scrawl in [BINARY, b"", b"{\"leader\":7}", &vec![b' '; HUGE]] {
-        observer.set(&format!("/election/{}", line[0].name), scrawl);
+        observer.set(&format!("/election/{}", queue[0].name), scrawl);
         throughout("the same one leads", Duration::from_secs(1), || {
             let named = agreed([&first, &second, &third]);
             if named == leader { Ok(()) } else { Err(format!("{named:?}")) }
@@ -84,21 +84,21 @@ fn a_member_kept_from_its_own_znode_leaves_the_queue_and_joins_again() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let [mut first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
-    let (old, line) = settled([&first, &second], &observer);
+    let (old, queue) = settled([&first, &second], &observer);
 
-    let denied = format!("/election/{}", line[1].name);
+    let denied = format!("/election/{}", queue[1].name);
     let set = async |it: Client| it.set_acl(&denied, &Acls::anyone_read(), None).await.map(drop);
     observer.ask(set).unwrap();
     first.signal("TERM");
     first.wait();
 
     let new = agreed_after(&old, [&second]);
-    assert_ne!(new.znode, line[1].name, "{}", second.log());
+    assert_ne!(new.znode, queue[1].name, "{}", second.log());
     assert!(second.log().contains("kept from it"), "{}", second.log());
 }
 
 #[test]
-fn a_silent_stranger_in_the_queue_keeps_no_news_from_members_behind_it() {
+fn a_silent_stranger_in_the_queue_keeps_no_announcement_from_members_behind_it() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let setup = Setup::of(&servers).short_sessions();
@@ -129,9 +129,9 @@ fn numbers_taken_by_hand_keep_no_member_from_joining() {
     }
 
     let [second, third] = started_in_order(&setup, ["b", "c"]);
-    let (leader, line) = settled([&first, &second, &third], &observer);
-    let names = line.iter().map(|znode| &*znode.name);
-    assert!(names.eq(["leader_0000000000", "leader_0000000302", "leader_0000000303"]), "{line:?}");
+    let (leader, queue) = settled([&first, &second, &third], &observer);
+    let names = queue.iter().map(|znode| &*znode.name);
+    assert!(names.eq(["leader_0000000000", "leader_0000000302", "leader_0000000303"]), "{queue:?}");
     let warnings = [&second, &third].map(|member| {
         let log = member.log();
         let warning = "/election/leader_0000000152 is in the way of the next member";
@@ -144,14 +144,14 @@ fn numbers_taken_by_hand_keep_no_member_from_joining() {
     // Nor do these znodes fill a log: a member that meets one of them passes all of them. None of them is
     // between the last two members.
     assert_eq!(first.get("/members").json()["members"].as_array().map(Vec::len), Some(3));
-    for (member, told, lines_read) in [(&first, 1, 1), (&second, 2, 2), (&third, 0, 1)] {
+    for (member, told, queues_read) in [(&first, 1, 1), (&second, 2, 2), (&third, 0, 1)] {
         // What a member has written takes a moment to be read here.
         let log = eventually("the log says so", || {
             let log = member.log();
             (log.matches("not ephemeral").count() >= told).then(|| log.clone()).ok_or(log)
         });
         assert_eq!(log.matches("not ephemeral").count(), told, "{log}");
-        assert_eq!(log.matches("the queue is").count(), lines_read, "{log}");
+        assert_eq!(log.matches("the queue is").count(), queues_read, "{log}");
     }
 
     first.signal("TERM");

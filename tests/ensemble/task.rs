@@ -11,11 +11,12 @@ use std::{
 };
 use tempfile::TempDir;
 
+/// The directory in which the runs of the command leave their notes: the files `lives`, `overlaps` and `lock`.
 pub(crate) struct Diary {
     home: TempDir,
 }
 
-/// One run of the command, as it noted it down. Seconds since boot, to a hundredth.
+/// One run of the command, by its notes. `first` and `last` note are in seconds since boot, to a hundredth.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) who: String,
@@ -31,6 +32,7 @@ const LOCK: &str = r#"
     flock -n 9 || echo "$BELLWETHER_ID $BELLWETHER_TOKEN $$" >> "$DIARY/overlaps"
 "#;
 
+/// Adds a line to `lives` every 20 ms: the member's id, its token, the process, and the seconds since boot.
 const LIVE: &str = r#"
     while :; do
         read up idle < /proc/uptime
@@ -44,7 +46,7 @@ impl Diary {
         Self { home: TempDir::new().expect("a directory for a diary") }
     }
 
-    /// Has members run a command that does this, while it holds the lock, and then keeps the diary.
+    /// Has members run a command that takes the lock, does what `first` says, and then keeps the diary.
     pub(crate) fn kept_by(&self, setup: Setup, first: &str) -> Setup {
         let home = self.home.path().to_str().expect("a path of text");
         setup.option("--kill-after", "500ms").environment("DIARY", home).executing(&[

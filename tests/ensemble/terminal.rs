@@ -22,6 +22,7 @@ use zookeeper::CreateMode;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bellwether");
 /// Red, a bell, a C1 control that clears the screen, and writing that runs backwards.
 const HOSTILE: &str = "\u{1b}[31mred\u{7}\u{9b}2J\u{202e}";
+// What a command exits with: WRONG where it was typed wrongly, SILENT where no sidecar answered.
 const YES: i32 = 0;
 const NO: i32 = 1;
 const WRONG: i32 = 2;
@@ -264,7 +265,7 @@ fn wait_becomes_the_command_with_the_leader_in_its_environment() {
 }
 
 #[test]
-fn members_are_told_again_whenever_they_are_others() {
+fn members_are_printed_again_whenever_they_change() {
     let servers = Servers::standalone();
     let [first] = started_in_order(&Setup::of(&servers), ["a"]);
     let (url, zookeeper) = (url(&first), servers.connect_string());
@@ -341,13 +342,13 @@ fn an_election_is_inspected_without_joining_it() {
 
     let setup = Setup::of(&servers).option("--label", &format!("zone={HOSTILE}"));
     let [first, second] = started_in_order(&setup, ["a", "b"]);
-    let (leader, line) = settled([&first, &second], &observer);
+    let (leader, queue) = settled([&first, &second], &observer);
     let children = || observer.znode("/election").expect("it exists").stat.cversion;
     let before = children();
     let (code, told) = report(&[]);
     assert_eq!((code, &told["healthy"], &told["head"]), (YES, &json!(true), &json!("a")));
     assert_eq!(told["verdict"], "a leads, named by all 2");
-    for (place, znode) in told["line"].as_array().expect("a line").iter().zip(&line) {
+    for (place, znode) in told["line"].as_array().expect("a line").iter().zip(&queue) {
         assert_eq!(place["znode"], znode.name);
         assert_eq!(place["token"], znode.token());
         assert_eq!(place["session"], format!("{:#x}", znode.stat.ephemeral_owner));
@@ -379,8 +380,8 @@ fn an_election_is_inspected_without_joining_it() {
     let stale = r#"{"id":"old","leader":{"id":"x","znode":"leader_0000000000","token":1}}"#;
     let sequential = CreateMode::EphemeralSequential;
     observer.create("/election/leader_", stale.as_bytes(), sequential);
-    let behind =
-        json!({"id": "c", "leader": {"id": "b", "znode": line[1].name, "token": line[1].token()}});
+    let own = &queue[1];
+    let behind = json!({"id": "c", "leader": {"id": "b", "znode": own.name, "token": own.token()}});
     observer.create("/election/leader_", behind.to_string().as_bytes(), sequential);
     observer.create("/election/leader_", b"silence", sequential);
     let (code, told) = report(&[]);
@@ -533,7 +534,7 @@ fn no(said: &Said) -> String {
     said.err.clone()
 }
 
-/// The first so many columns of a table's first line.
+/// Returns the first `count` columns of a table's first line.
 fn columns(table: &str, count: usize) -> String {
     let line = table.lines().next().unwrap_or_default();
     line.split_whitespace().take(count).collect::<Vec<_>>().join(" ")
@@ -553,7 +554,7 @@ fn directory_with(text: &str) -> tempfile::TempDir {
     directory
 }
 
-/// Some other server, which answers everything with a page.
+/// Starts an HTTP server that is no sidecar and answers everything with a page; returns its URL.
 fn stranger() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("a bound address"));

@@ -1,4 +1,4 @@
-//! The steps that an election mostly consists of: who hears what, what comes of it, and what it costs.
+//! The steps that an election mostly consists of: which member handles which event, the outcome, and what it costs.
 
 #![allow(dead_code, unreachable_pub, reason = "each binary judges its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub struct Step {
     pub name: &'static str,
-    /// Made anew each time, for a step has to compare and to free what it hears.
+    /// Made anew for each step, since comparing and freeing the event is part of what a step costs.
     pub set: fn() -> (Member, Moment, Event),
     pub outcome: &'static str,
     /// As tests are built.
@@ -50,7 +50,7 @@ pub const STEPS: [Step; 9] = [
         set: || {
             let mut follower = follower();
             follower.step(at(1_000), Event::Woke);
-            (follower, at(1_010), head_says(at(1_000)))
+            (follower, at(1_010), head_read(at(1_000)))
         },
         outcome: "follows «app-1 leads, token 1»",
         instructions: 2623,
@@ -58,7 +58,7 @@ pub const STEPS: [Step; 9] = [
     },
     Step {
         name: "a follower's predecessor has news",
-        set: || (in_queue(&[1, 2, 3]), at(10), predecessor_says()),
+        set: || (in_queue(&[1, 2, 3]), at(10), predecessor_read()),
         outcome: "relay «app-1 leads, token 1», follows «app-1 leads, token 1»",
         instructions: 1035,
         allocations: 1,
@@ -67,7 +67,7 @@ pub const STEPS: [Step; 9] = [
         name: "a follower's predecessor is gone",
         set: || {
             let mut second = in_queue(&[1, 2]);
-            second.step(at(10), head_says(at(0)));
+            second.step(at(10), head_read(at(0)));
             (second, at(20), gone(1))
         },
         outcome: "claim «app-2 leads, token 2», is first, does not lead",
@@ -103,22 +103,22 @@ fn leader() -> Member {
     member
 }
 
-/// The last of three, who has heard and seen that the first leads.
+/// Returns the last of three, which has read in its predecessor's znode and in the head's that the first leads.
 fn follower() -> Member {
     let mut member = in_queue(&[1, 2, 3]);
-    member.step(at(10), predecessor_says());
-    member.step(at(10), head_says(at(0)));
+    member.step(at(10), predecessor_read());
+    member.step(at(10), head_read(at(0)));
     member
 }
 
-/// The last of these, who has just read so.
+/// Returns the member with the last of these numbers, which has just read that they are the queue.
 fn in_queue(numbers: &[i32]) -> Member {
     let mut member = arrived(numbers[numbers.len() - 1]);
     member.step(at(0), queue(numbers.iter().copied()));
     member
 }
 
-/// It has drawn this ticket, and nothing else.
+/// Returns a member that has joined with this ticket, and has read nothing yet.
 fn arrived(number: i32) -> Member {
     let second = Duration::from_secs(1);
     let margins = Margins { heartbeat: second, half_tick: second };
@@ -129,7 +129,7 @@ fn arrived(number: i32) -> Member {
     member
 }
 
-fn predecessor_says() -> Event {
+fn predecessor_read() -> Event {
     Event::PredecessorRead { predecessor: ticket(2), announcement: Some(leads(1)) }
 }
 
@@ -138,7 +138,7 @@ fn gone(number: i32) -> Event {
     Event::PredecessorGone { predecessor: sequence, token: Some(token) }
 }
 
-fn head_says(sent_at: Moment) -> Event {
+fn head_read(sent_at: Moment) -> Event {
     Event::HeadRead { head: ticket(1), announcement: Some(leads(1)), sent_at }
 }
 

@@ -21,7 +21,7 @@
 //! - create, create2, createContainer, createTTL; delete, exists, getData, setData, getChildren and getChildren2, getACL,
 //!   setACL, sync, multi with check, multiRead, whoAmI, getEphemerals, getAllChildrenNumber.
 //! - Watches: one-shot, persistent and recursive; setWatches and setWatches2, addWatch, checkWatches, removeWatches. A
-//!   session hears only of what it may read, as since CVE-2024-23944 was mended, in Debian's 3.8.0 too.
+//!   session is notified only of what it may read, as since CVE-2024-23944 was mended, in Debian's 3.8.0 too.
 //! - ACLs with the schemes world, digest, auth and ip.
 //! - The four-letter words conf, cons, dump, envi, isro, mntr, ruok, srvr, stat, wchc, wchp and wchs.
 //! - [`Knobs`] with which tests inject faults.

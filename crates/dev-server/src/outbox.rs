@@ -42,7 +42,7 @@ enum End {
 }
 
 impl Outbox {
-    /// Adds a frame, or says that too much waits already: then the connection is dropped.
+    /// Adds a frame and returns true; or drops the connection and returns false, if too much waits already.
     #[must_use]
     pub(crate) fn push(&self, due: Instant, frame: Vec<u8>) -> bool {
         let mut queue = self.queue();

@@ -26,14 +26,16 @@ pub(crate) struct Shared {
     hosted: Mutex<Hosted>,
 }
 
+/// What is behind the lock: the state, and how its outputs reach their connections.
 #[derive(Debug)]
 struct Hosted {
     state: State,
     outboxes: HashMap<ConnectionId, Outlet>,
-    connections: u64,
+    /// How many connections were ever admitted: the id of the last one.
+    admitted: u64,
 }
 
-/// The address of one connection, and the outbox to it.
+/// Where one connection comes from, and what is to be sent on it.
 #[derive(Debug)]
 struct Outlet {
     address: IpAddr,
@@ -49,11 +51,11 @@ impl Shared {
             started: Instant::now(),
             delay_ms: AtomicU64::new(0),
             refusing: AtomicBool::new(false),
-            hosted: Mutex::new(Hosted { state, outboxes: HashMap::new(), connections: 0 }),
+            hosted: Mutex::new(Hosted { state, outboxes: HashMap::new(), admitted: 0 }),
         }
     }
 
-    /// Takes in a connection, unless its address has too many.
+    /// Admits a connection, unless its address has too many.
     pub(crate) fn admit(&self, address: SocketAddr) -> Option<(ConnectionId, Arc<Outbox>)> {
         let now = self.now();
         let max = self.settings.max_connections_per_address;
@@ -63,8 +65,8 @@ impl Shared {
         if max > 0 && of_address >= max {
             return None;
         }
-        hosted.connections += 1;
-        let id = ConnectionId(hosted.connections);
+        hosted.admitted += 1;
+        let id = ConnectionId(hosted.admitted);
         let outbox = Arc::new(Outbox::default());
         let outlet = Outlet { address: address.ip(), outbox: Arc::clone(&outbox) };
         hosted.outboxes.insert(id, outlet);
@@ -96,12 +98,12 @@ impl Shared {
         }
         let text = words::answer(word, &hosted.state, self.now(), self);
         if let Some(outlet) = hosted.outboxes.get(&from) {
-            let _too_much = outlet.outbox.push(Instant::now() + self.delay(), text.into_bytes());
+            let _fits = outlet.outbox.push(Instant::now() + self.delay(), text.into_bytes());
             outlet.outbox.finish();
         }
     }
 
-    /// Does something with the state, and hands on what comes of it.
+    /// Calls `with` on the state, and puts the frames and closings that follow into the outboxes of their connections.
     pub(crate) fn with_state<R>(&self, with: impl FnOnce(&mut State, Now) -> R) -> R {
         let mut hosted = self.hosted();
         // Read under the lock, so that no later transaction has an earlier time.
@@ -141,7 +143,7 @@ impl Shared {
 
     pub(crate) fn set_delay(&self, delay: Duration) {
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        // As far ahead as moments are sure to reach.
+        // A longer delay could overflow an `Instant`.
         let a_year_ms = 365 * 24 * 3600 * 1000;
         self.delay_ms.store(delay_ms.min(a_year_ms), Ordering::Relaxed);
     }

@@ -24,12 +24,12 @@ impl EventKind {
     }
 }
 
-/// For how long a watch lasts, and of what it hears.
+/// For how long a watch lasts, and of which events it notifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchMode {
     OneShot,
     Persistent,
-    /// Hears of the path and all below it, and never that children changed.
+    /// Notifies of events at the path and all below it, and never that children changed.
     Recursive,
 }
 
@@ -58,9 +58,9 @@ impl Watches {
         }
     }
 
-    /// The connections that hear of an event; their one-shots are used up by it.
+    /// Returns the connections that an event notifies, and removes their one-shots.
     pub(crate) fn trigger(&mut self, path: &str, kind: EventKind) -> BTreeSet<ConnectionId> {
-        let mut hearing = BTreeSet::new();
+        let mut notified = BTreeSet::new();
         for watched in with_ancestors(path) {
             let connections: Vec<ConnectionId> =
                 self.by_path.get(watched).into_iter().flatten().copied().collect();
@@ -68,21 +68,21 @@ impl Watches {
                 match self.mode(watched, connection) {
                     WatchMode::Recursive => {
                         if kind != EventKind::ChildrenChanged {
-                            hearing.insert(connection);
+                            notified.insert(connection);
                         }
                     }
                     WatchMode::Persistent if watched == path => {
-                        hearing.insert(connection);
+                        notified.insert(connection);
                     }
                     WatchMode::OneShot if watched == path => {
-                        hearing.insert(connection);
+                        notified.insert(connection);
                         self.forget(watched, connection);
                     }
                     WatchMode::Persistent | WatchMode::OneShot => {}
                 }
             }
         }
-        hearing
+        notified
     }
 
     /// Removes the watch of a connection on a path, and says whether there was one.
@@ -163,7 +163,7 @@ mod tests {
     const B: ConnectionId = ConnectionId(2);
 
     #[test]
-    fn a_one_shot_hears_once() {
+    fn a_one_shot_notifies_once() {
         let mut watches = Watches::default();
         watches.add("/a", A, WatchMode::OneShot);
         watches.add("/a", B, WatchMode::OneShot);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_persistent_watch_hears_of_its_own_path_for_ever() {
+    fn a_persistent_watch_notifies_of_its_own_path_for_ever() {
         let mut watches = Watches::default();
         watches.add("/a", A, WatchMode::Persistent);
         for _ in 0..2 {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recursive_watch_hears_of_all_below_but_of_no_children() {
+    fn a_recursive_watch_notifies_of_all_below_but_of_no_children() {
         let mut watches = Watches::default();
         watches.add("/", A, WatchMode::Recursive);
         assert_eq!(watches.trigger("/a/b", EventKind::Created), BTreeSet::from([A]));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_hears_nothing() {
+    fn a_removed_watch_notifies_of_nothing() {
         let mut watches = Watches::default();
         watches.add("/a", A, WatchMode::Persistent);
         watches.add("/b", A, WatchMode::OneShot);

@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_words_are_words() {
+    fn a_frame_length_is_not_taken_for_a_four_letter_word() {
         assert_eq!(Word::parse(*b"ruok"), Some(Word::Ruok));
         assert_eq!(Word::parse(*b"crst"), Some(Word::Other("crst")));
         assert_eq!(Word::parse([0, 0, 0, 45]), None);

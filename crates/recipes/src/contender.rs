@@ -1,7 +1,7 @@
 //! One place in a queue: which contenders are ahead, and when this member holds.
 //!
-//! A contender holds while none is ahead of it and its session's lease runs. Every recipe with a queue is one, and
-//! differs in what it tells about it.
+//! A contender holds while none is ahead of it and its session's lease runs. Every recipe with a queue is made of one;
+//! they differ in what holding means to a client: to lead, to own a lock.
 
 use crate::queue::{Head, Predecessors, Queue, QueuePlace};
 use crate::session::{Duty, Session};
@@ -41,7 +41,7 @@ pub enum Way {
 /// What kept a claim from being committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
-    /// The contender with this ticket: its session lives, and it has not given its claim up.
+    /// The contender with this ticket: its session lives, and it has not withdrawn its claim.
     Contender(Ticket),
     /// A client that is no contender made a claim by hand.
     Stranger,
@@ -52,7 +52,7 @@ pub enum Holder {
 /// What follows from the refusal of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AfterRefusal {
-    /// The claim had been given up.
+    /// This contender neither claims nor holds any more, or has claimed anew since.
     Ignored,
     /// The holder is ahead: this contender keeps its place.
     Wait,

@@ -7,7 +7,7 @@
 //! 1. [`Member::start`](election::Member::start) once, for the first actions.
 //! 2. [`Member::step`](election::Member::step) for each event, with the moment at which it is handled. Each action that
 //!    is returned is carried out, in order, and answered by an event, or it ends with its session.
-//! 3. [`Member::wake_at`](election::Member::wake_at) after each step: at that moment, tell
+//! 3. [`Member::wake_at`](election::Member::wake_at) after each step: at that moment, step with
 //!    [`Event::Woke`](election::Event::Woke). Being late costs leadership, never safety.
 //! 4. [`Member::standing`](election::Member::standing) after each step: what may be published. It is judged at the
 //!    moment of publishing, by [`Standing::at`](election::Standing::at), since a lease ends without an event.
@@ -17,14 +17,14 @@
 //! - moments come from a clock that never goes back and runs through suspension;
 //! - `sent_at` is read before the request leaves;
 //! - writes to the own znode are carried out in the order in which they were wanted;
-//! - no event of an earlier session is told in a later one;
-//! - of several readings of the queue under way, only the last is told;
-//! - a claim is committed together with the claim znode, of which there is one in a queue, or its refusal is told;
-//! - that the own znode is gone, or is not in the queue, is told only where a quorum agrees;
-//! - a znode that a quorum says is gone is told to be gone, also where the server at hand still shows it;
-//! - a session of a process before is told by one process at a time, after the one before has ended, and not if that one
+//! - no event of an earlier session is delivered in a later one;
+//! - of several readings of the queue under way, only the last is delivered;
+//! - a claim is committed together with the claim znode, of which there is one in a queue, or its refusal is delivered;
+//! - that the own znode is gone, or is not in the queue, is delivered only where a quorum agrees;
+//! - the disappearance of a znode on which a quorum agrees is delivered, also where the server at hand still shows it;
+//! - a session of a process before is delivered to one process at a time, after the one before has ended, and not if that one
 //!   had begun to close it;
-//! - the loss of the own znode is told before the disappearance of the predecessor, if it was committed before it.
+//! - the loss of the own znode is delivered before the disappearance of the predecessor, if it was committed before it.
 //!
 //! # Invariants
 //!

@@ -146,7 +146,7 @@ impl Session {
         self.lease = granted.filter(longer).or(self.lease);
     }
 
-    /// Gives up what the session's writes were worth so far.
+    /// Drops the lease that the session's writes have earned so far.
     pub(crate) fn drop_lease(&mut self) {
         self.lease = None;
     }
@@ -170,8 +170,8 @@ impl Session {
         self.history.is_unbroken(now, &self.policy.margins)
     }
 
-    /// Whether the heartbeat that is sent now is one that a quorum has to answer, of a member that waits: one in about
-    /// so many.
+    /// Whether a quorum has to answer the heartbeat that is sent now: of a member that waits, about one heartbeat in
+    /// `every`.
     pub(crate) fn is_proof_due(&self, ticket: Sequence, every: u32, now: Moment) -> bool {
         let (Heartbeat::Sent(last) | Heartbeat::Answered(last)) = self.heartbeat;
         let turn = |moment| self.policy.margins.proof_turn(ticket, every, moment);

@@ -292,7 +292,7 @@ fn a_claim_that_is_answered_too_late_to_lead_is_followed_by_a_renewal() {
 }
 
 #[test]
-fn the_index_grows_with_what_is_told_and_with_nothing_else() {
+fn the_index_grows_with_what_is_published_and_with_nothing_else() {
     let mut second = follower(&[1, 2]);
     let index = second.standing().index_at(at(0));
     second.step(at(500), Event::Woke);
@@ -335,7 +335,7 @@ fn a_member_that_is_not_in_the_queue_joins() {
 
 #[test]
 fn a_member_behind_or_of_the_own_name_is_never_named_as_leader() {
-    let hear = |leader: &str, number, token| {
+    let after_announcement = |leader: &str, number, token| {
         let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
         let predecessor = ticket(2);
         let ticket = Ticket { token: FencingToken(token), ..ticket(number) };
@@ -343,15 +343,15 @@ fn a_member_behind_or_of_the_own_name_is_never_named_as_leader() {
         third.step(at(0), Event::PredecessorRead { predecessor, announcement });
         third
     };
-    assert!(names(&hear("first", 1, 1), 1));
-    assert!(names_none(&hear("first", 4, 4)));
-    assert!(names_none(&hear("first", 4, 1)), "whatever its token");
-    assert!(names_none(&hear("me", 1, 1)), "an earlier life of this member");
+    assert!(names(&after_announcement("first", 1, 1), 1));
+    assert!(names_none(&after_announcement("first", 4, 4)));
+    assert!(names_none(&after_announcement("first", 4, 1)), "whatever its token");
+    assert!(names_none(&after_announcement("me", 1, 1)), "an earlier life of this member");
 }
 
 #[test]
 fn a_leader_of_the_own_id_is_known_as_a_namesake_until_none_is_ahead() {
-    let hear = |leader: &str| {
+    let after_announcement = |leader: &str| {
         let mut second = in_queue(Disconnect::Hold, &[1, 2]);
         let announcement =
             Some(Announcement { leader: profile(leader), ticket: ticket(1), active: true });
@@ -359,31 +359,31 @@ fn a_leader_of_the_own_id_is_known_as_a_namesake_until_none_is_ahead() {
         second
     };
     let namesake = |member: &Member| member.standing().namesake().map(|it| it.ticket);
-    assert_eq!(namesake(&hear("first")), None);
-    let mut second = hear("me");
+    assert_eq!(namesake(&after_announcement("first")), None);
+    let mut second = after_announcement("me");
     assert_eq!(namesake(&second), Some(ticket(1)));
     second.step(at(0), gone(1));
     assert_eq!(namesake(&second), None, "it claims, or leads, itself");
 }
 
-/// As long as the head was not read, nothing else tells that it is a lie.
+/// Until the head is read, only the token shows that the announcement is a lie.
 #[test]
 fn a_token_larger_than_the_own_is_not_the_leaders() {
-    let hear = |token| {
+    let is_believed = |token| {
         let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
         let ticket = Ticket { token: FencingToken(token), ..ticket(1) };
         let announcement = Some(Announcement { leader: profile("first"), ticket, active: true });
         third.step(at(0), Event::PredecessorRead { predecessor: self::ticket(2), announcement });
         !names_none(&third)
     };
-    assert!(hear(2));
-    assert!(!hear(3) && !hear(4));
+    assert!(is_believed(2));
+    assert!(!is_believed(3) && !is_believed(4));
 }
 
 /// Numbers begin anew when the path is created anew. Tokens never do.
 #[test]
-fn only_a_larger_token_than_that_of_the_leader_that_left_is_news() {
-    let hear = |token| {
+fn only_a_larger_token_than_that_of_the_leader_that_left_names_a_leader() {
+    let after_announcement = |token| {
         let mut third = follower(&[1, 2, 3]);
         third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
         let predecessor = ticket(2);
@@ -392,8 +392,8 @@ fn only_a_larger_token_than_that_of_the_leader_that_left_is_news() {
         third.step(at(0), Event::PredecessorRead { predecessor, announcement });
         third
     };
-    assert!(names_none(&hear(1)));
-    assert!(names(&hear(2), 2));
+    assert!(names_none(&after_announcement(1)));
+    assert!(names(&after_announcement(2), 2));
 }
 
 fn head_announces(member: &mut Member, sent_at: Moment, announcement: Option<Announcement>) {
@@ -409,13 +409,16 @@ fn only_the_present_term_can_be_acknowledged() {
     elected.step(at(0), Event::Joined(ticket(7)));
     elected.step(at(0), queue(&[7]));
     elected.step(at(0), Event::Committed { sent_at: at(0) });
-    let mut heed = |ms, token| {
+    let mut actions_after_ack = |ms, token| {
         elected.step(at(ms), Event::Command(Command::Acknowledge(FencingToken(token)))).len()
     };
-    assert_eq!([heed(0, 6), heed(7_000, 7), heed(0, 7), heed(0, 7)], [0, 0, 1, 0]);
+    assert_eq!(actions_after_ack(0, 6), 0, "the token is of another term");
+    assert_eq!(actions_after_ack(7_000, 7), 0, "the lease has run out");
+    assert_eq!(actions_after_ack(0, 7), 1, "the znode is updated");
+    assert_eq!(actions_after_ack(0, 7), 0, "it is active already");
 }
 
-/// Two members that find an empty queue join at once.
+/// Two unhealthy members may both find the queue empty, and so both join.
 #[test]
 fn an_unhealthy_member_that_finds_another_ahead_leaves_again() {
     let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
@@ -439,9 +442,9 @@ fn a_member_that_is_unhealthy_at_first_opens_no_session() {
     );
 }
 
-/// The head was asked before the predecessor's announcement came: its answer is the older one.
+/// The head's answer is the older one if the request was sent before the predecessor's announcement came.
 #[test]
-fn an_older_look_at_the_head_contradicts_nothing() {
+fn an_older_answer_of_the_head_contradicts_nothing() {
     let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
     let predecessor = ticket(2);
     third.step(at(100), Event::PredecessorRead { predecessor, announcement: leads(1) });
@@ -466,7 +469,7 @@ fn a_token_larger_than_the_heads_does_not_outlive_its_bearer() {
 
 #[test]
 fn numbers_and_tokens_grow_together_along_the_queue() {
-    let hear = |number, token| {
+    let is_believed = |number, token| {
         let mut fourth = in_queue(Disconnect::Hold, &[1, 2, 3, 9]);
         fourth.step(at(0), Event::HeadRead { head: ticket(1), announcement: None, sent_at: at(0) });
         let predecessor = ticket(3);
@@ -475,10 +478,10 @@ fn numbers_and_tokens_grow_together_along_the_queue() {
         fourth.step(at(0), Event::PredecessorRead { predecessor, announcement: Some(leads) });
         !names_none(&fourth)
     };
-    assert!(hear(1, 1));
-    assert!(hear(2, 5), "the head may be gone");
+    assert!(is_believed(1, 1));
+    assert!(is_believed(2, 5), "the head may be gone");
     for (number, token) in [(1, 2), (2, 1), (1, 0)] {
-        assert!(!hear(number, token), "{number}, {token}");
+        assert!(!is_believed(number, token), "{number}, {token}");
     }
 }
 
@@ -528,18 +531,18 @@ fn after_a_lie_only_the_head_is_believed_until_it_is_another() {
 
 #[test]
 fn a_member_whose_predecessor_leads_asks_whether_the_head_is_gone() {
-    let hear = |numbers: &[i32], from, leader| {
+    let asks_for_the_head = |numbers: &[i32], from, leader| {
         let predecessor = ticket(from);
         let mut last = in_queue(Disconnect::Hold, numbers);
-        let told = Event::PredecessorRead { predecessor, announcement: leads(leader) };
+        let read = Event::PredecessorRead { predecessor, announcement: leads(leader) };
         head_announces(&mut last, at(0), None);
-        let actions = last.step(at(10), told);
+        let actions = last.step(at(10), read);
         actions.contains(&read_head(1, false, at(10)))
     };
-    assert!(hear(&[1, 2, 3], 2, 2));
-    assert!(!hear(&[1, 2, 3], 2, 1), "the head leads");
-    assert!(!hear(&[1, 2], 1, 1), "our predecessor is the head");
-    assert!(!hear(&[1, 2, 3, 4], 3, 2), "another is next");
+    assert!(asks_for_the_head(&[1, 2, 3], 2, 2));
+    assert!(!asks_for_the_head(&[1, 2, 3], 2, 1), "the head leads");
+    assert!(!asks_for_the_head(&[1, 2], 1, 1), "our predecessor is the head");
+    assert!(!asks_for_the_head(&[1, 2, 3, 4], 3, 2), "another is next");
 }
 
 #[test]
@@ -550,7 +553,7 @@ fn where_the_next_head_is_not_known_the_queue_is_read() {
 }
 
 #[test]
-fn a_standing_is_the_same_until_there_is_something_to_tell() {
+fn a_standing_is_the_same_until_there_is_something_to_publish() {
     let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
     head_announces(&mut third, at(0), leads(1));
     let before = third.standing();
@@ -568,13 +571,13 @@ fn a_standing_is_the_same_until_there_is_something_to_tell() {
 }
 
 #[test]
-fn what_changes_nothing_is_not_told() {
+fn what_changes_nothing_is_not_written() {
     let mut leader = leader(Disconnect::Hold);
-    let mut tell = |address: Option<&str>| {
+    let mut write = |address: Option<&str>| {
         let (address, labels) = (address.map(str::to_owned), BTreeMap::new());
         leader.step(at(0), Event::Command(Command::UpdateProfile { address, labels })).len()
     };
-    assert_eq!([tell(None), tell(Some("h:1")), tell(Some("h:1")), tell(None)], [0, 1, 0, 1]);
+    assert_eq!([write(None), write(Some("h:1")), write(Some("h:1")), write(None)], [0, 1, 0, 1]);
 }
 
 #[test]
@@ -733,8 +736,8 @@ fn candidate() -> Member {
 fn a_member_whose_claim_is_refused_by_one_ahead_keeps_its_place_and_looks_for_it() {
     for holder in [Holder::Contender(ticket(1)), Holder::Stranger] {
         let mut third = candidate();
-        let told = third.step(at(100), refused(holder, at(0)));
-        assert!(matches!(&told[..], [Action::Update(data)] if data.announcement.is_none()));
+        let actions = third.step(at(100), refused(holder, at(0)));
+        assert!(matches!(&actions[..], [Action::Update(data)] if data.announcement.is_none()));
         assert_eq!(third.standing().at(at(100)), Role::Follower { leader: None });
         assert!(third.wake_at().is_some_and(|at_| at_ <= at(1_000)));
         let asked = third.step(at(1_000), Event::Woke);

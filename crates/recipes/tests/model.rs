@@ -41,7 +41,8 @@ impl Model for Rules {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-const ALL_BUT_STRANGERS: Faults = Faults {
+/// What befalls members, network and servers in operation; rarer faults are added where a test is about them.
+const COMMON_FAULTS: Faults = Faults {
     crashes: true,
     cuts: true,
     delays: true,
@@ -50,7 +51,7 @@ const ALL_BUT_STRANGERS: Faults = Faults {
     ..Faults::NONE
 };
 
-/// The lease is the shortest there is: two seconds of a session of four, less what clocks may be wrong by. Two sessions
+/// The lease is the shortest there is: two seconds of a session of four, less what clocks may differ by. Two sessions
 /// can end within eight seconds. That a session ends when its time is up does not count as a misfortune.
 const SMALL: Rules = Rules {
     members: 2,
@@ -92,16 +93,16 @@ const STANDBY: Rules = Rules {
 
 #[test]
 fn two_members_from_the_start() {
-    check(Rules { faults: ALL_BUT_STRANGERS, misfortunes_max: 1, ..SMALL }).assert_properties();
+    check(Rules { faults: COMMON_FAULTS, misfortunes_max: 1, ..SMALL }).assert_properties();
 }
 
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn two_members_from_the_start_and_two_misfortunes() {
-    check(Rules { faults: ALL_BUT_STRANGERS, ..SMALL }).assert_properties();
+    check(Rules { faults: COMMON_FAULTS, ..SMALL }).assert_properties();
 }
 
-/// Alone, and so late that its session may end before it hears an answer.
+/// Alone, and so late that its session may end before an answer is delivered.
 #[test]
 fn one_member_that_is_very_late() {
     let faults = Faults { cuts: true, delays: true, lost_reports: true, ..Faults::NONE };
@@ -119,14 +120,14 @@ fn a_leader_that_comes_back_as_its_session_ends() {
 
 #[test]
 fn two_members_in_the_queue() {
-    let rules = Rules { misfortunes_max: 1, settled: true, faults: ALL_BUT_STRANGERS, ..SMALL };
+    let rules = Rules { misfortunes_max: 1, settled: true, faults: COMMON_FAULTS, ..SMALL };
     check(rules).assert_properties();
 }
 
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn two_members_in_the_queue_and_three_misfortunes() {
-    let rules = Rules { misfortunes_max: 3, settled: true, faults: ALL_BUT_STRANGERS, ..SMALL };
+    let rules = Rules { misfortunes_max: 3, settled: true, faults: COMMON_FAULTS, ..SMALL };
     check(rules).assert_properties();
 }
 
@@ -154,7 +155,7 @@ fn two_members_whose_heartbeats_are_far_apart_and_four_times_late() {
 
 #[test]
 fn three_members_in_the_queue() {
-    let rules = Rules { members: 3, settled: true, faults: ALL_BUT_STRANGERS, ..SMALL };
+    let rules = Rules { members: 3, settled: true, faults: COMMON_FAULTS, ..SMALL };
     check(Rules { misfortunes_max: 1, ..rules }).assert_properties();
 }
 
@@ -175,14 +176,14 @@ fn two_members_that_step_down() {
 /// No lease covers what strangers delete, but only for the length of a lease, and no member is stuck.
 #[test]
 fn two_members_among_strangers() {
-    let faults = Faults { evictions: true, razing: true, ..ALL_BUT_STRANGERS };
+    let faults = Faults { evictions: true, razing: true, ..COMMON_FAULTS };
     check(Rules { faults, settled: true, misfortunes_max: 1, ..SMALL }).assert_properties();
 }
 
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn two_members_among_strangers_and_two_misfortunes() {
-    let faults = Faults { evictions: true, razing: true, ..ALL_BUT_STRANGERS };
+    let faults = Faults { evictions: true, razing: true, ..COMMON_FAULTS };
     check(Rules { faults, settled: true, ..SMALL }).assert_properties();
 }
 
@@ -195,11 +196,11 @@ fn a_standby_and_the_leader_resigns() {
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn a_standby_and_all_misfortunes() {
-    let faults = Faults { resignations: true, ..ALL_BUT_STRANGERS };
+    let faults = Faults { resignations: true, ..COMMON_FAULTS };
     check(Rules { faults, ..STANDBY }).assert_properties();
 }
 
-/// So late that its session may end before it hears that the head is gone.
+/// So late that its session may end before it is notified that the head is gone.
 #[test]
 fn a_standby_that_hears_late() {
     let (tick, horizon) = (Duration::from_millis(1_300), Duration::from_millis(3_900));
@@ -207,7 +208,7 @@ fn a_standby_that_hears_late() {
     check(rules).assert_properties();
 }
 
-/// So late that its session may end before it hears that its write was committed.
+/// So late that its session may end before the commit of its write is delivered.
 #[test]
 #[ignore = "exhaustive: scripts/test runs it"]
 fn a_standby_whose_write_is_answered_late() {
@@ -291,7 +292,7 @@ fn a_standby_among_strangers() {
 
 #[test]
 fn a_standby_and_one_behind_it() {
-    let faults = Faults { resignations: true, ..ALL_BUT_STRANGERS };
+    let faults = Faults { resignations: true, ..COMMON_FAULTS };
     let rules =
         Rules { members: 3, misfortunes_max: 1, horizon: Duration::from_secs(5), ..STANDBY };
     check(Rules { faults, ..rules }).assert_properties();

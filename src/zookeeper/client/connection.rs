@@ -50,7 +50,7 @@ pub(crate) enum Leaving {
     NotYet,
 }
 
-/// What the servers said to a transaction.
+/// What the servers answered to a transaction.
 #[derive(Debug)]
 pub(crate) enum TransactionResult {
     Done(Vec<MultiWriteResult>),
@@ -66,7 +66,7 @@ pub(crate) struct Opened {
     pub(crate) connection: Connection,
     /// The timeout which the server granted, or granted anew.
     pub(crate) timeout: Duration,
-    /// Tells how the connection ended.
+    /// Receives how the connection ended.
     pub(crate) ended: oneshot::Receiver<End>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Opened {
 pub(crate) enum Failure {
     /// The servers say that the session has ended.
     Expired,
-    /// No server said anything of use.
+    /// No server gave an answer of use.
     Unreachable(String),
     /// It is known why, and no server has to be asked.
     Refused(String),
@@ -123,10 +123,10 @@ impl Connection {
         build: impl FnOnce(&mut MultiWriter<'_>) -> Result<(), Error>,
     ) -> impl Future<Output = Result<TransactionResult, Error>> {
         let mut writer = self.client.new_multi_writer();
-        let committed = build(&mut writer).map(|()| writer.commit());
+        let commit = build(&mut writer).map(|()| writer.commit());
         async move {
-            let committed = committed?;
-            match self.request(async { Ok(committed.await) }).await? {
+            let commit = commit?;
+            match self.request(async { Ok(commit.await) }).await? {
                 Ok(results) if results.len() == operations => Ok(TransactionResult::Done(results)),
                 // The library answers like this, and asks no server, where nothing was added.
                 Ok(_) => Err(Error::UnexpectedError("too few results of a transaction".into())),
@@ -380,7 +380,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Says an error of the client library in words for operators.
+/// Puts an error of the client library in words for operators.
 pub(crate) fn in_words(error: &Error) -> String {
     match error {
         Error::Timeout => "ZooKeeper did not answer in time".into(),

@@ -109,7 +109,7 @@ async fn speaks_tls(server: &str, tcp: TcpStream) -> bool {
     match TlsConnector::from(Arc::new(trusts_none)).connect(name, tcp).await {
         Ok(_) => true,
         Err(error) => matches!(
-            reason(&error),
+            tls_error(&error),
             Some(
                 Error::InvalidCertificate(_) | Error::AlertReceived(_) | Error::PeerIncompatible(_)
             )
@@ -135,7 +135,7 @@ async fn examine_tls(
         },
         Err(error) => error,
     };
-    if let Some(why) = reason(&error).and_then(|error| explain(error, tls)) {
+    if let Some(why) = tls_error(&error).and_then(|error| explain(error, tls)) {
         return FindingKind::Wrong.is(why);
     }
     if let Ok(Ok(mut tcp)) = timeout(limit / 2, TcpStream::connect(server)).await
@@ -167,10 +167,12 @@ fn is_text(answer: &[u8]) -> bool {
     answer.first().is_some_and(u8::is_ascii_alphabetic)
 }
 
-fn reason(error: &io::Error) -> Option<&Error> {
+/// Returns the TLS library's error inside an IO error.
+fn tls_error(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
+/// Explains a TLS error to operators. Returns `None` for one whose cause may lie elsewhere.
 fn explain(error: &Error, tls: &Tls) -> Option<String> {
     match error {
         Error::InvalidCertificate(wrong) => Some(refused(wrong, tls)),

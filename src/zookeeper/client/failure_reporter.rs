@@ -40,7 +40,7 @@ struct Logged {
 pub(super) enum Source {
     /// By a diagnosis of our own: the next one that finds nothing disproves it.
     Diagnosis,
-    /// The servers said so, or it is known without them: nothing vaguer is reported from then on.
+    /// From an answer of the servers, or it is known without them: nothing vaguer is reported from then on.
     Servers,
 }
 
@@ -102,7 +102,7 @@ impl<'a> FailureReporter<'a> {
         self.found = Some(source);
     }
 
-    /// Logs each reason when it is found first, and then now and then.
+    /// Logs each reason when it is found first, and again when the log has been silent for long.
     fn report(&mut self, why: &str) {
         let problem = self.publish(why);
         if let Some(tries) = self.logged.due(why, self.clock.now()) {
@@ -121,7 +121,7 @@ impl<'a> FailureReporter<'a> {
 }
 
 impl Logged {
-    /// How long the log may go without a word of what goes on.
+    /// How long the log may be silent about attempts that fail.
     const SILENCE: Duration = Duration::from_secs(600);
 
     fn begun(now: Moment) -> Self {

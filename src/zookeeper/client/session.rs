@@ -59,7 +59,7 @@ pub(crate) struct SessionSettings {
     pub(crate) former: Option<Former>,
 }
 
-/// Why a session is opened.
+/// What became of the session before: the next one is opened with a delay that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
     /// There was none before, or it has ended.
@@ -182,7 +182,7 @@ impl SessionHandle {
 }
 
 impl Keeper {
-    /// Ends when the session has ended, or when told to close it.
+    /// Keeps the session until it has ended or is to be closed. Returns it, or the one before, if it may live on.
     async fn keep(
         self,
         before: UnclosedSession,
@@ -212,7 +212,7 @@ impl Keeper {
                 end = &mut opened.ended => end.unwrap_or(End::Connection),
                 _ = &mut close => {
                     self.connection.send_replace(None);
-                    // With the last client dropped, the library closes the session and says so.
+                    // With the last client dropped, the library closes the session and reports its end.
                     let ended = timeout(self.close_limit(), opened.ended).await;
                     let closed = matches!(ended, Ok(Ok(End::Session)));
                     return if closed { self.unclosed(closing).await } else { Some(session) };
@@ -221,7 +221,7 @@ impl Keeper {
             self.connection.send_replace(None);
             if end == End::Session {
                 self.lost("the session ended");
-                // Perhaps only the library thinks so.
+                // The library may be wrong about that, so the session is closed before the next one is used.
                 return Some(session);
             }
             (self.tell)(SessionEvent::Disconnected);
@@ -339,7 +339,7 @@ impl Keeper {
         }
     }
 
-    /// Tries for as long as the servers would keep a session of which they hear nothing.
+    /// Tries for as long as the servers keep a session without requests.
     async fn resume(
         &self,
         session: &SessionInfo,
@@ -389,8 +389,8 @@ impl Keeper {
     /// Warns once, however many attempts follow.
     fn report_disconnected(&self, problem: String) {
         let was_connected = self.link.borrow().connected;
-        let was_silent = self.link.borrow().problem.is_none();
-        if was_connected || was_silent {
+        let had_no_problem = self.link.borrow().problem.is_none();
+        if was_connected || had_no_problem {
             warn!("{problem}; trying again until it is there");
         }
         self.link.send_modify(|link| {

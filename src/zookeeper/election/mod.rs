@@ -23,18 +23,18 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) struct ElectionSession {
     session: Session,
     queue: Queue,
-    heard: mpsc::UnboundedReceiver<Heard>,
+    events: mpsc::UnboundedReceiver<SourceEvent>,
     prefix: String,
     news_age: NewsAge,
 }
 
-/// Events of the session and of the queue, in one order.
-enum Heard {
+/// An event of the session or of the queue: both come over one channel, which keeps their order.
+enum SourceEvent {
     Session(SessionEvent),
     Queue(QueueEvent),
 }
 
-/// Answers a request to read all members.
+/// The receiver of the answer to a request to read all members.
 pub(crate) type Reading = oneshot::Receiver<Result<Vec<Member>, Error>>;
 
 impl ElectionSession {
@@ -44,15 +44,15 @@ impl ElectionSession {
         before: UnclosedSession,
         reports: Reports,
     ) -> Self {
-        let (tell, heard) = mpsc::unbounded_channel();
-        let tell_queue = tell.clone();
+        let (sender, events) = mpsc::unbounded_channel();
+        let queue_sender = sender.clone();
         let clock: Clock = session.clock;
         let news_age = NewsAge::measured_by(reports.meter.clone());
         let session = Session::open(
             session,
             before,
             Box::new(move |event| {
-                let _receiver_gone = tell.send(Heard::Session(event));
+                let _receiver_gone = sender.send(SourceEvent::Session(event));
             }),
         );
         let queue = QueueSettings {
@@ -67,10 +67,10 @@ impl ElectionSession {
             reports,
             clock,
             Box::new(move |event| {
-                let _receiver_gone = tell_queue.send(Heard::Queue(event));
+                let _receiver_gone = queue_sender.send(SourceEvent::Queue(event));
             }),
         );
-        Self { session, queue, heard, prefix: settings.prefix.clone(), news_age }
+        Self { session, queue, events, prefix: settings.prefix.clone(), news_age }
     }
 
     /// Begins what the member wants done in this session.
@@ -99,10 +99,10 @@ impl ElectionSession {
     pub(crate) async fn heard(&mut self) -> Event {
         loop {
             self.queue.reap();
-            let heard = self.heard.recv().await.expect("the queue holds a sender");
-            let event = match heard {
-                Heard::Session(event) => Some(of_session(event)),
-                Heard::Queue(event) => self.of_queue(event),
+            let received = self.events.recv().await.expect("the queue holds a sender");
+            let event = match received {
+                SourceEvent::Session(event) => Some(of_session(event)),
+                SourceEvent::Queue(event) => self.of_queue(event),
             };
             if let Some(event) = event {
                 return event;

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(super) struct NewsAge {
     meter: Arc<Meter>,
     ours: Option<Relayed>,
-    /// What the leader's own znode said when it was last read, and when that was written.
+    /// The announcement in the leader's own znode when it was last read, and when it was written.
     leaders: Option<(Announcement, i64)>,
 }
 
@@ -36,7 +36,7 @@ impl NewsAge {
         }
     }
 
-    /// Notes what the leader's own znode says, and since when.
+    /// Notes the announcement in the leader's own znode, and when it was written there.
     pub(super) fn leader_wrote(&mut self, announcement: &Announcement, written_ms: i64) {
         self.leaders = Some((announcement.clone(), written_ms));
         self.measure();
@@ -53,9 +53,9 @@ impl NewsAge {
         if ours.announcement != *announcement {
             return;
         }
-        let is_news = !ours.is_measured && *announced_ms >= ours.joined_ms;
+        let is_to_be_counted = !ours.is_measured && *announced_ms >= ours.joined_ms;
         ours.is_measured = true;
-        if is_news && let Ok(age) = u64::try_from(ours.written_ms - announced_ms) {
+        if is_to_be_counted && let Ok(age) = u64::try_from(ours.written_ms - announced_ms) {
             self.meter.news.add(Duration::from_millis(age));
         }
     }

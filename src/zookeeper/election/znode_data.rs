@@ -66,7 +66,7 @@ fn is_zero(revision: &u64) -> bool {
 pub struct MemberData {
     pub profile: Profile,
     pub announcement: Option<Announcement>,
-    /// Whether it says that it is a standby that could lead at once.
+    /// Whether the member has written that it is a standby that could lead at once.
     pub ready: bool,
     /// The version of the member's program.
     pub version: Option<String>,
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_ready_standby_says_so() {
+    fn only_a_ready_standby_is_written_as_ready() {
         let ready = written(profile("b"), None, true);
         assert!(decode(&ready, "leader_").unwrap().ready);
         let text = String::from_utf8(ready).unwrap();

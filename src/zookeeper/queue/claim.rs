@@ -67,7 +67,7 @@ struct Unknown {
     holder: AtomicBool,
 }
 
-/// Says whose claim it is that stands in the way of ours.
+/// Finds out whose claim stands in the way of ours.
 async fn holder(
     context: &Context,
     connection: &Connection,

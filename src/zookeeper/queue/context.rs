@@ -84,7 +84,7 @@ impl Context {
         *self.own.lock().expect("no panic while it is held") = own;
     }
 
-    /// A read says that our own znode is gone. Returns [`Error::NoNode`] if a quorum agrees.
+    /// Handles a read that did not show our own znode. Returns [`Error::NoNode`] if a quorum agrees.
     ///
     /// Else the server at hand has lost the transaction that created it. A second znode of this session would wait behind the
     /// first for ever, so another server is asked; where none is found for as long as a session lasts, another session is
@@ -97,14 +97,14 @@ impl Context {
         }
     }
 
-    /// Says that the queue cannot go on in this session, and waits for the end of the session.
+    /// Reports that the queue cannot go on in this session, and waits for the end of the session.
     pub(super) async fn give_session_up<T>(&self) -> T {
         self.tell(QueueEvent::Unusable);
         std::future::pending().await
     }
 
-    /// The server at hand shows this znode, and a quorum says that it is gone: it is taken for gone from then on, whichever
-    /// server shows it, and another server is asked.
+    /// Handles that the server at hand shows this znode, and a quorum says that it is gone: takes it for gone from then
+    /// on, whichever server shows it, and leaves the server.
     pub(super) fn deny(&self, connection: &Connection, sequence: Sequence, shown: &Stat) {
         let mut denied = self.denied.lock().expect("no panic while it is held");
         if denied.insert(sequence, token(shown)) == Some(token(shown)) {
@@ -202,7 +202,7 @@ impl Context {
         is_not
     }
 
-    /// Passes over these from then on. Warns once of each, and of all new ones in one line.
+    /// Passes over these non-ephemeral znodes from then on. Warns once of each, and of all new ones in one line.
     pub(super) fn pass_over(&self, found: &[Sequence]) {
         let mut known = self.non_ephemeral();
         let new: Vec<_> =
@@ -235,8 +235,8 @@ pub(super) async fn leave_if_lacking(
     Ok(leave_wrong_server(connection, path, "does not show", "it is there"))
 }
 
-/// Leaves a server with which a quorum disagrees, and says so.
-fn leave_wrong_server(connection: &Connection, path: &str, shows: &str, is_there: &str) -> Leaving {
+/// Leaves a server with which a quorum disagrees, and warns of it. `truth` is what the quorum says of the path.
+fn leave_wrong_server(connection: &Connection, path: &str, shows: &str, truth: &str) -> Leaving {
     let leaving = connection.leave_server();
     if leaving == Leaving::NotYet {
         return leaving;
@@ -244,7 +244,7 @@ fn leave_wrong_server(connection: &Connection, path: &str, shows: &str, is_there
     let server = connection.server();
     warn!(
         server,
-        "the ZooKeeper server {server} {shows} {path}, and a quorum of the servers says {is_there}: it has lost a \
+        "the ZooKeeper server {server} {shows} {path}, and a quorum of the servers says {truth}: it has lost a \
          transaction. Stop it, empty its dataDir and start it again; going to another server"
     );
     leaving

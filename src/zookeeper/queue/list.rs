@@ -10,7 +10,7 @@ use recipes::{Sequence, Ticket};
 use std::collections::BTreeSet;
 use tokio::time::sleep;
 
-/// As many znodes below the path are listed at most: a listing takes some 100 bytes of memory for each.
+/// The most znodes below the path that are listed: a listing takes some 100 bytes of memory for each.
 const CHILDREN_MAX: i32 = 100_000;
 
 /// Lists the members in the queue.
@@ -40,7 +40,8 @@ pub(super) async fn list(context: &Context, number: u64) {
     context.tell(QueueEvent::Listed { number, members: read.unwrap_or_default() });
 }
 
-/// For a member that waits for an empty queue, and watches none in it: the server at hand may show a head that is gone.
+/// Returns the members without a head that a quorum says is gone. A member that is not in the queue and waits for it to
+/// be empty watches none of these znodes, so no notification would correct a server that still shows the head.
 async fn without_a_dead_head(
     context: &Context,
     connection: &Connection,
@@ -56,7 +57,7 @@ async fn without_a_dead_head(
     Ok(members.iter().copied().filter(|member| !denied.contains(member)).collect())
 }
 
-/// Returns all that are named like members and are not known to be none.
+/// Returns the numbers of all znodes that are named like a member's and are not known to be no member's.
 pub(super) async fn sequences(
     context: &Context,
     connection: &Connection,

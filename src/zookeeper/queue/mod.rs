@@ -76,7 +76,7 @@ pub(crate) enum QueueEvent {
     NoneFound,
     /// The queue as it was at some moment not later than now, and the number of the listing.
     Listed { number: u64, members: BTreeSet<Sequence> },
-    /// The predecessor's znode, which is being watched; told again each time its data changes.
+    /// The predecessor's znode, which is being watched; sent again each time its data changes.
     PredecessorRead { predecessor: Ticket, data: Vec<u8>, modified_ms: i64 },
     /// The predecessor's znode is gone, and the watch has ended.
     PredecessorGone {
@@ -85,7 +85,7 @@ pub(crate) enum QueueEvent {
         /// read.
         token: Option<FencingToken>,
     },
-    /// A member's znode, read by way of the servers' leader.
+    /// A member's znode, read through the ensemble's leader.
     MemberRead { member: Ticket, data: Vec<u8>, modified_ms: i64, sent_at: Moment },
     /// No member's znode stands there.
     MemberGone { member: Sequence, sent_at: Moment },
@@ -106,7 +106,7 @@ pub(crate) enum QueueEvent {
     Unusable,
 }
 
-/// Whose claim the queue's is.
+/// Who holds the queue's claim instead of us.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimHolder {
     /// It is another session's, which wrote this into it.
@@ -121,8 +121,8 @@ pub(crate) struct Queue {
     requests: JoinSet<()>,
     watches: JoinSet<()>,
     /// Joins, and then watches our own znode and the predecessor's.
-    place: Option<AbortHandle>,
-    /// Tells it which predecessor to watch.
+    membership: Option<AbortHandle>,
+    /// Passes on to that task which predecessor to watch.
     predecessor: watch::Sender<Option<Sequence>>,
     listing: Option<AbortHandle>,
     /// How many listings were begun.
@@ -146,7 +146,7 @@ impl Queue {
             context,
             requests,
             watches: JoinSet::new(),
-            place: None,
+            membership: None,
             predecessor: watch::Sender::new(None),
             listing: None,
             listings: 0,
@@ -157,10 +157,10 @@ impl Queue {
     /// Creates our znode, or finds the one that this session owns already, and watches it.
     pub(crate) fn join(&mut self, data: Vec<u8>) {
         let (context, writes) = (self.context.clone(), self.writes.clone());
-        let was_lost = self.place.is_some();
+        let was_lost = self.membership.is_some();
         let predecessor;
         (self.predecessor, predecessor) = watch::channel(None);
-        let place = self.watches.spawn(async move {
+        let membership = self.watches.spawn(async move {
             if was_lost {
                 tokio::time::sleep(REJOIN_DELAY.mul_f64(1.0 + fastrand::f64())).await;
             }
@@ -168,7 +168,7 @@ impl Queue {
             let ticket = join::join(&context, &data).await;
             stand(&context, &writes, ticket, predecessor, QueueEvent::Joined(ticket)).await;
         });
-        self.place.replace(place).inspect(AbortHandle::abort);
+        self.membership.replace(membership).inspect(AbortHandle::abort);
     }
 
     /// Finds the znode that this session owns already, and watches it. None is created.
@@ -176,7 +176,7 @@ impl Queue {
         let (context, writes) = (self.context.clone(), self.writes.clone());
         let predecessor;
         (self.predecessor, predecessor) = watch::channel(None);
-        let place = self.watches.spawn(async move {
+        let membership = self.watches.spawn(async move {
             match join::find(&context).await {
                 Some((ticket, data)) => {
                     let found = QueueEvent::Found { ticket, data };
@@ -185,11 +185,11 @@ impl Queue {
                 None => context.tell(QueueEvent::NoneFound),
             }
         });
-        self.place.replace(place).inspect(AbortHandle::abort);
+        self.membership.replace(membership).inspect(AbortHandle::abort);
     }
 
     /// Lists the members. Only the last listing is of use, and one before may never be answered: it is
-    /// aborted, and [`Self::is_last_listing`] tells one that was already told.
+    /// aborted, and [`Self::is_last_listing`] sorts out one whose event was sent already.
     pub(crate) fn list(&mut self) {
         self.listings += 1;
         let (context, number) = (self.context.clone(), self.listings);
@@ -206,7 +206,7 @@ impl Queue {
         let _receiver_gone = self.predecessor.send(Some(predecessor));
     }
 
-    /// Reads a member's znode once, by way of the servers' leader. With `prove`, a quorum has to agree that it is there.
+    /// Reads a member's znode once, through the ensemble's leader. With `prove`, a quorum has to agree that it exists.
     pub(crate) fn read(&mut self, member: Sequence, prove: bool, sent_at: Moment) {
         let context = self.context.clone();
         self.requests.spawn(async move { read::read(&context, member, prove, sent_at).await });

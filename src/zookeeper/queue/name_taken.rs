@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-/// So many pairs of a create and a delete fit into a request, however long the path.
+/// How many pairs of a create and a delete surely fit into a request, however long the path.
 const PASSED_AT_ONCE: usize = 100;
 
 /// The first taken name that was found while joining.
@@ -37,7 +37,7 @@ impl NameTaken {
         let taken: BTreeSet<_> =
             names.iter().filter_map(|name| Sequence::of_name(name, prefix)).collect();
         let is_taken = |number: &i32| Sequence::new(*number).is_some_and(|it| taken.contains(&it));
-        let numbers = (next..Sequence::LAST).take_while(is_taken).take(PASSED_AT_ONCE).count();
+        let count = (next..Sequence::LAST).take_while(is_taken).take(PASSED_AT_ONCE).count();
         let name = format!("{root}/{prefix}{next:010}");
         if self.0.is_none() {
             warn!(
@@ -46,7 +46,7 @@ impl NameTaken {
             );
         }
         let first = self.0.get_or_insert(name);
-        match use_up(connection, root, numbers).await {
+        match use_up(connection, root, count).await {
             Ok(()) => {}
             Err(error) if is_verdict(&error) => {
                 context.set_problem(format!(
@@ -64,20 +64,21 @@ impl NameTaken {
 }
 
 /// Returns the number of the next sequential znode below this one: how many were created there so
-/// far. The version that clients are told counts the deleted ones as well.
+/// far. `cversion` counts the created and the deleted ones, and the children are the created less the deleted
+/// ones: their sum is twice the answer.
 fn next_number(parent: &Stat) -> i32 {
     let twice = parent.cversion.wrapping_add(parent.num_children).cast_unsigned();
     (twice / 2).cast_signed()
 }
 
-/// Creates and deletes a znode so many times, in one transaction, so that none is left behind.
-async fn use_up(connection: &Connection, parent: &str, numbers: usize) -> Result<(), Error> {
+/// Uses up `count` numbers: creates and deletes a znode that often, in one transaction, so that none is left behind.
+async fn use_up(connection: &Connection, parent: &str, count: usize) -> Result<(), Error> {
     // No two clients choose the same name, and none that ends in digits as members' names do.
     let letters: String = (0..16).map(|_| fastrand::lowercase()).collect();
     let path = format!("{parent}/pass-{letters}");
     let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-    let used = connection.transact(2 * numbers, |writer| {
-        for _ in 0..numbers {
+    let used = connection.transact(2 * count, |writer| {
+        for _ in 0..count {
             writer.add_create(&path, b"", &mode)?;
             writer.add_delete(&path, None)?;
         }

@@ -15,8 +15,8 @@ pub(crate) struct Member {
     pub(crate) data: Vec<u8>,
 }
 
-/// Tells what stands in a member's znode. It is read by way of the servers' leader: so the answer is
-/// also a sign that this one runs and heard from us.
+/// Reads a member's znode, behind a sync or a check that goes through the ensemble's leader: so an answer also
+/// proves that the ensemble's leader runs and has received our request.
 pub(super) async fn read(context: &Context, member: Sequence, prove: bool, sent_at: Moment) {
     let path = context.path(member);
     let read = context.until_judged(async |connection| {
@@ -82,7 +82,7 @@ pub(super) async fn read_proven(
 
 /// Leaves the server at hand if it does not show this member, and a quorum says that it is there.
 pub(super) async fn verify(context: &Context, member: Sequence) {
-    // What comes of it is heard over the next connection.
+    // The answer itself is not needed: if the server was left, the next connection's reads show what is true.
     let _read = context
         .until_judged(async |connection| read_proven(context, &connection, member).await)
         .await;

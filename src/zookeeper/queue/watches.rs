@@ -1,8 +1,8 @@
 //! Watches our own znode and the predecessor's.
 //!
-//! The invariant of this file: **the loss of our own znode is told before the loss of the predecessor's if
-//! it was committed before it.** Else a member could act as first by a znode that it no longer has. It
-//! holds because
+//! The invariant of this file: **the loss of our own znode reaches the member before the loss of the predecessor's if
+//! it was committed before it.** Else a member could act as first by a znode that it no longer has. The invariant holds
+//! because
 //!
 //! 1. the servers send the notifications and answers of one session in the order of commits, and the
 //!    client library hands them on in that order;
@@ -29,18 +29,18 @@ pub(super) async fn watch(
 ) {
     let mut connections = context.session.clone();
     let mut predecessor = Predecessor { wanted, watched: None };
-    let mut untold = None;
+    let mut unsent = None;
     loop {
         connections.mark_seen();
         let Some(mut own) = watch_own(context, ticket).await else {
             return context.tell(QueueEvent::TicketLost(ticket));
         };
-        if let Some(event) = untold.take() {
+        if let Some(event) = unsent.take() {
             context.tell(event);
         }
         match watch_both(context, &mut own, &mut connections, &mut predecessor).await {
-            WatchesEnd::Lost => return context.tell(QueueEvent::TicketLost(ticket)),
-            WatchesEnd::Again(event) => untold = event,
+            WatchesEnd::OwnLost => return context.tell(QueueEvent::TicketLost(ticket)),
+            WatchesEnd::ReadAgain(event) => unsent = event,
         }
         predecessor.read_again();
     }
@@ -48,9 +48,9 @@ pub(super) async fn watch(
 
 /// What follows when the watches that there are can be used no longer.
 enum WatchesEnd {
-    Lost,
-    /// Both znodes are to be read again; this is told if our own still stands.
-    Again(Option<QueueEvent>),
+    OwnLost,
+    /// Both znodes are to be read again; the event of the predecessor is sent once our own is seen to be there still.
+    ReadAgain(Option<QueueEvent>),
 }
 
 async fn watch_both(
@@ -59,20 +59,20 @@ async fn watch_both(
     connections: &mut SessionHandle,
     predecessor: &mut Predecessor,
 ) -> WatchesEnd {
-    let next = |change: WatchedEvent, untold| match change.event_type {
-        EventType::NodeDeleted => WatchesEnd::Lost,
-        _ => WatchesEnd::Again(untold),
+    let after_own_change = |change: WatchedEvent, unsent| match change.event_type {
+        EventType::NodeDeleted => WatchesEnd::OwnLost,
+        _ => WatchesEnd::ReadAgain(unsent),
     };
     loop {
         tokio::select! {
             biased;
             // The watches went with their connection: the library panics where one is polled after it.
-            _ = connections.changed() => return WatchesEnd::Again(None),
-            change = &mut *own => return next(change, None),
-            event = predecessor.news(context) => {
+            _ = connections.changed() => return WatchesEnd::ReadAgain(None),
+            change = &mut *own => return after_own_change(change, None),
+            event = predecessor.next_event(context) => {
                 // The watch of our own znode may have fired since it was polled above.
                 if let Some(change) = (&mut *own).now_or_never() {
-                    return next(change, Some(event));
+                    return after_own_change(change, Some(event));
                 }
                 context.tell(event);
             }
@@ -114,12 +114,12 @@ struct Watched {
 
 impl Predecessor {
     /// Waits for an event of the predecessor. May be dropped and called again: nothing is lost.
-    async fn news(&mut self, context: &Context) -> QueueEvent {
+    async fn next_event(&mut self, context: &Context) -> QueueEvent {
         loop {
             let watched = &mut self.watched;
-            let news = async {
+            let next = async {
                 match watched {
-                    Some(watched) => watched.news(context).await,
+                    Some(watched) => watched.next_event(context).await,
                     None => std::future::pending().await,
                 }
             };
@@ -130,7 +130,7 @@ impl Predecessor {
                     self.watched =
                         wanted.map(|sequence| Watched { sequence, token: None, change: None });
                 }
-                event = news => {
+                event = next => {
                     if matches!(event, QueueEvent::PredecessorGone { .. }) {
                         self.watched = None;
                     }
@@ -149,7 +149,8 @@ impl Predecessor {
 }
 
 impl Watched {
-    async fn news(&mut self, context: &Context) -> QueueEvent {
+    /// Waits for a change of the znode, or reads it if it is not watched yet.
+    async fn next_event(&mut self, context: &Context) -> QueueEvent {
         if let Some(change) = &mut self.change {
             let change = change.await;
             self.change = None;
@@ -184,8 +185,9 @@ impl Watched {
     }
 }
 
-/// Reads a predecessor's znode and watches it. That it is gone is believed only where a quorum agrees: only a
-/// notification says so by itself. Returns `None` where no server shows what a quorum says is there.
+/// Reads a predecessor's znode and watches it. A read that finds no znode counts only if a quorum agrees, as one server
+/// may lack it; a notification needs no such check. Returns `None` where a quorum says that the znode is there, but
+/// the server at hand does not show it and was not left, as there was no other.
 async fn read_and_watch(
     context: &Context,
     connection: &Connection,

@@ -14,7 +14,7 @@ use tracing::warn;
 pub(super) enum Write {
     /// From here on, this znode is ours.
     Joined(Ticket),
-    /// Its commit is told with the moment, if there is one.
+    /// Writes the data into our znode. The moment, if there is one, comes back with the commit.
     Put(Arc<[u8]>, Option<Moment>),
     /// The same, together with the claim.
     Claim(Arc<[u8]>, Moment),
@@ -31,7 +31,7 @@ struct LastWrite {
 /// The znode is gone, or it is not ours.
 pub(super) struct Lost;
 
-/// Our place, as writes know it.
+/// Our znode, as writes know it.
 struct OwnZnode {
     ticket: Ticket,
     last: Option<LastWrite>,
@@ -49,8 +49,8 @@ enum Beside {
 enum Renewed {
     /// The version of our znode's data.
     Ours(i32),
-    /// What is beside it is not there.
-    Alone,
+    /// The znode that was looked at beside ours, the claim or the predecessor's, is gone.
+    BesideGone,
 }
 
 /// Carries out one write after the other: none is sent before the outcome of the one before is known.
@@ -58,18 +58,18 @@ pub(super) async fn write_in_order(
     context: Arc<Context>,
     mut wanted: mpsc::UnboundedReceiver<Write>,
 ) {
-    let mut place: Option<OwnZnode> = None;
+    let mut own_znode: Option<OwnZnode> = None;
     while let Some(write) = wanted.recv().await {
         if let Write::Joined(ticket) = write {
-            place = Some(OwnZnode { ticket, last: None, is_claimed: false });
+            own_znode = Some(OwnZnode { ticket, last: None, is_claimed: false });
             continue;
         }
-        let Some(ours) = &mut place else { continue };
+        let Some(ours) = &mut own_znode else { continue };
         context.tell(match ours.carry_out(&context, write).await {
             Ok(event) => event,
             Err(Lost) => {
                 let lost = QueueEvent::TicketLost(ours.ticket);
-                place = None;
+                own_znode = None;
                 lost
             }
         });
@@ -79,7 +79,7 @@ pub(super) async fn write_in_order(
 impl OwnZnode {
     async fn carry_out(&mut self, context: &Context, write: Write) -> Result<QueueEvent, Lost> {
         let (data, stat, sent_at) = match write {
-            Write::Joined(_) => unreachable!("it begins a place"),
+            Write::Joined(_) => unreachable!("the loop takes it"),
             Write::Renew(predecessor, sent_at) => {
                 return self.renew(context, predecessor, sent_at).await;
             }
@@ -120,16 +120,16 @@ impl OwnZnode {
         };
         let version = match check(context, self.ticket, &beside).await? {
             Renewed::Ours(version) => version,
-            Renewed::Alone if self.is_claimed => {
+            Renewed::BesideGone if self.is_claimed => {
                 self.is_claimed = false;
                 warn!("{} is gone: a client has deleted it", context.claim_path());
                 let holder = ClaimHolder::Gone;
                 return Ok(QueueEvent::ClaimRefused { holder, sent_at });
             }
-            // That the predecessor is gone is told by its watch. Our own lease needs a write that is committed.
-            Renewed::Alone => match check(context, self.ticket, &Beside::Nothing).await? {
+            // The watch reports that the predecessor is gone. Our own lease needs a write that is committed.
+            Renewed::BesideGone => match check(context, self.ticket, &Beside::Nothing).await? {
                 Renewed::Ours(version) => version,
-                Renewed::Alone => unreachable!("nothing else was looked at"),
+                Renewed::BesideGone => unreachable!("nothing else was looked at"),
             },
         };
         if let Some(last) = self.last.as_mut().filter(|last| last.version != version) {
@@ -158,7 +158,8 @@ async fn put(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, Los
     written.await.map_err(|_| Lost)
 }
 
-/// While there was no connection, our path may have become another member's.
+/// Returns the stat of our znode if the path is still ours: while there was no connection, it may have become another
+/// member's.
 pub(super) async fn still_ours(
     context: &Context,
     connection: &Connection,
@@ -195,7 +196,7 @@ async fn check(context: &Context, ticket: Ticket, beside: &Beside) -> Result<Ren
                 TransactionResult::Failed { at: 0, error } => return Err(error),
                 TransactionResult::Failed { error, .. } => {
                     deny_ghost(context, &connection, beside, &error).await?;
-                    return Ok(Renewed::Alone);
+                    return Ok(Renewed::BesideGone);
                 }
             }
             match stat? {
@@ -211,8 +212,8 @@ async fn check(context: &Context, ticket: Ticket, beside: &Beside) -> Result<Ren
     checked.await.map_err(|_| Lost)
 }
 
-/// Handles that a quorum says the predecessor is gone. The server at hand has carried out, by then, all that was
-/// committed before that answer: if it shows the znode all the same, it shows it for ever.
+/// Takes the predecessor for gone from now on if a quorum says so and the server at hand still shows it. That
+/// server has carried out, by then, all that was committed before the quorum's answer: it would show it for ever.
 async fn deny_ghost(
     context: &Context,
     connection: &Connection,

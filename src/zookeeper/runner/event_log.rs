@@ -23,7 +23,7 @@ struct LoggedEvent {
     /// What follows is of another session, or of none.
     ends_session: bool,
     alarm: Option<&'static str>,
-    /// Of who leads.
+    /// The changes of who leads.
     changes: Vec<Change>,
 }
 
@@ -79,7 +79,7 @@ impl EventLog {
         }
     }
 
-    /// Keeps an event, in words, and what the member wants done.
+    /// Keeps an event, in words, and what the member wants done, until [`Self::write`].
     pub(super) fn record(
         &mut self,
         event: &'static str,
@@ -121,8 +121,8 @@ impl EventLog {
             role: name,
             ticket: standing.ticket(),
             session: self.session,
-            leader: leader.map(|says| says.leader.id.as_str()),
-            token: leader.map(|says| says.ticket.token),
+            leader: leader.map(|announcement| announcement.leader.id.as_str()),
+            token: leader.map(|announcement| announcement.ticket.token),
         };
         if let Some(words) = words {
             match severity {
@@ -172,10 +172,10 @@ mod tests {
     #[test]
     fn each_change_is_a_sentence() {
         let this = |token, revision| Role::Leader {
-            announcement: says("a", token, revision),
+            announcement: announcement("a", token, revision),
             left: Duration::from_secs(1),
         };
-        let other = |token| Role::Follower { leader: Some(says("b", token, 0)) };
+        let other = |token| Role::Follower { leader: Some(announcement("b", token, 0)) };
         for (before, now, expected) in [
             (Role::Absent, this(4, 0), "became leader: «a leads, token 4»"),
             (this(4, 0), this(4, 1), "leads on: «a leads, token 4, revision 1»"),
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    fn says(id: &str, token: u64, revision: u64) -> Announcement {
+    fn announcement(id: &str, token: u64, revision: u64) -> Announcement {
         let id = MemberId::new(id).unwrap();
         let leader = Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision });
         let ticket = Ticket { sequence: Sequence::new(1).unwrap(), token: FencingToken(token) };

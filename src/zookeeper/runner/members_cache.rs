@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// For so long a reading answers further callers, however many.
+/// How long a reading answers further callers, however many.
 const TTL: Duration = Duration::from_secs(1);
 
 type MembersCaller = oneshot::Sender<Result<Arc<[Entry]>, String>>;
@@ -158,7 +158,7 @@ mod tests {
         cache.ask(answer, None::<fn() -> Reading>, now);
         assert!(
             answered.try_recv().unwrap().is_err(),
-            "the old reading is not told as the present"
+            "an old reading is not given as the present"
         );
     }
 }

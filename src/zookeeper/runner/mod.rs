@@ -224,11 +224,11 @@ impl Runner {
         };
         // Readers are not woken for a heartbeat.
         self.publisher.snapshot.send_if_modified(|published| {
-            let is_news = snapshot.standing.is_news_after(&published.standing)
+            let wakes_readers = snapshot.standing.is_news_after(&published.standing)
                 || published.link != snapshot.link
                 || !Arc::ptr_eq(&published.recent_changes, &snapshot.recent_changes);
             *published = snapshot;
-            is_news
+            wakes_readers
         });
     }
 
@@ -242,7 +242,7 @@ impl Runner {
         }
     }
 
-    /// Adds the member's own problem, which is the greater one. This is the one place that tells it.
+    /// Adds the member's own problem, which is the greater one. No other place publishes it.
     fn link_with_own_problem(&self) -> ConnectionState {
         let link = self.link.borrow().clone();
         let problem = match self.standing.out_of_order() {
@@ -335,7 +335,7 @@ impl Runner {
         tokio::select! {
             biased;
             _ = stop => Some(Event::Stop),
-            event = heard(&mut self.session) => Some(event),
+            event = session_event(&mut self.session) => Some(event),
             () = self.alarm.ring_at(wake_at.map_or(latest, |at| at.min(latest))) => {
                 wake_at.filter(|at| *at <= self.clock.now()).map(|_| Event::Woke)
             }
@@ -369,7 +369,7 @@ impl Runner {
         }
     }
 
-    /// Has the member hear the event; keeps what it wants done, how it stands, and a line for the log.
+    /// Steps the member with the event; keeps what it wants done, how it stands, and a line for the log.
     fn step(&mut self, event: Event) {
         self.stopping = event == Event::Stop;
         self.ticket_was_lost = matches!(event, Event::TicketLost(_));
@@ -388,7 +388,7 @@ impl Runner {
         if late && self.term_has_ended {
             self.unacknowledged.ended(before.ticket().map(|ticket| ticket.token));
         }
-        let words = || match (lapsed, late) {
+        let text = || match (lapsed, late) {
             (true, _) => format!("{LAPSED}; {event}"),
             (false, true) => format!("{OVERDUE}; {event}"),
             (false, false) => event.to_string(),
@@ -414,8 +414,8 @@ impl Runner {
             (false, false) => Severity::Notable,
         };
         let stopping = self.stopping;
-        let said = || if stopping { format!("{}: leaving the queue", words()) } else { words() };
-        self.log.record(event.name(), said, &self.actions, changes, severity, now);
+        let describe = || if stopping { format!("{}: leaving the queue", text()) } else { text() };
+        self.log.record(event.name(), describe, &self.actions, changes, severity, now);
         if self.standing.is_session_too_short() && !before.is_session_too_short() {
             self.log.alarm(REFUSED);
         }
@@ -435,8 +435,8 @@ impl Runner {
         self.noted = record;
     }
 
-    /// Whether the event belongs to a claim that is tried again soon after it was refused: at a server that lacks the
-    /// leader that is with each heartbeat.
+    /// Whether the event belongs to a claim that is tried again soon after it was refused: with a server that does not
+    /// show the leader, each heartbeat makes such a claim.
     fn repeats_refusal(&mut self, event: &Event, now: Moment) -> bool {
         let is_refusal = matches!(event, Event::ClaimRefused { .. });
         let was_lately = self.claim_refused_at.is_some_and(|at| now < at.after(REFUSED_QUIETLY));
@@ -473,7 +473,7 @@ fn is_routine(event: &Event, actions: &[Action]) -> bool {
     recurs && actions.iter().all(is_usual)
 }
 
-async fn heard(session: &mut Option<ElectionSession>) -> Event {
+async fn session_event(session: &mut Option<ElectionSession>) -> Event {
     match session {
         Some(session) => session.heard().await,
         None => std::future::pending().await,

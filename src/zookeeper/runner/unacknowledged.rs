@@ -25,7 +25,7 @@ impl Unacknowledged {
         }
     }
 
-    /// Forgets them as soon as a leader, this member or another, is active.
+    /// Forgets the count as soon as a leader, this member or another, is active.
     pub(super) fn stands(&mut self, standing: &Standing, now: Moment) {
         let is_active = match standing.at(now) {
             Role::Leader { announcement, .. } | Role::Follower { leader: Some(announcement) } => {
@@ -46,7 +46,7 @@ impl Unacknowledged {
         }
     }
 
-    /// Says for operators why this member is not in the queue.
+    /// Explains to operators why this member is not in the queue, if it waits.
     pub(super) fn problem(self) -> Option<String> {
         let Self { terms, last: _ } = self;
         let delay = self.delay();

@@ -44,12 +44,12 @@ impl State {
                     1 => WatchMode::Recursive,
                     _ => return Err(ErrorCode::Marshalling),
                 };
-                // On null there is nothing to be heard.
+                // As the real server does: a watch on null is accepted, and no event can ever match it.
                 if let Some(path) = path {
                     self.data_watches.add(&path, from, mode);
                     self.child_watches.add(&path, from, mode);
                 }
-                // An error code, of all things, even if all is well.
+                // The real server answers this success with an error code as the body.
                 Ok(Reply::Number(0))
             }
             Watch::Check { path, kind } => {

@@ -147,7 +147,7 @@ impl State {
         Ok(Applied::Created(kind, path, stat))
     }
 
-    /// Deletes a znode and notifies; one that watches both its data and its children hears once that it is gone.
+    /// Deletes a znode and notifies; one that watches both its data and its children is notified once that it is gone.
     pub(super) fn delete(&mut self, path: &str, zxid: i64) {
         let acl = self.acl(path);
         if !self.tree.delete(path, zxid) {

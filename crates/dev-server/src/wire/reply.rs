@@ -25,8 +25,8 @@ pub(crate) enum Reply {
     Number(i32),
     Identities(Vec<Id>),
     Results(Vec<OperationResult>),
-    /// The results up to where a multi or multiRead has failed as a whole: what the real server has of its answer by then
-    /// it sends, behind a MarshallingError.
+    /// The results before the operation at which a multi or multiRead failed as a whole: the real server sends them,
+    /// behind a header that says MarshallingError.
     ResultsSoFar(Vec<OperationResult>),
     /// What a server without SASL answers to a SASL token: null.
     NoToken,
@@ -42,7 +42,7 @@ pub(crate) enum OperationResult {
     Checked,
     Children(Vec<String>),
     Data(Option<Vec<u8>>, Stat),
-    /// The number of an error code, or 0 before the operation that was refused.
+    /// The number of an error code: 0 for an operation before the one that was refused.
     Error(i32),
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn notification(kind: EventKind, path: &str) -> Vec<u8> {
     writer.finish()
 }
 
-/// The frame that answers the first one of a connection; all zeros say that there is no such session.
+/// The frame that answers a connect request; all zeros say that there is no such session.
 pub(crate) fn connected(
     timeout_ms: i32,
     session: i64,
@@ -174,6 +174,7 @@ impl OperationResult {
     }
 }
 
+/// Writes the header before each result of a multi; the last one, `done`, has no result behind it.
 fn multi_header(into: &mut Writer, kind: i32, done: bool, error: i32) {
     into.int(kind);
     into.bool(done);

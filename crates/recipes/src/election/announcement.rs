@@ -42,7 +42,7 @@ pub(super) enum KnownLeader {
         announcement: Announcement,
         since: Moment,
     },
-    /// The leader announced last has left the queue: only an announcement with a larger token is news.
+    /// The leader announced last has left the queue: only an announcement with a larger token is new.
     Gone(FencingToken),
 }
 

@@ -1,4 +1,4 @@
-//! What brought a change of the leader about, in words of operations: judged once, for all that publish it.
+//! What brought a change of the leader about, in the words of operators: judged once, for all that publish it.
 
 use super::{Command, Event, Standing};
 use crate::Moment;
@@ -41,7 +41,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Judges an event that a member heard in this standing.
+    /// Judges the event that a member handled while it had this standing.
     pub fn of(event: &Event, before: &Standing, now: Moment) -> Self {
         if before.has_lapsed(now) {
             return Self::LeaseRanOut;
@@ -61,7 +61,7 @@ impl Cause {
             Event::Committed { .. } => Self::Claimed,
             Event::ClaimRefused { .. } => Self::ClaimRefused,
             Event::Woke if before.is_overdue(now) => Self::NotAcknowledged,
-            // An unhealthy member that leads makes room when it sees that it is not alone.
+            // An unhealthy leader leaves the queue when it reads that another member is in it.
             Event::QueueRead(_) if before.way().is_some() => Self::Unhealthy,
             Event::PredecessorGone { .. } | Event::HeadGone { .. } | Event::QueueRead(_) => {
                 Self::LeaderGone

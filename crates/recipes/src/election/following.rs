@@ -1,4 +1,4 @@
-//! What a member does behind others: hear announcements, relay them, and keep an eye on the head.
+//! What a member does behind others: relay announcements, and read the head at each heartbeat.
 
 use super::announcement::KnownLeader;
 use super::phase::{InQueue, Next, Phase, Stage, stay};
@@ -24,16 +24,16 @@ impl Member {
         }
         queue.note_unlisted(announcement.as_ref());
         if queue.contender.is_standby() {
-            // A session's reads never go back: this one is newer than all that was heard before.
-            self.hear_head(session, queue, predecessor, announcement, true, now)
+            // A session's reads never go back: this one is newer than every announcement known so far.
+            self.on_head_announcement(session, queue, predecessor, announcement, true, now)
         } else if queue.is_doubtful() {
             // The head may have gone since it was proven, and another lead: a quorum is asked again.
             queue.prove_head |=
                 announcement.is_some_and(|it| queue.doubted_under != Some(it.ticket.sequence));
             stay(Phase::InSession(session, Stage::InQueue(queue)))
         } else {
-            let news = announcement.filter(|it| queue.is_news(it, predecessor.sequence));
-            self.relay(session, queue, news, now)
+            let new = announcement.filter(|it| queue.is_new(it, predecessor.sequence));
+            self.relay(session, queue, new, now)
         }
     }
 
@@ -84,7 +84,7 @@ impl Member {
         if queue.contender.on_head_read(head) {
             queue.note_unlisted(announcement.as_ref());
             let is_newer = queue.leader.was_announced_before(sent_at);
-            self.hear_head(session, queue, head, announcement, is_newer, now)
+            self.on_head_announcement(session, queue, head, announcement, is_newer, now)
         } else {
             stay(Phase::InSession(session, Stage::InQueue(queue)))
         }
@@ -142,9 +142,9 @@ impl Member {
         (Phase::InSession(session, Stage::InQueue(queue)), vec![action])
     }
 
-    /// While the head stands, no other member leads, and what it says of itself is the truth: what was heard before
-    /// gives way to it, where this is newer.
-    fn hear_head(
+    /// Takes what the head announces of itself for the truth, since no other member leads while it stands: a known
+    /// announcement that contradicts it is dropped, unless that is the newer one.
+    fn on_head_announcement(
         &self,
         mut session: Session,
         mut queue: InQueue,
@@ -169,24 +169,24 @@ impl Member {
             // The leader that left may never have led: its announcement may have been a lie.
             queue.leader = KnownLeader::Unknown;
         }
-        let news = own.filter(|it| queue.is_news(it, head.sequence));
-        if news.is_none() && queue.contender.is_standby() {
+        let new = own.filter(|it| queue.is_new(it, head.sequence));
+        if new.is_none() && queue.contender.is_standby() {
             let proof = queue.prove_standby(&mut session, now);
             let phase = Phase::InSession(session, Stage::InQueue(queue));
             return (phase, proof.into_iter().collect());
         }
-        self.relay(session, queue, news, now)
+        self.relay(session, queue, new, now)
     }
 
-    /// Relays an announcement to the members behind.
+    /// Relays the announcement to the members behind, if it is new.
     fn relay(
         &self,
         mut session: Session,
         mut queue: InQueue,
-        news: Option<Announcement>,
+        new: Option<Announcement>,
         now: Moment,
     ) -> Next {
-        let Some(announcement) = news else {
+        let Some(announcement) = new else {
             return stay(Phase::InSession(session, Stage::InQueue(queue)));
         };
         let leader = announcement.ticket.sequence;
@@ -256,10 +256,10 @@ impl InQueue {
         self.contender.predecessors().and_then(|it| it.out_of_order(self.contender.ticket()))
     }
 
-    /// Whether an announcement read from this znode is news. The leader is first in the queue: so it is old if it names
-    /// a member that has left, and a lie if it names one behind the member that relays it, or a znode that cannot be
-    /// where it is said to be.
-    fn is_news(&self, announcement: &Announcement, from: Sequence) -> bool {
+    /// Whether an announcement read from this znode is new, and may be true. The leader is first in the queue: so it is
+    /// old if it names a member that has left, and a lie if it names one behind the member that relays it, or a znode
+    /// that cannot have this place in the queue.
+    fn is_new(&self, announcement: &Announcement, from: Sequence) -> bool {
         let leader = announcement.ticket;
         leader.sequence <= from
             && leader.token < self.contender.ticket().token

@@ -27,7 +27,7 @@ use crate::{FencingToken, Holder, Moment, Queue, Sequence, SessionId, SessionRec
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What the outside world can tell a member.
+/// What a member can be stepped with: answers, notifications, commands, and the time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The servers granted the session that was asked for at this moment.
@@ -118,7 +118,7 @@ pub enum Action {
         prove: bool,
         sent_at: Moment,
     },
-    /// Write a received announcement into the own znode. Its commit is told where it is a heartbeat as well.
+    /// Write a received announcement into the own znode. With `sent_at` it is a heartbeat too: its commit is an event.
     Relay {
         data: ZnodeData,
         sent_at: Option<Moment>,

@@ -17,7 +17,7 @@ pub enum Disconnect {
     /// Leads on to the end of its lease, and beyond if the session is resumed in time.
     #[default]
     Hold,
-    /// Gives up leadership and its place in the queue at once.
+    /// Leaves the queue at once, and with it leadership.
     StepDown,
 }
 
@@ -26,7 +26,7 @@ pub enum Disconnect {
 pub enum Activation {
     #[default]
     AtOnce,
-    /// When it has acknowledged. If it does not within this time, its member gives up leadership.
+    /// When it has acknowledged. If it does not within this time, its member leaves the queue.
     OnAcknowledgement { within: Duration },
 }
 

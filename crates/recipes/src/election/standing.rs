@@ -47,8 +47,7 @@ impl Standing {
         Self { profile: member.profile.clone(), paused, unhealthy, phase, index }
     }
 
-    /// Whether readers of `before` have something new to tell: a lease that is longer is news only where it is a
-    /// leader's.
+    /// Whether this is to be published after `before`. That a lease is longer is published only of a leader's.
     pub fn is_news_after(&self, before: &Self) -> bool {
         let without_lease = |standing: &Self| match standing.phase.in_queue() {
             Some((_, queue)) if queue.contender.way().is_some() => standing.clone(),
@@ -92,12 +91,12 @@ impl Standing {
         self.index + u64::from(self.has_lapsed(now))
     }
 
-    /// Whether a lease ran out and leadership was not given up yet.
+    /// Whether a leader's lease ran out, and the member has not been woken yet to leave the queue.
     pub fn has_lapsed(&self, now: Moment) -> bool {
         self.way().is_some() && matches!(self.at(now), Role::Candidate)
     }
 
-    /// Returns the same as [`Self::index_at`], as far as the member has seen.
+    /// Returns the number of [`Self::index_at`] without the end of a lease for which the member has not been woken yet.
     pub fn index(&self) -> u64 {
         self.index
     }
@@ -115,7 +114,7 @@ impl Standing {
         queue.contender.predecessors().map(|ahead| ahead.predecessor)
     }
 
-    /// Returns the place in the queue at most, the head's being 1: the members ahead only become fewer.
+    /// Returns an upper bound of the place in the queue, the head's being 1: the members ahead only become fewer.
     pub fn place(&self) -> Option<usize> {
         let (_, queue) = self.phase.in_queue()?;
         if queue.contender.is_first() {

@@ -319,9 +319,7 @@ impl InQueue {
         self.watched.retain(|sequence, _| nearest.contains(sequence));
         for (&sequence, &token) in &self.watched {
             if let Some(token) = token {
-                let znode = Ticket { sequence, token };
-                self.contender.on_predecessor_read(znode);
-                self.contender.on_head_read(znode);
+                note_watched(&mut self.contender, Ticket { sequence, token });
             }
         }
         let unwatched = nearest.iter().filter(|it| !self.watched.contains_key(*it));
@@ -333,8 +331,7 @@ impl InQueue {
     fn on_watched(&mut self, znode: Ticket) {
         if let Some(token) = self.watched.get_mut(&znode.sequence) {
             *token = Some(znode.token);
-            self.contender.on_predecessor_read(znode);
-            self.contender.on_head_read(znode);
+            note_watched(&mut self.contender, znode);
         }
     }
 
@@ -385,4 +382,10 @@ impl InQueue {
         self.contender.claim(session, now);
         vec![Want::Renew { sent_at: now }]
     }
+}
+
+/// Notes the token of a watched znode, which may be the predecessor's, the head's, or that of both.
+fn note_watched(contender: &mut Contender, znode: Ticket) {
+    contender.on_predecessor_read(znode);
+    contender.on_head_read(znode);
 }

@@ -257,7 +257,7 @@ impl World {
             if faults.stalls && overdue && !session.doomed {
                 choices.push(Choice::Doom(id));
             }
-            if faults.lost_reports && session.heard && !session.missed && !session.missing {
+            if faults.lost_reports && session.touched && !session.missed && !session.missing {
                 choices.push(Choice::Miss(id));
             }
         }
@@ -750,7 +750,7 @@ impl World {
             }
             return;
         };
-        alive.heard = true;
+        alive.touched = true;
         let event = match &request.ask {
             Ask::Resume => {
                 alive.touched_at = self.now;

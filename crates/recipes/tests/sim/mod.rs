@@ -33,7 +33,7 @@ pub struct Rules {
     pub tick: Duration,
     /// Whether time also stops at each moment at which a timer is due.
     pub exact: bool,
-    /// Whether a reply is heard at once unless it is late by a tick or lost. Nothing else can tell
+    /// Whether a reply is delivered at once unless it is late by a tick or lost. No member can see
     /// the difference, and the model checker has fewer orders to try.
     pub prompt: bool,
     pub horizon: Duration,
@@ -60,7 +60,7 @@ pub enum Flaw {
     CarelessRenewal,
     /// A claim is a write into the own znode, and nothing else.
     PlainClaim,
-    /// The own znode is given up for lost where the server at hand does not show it.
+    /// The own znode is taken for lost where the server at hand does not show it.
     TrustedReads,
     /// The standby does not ask whether its predecessor stands.
     UnprovenPredecessor,
@@ -79,12 +79,12 @@ pub struct World {
     /// The highest token that ever led.
     pub led: Option<FencingToken>,
     misfortunes: u32,
-    /// A token that led after a higher one had.
+    /// Whether a token led after a higher one had.
     pub led_backwards: bool,
-    /// What members heard and wanted, in words; kept only where a test prints it.
+    /// The members' events and actions, as scenario files have them; kept only where a test prints it.
     pub trace: Option<Vec<String>>,
     /// The events themselves, so that one can be delivered again; kept while there is a trace.
-    heard: Vec<(usize, Event)>,
+    delivered: Vec<(usize, Event)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -98,7 +98,7 @@ pub struct Server {
     tickets: BTreeMap<Sequence, Znode>,
     /// The claim znode: which session made it, and for which member.
     claim: Option<(SessionId, Ticket)>,
-    /// The last znode that went, and how many had gone then.
+    /// The last znode that was deleted, behind the number of deletions up to then.
     ghost: Option<(u64, Sequence)>,
     watches: BTreeMap<Sequence, BTreeSet<SessionId>>,
     /// What strangers deleted, and when: no lease covers that, so its owner is excused for the length of a lease.
@@ -224,7 +224,7 @@ pub enum Choice {
     Acknowledge(usize),
     /// Its application fails.
     Ail(usize),
-    /// Its application is well again.
+    /// Its application is healthy again.
     Recover(usize),
     Stop(usize),
     Tick(Duration),
@@ -280,7 +280,7 @@ impl World {
             misfortunes: 0,
             led_backwards: false,
             trace: None,
-            heard: vec![],
+            delivered: vec![],
         };
         for name in ["a", "b", "c", "d", "e", "f", "g"].into_iter().take(rules.members) {
             world.join(name, rules);
@@ -398,7 +398,7 @@ impl World {
             if faults.stalls && overdue && !session.doomed {
                 choices.push(Choice::Doom(id));
             }
-            if faults.lost_reports && session.heard && !session.missed && !session.missing {
+            if faults.lost_reports && session.touched && !session.missed && !session.missing {
                 choices.push(Choice::Miss(id));
             }
         }
@@ -454,7 +454,7 @@ impl World {
         match choice {
             Choice::Serve(i) => {
                 self.serve(i, rules, false);
-                // Nothing can come between an answer and the member that hears it at once.
+                // No other event can come before an answer that is delivered at once.
                 if rules.prompt && self.members[i].replies.len() == 1 {
                     self.deliver(i);
                 }
@@ -642,7 +642,7 @@ impl World {
         // Of several znodes that a server shows for ever, one is found out in about 64 heartbeats.
         let ghosts = u32::try_from(self.wrong.keeps.len()).expect("few");
         let found_out_at = healed_at.after(ghosts * 80 * rules.policy.margins.heartbeat);
-        while self.now < healed_at || self.ill().is_some() && self.now < found_out_at {
+        while self.now < healed_at || self.not_recovered().is_some() && self.now < found_out_at {
             (0..self.members.len()).for_each(|i| self.apply(Choice::Acknowledge(i), rules));
             self.live(rules.policy.margins.heartbeat / 4, rules);
             let dead = self.server.sessions.iter();
@@ -661,11 +661,11 @@ impl World {
                 return Some(broken);
             }
         }
-        self.ill()
+        self.not_recovered()
     }
 
-    /// Returns what is not yet as it has to become.
-    fn ill(&self) -> Option<&'static str> {
+    /// Returns what is still wrong some time after the faults ended.
+    fn not_recovered(&self) -> Option<&'static str> {
         if !self.all_are_described() {
             return Some("a znode does not say what its member is told to say");
         }
@@ -674,7 +674,7 @@ impl World {
         if all_are_right && !self.readiness_is_shown() {
             return Some("a znode does not say whether its member is a ready standby");
         }
-        (!self.all_have_heard()).then_some("a member does not know who leads, or where")
+        (!self.all_know_the_leader()).then_some("a member does not know who leads, or where")
     }
 
     /// Lets this time pass without faults: timers fire, requests are answered.
@@ -717,10 +717,10 @@ impl World {
         self.members.iter().rposition(|m| m.name == name).expect("a member of that name")
     }
 
-    /// A reply that comes twice, or late: the event that said just this reaches the member again.
+    /// Delivers the last event of these words to the member again: a reply that comes twice, or late.
     pub fn repeat(&mut self, i: usize, said: &str) {
-        let mut heard = self.heard.iter().rev();
-        let event = heard.find(|(member, event)| *member == i && event.to_string() == said);
+        let mut delivered = self.delivered.iter().rev();
+        let event = delivered.find(|(member, event)| *member == i && event.to_string() == said);
         match event.cloned() {
             Some((_, event)) => self.step(i, event),
             None => self.tell("  which it never heard".into()),
@@ -747,7 +747,7 @@ impl World {
     /// What was chosen, as a scenario that can be pasted into `tests/scenarios`.
     pub fn scenario(rules: &Rules, choices: &[Choice]) -> String {
         let mut world = Self::new(rules);
-        let mut lines = vec![format!("\n{}", rules.told())];
+        let mut lines = vec![format!("\n{}", rules.play_directive())];
         for choice in choices {
             lines.push(world.words(*choice));
             world.apply(*choice, rules);
@@ -882,7 +882,7 @@ impl World {
         })
     }
 
-    fn all_have_heard(&self) -> bool {
+    fn all_know_the_leader(&self) -> bool {
         let Some((first, znode)) = self.server.tickets.first_key_value() else {
             return self.members.iter().all(Process::gone);
         };
@@ -903,7 +903,7 @@ impl World {
     fn step(&mut self, i: usize, event: Event) {
         let said = self.trace.is_some().then(|| event.to_string());
         if self.trace.is_some() {
-            self.heard.push((i, event.clone()));
+            self.delivered.push((i, event.clone()));
         }
         let actions = self.members[i].core.step(self.now, event);
         if let (Some(trace), Some(said)) = (&mut self.trace, said) {
@@ -1004,7 +1004,7 @@ impl World {
             }
             return;
         };
-        alive.heard |= !(stale && request.asks_the_head());
+        alive.touched |= !(stale && request.asks_the_head());
         if self.proves_wrong(i, session, &request, rules) {
             return;
         }
@@ -1051,7 +1051,7 @@ impl World {
         };
         alive.member = i;
         alive.taken_over = true;
-        alive.heard = true;
+        alive.touched = true;
         alive.touched_at = self.now;
         alive.timeout = rules.faults.short_resumptions.unwrap_or(rules.timeout);
         let timeout = alive.timeout;
@@ -1203,8 +1203,8 @@ impl World {
         stands.is_none_or(|znode| znode.token != own.token)
     }
 
-    /// Whether the quorum belies what the server at hand shows. As the module `zookeeper` does, the member goes to
-    /// another server then, asks again for what was not answered, and believes no more what was belied.
+    /// Whether the quorum contradicts what the server at hand shows. As the module `zookeeper` does, the member then
+    /// goes to another server, repeats its requests, and ignores the znode that the quorum denied from then on.
     fn proves_wrong(
         &mut self,
         i: usize,
@@ -1215,16 +1215,16 @@ impl World {
         if !self.members[i].at_wrong {
             return false;
         }
-        let is_belied = match request.ask {
+        let contradicted = match request.ask {
             Ask::Do(Action::Renew { predecessor: Some(asked), .. })
                 if rules.flaw != Some(Flaw::UnprovenPredecessor) =>
             {
-                self.is_ghost(i, asked)
+                self.ghost_token(i, asked)
             }
-            Ask::Do(Action::ReadHead { head, prove: true, .. }) => self.is_ghost(i, head),
+            Ask::Do(Action::ReadHead { head, prove: true, .. }) => self.ghost_token(i, head),
             _ => None,
         };
-        if let Some(token) = is_belied {
+        if let Some(token) = contradicted {
             self.members[i].denied.insert(token);
             self.leave_server(i, request, rules);
             return true;
@@ -1255,7 +1255,7 @@ impl World {
     }
 
     /// Returns the token of what the server at hand shows there, if the quorum has no such znode.
-    fn is_ghost(&self, i: usize, sequence: Sequence) -> Option<FencingToken> {
+    fn ghost_token(&self, i: usize, sequence: Sequence) -> Option<FencingToken> {
         let token = self.shown_at(i, sequence)?.token;
         let stands = self.server.tickets.get(&sequence).is_some_and(|znode| znode.token == token);
         (!stands).then_some(token)
@@ -1353,8 +1353,8 @@ impl World {
         Event::TicketLost(member.core.standing().ticket().unwrap_or(none))
     }
 
-    /// A member that closed its session hears no more of it.
-    fn end_session(&mut self, session: SessionId, tell: bool) {
+    /// Ends a session. With `notify` its member learns it, unless it closed the session itself.
+    fn end_session(&mut self, session: SessionId, notify: bool) {
         let Some(Session { member, .. }) = self.server.sessions.remove(&session) else { return };
         for watchers in self.server.watches.values_mut() {
             watchers.remove(&session);
@@ -1367,7 +1367,7 @@ impl World {
             self.delete(ticket);
         }
         let its_own = self.members[member].session == Some(session);
-        if tell && its_own && !self.members[member].crashed {
+        if notify && its_own && !self.members[member].crashed {
             self.members[member].replies.push_back(Reply::Notice(Event::SessionLost));
         }
     }
@@ -1418,8 +1418,8 @@ impl World {
 }
 
 impl Rules {
-    /// As the scenario files have it.
-    fn told(&self) -> String {
+    /// Returns the `play` line that describes this world in a scenario file.
+    fn play_directive(&self) -> String {
         let Policy { margins: Margins { heartbeat, half_tick }, disconnect, activation, unhealthy } =
             self.policy;
         let ack = match activation {
@@ -1540,8 +1540,8 @@ impl Process {
         self.crashed || self.stopped
     }
 
-    /// Counted by the moment of their sending, which is how a member tells them apart: only here does time stand still
-    /// between two steps.
+    /// Counts renewals by the moment of their sending, as a member distinguishes them: two sent at one moment, which
+    /// only a simulation can send, count as one.
     fn renewals_under_way(&self) -> usize {
         let answered = self.replies.iter().filter_map(|reply| match reply {
             Reply::To(request, ..) => Some(request),
@@ -1567,7 +1567,7 @@ impl Process {
         self.watching.is_some_and(|watched| watched.sequence == sequence)
     }
 
-    /// Notes which znode it is that is watched.
+    /// Notes the token of the watched znode, once it was read.
     fn notice(&mut self, read: Ticket) {
         if let Some(watched) = &mut self.watching
             && watched.sequence == read.sequence
@@ -1598,7 +1598,7 @@ impl Process {
         self.replies.clear();
     }
 
-    /// As the driver does: a member that closes its session hears no more of it, and asks no more in it.
+    /// As the module `zookeeper` does: when a member closes its session, no more events and requests of it are carried.
     fn send(&mut self, actions: Vec<Action>, sent_at: Moment) {
         for action in actions {
             let session = self.session;

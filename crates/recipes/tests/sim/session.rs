@@ -10,8 +10,8 @@ pub struct Session {
     pub timeout: Duration,
     /// When the ensemble's leader last learned that it is alive.
     pub touched_at: Moment,
-    /// Whether it was heard of since the last report.
-    pub heard: bool,
+    /// Whether a request came in it since the last report.
+    pub touched: bool,
     /// Whether the next report leaves it out, and whether the last one did.
     pub missing: bool,
     pub missed: bool,
@@ -27,7 +27,7 @@ impl Session {
             member,
             timeout,
             touched_at: now,
-            heard: false,
+            touched: false,
             missing: false,
             missed: false,
             taken_over: false,
@@ -36,21 +36,21 @@ impl Session {
     }
 }
 
-/// When a session may end, unless it is heard of.
+/// When a session may end, unless a request comes in it.
 pub fn expires_at(session: &Session) -> Moment {
     // As early as the ensemble's clock may run fast and its timer be early.
     let early = session.timeout / 1000 + Duration::from_millis(100);
     session.touched_at.after(session.timeout.saturating_sub(early))
 }
 
-/// The followers report the sessions that they have heard of.
+/// The followers report the sessions in which requests came.
 pub fn report(sessions: &mut BTreeMap<SessionId, Session>, now: Moment) {
-    for session in sessions.values_mut().filter(|session| session.heard) {
+    for session in sessions.values_mut().filter(|session| session.touched) {
         if !session.missing {
             session.touched_at = now;
         }
         session.missed = session.missing;
         session.missing = false;
-        session.heard = false;
+        session.touched = false;
     }
 }

@@ -76,7 +76,7 @@ fn a_closed_session_takes_its_znodes_with_it_in_one_transaction() {
 }
 
 #[test]
-fn a_session_that_is_not_heard_of_expires() {
+fn a_session_without_requests_expires() {
     let mut bench = Bench::new();
     let (a, welcome) = bench.client();
     let (b, _) = bench.client();

@@ -27,7 +27,7 @@ fn a_notification_comes_before_the_answer_to_what_caused_it() {
 }
 
 #[test]
-fn a_watcher_of_data_and_children_hears_once_of_a_deletion() {
+fn a_watcher_of_data_and_children_is_notified_once_of_a_deletion() {
     let mut bench = Bench::new();
     let (a, _) = bench.client();
     bench.create(a, "/x", 0);
@@ -39,7 +39,7 @@ fn a_watcher_of_data_and_children_hears_once_of_a_deletion() {
 }
 
 #[test]
-fn a_session_hears_only_of_what_it_may_read() {
+fn a_session_is_notified_only_of_what_it_may_read() {
     let mut bench = Bench::new();
     let (a, _) = bench.client();
     let (b, _) = bench.client();
@@ -71,7 +71,7 @@ fn a_session_hears_only_of_what_it_may_read() {
 }
 
 #[test]
-fn persistent_watches_stay_and_recursive_ones_hear_of_no_children() {
+fn persistent_watches_stay_and_recursive_ones_notify_of_no_children() {
     let mut bench = Bench::new();
     let (a, _) = bench.client();
     let (b, _) = bench.client();
@@ -92,7 +92,7 @@ fn persistent_watches_stay_and_recursive_ones_hear_of_no_children() {
 }
 
 #[test]
-fn watches_that_are_taken_over_hear_what_they_have_missed() {
+fn watches_that_are_taken_over_notify_of_what_they_have_missed() {
     let mut bench = Bench::new();
     let (a, _) = bench.client();
     bench.create(a, "/old", 0);
