@@ -118,7 +118,7 @@ pub const HOOKS_VARIABLE: &str = "BELLWETHER_CHANGE";
 
 /// How long a process may still run after it was killed: the killer has to be woken and the killed process
 /// to be scheduled, on a busy machine. docs/exec.md has what was measured, and how to measure it again.
-pub const TO_DIE: Duration = Duration::from_millis(250);
+pub const TO_DIE: Duration = Duration::from_millis(500);
 
 /// Where the application's API is served.
 #[derive(Clone, Debug, PartialEq, Eq)]

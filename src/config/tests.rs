@@ -109,14 +109,14 @@ fn a_command_is_run_only_where_there_is_time_to_end_it() {
             [("exec.kill_after", kill_after), ("zookeeper.session_timeout", session_timeout)];
         config(&flags)?.with_command()
     };
-    assert_eq!(with_command("2s", "10s").unwrap().reserve, Duration::from_millis(2250));
-    assert!(with_command("5639ms", "10s").is_ok());
-    let error = with_command("5640ms", "10s").expect_err("6.89 s - 1 s - 0.25 s").to_string();
-    let keys = ["exec.kill_after", "session_timeout", "tick_time", "lease.heartbeat", "than 5.64s"];
+    assert_eq!(with_command("2s", "10s").unwrap().reserve, Duration::from_millis(2500));
+    assert!(with_command("5389ms", "10s").is_ok());
+    let error = with_command("5390ms", "10s").expect_err("6.89 s - 1 s - 0.5 s").to_string();
+    let keys = ["exec.kill_after", "session_timeout", "tick_time", "lease.heartbeat", "than 5.39s"];
     assert!(keys.iter().all(|key| error.contains(key)), "{error}");
     let least = error.split("at least ").nth(1).unwrap();
     let enough = [
-        ("exec.kill_after", "5640ms"),
+        ("exec.kill_after", "5390ms"),
         ("zookeeper.session_timeout", least),
         ("lease.heartbeat", "1s"),
     ];

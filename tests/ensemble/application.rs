@@ -109,7 +109,7 @@ fn an_application_that_does_not_take_up_its_work_in_time_is_passed_over() {
     let next = agreed_after(&elected, [&first, &second]);
     assert_eq!((&*elected.id, &*next.id), ("a", "b"));
     assert_eq!(second.post("/ack").status, 200);
-    assert!(first.log().contains("did not acknowledge in time"), "{}", first.log());
+    first.wait_for_log("did not acknowledge in time");
     let ended = first.get("/history").json()["terms"].to_string();
     assert!(ended.contains("did not acknowledge in time"), "{ended}");
 

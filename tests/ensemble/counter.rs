@@ -36,7 +36,7 @@ fn t15_a_member_that_meets_the_end_of_the_counter_does_not_lead_and_says_so() {
     eventually("the others say what is wrong", || members.iter().try_for_each(refused));
     let (old, _) = settled([&first], &observer);
     assert_eq!(old.znode, "leader_2147483647");
-    assert!(first.log().contains("the sequence counter nears its end"), "{}", first.log());
+    first.wait_for_log("the sequence counter nears its end");
     throughout("it leads on, and no other member", Duration::from_secs(1), || {
         members.iter().try_for_each(refused)?;
         let named = agreed([&first]);

@@ -49,7 +49,7 @@ fn a_stubborn_command_is_dead_before_the_lease_of_a_member_without_zookeeper_end
     let (end, lease_end) = (end.join().unwrap().unwrap(), lease_end.expect("it led"));
     assert!(end < lease_end, "{:?} too late", end - lease_end);
     eprintln!("dead {:?} before the lease ended", lease_end - end);
-    assert!(member.log().contains("not renewed in time"), "{}", member.log());
+    member.wait_for_log("not renewed in time");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn it_exits_as_its_command_does() {
     {
         let mut member = Setup::of(&servers).executing(command).start("a");
         assert_eq!(member.wait().0.code(), Some(code), "{command:?}: {}", member.log());
-        assert!(member.log().contains("left the line"), "{command:?}");
+        member.wait_for_log("left the line");
     }
 }
 

@@ -181,7 +181,7 @@ fn hooks_run_in_order_never_two_at_once_and_are_told_what_it_is_about() {
     assert!(body["valid_until_boottime_ns"].is_u64(), "{body}");
     assert!(body["valid_until_monotonic_ns"].is_u64(), "{body}");
     assert_eq!(body, expected);
-    assert!(member.log().contains("noise"), "what it prints is in the log's stream");
+    member.wait_for_log("noise"); // What it prints is in the stream of the log.
 
     assert_eq!(member.post("/pause").status, 200);
     let (lost, _) = home.noted(seen, "third", "ends", "lost-leadership");
@@ -194,7 +194,7 @@ fn hooks_run_in_order_never_two_at_once_and_are_told_what_it_is_about() {
         let so = runs == [2, 1, 1, 2] && failed && last["change"] == "lost-leadership";
         if so { Ok(()) } else { Err(hooks.to_string()) }
     });
-    assert!(member.log().contains("hook[3] command sh: became-leader: exit code 7"));
+    member.wait_for_log("hook[3] command sh: became-leader: exit code 7");
     assert!(!member.log().contains("sleep 0.3"), "arguments may be secret");
 }
 

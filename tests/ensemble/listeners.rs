@@ -141,7 +141,7 @@ fn only_a_socket_without_a_listener_is_replaced() {
         let mut member = setup.start("a");
         let (status, _) = member.wait();
         assert_eq!(status.code(), Some(1), "{name}");
-        assert!(member.log().contains(why), "{name}: {}", member.log());
+        member.wait_for_log(why);
     }
     assert!(at("datagrams").exists() && at("file").exists());
 

@@ -127,8 +127,8 @@ fn lives_on(servers: &Servers, shape: Shape, size: usize, killer: Killer) -> f64
     // Each killer first leaves it to the one before: that is no time of its own.
     let leaves_it = Duration::from_millis(match killer {
         Killer::InnerGuard => 0,
-        Killer::OuterGuard => 100,
-        Killer::Sidecar => 175,
+        Killer::OuterGuard => 125,
+        Killer::Sidecar => 250,
     });
     let outer = children_of(sidecar)[0];
     if !matches!(killer, Killer::InnerGuard) {

@@ -304,6 +304,14 @@ impl Member {
         self.log.lock().expect("no thread panics while holding the log").clone()
     }
 
+    /// Waits until this is in its log: a thread reads what the member writes, a moment later.
+    pub(crate) fn wait_for_log(&self, words: &str) {
+        eventually(&format!("the log has {words:?}"), || {
+            let log = self.log();
+            log.contains(words).then_some(()).ok_or(log)
+        });
+    }
+
     /// SIGKILL: its session lives on until it times out.
     pub(crate) fn kill(&mut self) {
         self.process.kill();

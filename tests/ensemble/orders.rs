@@ -207,7 +207,7 @@ fn a_command_needs_the_token_of_the_moment() {
     problem(&pause("Bearer second"), 503);
     fs::remove_file(path).unwrap();
     problem(&pause("Bearer second"), 503);
-    assert!(member.log().contains("http.token_file"), "the log tells the reason");
+    member.wait_for_log("http.token_file");
     assert!(!member.log().contains("secret"), "a token is not for the log");
 }
 

@@ -50,6 +50,7 @@ fn zookeeper_appears_five_seconds_after_the_members() {
     });
     for member in &members {
         has_role(member, "absent").expect("without ZooKeeper no member is in the queue");
+        member.wait_for_log("WARN");
         let complaints = member.log().lines().filter(|line| line.contains("WARN")).count();
         assert!((1..=3).contains(&complaints), "said once, not at each try: {}", member.log());
     }

@@ -525,9 +525,11 @@ impl World {
     /// Ends all faults. Then all that wait get their turn, and in the end nothing is left.
     pub fn heal(&mut self, rules: &Rules) -> Option<&'static str> {
         let waiting: usize = self.processes.iter().map(|p| p.core.ids().count()).sum();
-        // A quorum is asked for each that waits, once in 32 heartbeats, whether what the server at hand shows is gone.
-        let ghosts = u32::try_from(self.wrong.keeps.len()).unwrap();
-        let beats = 12 + 2 * u32::try_from(waiting).unwrap() + 32 * ghosts;
+        // A quorum is asked for each that waits, once in 32 heartbeats, whether what the server at hand shows is gone. A
+        // process that waits for another's holding asks only once that one has gone.
+        let misled = self.processes.iter().filter(|p| p.at_wrong && !p.crashed).count();
+        let ghosts = self.wrong.will_keep.len();
+        let beats = u32::try_from(12 + 2 * waiting + 32 * ghosts * misled).unwrap();
         let healed_at = self.now.after(4 * rules.timeout).after(beats * rules.margins.heartbeat);
         while self.now < healed_at {
             for (i, id) in self.held_by(rules) {
