@@ -11,11 +11,13 @@ use std::{
     env,
     io::{BufRead, BufReader, Lines},
     ops::AddAssign,
+    path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex, OnceLock},
     thread,
     time::Duration,
 };
+use tempfile::TempDir;
 use ureq::{
     Agent, BodyReader,
     http::{HeaderMap, Request},
@@ -168,6 +170,24 @@ impl Setup {
             port: OnceLock::new(),
             agent: agent(),
         }
+    }
+}
+
+/// Session files, one for each member.
+pub(crate) struct SessionFiles(TempDir);
+
+impl SessionFiles {
+    pub(crate) fn new() -> Self {
+        Self(TempDir::new_in("/dev/shm").expect("a directory in memory"))
+    }
+
+    pub(crate) fn of(&self, id: &str) -> PathBuf {
+        self.0.path().join(id)
+    }
+
+    /// Has a member keep its session in the file of this name.
+    pub(crate) fn kept_by(&self, setup: &Setup, id: &str) -> Setup {
+        setup.clone().option("--session-file", self.of(id).to_str().expect("a path of text"))
     }
 }
 
