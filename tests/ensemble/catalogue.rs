@@ -51,6 +51,10 @@ pub(crate) enum Fault {
     InnerGuardStoppedAndLeaderCutOff,
     OuterGuardKilled,
     OuterGuardStoppedAndLeaderCutOff,
+    LeaderRestarted,
+    LeaderRestartedAgainAndAgain,
+    LeaderRestartedToRelease,
+    LeaderStoppedBesideASecondProcess,
 }
 
 /// Faults of different kinds can strike at once.
@@ -66,6 +70,8 @@ pub(crate) enum Kind {
     Freeze,
     /// Of one of the three processes that watch over a command of `exec`.
     Watcher(Watcher),
+    /// The process of a leader that keeps its session in a file is ended, and the next one finds the file.
+    Restart,
     /// A server starts again and has lost a transaction.
     Loss,
     /// Force by another client, which no lease covers: two may lead for a while, and the token decides.
@@ -174,7 +180,15 @@ impl Fault {
         Self::OuterGuardStoppedAndLeaderCutOff,
     ];
 
-    pub(crate) const ALL: [Self; 32] = [
+    /// Members with a session file suffer these.
+    pub(crate) const OF_RESTARTS: &[Self] = &[
+        Self::LeaderRestarted,
+        Self::LeaderRestartedAgainAndAgain,
+        Self::LeaderRestartedToRelease,
+        Self::LeaderStoppedBesideASecondProcess,
+    ];
+
+    pub(crate) const ALL: [Self; 36] = [
         Self::LeaderCutOff,
         Self::LeaderCutOffWithItsFollowerServer,
         Self::LeaderCutOffWithTheHeadServer,
@@ -207,6 +221,10 @@ impl Fault {
         Self::InnerGuardStoppedAndLeaderCutOff,
         Self::OuterGuardKilled,
         Self::OuterGuardStoppedAndLeaderCutOff,
+        Self::LeaderRestarted,
+        Self::LeaderRestartedAgainAndAgain,
+        Self::LeaderRestartedToRelease,
+        Self::LeaderStoppedBesideASecondProcess,
     ];
 
     pub(crate) fn kind(self) -> Kind {
@@ -237,6 +255,10 @@ impl Fault {
             Self::OuterGuardKilled | Self::OuterGuardStoppedAndLeaderCutOff => {
                 Kind::Watcher(Watcher::OuterGuard)
             }
+            Self::LeaderRestarted
+            | Self::LeaderRestartedAgainAndAgain
+            | Self::LeaderRestartedToRelease
+            | Self::LeaderStoppedBesideASecondProcess => Kind::Restart,
             Self::LeaderResigned
             | Self::LeaderPaused
             | Self::LeaderDrainedAndTerminated
@@ -258,13 +280,18 @@ impl Fault {
             (Kind::Watcher(one), Kind::Watcher(another)) => one != another,
             // A leader that runs a command may be connected to any server.
             (Kind::Surroundings, Kind::Watcher(_)) => self.seat() == Seat::Anywhere,
-            (Kind::Surroundings, Kind::Process) | (Kind::Process, Kind::Force) => true,
+            (Kind::Surroundings, Kind::Process | Kind::Restart)
+            | (Kind::Process | Kind::Restart, Kind::Force) => true,
             _ => false,
         }
     }
 
     pub(crate) fn needs_a_command(self) -> bool {
         matches!(self.kind(), Kind::Watcher(_))
+    }
+
+    pub(crate) fn needs_a_session_file(self) -> bool {
+        self.kind() == Kind::Restart
     }
 
     fn seat(self) -> Seat {
@@ -286,7 +313,10 @@ impl Fault {
             | Self::LeaderTerminated
             | Self::LeaderResigned
             | Self::LeaderDrainedAndTerminated
-            | Self::AllMembersRestartedOneByOne => Lasts::NoLonger,
+            | Self::AllMembersRestartedOneByOne
+            | Self::LeaderRestarted
+            | Self::LeaderRestartedAgainAndAgain
+            | Self::LeaderRestartedToRelease => Lasts::NoLonger,
             Self::LeadersServerStopped => Lasts::For(SHORT_SESSION * 3 / 2),
             Self::SlowAndLossy
             | Self::InnerGuardKilled
@@ -374,6 +404,22 @@ impl Fault {
             Self::OuterGuardStoppedAndLeaderCutOff => {
                 stage.stop_guard(guards().outer);
                 stage.network.cut(&leader, &stage.network.servers);
+            }
+            Self::LeaderRestarted => stage.restart(cast.leader, |setup| setup),
+            Self::LeaderRestartedToRelease => {
+                stage.restart(cast.leader, |setup| setup.option("--on-restart", "release"));
+            }
+            // Killed as it reads the file, takes the session over, finds its znode, claims.
+            Self::LeaderRestartedAgainAndAgain => {
+                for _ in 0..5 {
+                    stage.restart(cast.leader, |setup| setup);
+                    thread::sleep(Duration::from_millis(fastrand::u64(..60)));
+                }
+            }
+            Self::LeaderStoppedBesideASecondProcess => {
+                stage.members[cast.leader].signal("STOP");
+                let said = stage.second_process(cast.leader);
+                assert!(said.contains("is held by another process"), "{said}");
             }
             Self::LeaderTerminated => stage.terminate(cast.leader),
             Self::LeaderResigned => {
@@ -477,7 +523,10 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
 
     let stints = stage.sampler.stints();
     let (yeses, late_yeses) = stage.requests.take().map(|it| it.end(&stints)).unwrap_or_default();
-    let cuts_short = |fault: &Fault| Fault::ORDERLY.contains(fault) || fault.kind() == Kind::Force;
+    let cuts_short = |fault: &Fault| {
+        let releases = *fault == Fault::LeaderRestartedToRelease;
+        Fault::ORDERLY.contains(fault) || fault.kind() == Kind::Force || releases
+    };
     let mut too_soon = led_before_a_deadline(&stints);
     too_soon.retain(|(_, new)| new.from >= struck && !faults.iter().any(cuts_short));
     let possible = if faults.iter().any(|fault| fault.stops_all()) { healed } else { struck };

@@ -3,6 +3,7 @@
 use crate::{
     catalogue::{Fault, suffer},
     exec::STUBBORN,
+    member::SessionFiles,
     stage::Stage,
     task::Diary,
     wait::eventually,
@@ -34,6 +35,11 @@ fn never_two_at_once_while_guards_and_sidecar_are_killed_and_stopped() {
     one_at_a_time_in_spite_of(Fault::OF_WATCHERS);
 }
 
+#[test]
+fn never_two_at_once_while_sidecars_are_restarted_with_their_session() {
+    one_at_a_time_in_spite_of(Fault::OF_RESTARTS);
+}
+
 /// No lease covers force: two commands may run for as long as the first may take to end. Then all goes on.
 #[test]
 fn a_strangers_force_costs_no_more_than_the_time_to_end() {
@@ -55,8 +61,12 @@ fn a_strangers_force_costs_no_more_than_the_time_to_end() {
 /// Checks that one command runs at a time through each of these faults, with commands that have to be killed.
 #[track_caller]
 fn one_at_a_time_in_spite_of(faults: &[Fault]) {
-    let diary = Diary::new();
-    let mut stage = Stage::set(3, |_, setup| diary.kept_by(setup, STUBBORN));
+    let (diary, files) = (Diary::new(), SessionFiles::new());
+    let keeps_session = faults.iter().any(|fault| fault.needs_a_session_file());
+    let mut stage = Stage::set(3, |number, setup| {
+        let setup = diary.kept_by(setup, STUBBORN);
+        if keeps_session { files.kept_by(&setup, &number.to_string()) } else { setup }
+    });
     diary.next_run(0);
     for fault in faults {
         let before = diary.runs().len();

@@ -2,7 +2,7 @@
 
 use crate::{
     catalogue::{Fault, Outcome, PATIENCE, suffer, went_by_notification},
-    member::{Handovers, SHORT_SESSION},
+    member::{Handovers, SHORT_SESSION, SessionFiles},
     sampler::{Handover, Overlap, Stint, fallen_tokens, handovers},
     stage::Stage,
     witness::Witness,
@@ -37,11 +37,15 @@ fn soak() {
     let logs: Option<String> = parameter("BELLWETHER_SOAK_LOGS");
     eprintln!("seed {seed}, {minutes} minutes, {MEMBERS} members, 3 servers");
 
-    // A command needs a lease.
+    // A command needs a lease, and so does a session file.
     let witness = if without_lease { None } else { Some(Witness::new()) };
+    let files = SessionFiles::new();
     let mut stage = Stage::set(MEMBERS, |number, mut setup| {
         if let Some(program) = &program {
             setup = setup.program(program.clone());
+        }
+        if !without_lease {
+            setup = files.kept_by(&setup, &number.to_string());
         }
         match &witness {
             None => setup.option("--disconnect", "step-down"),
@@ -285,8 +289,9 @@ fn by_way(handovers: Handovers) -> String {
 }
 
 /// Each fault comes once before any comes again.
-fn draw(rng: &mut Rng, deck: &mut Vec<Fault>, with_commands: bool) -> Vec<Fault> {
-    let all = || Fault::ALL.into_iter().filter(|it| with_commands || !it.needs_a_command());
+fn draw(rng: &mut Rng, deck: &mut Vec<Fault>, with_lease: bool) -> Vec<Fault> {
+    let needs_a_lease = |it: &Fault| it.needs_a_command() || it.needs_a_session_file();
+    let all = || Fault::ALL.into_iter().filter(|it| with_lease || !needs_a_lease(it));
     if deck.is_empty() {
         deck.extend(all());
         rng.shuffle(deck);

@@ -261,8 +261,27 @@ impl Stage {
     pub(crate) fn start_again(&mut self, id: &str) {
         let mut members = self.members.iter_mut().zip(&self.setups);
         let (member, setup) = members.find(|(member, _)| member.id == id).expect("a member");
-        *member = setup.start_on(&Arc::clone(member.host()), id);
+        *member = let_in(setup, &Arc::clone(member.host()), id);
         self.sampler.also(member);
+    }
+
+    /// Kills this member and starts it again at once, with such a setup.
+    pub(crate) fn restart(&mut self, member: usize, adapt: impl Fn(Setup) -> Setup) {
+        let setup = adapt(self.setups[member].clone());
+        let member = &mut self.members[member];
+        member.kill();
+        *member = let_in(&setup, &Arc::clone(member.host()), &member.id);
+        self.sampler.also(member);
+    }
+
+    /// Starts a second process of this member, waits for its end, and returns what it said.
+    pub(crate) fn second_process(&mut self, member: usize) -> String {
+        let (setup, member) = (&self.setups[member], &self.members[member]);
+        let mut second = setup.start_on(&Arc::clone(member.host()), &member.id);
+        let (status, _) = second.wait();
+        assert_eq!(status.code(), Some(2), "{}", second.log());
+        second.wait_for_log("\n");
+        second.log()
     }
 
     /// Undoes all that was done: nothing is cut, stopped or dead any more.
@@ -274,7 +293,7 @@ impl Stage {
             if member.runs() {
                 member.signal("CONT");
             } else {
-                *member = setup.start_on(&Arc::clone(member.host()), &member.id);
+                *member = let_in(setup, &Arc::clone(member.host()), &member.id);
                 self.sampler.also(member);
             }
         }
@@ -338,6 +357,19 @@ impl Stage {
             found.ok_or_else(|| modes.concat())
         })
     }
+}
+
+/// Starts a member again and again until it listens: while something lives of what its command was, it is refused the
+/// session file.
+fn let_in(setup: &Setup, host: &Arc<Host>, id: &str) -> Member {
+    eventually("the member is let in", || {
+        let mut member = setup.start_on(host, id);
+        eventually("it listens or ends", || {
+            let listens = member.log().contains("listening on");
+            if listens || !member.runs() { Ok(()) } else { Err(member.log()) }
+        });
+        if member.runs() { Ok(member) } else { Err(member.log()) }
+    })
 }
 
 /// A line of `/proc/net/tcp` has the local end, the remote one and the state in columns; address and port
