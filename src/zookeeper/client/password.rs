@@ -18,6 +18,8 @@ pub(crate) type Password = SecretSlice<u8>;
 const LIMIT: Duration = Duration::from_secs(2);
 /// A request with a password of sixteen bytes has 45.
 const LONGEST_REQUEST: u32 = 256;
+/// No password that was heard is longer.
+pub(super) const LONGEST: usize = LONGEST_REQUEST as usize;
 
 /// Its length, its number (-2), the last transaction (none) and no error.
 const HEARTBEAT_ANSWER: [u8; 20] =

@@ -270,7 +270,7 @@ impl Keeper {
         let record = former.record;
         let restart = Restart {
             down_for: self.clock.now().since(former.noted_at),
-            restarts: former.restarts + 1,
+            restarts: former.restarts.saturating_add(1),
         };
         if let Some(file) = &self.file {
             let (timeout, now) = (opened.timeout.min(record.timeout), self.clock.now());

@@ -321,6 +321,10 @@ impl SessionFile {
             return Err("is of another clock".into());
         }
         let password = BASE64_STANDARD.decode(&kept.password).map_err(|_| damaged())?;
+        // What is noted later has to fit as well.
+        if password.len() > password::LONGEST {
+            return Err(damaged());
+        }
         let record = SessionRecord {
             session: SessionId(kept.id),
             timeout: Duration::from_millis(kept.timeout_ms),
@@ -540,6 +544,11 @@ mod tests {
         garbled[60] ^= 1;
         assert!(warned(&garbled).contains("is damaged"));
         assert!(warned(b"any text\n").contains("is damaged"));
+        let file = opened(&path).file;
+        let long = Kept { password: BASE64_STANDARD.encode([0; 600]), ..kept(7) };
+        file.write(&mut file.state(), Some(long));
+        drop(file);
+        assert!(opened(&path).warning.is_some_and(|warning| warning.contains("is damaged")));
         fs::write(&path, &whole).unwrap();
         fs::copy(&path, &other).unwrap();
         let copied = opened(&other).warning.expect("it is a copy");
@@ -575,7 +584,11 @@ mod tests {
     }
 
     fn keep(file: &SessionFile, id: i64) {
-        let kept = Kept {
+        file.write(&mut file.state(), Some(kept(id)));
+    }
+
+    fn kept(id: i64) -> Kept {
+        Kept {
             id,
             password: BASE64_STANDARD.encode(b"password"),
             timeout_ms: 10_000,
@@ -583,8 +596,7 @@ mod tests {
             noted_at_ns: 0,
             is_closing: false,
             restarts: 0,
-        };
-        file.write(&mut file.state(), Some(kept));
+        }
     }
 
     #[track_caller]
