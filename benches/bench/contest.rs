@@ -41,9 +41,15 @@ pub(crate) struct Members {
 
 impl Members {
     pub(crate) fn in_line(setup: &Setup, count: usize) -> Self {
+        Self::in_line_with(count, |_| setup.clone())
+    }
+
+    /// Each has the setup that is made for its name.
+    pub(crate) fn in_line_with(count: usize, setup: impl Fn(&str) -> Setup) -> Self {
         let line: VecDeque<Member> = (0..count)
             .map(|n| {
-                let member = setup.start(&format!("m{n}"));
+                let id = format!("m{n}");
+                let member = setup(&id).start(&id);
                 has_role(&member, if n == 0 { "leader" } else { "follower" });
                 member
             })
@@ -153,11 +159,20 @@ pub(crate) struct Contest {
 /// queue, `leads` each time that one comes to lead, and, asked to `settle` after it was told to `release`, `back` when all
 /// are in the queue again.
 pub(crate) struct Others {
+    /// How each process is started.
+    commands: Vec<Command>,
     processes: Vec<Process>,
     wires: Vec<TcpStream>,
     leader: usize,
     said: Receiver<Said>,
     say: Sender<Said>,
+}
+
+/// A program and its arguments, before and after the port where we listen.
+struct Command {
+    program: String,
+    before: Vec<String>,
+    after: Vec<String>,
 }
 
 struct Said {
@@ -176,18 +191,19 @@ impl Others {
         counts: &[usize],
     ) -> Self {
         let (say, said) = channel();
-        let mut others = Self { processes: vec![], wires: vec![], leader: 0, said, say };
+        let (commands, processes, wires) = (vec![], vec![], vec![]);
+        let mut others = Self { commands, processes, wires, leader: 0, said, say };
         let all: usize = counts.iter().sum();
         let mut before = 0;
         for &count in counts {
             let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-            let port = listener.local_addr().expect("it is bound").port();
-            let mut command = tied_to_this_thread(program);
-            command.args(arguments).arg(port.to_string());
-            command.args([&contest.servers, &contest.path]);
-            command.args([count, before, all].map(|number| number.to_string()));
-            command.arg(contest.session.as_millis().to_string());
-            others.join(Process::start(&mut command), &listener);
+            let mut after = vec![contest.servers.clone(), contest.path.clone()];
+            after.extend([count, before, all].map(|number| number.to_string()));
+            after.push(contest.session.as_millis().to_string());
+            let (program, before_port) = (program.to_owned(), arguments.to_vec());
+            let command = Command { program, before: before_port, after };
+            others.join(command.start(&listener), &listener);
+            others.commands.push(command);
             before += count;
         }
         others
@@ -222,6 +238,20 @@ impl Others {
         }
     }
 
+    /// Kills the leader's process, which its parent starts again after this delay. Returns how long it took until the next
+    /// leader had said so outside its process.
+    pub(crate) fn crash(mut self, restart_delay: Duration) -> Duration {
+        let killed = Instant::now();
+        self.processes[self.leader].kill();
+        thread::sleep(restart_delay);
+        // It joins at the tail, behind what it was before. What it says is not heard.
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let _again = self.commands[self.leader].start(&listener);
+        let next = self.hear();
+        assert_eq!(next.word, "leads");
+        next.at - killed
+    }
+
     pub(crate) fn process_id(&self, nth: usize) -> u32 {
         self.processes[nth].id()
     }
@@ -232,6 +262,14 @@ impl Others {
 
     fn hear(&self) -> Said {
         self.said.recv_timeout(PATIENCE).expect("the contender goes on and is not stuck")
+    }
+}
+
+impl Command {
+    fn start(&self, listener: &TcpListener) -> Process {
+        let port = listener.local_addr().expect("it is bound").port().to_string();
+        let mut command = tied_to_this_thread(&self.program);
+        Process::start(command.args(&self.before).arg(port).args(&self.after))
     }
 }
 

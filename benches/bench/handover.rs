@@ -5,6 +5,7 @@ use crate::{
     contest::{Contest, Contestant, Members, Others, has_role},
     member::{Handovers, Setup},
     report::{Bound, Section, Times, ms, ratio},
+    restart,
     scene::{Ensemble, Scene, beside, ourselves},
 };
 use std::{
@@ -222,7 +223,9 @@ pub(crate) fn crash(scene: &Scene) -> Section {
         "Crash",
         "The leader of three is killed with SIGKILL. A bare session watches its znode: when the servers \
          expire the session is their affair, and what comes after is ours, until the next leader's event on \
-         `/events`.",
+         `/events`. Then the same under a parent that starts it again 100 ms after its end, as systemd does by default, with \
+         sessions of 10 s: members of ours with a session file, and Curator's `LeaderLatch` and kazoo's `Election` in a \
+         process each.",
     );
     for Ensemble { name: ensemble, servers } in scene.ensembles() {
         let servers = &servers.connect_string();
@@ -253,6 +256,7 @@ pub(crate) fn crash(scene: &Scene) -> Section {
         section.table(&columns, &rows);
         let goal = format!("{ensemble}: below 20 ms after the servers' own expiry");
         section.goal(&goal, worst, Bound::AtMost(20.0));
+        restart::restarts(scene, &mut section, &ensemble, servers);
     }
     section
 }

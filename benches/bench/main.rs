@@ -16,6 +16,7 @@ mod bare;
 mod contest;
 mod crowd;
 mod report;
+mod restart;
 mod scene;
 
 // The tests' own servers and members.

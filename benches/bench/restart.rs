@@ -1,0 +1,104 @@
+//! A leader that is killed under a parent that starts it again: for how long there is no leader, with a session file and by
+//! other makes.
+
+use crate::{
+    contest::{Contest, Members},
+    handover::{curator, kazoo, setup},
+    member::{SessionFiles, Setup},
+    report::{Bound, Section, Times, ms, ratio},
+    scene::Scene,
+};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+const SESSION: Duration = Duration::from_secs(10);
+
+/// systemd's default (`RestartSec`).
+const RESTART_DELAY: Duration = Duration::from_millis(100);
+
+const MEMBERS: usize = 3;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Make {
+    Resumes,
+    Releases,
+    Curator,
+    Kazoo,
+}
+
+pub(crate) fn restarts(scene: &Scene, section: &mut Section, ensemble: &str, servers: &str) {
+    let makes = [
+        (Make::Resumes, "Bellwether, `resume`"),
+        (Make::Releases, "Bellwether, `release`"),
+        (Make::Curator, "Curator"),
+        (Make::Kazoo, "kazoo"),
+    ];
+    let measured = makes.map(|(make, name)| {
+        let times = match make {
+            Make::Resumes | Make::Releases => scene.pick(20, 2),
+            Make::Curator | Make::Kazoo => scene.pick(5, 1),
+        };
+        (make, name, (0..times).map(|_| crash(make, scene, servers)).collect::<Times>())
+    });
+    let median = |wanted: Make| {
+        let (_, _, times) =
+            measured.iter().find(|(make, ..)| *make == wanted).expect("all were measured");
+        times.median_ms()
+    };
+    let rows = measured.iter().map(|(_, name, times)| {
+        vec![
+            (*name).to_owned(),
+            times.count().to_string(),
+            ms(times.median_ms()),
+            ms(times.p99_ms()),
+            ratio(times.median_ms() / median(Make::Curator)),
+            ratio(times.median_ms() / median(Make::Kazoo)),
+        ]
+    });
+    section.say("Killed and started again, without a leader for:");
+    section.table(
+        &["Who", "Crashes", "Median", "At most", "To Curator", "To kazoo"],
+        &rows.collect::<Vec<_>>(),
+    );
+    for (ours, what) in [(Make::Resumes, "resume"), (Make::Releases, "release")] {
+        for (theirs, name) in [(Make::Curator, "Curator"), (Make::Kazoo, "kazoo")] {
+            let goal = format!("{ensemble}, restarted: `{what}` at most 0.1 × {name}");
+            section.goal(&goal, median(ours) / median(theirs), Bound::AtMost(0.1));
+        }
+    }
+}
+
+/// Returns for how long there was no leader.
+fn crash(make: Make, scene: &Scene, servers: &str) -> Duration {
+    let contest = Contest { servers: servers.to_owned(), path: scene.path(), session: SESSION };
+    let setup = setup(servers, &contest.path).sessions(SESSION);
+    match make {
+        Make::Resumes => ours(&setup, true),
+        Make::Releases => ours(&setup.option("--on-restart", "release"), false),
+        Make::Curator => curator(&contest, &[1; MEMBERS]).crash(RESTART_DELAY),
+        Make::Kazoo => kazoo(&contest, &[1; MEMBERS]).crash(RESTART_DELAY),
+    }
+}
+
+/// Kills the leader, and waits until a client at its own next process, or at the standby, reads that this one leads.
+fn ours(setup: &Setup, resumes: bool) -> Duration {
+    let files = SessionFiles::new();
+    let mut members = Members::in_line_with(MEMBERS, |id| files.kept_by(setup, id));
+    members.wait_for_standby();
+    let line = members.line();
+    let mut events = line[1].stream("/events");
+    let id = line[0].id.clone();
+    let killed = Instant::now();
+    line[0].kill();
+    thread::sleep(RESTART_DELAY);
+    line[0] = files.kept_by(setup, &id).start(&id);
+    if resumes {
+        events = line[0].stream("/events");
+    }
+    while events.event().data["is_self"] != true {}
+    let took = killed.elapsed();
+    members.leave();
+    took
+}
