@@ -362,6 +362,8 @@ fn a_chart_of_your_own_takes_the_sidecar_alone() {
         "templates/pod.yaml",
         "apiVersion: v1\nkind: Pod\nmetadata: {name: mine}\nspec:\n  initContainers:\n    \
          {{- include \"bellwether.sidecar\" \
+         (dict \"Values\" .Values.bellwether \"Release\" .Release \"Capabilities\" .Capabilities) | nindent 4 }}\n  \
+         volumes:\n    {{- include \"bellwether.volumes\" \
          (dict \"Values\" .Values.bellwether \"Release\" .Release \"Capabilities\" .Capabilities) | nindent 4 }}\n",
     );
     runs(Command::new("cp").args(["-rL", CHART]).arg(path("charts/bellwether")));
@@ -373,6 +375,35 @@ fn a_chart_of_your_own_takes_the_sidecar_alone() {
     };
     let address = list(&sidecar["env"]).iter().find(|it| it["name"] == "BELLWETHER_ADDRESS");
     assert_eq!(address.unwrap()["value"], "$(POD_IP):9000");
+    keeps_its_session_alone(&documents[0]["spec"]);
+}
+
+#[test]
+fn each_sidecar_keeps_its_session_in_memory_that_goes_with_the_pod() {
+    let mut seen = 0;
+    for (_, document) in documents() {
+        let pod = &document["spec"]["template"]["spec"];
+        if !containers_of(pod, "bellwether").is_empty() {
+            seen += 1;
+            keeps_its_session_alone(pod);
+        }
+    }
+    assert!(seen >= 5, "each way has members, and these are {seen}");
+}
+
+/// The session file is on a volume in memory, which no other container of the pod mounts: it holds a secret.
+#[track_caller]
+fn keeps_its_session_alone(pod: &Value) {
+    let [sidecar] = &containers_of(pod, "bellwether")[..] else { panic!("{pod:?}") };
+    let variable = list(&sidecar["env"]).iter().find(|it| it["name"] == "BELLWETHER_SESSION_FILE");
+    let file = Path::new(text(&variable.expect("it is set")["value"]));
+    let holds = |mount: &&Value| Some(Path::new(text(&mount["mountPath"]))) == file.parent();
+    let mount = list(&sidecar["volumeMounts"]).iter().find(holds).expect("it is mounted");
+    let volume = list(&pod["volumes"]).iter().find(|volume| volume["name"] == mount["name"]);
+    assert_eq!(volume.expect("it is a volume")["emptyDir"]["medium"], "Memory", "{pod:?}");
+    let all = list(&pod["initContainers"]).iter().chain(list(&pod["containers"]));
+    let mounts = all.flat_map(|container| list(&container["volumeMounts"]));
+    assert_eq!(mounts.filter(|it| it["name"] == mount["name"]).count(), 1, "{pod:?}");
 }
 
 /// As `helm template` renders the chart with these values.
@@ -620,6 +651,15 @@ fn the_unit_has_the_directory_that_the_samples_name() {
     ] {
         assert!(fs::read_to_string(file).unwrap().contains(named), "{file}: {named}");
     }
+}
+
+/// It is in the unit's own directory, which is in memory and outlives a process that is started again.
+#[test]
+fn the_unit_keeps_the_session_over_a_restart() {
+    let unit = fs::read_to_string("deploy/systemd/bellwether.service").unwrap();
+    let says = |line: &str| unit.lines().any(|it| it == line);
+    assert!(says("Restart=on-failure") && says("RuntimeDirectoryPreserve=restart"), "{unit}");
+    assert!(says("Environment=BELLWETHER_SESSION_FILE=/run/bellwether/session"), "{unit}");
 }
 
 /// What is proposed in comments is what systemd knows, too.

@@ -31,7 +31,7 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     {{- include "bellwether.variable" (list $theirs "POD_NAME" "valueFrom: {fieldRef: {fieldPath: metadata.name}}") | nindent 4 }}
     {{- include "bellwether.variable" (list $theirs "POD_IP" "valueFrom: {fieldRef: {fieldPath: status.podIP}}") | nindent 4 }}
     {{- include "bellwether.variable" (list $theirs "POD_NAMESPACE" "valueFrom: {fieldRef: {fieldPath: metadata.namespace}}") | nindent 4 }}
-    {{- $ours := list "POD_NAME" "POD_IP" "POD_NAMESPACE" "BELLWETHER_ADDRESS" "BELLWETHER_ZOOKEEPER" "BELLWETHER_ELECTION" "BELLWETHER_SESSION_TIMEOUT" "BELLWETHER_TICK_TIME" "BELLWETHER_PROBE_LISTEN" }}
+    {{- $ours := list "POD_NAME" "POD_IP" "POD_NAMESPACE" "BELLWETHER_ADDRESS" "BELLWETHER_ZOOKEEPER" "BELLWETHER_ELECTION" "BELLWETHER_SESSION_TIMEOUT" "BELLWETHER_SESSION_FILE" "BELLWETHER_TICK_TIME" "BELLWETHER_PROBE_LISTEN" }}
     {{- if eq .Values.route "label" }}
     {{- $ours = append $ours "BELLWETHER_CONFIG" }}
     {{- end }}
@@ -47,6 +47,8 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     {{- $election := .Values.bellwether.election | default (printf "/$(POD_NAMESPACE)/%s" .Release.Name) }}
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_ELECTION" (printf "value: %q" $election)) | nindent 4 }}
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_SESSION_TIMEOUT" (printf "value: %q" .Values.bellwether.sessionTimeout)) | nindent 4 }}
+    # Lives as long as the pod: a sidecar that is killed and started again goes on with its session.
+    {{- include "bellwether.variable" (list $theirs "BELLWETHER_SESSION_FILE" "value: /run/bellwether/session") | nindent 4 }}
     # The servers' tickTime: too small a value makes the lease unsafe.
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_TICK_TIME" (printf "value: %q" .Values.bellwether.tickTime)) | nindent 4 }}
     # The kubelet asks at the pod's address, where loopback does not answer. Only what is read-only is served there;
@@ -92,8 +94,9 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
   # No limit on the CPU: being throttled looks like a long pause, and a long pause costs leadership.
   resources:
     {{- toYaml .Values.bellwether.resources | nindent 4 }}
-  {{- if or .Values.bellwether.volumeMounts (eq .Values.route "label") }}
   volumeMounts:
+    # This container's alone: who reads the session file can take the session.
+    - {name: bellwether-session, mountPath: /run/bellwether}
     {{- if eq .Values.route "label" }}
     - {name: bellwether-config, mountPath: /etc/bellwether, readOnly: true}
     # This container's alone: the application has no token.
@@ -102,12 +105,13 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     {{- with .Values.bellwether.volumeMounts }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- end }}
 {{- end }}
 
-{{- /* With `route: label`, the volumes of its pod. */}}
+{{- /* The volumes of its pod. */}}
 {{- define "bellwether.volumes" -}}
-{{- if eq .Values.route "label" -}}
+- name: bellwether-session
+  emptyDir: {medium: Memory, sizeLimit: 1Mi}
+{{- if eq .Values.route "label" }}
 - name: bellwether-config
   configMap: {name: {{ .Release.Name }}-bellwether}
 - name: bellwether-account
