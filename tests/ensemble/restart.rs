@@ -399,7 +399,7 @@ fn an_application_that_was_active_is_active_after_a_restart() {
     member.kill();
     let member = at("two").start("a");
     eventually("it leads again", || has_role(&member, "leader"));
-    let leader = leader_of(&member);
+    let leader = &leader_of(&member)["leader"];
     assert_eq!((&leader["active"], &leader["address"]), (&Value::from(true), &"two".into()));
 }
 
