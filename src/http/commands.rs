@@ -3,13 +3,12 @@
 use super::authorize::{Authorized, CommandHeaders, Refused};
 use super::problem::{BadRequest, Problem, Unavailable};
 use super::routes::ApiRouter;
-use super::{AppState, claim};
+use super::{AppState, claim, query};
 use crate::api::{self, Done};
 use crate::status::{Caller, Request};
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
 use recipes::election::Command;
 use serde::Deserialize;
 use std::time::Duration;
@@ -41,18 +40,14 @@ type CommandResult = Result<(StatusCode, Json<Done>), Problem>;
     Refused,
     Unavailable,
 ))]
-async fn ack(
-    State(sight): State<AppState>,
-    _: Authorized,
-    term: Result<Query<TermQuery>, QueryRejection>,
-) -> CommandResult {
-    let Query(term) = term.map_err(|error| {
-        Problem::bad_request(format!("{}: write ?token=NUMBER", error.body_text()))
-    })?;
+async fn ack(State(sight): State<AppState>, _: Authorized, asked: Uri) -> CommandResult {
+    const WRITE: &str = "?token=NUMBER, with the leader's fencing token";
+    let [token] = query::values(&asked, ["token"], WRITE)?;
+    let token = token.map(|token| query::number("token", &token, WRITE)).transpose()?;
     let leads = || {
         let verdict = sight.judge();
         let led = verdict.leader().filter(|_| verdict.leads()).map(|leader| leader.ticket.token);
-        match (led, term.token) {
+        match (led, token) {
             (Some(led), None) => Ok(led),
             (Some(led), Some(token)) if led.0 == token => Ok(led),
             (Some(led), Some(token)) => {
@@ -73,7 +68,7 @@ async fn ack(
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it is a schema")]
 pub(super) struct TermQuery {
     /// The fencing token under which the application leads: what comes late is refused then.
     #[param(maximum = 18446744073709551615u64)]

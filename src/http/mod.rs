@@ -25,6 +25,7 @@ mod page;
 mod patroni;
 mod problem;
 mod profile;
+mod query;
 mod redirect;
 mod routes;
 #[cfg(test)]
