@@ -86,7 +86,7 @@ async fn leader_now(State(sight): State<AppState>, request: Request) -> Result<R
 fn answer(sight: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bool) -> Response {
     claim::follow(verdict);
     if verdict.leader().is_none() {
-        let index = sight.index(verdict);
+        let index = verdict.index();
         let problem = verdict.no_leader().with_index(index);
         // The next blocking query waits again, whichever index it has.
         let problem = if has_waited { problem.at_once() } else { problem };
@@ -150,8 +150,9 @@ impl AppState {
     async fn leader_change_since(&self, seen: u64, wait: Duration) -> Result<Verdict, Problem> {
         let _permit = self.place()?;
         let before = self.judge();
-        let index = self.index(&before);
-        if seen > index {
+        let index = before.index();
+        // Before it has named a leader it cannot tell whether it has been there in an earlier life: it waits as for any.
+        if seen > index && !before.snapshot.standing.is_unchanged() {
             return Err(Problem::foreign_index(seen, index));
         }
         let led = seen == index && before.leads();
@@ -168,7 +169,7 @@ impl AppState {
     }
 
     fn cached_body(&self, verdict: &Verdict) -> CachedBody {
-        let index = self.index(verdict);
+        let index = verdict.index();
         let made_of = (index, verdict.valid_for_ms(), verdict.lease_end());
         let mut last = self.leader_bodies[usize::from(self.shares_clock)]
             .lock()
@@ -285,6 +286,22 @@ mod tests {
             let is_foreign = query == format!("index={}", index + 1);
             assert_eq!(problem["index"].as_u64(), is_foreign.then_some(index), "{query}");
         }
+    }
+
+    /// The index may be of an earlier life of the member.
+    #[tokio::test(start_paused = true)]
+    async fn before_it_has_named_a_leader_a_member_waits_whatever_the_index() {
+        let mut scene = Scene::new();
+        let path = format!("/leader?index={}&wait=1m", 1_u64 << 52);
+        let asked = Instant::now();
+        let answer = ask(&scene.service, &path).await;
+        assert_eq!(asked.elapsed().as_secs(), HEARTBEAT.as_secs(), "no loop runs hot");
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(body(answer).await["index"], 1);
+        scene.leads(4);
+        let refused = ask(&scene.service, &path).await;
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "no life of it has been there");
+        assert_eq!(body(refused).await["index"], index(&scene).await);
     }
 
     #[tokio::test]

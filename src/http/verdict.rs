@@ -36,15 +36,11 @@ impl AppState {
     /// Returns the index of an answer that is made at this moment.
     pub(super) fn index_now(&self) -> u64 {
         let now = self.clock.now();
-        self.started.index(self.status.snapshot.borrow().standing.index_at(now))
-    }
-
-    pub(super) fn index(&self, verdict: &Verdict) -> u64 {
-        self.started.index(verdict.snapshot.standing.index_at(verdict.now))
+        self.status.snapshot.borrow().standing.index_at(now)
     }
 
     pub(super) fn state(&self, verdict: &Verdict) -> LeaderState {
-        let index = self.index(verdict);
+        let index = verdict.index();
         let until = self.valid_until(verdict);
         let valid_until_boottime_ns = until.map(|until| until.boottime_ns);
         let valid_until_monotonic_ns = until.map(|until| until.monotonic_ns);
@@ -82,6 +78,10 @@ impl AppState {
 }
 
 impl Verdict {
+    pub(super) fn index(&self) -> u64 {
+        self.snapshot.standing.index_at(self.now)
+    }
+
     pub(super) fn leader(&self) -> Option<&Announcement> {
         self.view.leader()
     }
