@@ -253,6 +253,7 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--session-timeout", "1s"], "zookeeper.session_timeout"),
         (vec!["--session-timeout", "fast"], "zookeeper.session_timeout"),
         (vec!["--label", "nonsense"], "KEY=VALUE"),
+        (vec!["--label", "a=1", "--label", "a=2"], "--label has the key \"a\" twice"),
         (vec!["--log-format", "xml"], "log.format"),
         (vec!["--token-file", empty], "http.token_file"),
         (vec!["--token-file", ""], "http.token_file"),
