@@ -541,6 +541,13 @@ fn a_program_reads_the_configuration_as_json() {
     assert_eq!(setting("http.listen"), (&"127.0.0.1:4040".into(), &"default".into()));
     assert_eq!(told["settings"].as_object().unwrap().len(), ALL.len());
     assert_eq!((&told["lease_ms"], &told["warnings"]), (&6890.into(), &serde_json::json!([])));
+    let unchecked = told["not_checked"].as_str().unwrap();
+    for named in [
+        "tickTime is at most 2s (zookeeper.tick_time)",
+        "sessions of 10s (zookeeper.session_timeout)",
+    ] {
+        assert!(unchecked.contains(named), "{unchecked}");
+    }
     let (code, version) = ran(&mut bellwether(&["version"]));
     assert_eq!((code, &*version), (0, concat!("bellwether ", env!("CARGO_PKG_VERSION"), "\n")));
 }
