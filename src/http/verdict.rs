@@ -133,8 +133,12 @@ impl Verdict {
             Role::Candidate => "first in the queue, but no quorum has lately confirmed it".into(),
             Role::Follower { leader: Some(known) } => format!("{} leads", known.leader.id),
             Role::Follower { leader: None } => match self.snapshot.namesake(self.now) {
-                Some(namesake) => namesake.to_string(),
-                None => "in the queue, but no leader is known yet".into(),
+                Some(it @ (Namesake::MayBeEarlierLife { .. } | Namesake::Leader { .. })) => {
+                    it.to_string()
+                }
+                Some(Namesake::InQueue { .. }) | None => {
+                    "in the queue, but no leader is known yet".into()
+                }
             },
             Role::Absent if self.snapshot.standing.is_paused() => {
                 "not in the queue: paused, until POST /resume".into()
@@ -155,9 +159,12 @@ impl Verdict {
         self.snapshot.link.problem.clone().or_else(namesake)
     }
 
-    /// Whether another member leads under the id of this one.
-    pub(super) fn has_namesake(&self) -> bool {
-        matches!(self.snapshot.namesake(self.now), Some(Namesake::AnotherMember { .. }))
+    /// Returns another member that has the id of this one.
+    pub(super) fn namesake(&self) -> Option<Namesake> {
+        self.snapshot.namesake(self.now).filter(|namesake| match namesake {
+            Namesake::Leader { .. } | Namesake::InQueue { .. } => true,
+            Namesake::MayBeEarlierLife { .. } => false,
+        })
     }
 
     pub(super) fn no_leader(&self) -> Problem {
