@@ -10,7 +10,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use recipes::election::Command;
-use serde::Deserialize;
 use std::time::Duration;
 use utoipa::IntoParams;
 use utoipa_axum::routes;
@@ -66,7 +65,7 @@ async fn ack(State(sight): State<AppState>, _: Authorized, asked: Uri) -> Comman
     Ok((StatusCode::OK, Json(sight.done("acknowledged"))))
 }
 
-#[derive(Deserialize, IntoParams)]
+#[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it is a schema")]
 pub(super) struct TermQuery {
@@ -101,7 +100,7 @@ async fn resign(State(sight): State<AppState>, _: Authorized) -> CommandResult {
 
 /// Leaves the queue, and stays out until told to resume.
 #[utoipa::path(post, path = api::PAUSE.path, params(CommandHeaders), security((), ("token" = [])), responses(
-    (status = 200, description = "It is out of the line", body = Done),
+    (status = 200, description = "It is out of the queue", body = Done),
     Refused,
     Unavailable,
 ))]
@@ -123,14 +122,14 @@ async fn resume(State(sight): State<AppState>, _: Authorized) -> CommandResult {
 
 /// For a `preStop` hook: out of the queue, handed over if it led, and its hooks done, when the answer comes.
 #[utoipa::path(post, path = api::DRAIN.path, params(CommandHeaders), security((), ("token" = [])), responses(
-    (status = 200, description = "It is out of the line", body = Done),
+    (status = 200, description = "It is out of the queue", body = Done),
     Refused,
     Unavailable,
 ))]
 async fn drain(State(sight): State<AppState>, _: Authorized) -> CommandResult {
     sight.order(Command::Pause).await?;
     if sight.status.until_hooks_are_told(FOR_HOOKS).await.is_err() {
-        let why = "this member is out of the line, but its hooks are not done yet: see /status";
+        let why = "this member is out of the queue, but its hooks are not done yet: see /status";
         return Err(Problem::unavailable("hooks-pending", "not done yet", why));
     }
     Ok((StatusCode::OK, Json(sight.done("drained"))))
@@ -163,7 +162,7 @@ impl AppState {
         match tokio::time::timeout(self.status.patience, when_done).await {
             Ok(Ok(confirmed)) if confirmed || !leaves => Ok(()),
             Ok(Ok(_)) => {
-                let why = "this member is out of the line for its part, but ZooKeeper did not \
+                let why = "this member is out of the queue for its part, but ZooKeeper did not \
                            confirm it: its znode may stand until the session times out";
                 Err(Problem::unavailable("unconfirmed", "not confirmed", why))
             }

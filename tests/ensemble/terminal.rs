@@ -181,7 +181,7 @@ fn commands_are_answered_in_a_sentence() {
     assert_eq!(said, format!("this member has resigned: {place}\n"));
     let after = agreed_after(&before, [&first, &second]);
     let said = yes(&ask(&first, &["pause"]));
-    assert!(said.contains("paused: it stays out of the line"), "{said}");
+    assert!(said.contains("paused: it stays out of the queue"), "{said}");
     assert!(yes(&ask(&first, &["status"])).contains("bellwether resume"));
     assert!(yes(&ask(&first, &["resume"])).contains("has resumed: it "));
     agreed([&first, &second]);
