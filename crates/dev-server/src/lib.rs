@@ -31,8 +31,10 @@
 //! - Nothing is written anywhere. Started anew it begins with zxid 1, and refuses clients that have seen later ones, as a
 //!   real one would whose disk was wiped.
 //! - There is one server: no ensemble, no read-only mode, no reconfig (refused as in a real one where it is not enabled).
-//! - No quotas; no SASL (a token is answered as by a real server without it); no TLS; no super user; no other providers of
+//! - No quotas; no SASL (a token is answered as by a real server without it); no super user; no other providers of
 //!   authentication.
+//! - No TLS. It would need certificates before the first look, and what a client has to be tried with is the real server's
+//!   own: its key stores, its protocols and what it refuses.
 //! - A frame whose body cannot be decoded is answered with MarshallingError, as by the real one, and then the connection
 //!   is closed.
 //! - A `check` outside of a multi is refused with Unimplemented. ZooKeeper 3.8.0 takes it, and destroys its log with it.
