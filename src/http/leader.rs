@@ -38,6 +38,7 @@ pub(super) struct CachedBody {
 #[into_params(parameter_in = Query)]
 struct Wait {
     /// Answer once the index is another than this one and a leader is known, or is not known a heartbeat later.
+    /// Refused, with the index to go on with, is one that this member has not reached: another member's.
     #[param(maximum = 18446744073709551615u64)]
     index: Option<u64>,
     /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`; only with `index`.
