@@ -33,8 +33,8 @@
 //! - There is one server: no ensemble, no read-only mode, no reconfig (refused as in a real one where it is not enabled).
 //! - No quotas; no SASL (a token is answered as by a real server without it); no super user; no other providers of
 //!   authentication.
-//! - No TLS. It would need certificates before the first look, and what a client has to be tried with is the real server's
-//!   own: its key stores, its protocols and what it refuses.
+//! - No TLS. What a client has to be tried with there is Java's own: which key stores, protocols and certificates it takes,
+//!   and how it refuses others. A server made with another library would not show that.
 //! - A frame whose body cannot be decoded is answered with MarshallingError, as by the real one, and then the connection
 //!   is closed.
 //! - A `check` outside of a multi is refused with Unimplemented. ZooKeeper 3.8.0 takes it, and destroys its log with it.
