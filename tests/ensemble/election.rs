@@ -54,7 +54,10 @@ fn a_follower_whose_predecessor_has_its_id_says_so_and_stays_ready() {
     let token = members[1].status()["token"].clone();
     let text = format!("another member of the queue has the id of this one, with token {token}");
     assert!(problem["problem"].as_str().is_some_and(|it| it.starts_with(&text)), "{problem}");
-    assert!(members[2].log().contains(&text), "{}", members[2].log());
+    eventually("the log says so too", || {
+        let log = members[2].log();
+        if log.contains(&text) { Ok(()) } else { Err(log) }
+    });
     assert_eq!(members[2].get("/readyz").status, 200);
 }
 
