@@ -62,14 +62,16 @@ impl Member {
         surroundings: &Surroundings<'_>,
         deaths: &mut Deaths,
     ) -> anyhow::Result<Self> {
+        let mut tries = 0;
         loop {
+            tries += 1;
             let port = ports.next()?;
             let log = surroundings.logs.join(format!("{id}.log"));
             let mut member = Self::spawn(id, port, surroundings, &log)
                 .with_context(|| format!("cannot start {id}"))?;
             let Err(why) = member.joins(surroundings, deaths).await else { return Ok(member) };
-            let was_first = !member.is_alive() && !is_free(port);
-            if !was_first {
+            let lost_port = !member.is_alive() && lost_port(&why, is_free(port));
+            if !lost_port || tries == PORTS {
                 bail!("{id} cannot start: {why}; its log ends with:\n{}", end_of(&log));
             }
         }
@@ -153,6 +155,13 @@ impl Member {
     }
 }
 
+/// Tells whether a member ended since another program took its port first. That one may have left it again by now, as a
+/// program does that looks whether it is free.
+fn lost_port(how_it_ended: &str, is_free: bool) -> bool {
+    // With this code `run` ends where it cannot listen.
+    how_it_ended == "exit code 1" || !is_free
+}
+
 /// Returns the path of the election with this number.
 pub(super) fn path_of(election: usize) -> String {
     match election {
@@ -215,4 +224,17 @@ fn end_of(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_was_taken_for_a_moment_was_lost_as_well() {
+        assert!(lost_port("exit code 1", true));
+        assert!(lost_port("exit code 1", false));
+        assert!(lost_port("ended by signal 9", false));
+        assert!(!lost_port("exit code 2", true), "its settings are wrong at every port");
+    }
 }
