@@ -22,6 +22,8 @@ pub struct Snapshot {
     pub last_looped_at: Moment,
     pub recent_changes: Arc<RecentChanges>,
     pub counters: Counters,
+    /// The token of another znode in the queue with the id of this member, if one was seen.
+    pub same_id: Option<FencingToken>,
 }
 
 /// The runner's loop runs at least every five seconds; after this long it is stuck.
@@ -33,25 +35,35 @@ impl Snapshot {
         now.since(self.last_looped_at) <= STUCK_AFTER
     }
 
-    /// Returns the leader that is not named to the application, as it has the id of this member.
+    /// Returns what has the id of this member: the leader ahead, which so is not named to the application, or another
+    /// in the queue. An earlier life of this member that does not lead is in nobody's way.
     pub fn namesake(&self, now: Moment) -> Option<Namesake> {
-        let token = self.standing.namesake()?.ticket.token;
         let left = self.counters.earlier_lives_end_at?.0.checked_sub(now.0);
-        Some(match left.filter(|left| !left.is_zero()) {
-            Some(for_at_most) => Namesake::MayBeEarlierLife { token, for_at_most },
-            None => Namesake::AnotherMember { token },
-        })
+        let left = left.filter(|left| !left.is_zero());
+        let leader = self.standing.namesake().map(|leader| leader.ticket.token);
+        match (leader, self.same_id, left) {
+            (Some(token), _, Some(for_at_most)) => {
+                Some(Namesake::MayBeEarlierLife { token, for_at_most })
+            }
+            (Some(token), _, None) => Some(Namesake::Leader { token }),
+            (None, Some(token), None) => Some(Namesake::InQueue { token }),
+            (None, Some(_), Some(_)) | (None, None, _) => None,
+        }
     }
 }
 
-/// What a leader is that has the id of this member and stands ahead of it.
+/// What has the id of this member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Namesake {
-    /// It may be an earlier life of this member, whose session ends within this time.
+    /// The leader ahead, which may be an earlier life of this member, whose session ends within this time.
     MayBeEarlierLife { token: FencingToken, for_at_most: Duration },
-    /// It has outlived every session of an earlier life.
-    AnotherMember { token: FencingToken },
+    /// The leader ahead, which has outlived every session of an earlier life.
+    Leader { token: FencingToken },
+    /// Another in the queue, which has outlived them too.
+    InQueue { token: FencingToken },
 }
+
+const AN_ID_EACH: &str = "give each member an id of its own (member.id, --id)";
 
 /// Describes the namesake to operators.
 impl fmt::Display for Namesake {
@@ -62,10 +74,13 @@ impl fmt::Display for Namesake {
                 "behind an earlier life of this member, token {token}, whose session ends within {} ms",
                 for_at_most.as_millis()
             ),
-            Self::AnotherMember { token } => write!(
+            Self::Leader { token } => write!(
                 f,
-                "another member leads under the id of this one, with token {token}: give each member an id of its \
-                 own (member.id, --id)"
+                "another member leads under the id of this one, with token {token}: {AN_ID_EACH}"
+            ),
+            Self::InQueue { token } => write!(
+                f,
+                "another member of the queue has the id of this one, with token {token}: {AN_ID_EACH}"
             ),
         }
     }
@@ -129,6 +144,8 @@ pub struct Onsets {
     pub unhealthy: Option<SystemTime>,
     /// Of the connection with ZooKeeper or the session.
     pub link: Option<SystemTime>,
+    /// Another in the queue has the id of this member.
+    pub namesake: Option<SystemTime>,
 }
 
 impl Onsets {
@@ -138,6 +155,7 @@ impl Onsets {
         self,
         standing: &Standing,
         link: &ConnectionState,
+        same_id: Option<FencingToken>,
         date: impl Fn() -> SystemTime,
     ) -> Self {
         let onset =
@@ -146,6 +164,7 @@ impl Onsets {
             paused: onset(self.paused, standing.is_paused()),
             unhealthy: onset(self.unhealthy, standing.is_unhealthy()),
             link: onset(self.link, link.is_troubled()),
+            namesake: onset(self.namesake, same_id.is_some()),
         }
     }
 }
@@ -359,6 +378,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         last_looped_at: now,
         recent_changes: Arc::default(),
         counters: Counters::begun(now),
+        same_id: None,
     };
     let (snapshot_in, snapshot_out) = watch::channel(snapshot);
     let (ask, asked) = mpsc::channel(64);
@@ -418,11 +438,30 @@ mod tests {
         hear(at(1), Event::PredecessorRead { predecessor: ahead, announcement });
         let for_at_most = Duration::from_secs(1);
         assert_eq!(judged(at(14)), Some(Namesake::MayBeEarlierLife { token, for_at_most }));
-        assert_eq!(judged(at(15)), Some(Namesake::AnotherMember { token }));
+        assert_eq!(judged(at(15)), Some(Namesake::Leader { token }));
         // The servers may have a new leader, which counts all timeouts anew.
         hear(at(20), Event::SessionResumed { timeout, sent_at: at(20) });
         assert_eq!(judged(at(34)), Some(Namesake::MayBeEarlierLife { token, for_at_most }));
-        assert_eq!(judged(at(35)), Some(Namesake::AnotherMember { token }));
+        assert_eq!(judged(at(35)), Some(Namesake::Leader { token }));
+    }
+
+    #[test]
+    fn another_of_the_same_id_that_does_not_lead_is_a_namesake_when_it_outlives_earlier_lives() {
+        let heartbeat = Duration::from_secs(1);
+        let id = MemberId::new("a").unwrap();
+        let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
+        let policy = Policy::new(Margins { heartbeat, half_tick: heartbeat });
+        let (publisher, status) = set_up(&Member::new(Arc::new(profile), policy), at(0));
+        let timeout = Duration::from_secs(10);
+        let opened = Event::SessionOpened { session: SessionId(1), timeout, sent_at: at(0) };
+        let token = FencingToken(3);
+        publisher.snapshot.send_modify(|snapshot| {
+            snapshot.counters.hears(&opened);
+            snapshot.same_id = Some(token);
+        });
+        let judged = |now| status.snapshot.borrow().namesake(now);
+        assert_eq!(judged(at(14)), None, "it may be an earlier life, and is in nobody's way");
+        assert_eq!(judged(at(15)), Some(Namesake::InQueue { token }));
     }
 
     #[test]
@@ -457,7 +496,7 @@ mod tests {
         let mut link = ConnectionState::default();
         let mut onsets = Onsets::default();
         let mut note = |link: &ConnectionState, member: &Member, second: u64| {
-            onsets = onsets.noting(&member.standing(), link, || date(second));
+            onsets = onsets.noting(&member.standing(), link, None, || date(second));
             onsets
         };
         assert_eq!(note(&link, &member, 1), Onsets::default());
@@ -480,7 +519,8 @@ mod tests {
         note(&link, &member, 6);
         member.step(at(7), Event::Command(Command::ReportHealth { healthy: false }));
         let [link_since, paused, unhealthy] = [5, 6, 7].map(|second| Some(date(second)));
-        assert_eq!(note(&link, &member, 7), Onsets { paused, unhealthy, link: link_since });
+        let noted = Onsets { paused, unhealthy, link: link_since, namesake: None };
+        assert_eq!(note(&link, &member, 7), noted);
         member.step(at(8), Event::Command(Command::Resume));
         member.step(at(8), Event::Command(Command::ReportHealth { healthy: true }));
         link.forget_session();

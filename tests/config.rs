@@ -253,6 +253,7 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--session-timeout", "1s"], "zookeeper.session_timeout"),
         (vec!["--session-timeout", "fast"], "zookeeper.session_timeout"),
         (vec!["--label", "nonsense"], "KEY=VALUE"),
+        (vec!["--label", "a=1", "--label", "a=2"], "--label has the key \"a\" twice"),
         (vec!["--log-format", "xml"], "log.format"),
         (vec!["--token-file", empty], "http.token_file"),
         (vec!["--token-file", ""], "http.token_file"),
@@ -542,6 +543,13 @@ fn a_program_reads_the_configuration_as_json() {
     assert_eq!(setting("http.listen"), (&"127.0.0.1:4040".into(), &"default".into()));
     assert_eq!(told["settings"].as_object().unwrap().len(), ALL.len());
     assert_eq!((&told["lease_ms"], &told["warnings"]), (&6890.into(), &serde_json::json!([])));
+    let unchecked = told["not_checked"].as_str().unwrap();
+    for named in [
+        "tickTime is at most 2s (zookeeper.tick_time)",
+        "sessions of 10s (zookeeper.session_timeout)",
+    ] {
+        assert!(unchecked.contains(named), "{unchecked}");
+    }
     let (code, version) = ran(&mut bellwether(&["version"]));
     assert_eq!((code, &*version), (0, concat!("bellwether ", env!("CARGO_PKG_VERSION"), "\n")));
 }

@@ -95,6 +95,29 @@ fn keys_act_at_once_and_the_terminal_is_left_as_it_was() {
 }
 
 #[test]
+fn a_second_election_has_members_ports_and_a_leader_of_its_own() {
+    let mut dev =
+        Dev::started(dev(&["--listen", "127.0.0.1:0", "--members", "1", "--elections", "2"]));
+    let lines =
+        ["election   /election", "a  ", "election   /election-2", "b  "].map(|it| dev.line(it));
+    let urls = [1, 3].map(|at| lines[at].split_whitespace().nth(1).unwrap().to_owned());
+    assert_ne!(urls[0], urls[1]);
+    // Which of the two is told first is up to them.
+    let led = [(); 2].map(|()| dev.line(" leads, fencing token "));
+    for leads in ["  a leads, ", "  /election-2: b leads, "] {
+        assert!(led.iter().any(|line| line.contains(leads)), "{led:?}");
+    }
+    for (url, id) in urls.iter().zip(["a", "b"]) {
+        let address = url.strip_prefix("http://").unwrap();
+        let leader = format!("\"leader\":{{\"id\":\"{id}\",\"address\":\"{address}\"");
+        assert!(answer(url, "/leader").contains(&leader), "{}", answer(url, "/leader"));
+        assert!(answer(url, "/leader/redirect").contains(&format!("location: {url}")));
+    }
+    dev.signal(Signal::TERM);
+    assert_eq!(dev.exit_code(), Some(0), "{:#?}", dev.seen);
+}
+
+#[test]
 fn a_taken_port_is_told_and_a_member_takes_the_next() {
     // Where this fails, another program has the port already, which serves the test as well.
     let _taken = TcpListener::bind("127.0.0.1:4040");
@@ -131,6 +154,7 @@ fn what_is_wrong_is_named_with_its_remedy() {
         (&["--listen", "2181"], 2, ["'2181' for '--listen <IP:PORT>'", "such as 127.0.0.1:2181"]),
         (&["--members", "0"], 2, ["'0' for '--members <NUMBER>'", "a number from 1 to 26"]),
         (&["--members", "27"], 2, ["'27' for '--members <NUMBER>'", "a number from 1 to 26"]),
+        (&["--members", "9", "--elections", "3"], 2, ["more than the 26", "--members 8 or less"]),
         (&["--members", "3", "--only-server"], 2, ["--members <NUMBER>", "--only-server"]),
     ] {
         let Output { status, stderr, .. } = dev(arguments).output().unwrap();

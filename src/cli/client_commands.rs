@@ -95,7 +95,7 @@ enum FormName {
 pub(super) struct Order {
     #[command(flatten)]
     address: Address,
-    /// A file with the token that the sidecar wants to see, if it does [default: none]
+    /// A file with the command token, if the sidecar wants to see one [default: none]
     #[arg(long, env = "BELLWETHER_TOKEN_FILE", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     token_file: Option<PathBuf>,
     #[command(flatten)]

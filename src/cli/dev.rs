@@ -9,20 +9,31 @@ pub(super) struct Arguments {
     /// How many members to start, from 1 to 26
     #[arg(long, value_name = "NUMBER", default_value = "3", value_parser = members)]
     members: u8,
+    /// How many elections to start, each with so many members; together at most 26
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = members)]
+    elections: u8,
     /// Where the server listens; with port 0 at a free port
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2181", value_parser = address)]
     listen: std::net::SocketAddr,
     /// Start the server alone, print the connect string, and log to stderr
-    #[arg(long, conflicts_with = "members")]
+    #[arg(long, conflicts_with_all = ["members", "elections"])]
     only_server: bool,
 }
 
 #[cfg(feature = "dev")]
 impl Arguments {
     pub(super) fn command(self) -> Result<Command, String> {
-        let Self { members, listen, only_server } = self;
+        let Self { members, elections, listen, only_server } = self;
+        let most = crate::dev::MOST_MEMBERS;
+        if u16::from(members) * u16::from(elections) > most.into() {
+            return Err(format!(
+                "--elections {elections} with --members {members} each are more than the {most} members that have a \
+                 letter as their name: write --members {} or less",
+                most / elections
+            ));
+        }
         let members = if only_server { 0 } else { members };
-        Ok(Command::Dev(crate::dev::Options { members, listen }))
+        Ok(Command::Dev(crate::dev::Options { members, elections, listen }))
     }
 }
 

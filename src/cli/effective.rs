@@ -21,6 +21,19 @@ impl Effective {
         Ok(Self { config, log_format, log_level, values })
     }
 
+    /// Says what only the servers know, and the lease rests on.
+    fn unchecked(&self) -> String {
+        let session = self.config.settings.zookeeper.session_timeout;
+        let tick = 2 * self.config.policy.margins.half_tick;
+        format!(
+            "whether the servers' tickTime is at most {tick:?} ({}), and whether they grant sessions of {session:?} \
+             ({}); their zoo.cfg, or the word conf at their client port, has tickTime, minSessionTimeout and \
+             maxSessionTimeout",
+            table::TICK_TIME.key(),
+            table::SESSION_TIMEOUT.key(),
+        )
+    }
+
     /// Returns it as JSON, in one line, with what was warned of.
     pub fn json(&self, warnings: &[String]) -> String {
         let setting = |value: &SettingValue| {
@@ -32,6 +45,7 @@ impl Effective {
         let hooks: Vec<_> = self.config.hooks.iter().map(ToString::to_string).collect();
         let json = json!({
             "settings": settings, "lease_ms": lease, "hooks": hooks, "warnings": warnings,
+            "not_checked": self.unchecked(),
         });
         format!("{json}\n")
     }
@@ -54,6 +68,6 @@ impl fmt::Display for Effective {
         for (n, hook) in self.config.hooks.iter().enumerate() {
             writeln!(f, "{:<26} {}", format!("hook[{n}]"), hook.to_string().escape_debug())?;
         }
-        Ok(())
+        writeln!(f, "not checked: {}", self.unchecked())
     }
 }

@@ -1,7 +1,7 @@
 //! What the command line, the environment and the file say of the settings.
 
 use crate::config::security::CREDENTIALS_VARIABLE;
-use crate::config::table::{ALL, ID};
+use crate::config::table::{ALL, ID, LABELS};
 use crate::config::{
     ConfigError, File, Found, Given, Origin, PodEnvironment, Row, Scope, Sources, ValueKind,
     Values, file_text, labels_as_text,
@@ -9,7 +9,7 @@ use crate::config::{
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use secrecy::SecretString;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env::VarError;
 use std::path::PathBuf;
 
@@ -58,6 +58,10 @@ pub(super) fn values_beside(
     (file_name, file): (PathBuf, File),
     matches: &ArgMatches,
 ) -> Result<Values, ConfigError> {
+    if let Some(key) = repeated_label(matches) {
+        let twice = ConfigError::new("--label", format!("has the key {key:?} twice"));
+        return Err(twice.remedy("write each key once"));
+    }
     let given = ALL.iter().copied().filter_map(|row| Some((row.key, given(row, matches)?)));
     Values::new(Sources {
         given: given.collect(),
@@ -114,6 +118,13 @@ fn given(row: &'static Row, matches: &ArgMatches) -> Option<Given> {
         _ => Origin::Flag(flag.name),
     };
     Some(Given { text, origin })
+}
+
+/// Returns the key that two flags give a value, of which one would be ignored.
+fn repeated_label(matches: &ArgMatches) -> Option<&str> {
+    let labels = matches.try_get_many::<(String, String)>(LABELS.key()).ok().flatten()?;
+    let mut seen = BTreeSet::new();
+    labels.map(|(key, _)| &**key).find(|key| !seen.insert(*key))
 }
 
 /// Reads the login itself, if the environment has it.

@@ -13,7 +13,7 @@ pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
     let remedy = "write one line of visible ASCII characters into a file, and name that";
     let text = files::read(file, Size::Line).map_err(|why| Flaw::new(why).remedy(remedy));
     let token = text.and_then(|text| {
-        let no_token = || Flaw::new("holds no token").remedy(remedy);
+        let no_token = || Flaw::new("holds no command token").remedy(remedy);
         token_in(&text).map(<[u8]>::to_vec).ok_or_else(no_token)
     });
     token.map_err(|flaw| flaw.in_file(key, file))

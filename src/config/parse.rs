@@ -96,7 +96,18 @@ pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, Flaw> {
         }
         Some(_) | None => Err(Flaw::new(format!("has {pair:?}, which is no label")).remedy(LABELS)),
     };
-    or_none(text, |text| text.split(',').map(label).collect()).map(Option::unwrap_or_default)
+    let mut labels = BTreeMap::new();
+    if text.is_empty() {
+        return Ok(labels);
+    }
+    for pair in text.split(',') {
+        let (key, value) = label(pair)?;
+        let once = format!("has the key {key:?} twice");
+        if labels.insert(key, value).is_some() {
+            return Err(Flaw::new(once).remedy("write each key once"));
+        }
+    }
+    Ok(labels)
 }
 
 const LABELS: &str = "write KEY=VALUE,KEY=VALUE, such as zone=eu-1,version=1.4";
@@ -225,6 +236,13 @@ mod tests {
         for wrong in ["zone", "=a", "zone=a,", "zone=a,b", "{\"a\":1}"] {
             assert!(labels(wrong).unwrap_err().to_string().contains("write KEY=VALUE"), "{wrong}");
         }
+    }
+
+    /// The last one would win, and no one see which.
+    #[test]
+    fn a_label_that_is_there_twice_is_an_error_that_names_it() {
+        let error = labels("zone=a,version=1,zone=b").unwrap_err().to_string();
+        assert!(error.contains("\"zone\" twice"), "{error}");
     }
 
     #[test]

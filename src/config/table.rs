@@ -164,7 +164,7 @@ table! {
     TOKEN_FILE: PathBuf = Setting::new("http.token_file", file)
         .flag("token-file", "FILE").variable("BELLWETHER_TOKEN_FILE")
         .may_be_secret()
-        .help("A file with the token that an order has to show as Authorization: Bearer");
+        .help("A file with the command token, which a command has to show as Authorization: Bearer");
 
     HEALTH_CHECK: Option<Check> = Setting::new("health.check", Check::parse)
         .flag("app-health", "URL|COMMAND").variable("BELLWETHER_APP_HEALTH")

@@ -175,7 +175,7 @@ impl Daemon {
         let limits = Limits::for_application();
         let services = http::services(status.clone(), clock, served_names.clone(), gate, &limits);
         let http::ElectionNames { election, prefix } = served_names;
-        let names = notify::HookNames { id, election, prefix, first_index: services.first_index };
+        let names = notify::HookNames { id, election, prefix };
         let server = listeners.serve(services, limits)?;
         tokio::spawn(signals::terminate_when_asked(status.shutdown.clone()));
         if cli::is_service() {

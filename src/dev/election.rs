@@ -2,10 +2,10 @@
 
 use super::follow::{PATIENCE, follow, leader_of, sidecar_at};
 use super::keys::{HELP, Key, Keys};
-use super::member::{Member, Ports, SESSION, Surroundings};
+use super::member::{Member, Ports, SESSION, Surroundings, path_of};
 use super::signals::Signals;
 use super::story::Story;
-use super::{MOST_MEMBERS, reachable, say, start_server, warning};
+use super::{MOST_MEMBERS, Options, reachable, say, start_server, warning};
 use crate::api::{Done, LeaderState, RESIGN};
 use crate::clock::Clock;
 use crate::terminal::ClientError;
@@ -36,7 +36,8 @@ pub(super) struct LocalElection {
     /// How many letters are taken as names, those of members that have ended included.
     letters_used: u8,
     ports: Ports,
-    story: Story,
+    /// Of each election.
+    stories: Vec<Story>,
     deaths: Deaths,
     outputs: UnboundedReceiver<Output>,
     /// For the tasks, which cannot print themselves.
@@ -45,8 +46,8 @@ pub(super) struct LocalElection {
 
 /// What a task found.
 enum Output {
-    /// This member names that leader, or none.
-    Named(String, Option<LeaderState>),
+    /// This member of the election with that number names a leader, or none.
+    Named(String, usize, Option<LeaderState>),
     /// A line to print.
     Line(String),
 }
@@ -74,7 +75,7 @@ impl LocalElection {
             members: vec![],
             letters_used: 0,
             ports: Ports::new(),
-            story: Story::default(),
+            stories: vec![],
             deaths: signal(SignalKind::child())?,
             outputs,
             sender,
@@ -82,13 +83,20 @@ impl LocalElection {
     }
 
     /// Starts the members, and prints who leads until a signal or a key ends it.
-    pub(super) async fn act(&mut self, members: u8, signals: &mut Signals) -> anyhow::Result<()> {
+    pub(super) async fn act(
+        &mut self,
+        options: &Options,
+        signals: &mut Signals,
+    ) -> anyhow::Result<()> {
         tokio::select! {
-            begun = self.begin(members) => begun?,
+            begun = self.begin(options) => begun?,
             () = signals.next() => return Ok(()),
         }
         let mut keys = Keys::new().context("cannot read keys from the terminal")?;
         say(if keys.is_some() { HELP } else { "Ctrl-C or SIGTERM ends all of it." })?;
+        if keys.is_some() && self.stories.len() > 1 {
+            say(&format!("      each for {}", path_of(0)))?;
+        }
         say("")?;
         loop {
             // Before waiting for `deaths`, whose signal may have been taken while another member was waited for.
@@ -115,7 +123,7 @@ impl LocalElection {
     }
 
     /// Starts the members, and prints where everything is.
-    async fn begin(&mut self, members: u8) -> anyhow::Result<()> {
+    async fn begin(&mut self, options: &Options) -> anyhow::Result<()> {
         let (address, logs) = (self.server.address(), self.logs.path().display());
         say(
             "For trying, developing and testing; never for production: it is all in memory, and ends with this.\n",
@@ -125,20 +133,25 @@ impl LocalElection {
             say(&format!("           {warning}"))?;
         }
         say(&format!("logs       {logs}"))?;
-        for _ in 0..members {
-            let line = self.add().await?;
-            say(&line)?;
+        for election in 0..options.elections.into() {
+            if options.elections > 1 {
+                say(&format!("election   {}", path_of(election)))?;
+            }
+            self.stories.push(Story::default());
+            for _ in 0..options.members {
+                let line = self.add(election).await?;
+                say(&line)?;
+            }
         }
-        let at = |index: usize| {
-            format!("http://127.0.0.1:{}", self.members[index % self.members.len()].port)
-        };
+        let first: Vec<_> = self.members.iter().filter(|member| member.election == 0).collect();
+        let at = |index: usize| format!("http://127.0.0.1:{}", first[index % first.len()].port);
         say(&format!(
             "\nIn a browser: {}/ is the page of {}. In another terminal:\n    \
              curl -s {}/leader     # who leads\n    \
              curl -s {}/members    # the queue\n    \
              curl -sN {}/events    # each change, as it comes\n",
             at(0),
-            self.members[0].id,
+            first[0].id,
             at(0),
             at(1),
             at(2),
@@ -146,13 +159,14 @@ impl LocalElection {
         Ok(())
     }
 
-    /// Adds a member to the tail of the queue, and returns a line with its address and process.
-    async fn add(&mut self) -> anyhow::Result<String> {
+    /// Adds a member to the tail of the election's queue, and returns a line with its address and process.
+    async fn add(&mut self, election: usize) -> anyhow::Result<String> {
         if self.letters_used == MOST_MEMBERS {
             bail!("no letter is left to name a member by; quit, and start again");
         }
         let id = char::from(b'a' + self.letters_used).to_string();
         let surroundings = Surroundings {
+            election,
             server: reachable(self.server.address()),
             knobs: self.server.knobs(),
             logs: self.logs.path(),
@@ -162,7 +176,7 @@ impl LocalElection {
             Member::start(&id, &mut self.ports, &surroundings, &mut self.deaths).await?;
         self.letters_used += 1;
         let (name, sender) = (id.clone(), self.sender.clone());
-        let send = move |named| drop(sender.send(Output::Named(name.clone(), named)));
+        let send = move |named| drop(sender.send(Output::Named(name.clone(), election, named)));
         member.following = Some(tokio::spawn(follow(sidecar_at(member.port), send)).abort_handle());
         let mut line =
             format!("{id:<9}  http://127.0.0.1:{}  process {}", member.port, member.pid());
@@ -180,7 +194,7 @@ impl LocalElection {
             Key::Freeze => self.freeze(),
             Key::Resign => self.resign(),
             Key::Add => {
-                let line = self.add().await.unwrap_or_else(|why| format!("{why:#}"));
+                let line = self.add(0).await.unwrap_or_else(|why| format!("{why:#}"));
                 self.print(&line)
             }
             Key::Help | Key::Other => Ok(say(HELP)?),
@@ -224,7 +238,7 @@ impl LocalElection {
                 leader.frozen = true;
                 leader.signal(Signal::STOP);
                 let id = leader.id.clone();
-                self.story.befell(self.clock.now(), &id, "was frozen");
+                self.stories[0].befell(self.clock.now(), &id, "was frozen");
                 format!("{id}, which leads, is frozen; f lets it go on")
             }
             Err(why) => why,
@@ -241,7 +255,7 @@ impl LocalElection {
             Ok(leader) => (leader.id.clone(), leader.port),
             Err(why) => return self.print(&why),
         };
-        self.story.befell(self.clock.now(), &id, "was told to resign");
+        self.stories[0].befell(self.clock.now(), &id, "was told to resign");
         let sender = self.sender.clone();
         tokio::spawn(async move {
             let answer = sidecar_at(port).ask(Method::POST, RESIGN.path, 4 * PATIENCE).await;
@@ -254,9 +268,9 @@ impl LocalElection {
         Ok(())
     }
 
-    /// Returns the leader, or why there is none to act on.
+    /// Returns the leader of the first election, or why there is none to act on.
     fn leader(&mut self) -> Result<&mut Member, String> {
-        let Some(id) = self.story.leader() else {
+        let Some(id) = self.stories[0].leader() else {
             return Err("no member leads at this moment".into());
         };
         let none = || format!("{} leads, and was not started here", id.escape_debug());
@@ -265,7 +279,13 @@ impl LocalElection {
 
     fn print_output(&mut self, output: Output) -> anyhow::Result<()> {
         let line = match output {
-            Output::Named(id, named) => self.story.named(self.clock.now(), &id, named.as_ref()),
+            Output::Named(id, election, named) => {
+                let line = self.stories[election].named(self.clock.now(), &id, named.as_ref());
+                let is_first = election == 0;
+                line.map(
+                    |line| if is_first { line } else { format!("{}: {line}", path_of(election)) },
+                )
+            }
             Output::Line(line) => Some(line),
         };
         line.map_or(Ok(()), |line| self.print(&line))
@@ -279,8 +299,9 @@ impl LocalElection {
             if let Some(following) = &member.following {
                 following.abort();
             }
-            let leads = self.story.leader() == Some(&member.id);
-            self.story.ended(self.clock.now(), &member.id);
+            let story = &mut self.stories[member.election];
+            let leads = story.leader() == Some(&member.id);
+            story.ended(self.clock.now(), &member.id);
             let which = if leads { ", which leads," } else { "" };
             let next = if leads && !self.members.is_empty() {
                 format!("; the next leads when its session ends, within {SESSION:?} and a tick")

@@ -35,6 +35,8 @@ const LAST_LINES: usize = 8;
 
 pub(super) struct Member {
     pub(super) id: String,
+    /// The number of its election, from 0.
+    pub(super) election: usize,
     pub(super) port: u16,
     pub(super) frozen: bool,
     /// The task that follows whom it names, if there is one.
@@ -42,8 +44,9 @@ pub(super) struct Member {
     child: Child,
 }
 
-/// Where a member belongs: its server, and the directory of its log.
+/// Where a member belongs: its election, its server, and the directory of its log.
 pub(super) struct Surroundings<'a> {
+    pub(super) election: usize,
     pub(super) server: SocketAddr,
     pub(super) knobs: Knobs,
     pub(super) logs: &'a Path,
@@ -59,28 +62,33 @@ impl Member {
         surroundings: &Surroundings<'_>,
         deaths: &mut Deaths,
     ) -> anyhow::Result<Self> {
+        let mut tries = 0;
         loop {
+            tries += 1;
             let port = ports.next()?;
             let log = surroundings.logs.join(format!("{id}.log"));
-            let mut member = Self::spawn(id, port, surroundings.server, &log)
+            let mut member = Self::spawn(id, port, surroundings, &log)
                 .with_context(|| format!("cannot start {id}"))?;
             let Err(why) = member.joins(surroundings, deaths).await else { return Ok(member) };
-            let was_first = !member.is_alive() && !is_free(port);
-            if !was_first {
+            let lost_port = !member.is_alive() && lost_port(&why, is_free(port));
+            if !lost_port || tries == PORTS {
                 bail!("{id} cannot start: {why}; its log ends with:\n{}", end_of(&log));
             }
         }
     }
 
-    fn spawn(id: &str, port: u16, server: SocketAddr, log: &Path) -> io::Result<Self> {
+    fn spawn(id: &str, port: u16, place: &Surroundings<'_>, log: &Path) -> io::Result<Self> {
         let mut command: Vec<OsString> = vec![ourselves().into(), "run".into()];
         let span = |span: Duration| format!("{}ms", span.as_millis());
         for (flag, value) in [
-            ("--zookeeper", server.to_string()),
+            ("--zookeeper", place.server.to_string()),
+            ("--election", path_of(place.election)),
             ("--session-timeout", span(SESSION)),
             ("--tick-time", span(TICK)),
             ("--id", id.to_owned()),
             ("--listen", at(port).to_string()),
+            // There is no application: the sidecar itself is what GET /leader/redirect leads to.
+            ("--address", at(port).to_string()),
         ] {
             command.extend([flag.into(), value.into()]);
         }
@@ -94,7 +102,8 @@ impl Member {
             }
         }
         let child = process::spawn(&mut started)?;
-        Ok(Self { id: id.to_owned(), port, frozen: false, following: None, child })
+        let (id, election) = (id.to_owned(), place.election);
+        Ok(Self { id, election, port, frozen: false, following: None, child })
     }
 
     /// Waits until it is in the queue.
@@ -143,6 +152,21 @@ impl Member {
         if self.is_alive() {
             let _dead_already = kill_process(self.child.pid(), signal);
         }
+    }
+}
+
+/// Tells whether a member ended since another program took its port first. That one may have left it again by now, as a
+/// program does that looks whether it is free.
+fn lost_port(how_it_ended: &str, is_free: bool) -> bool {
+    // With this code `run` ends where it cannot listen.
+    how_it_ended == "exit code 1" || !is_free
+}
+
+/// Returns the path of the election with this number.
+pub(super) fn path_of(election: usize) -> String {
+    match election {
+        0 => "/election".to_owned(),
+        _ => format!("/election-{}", election + 1),
     }
 }
 
@@ -200,4 +224,17 @@ fn end_of(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_was_taken_for_a_moment_was_lost_as_well() {
+        assert!(lost_port("exit code 1", true));
+        assert!(lost_port("exit code 1", false));
+        assert!(lost_port("ended by signal 9", false));
+        assert!(!lost_port("exit code 2", true), "its settings are wrong at every port");
+    }
 }

@@ -37,8 +37,9 @@ const LONGEST_SESSION: Duration = Duration::from_secs(40);
 
 /// What to start.
 pub struct Options {
-    /// How many members; with none, the server alone.
+    /// How many members each election has; with none, the server alone.
     pub members: u8,
+    pub elections: u8,
     /// Where the server listens.
     pub listen: SocketAddr,
 }
@@ -67,7 +68,7 @@ async fn live(options: &Options) -> anyhow::Result<()> {
         return serve(options.listen, &mut signals).await;
     }
     let mut election = LocalElection::open(options.listen).await?;
-    let acted = election.act(options.members, &mut signals).await;
+    let acted = election.act(options, &mut signals).await;
     election.close(&mut signals).await;
     acted
 }

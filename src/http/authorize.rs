@@ -82,8 +82,8 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem>
         scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
     });
     let Some(shown) = shown else {
-        let remedy = "an order needs the header Authorization: Bearer TOKEN, with the token that is \
-                     in the file which http.token_file names";
+        let remedy = "a command needs the header Authorization: Bearer TOKEN, with the command token that \
+                      is in the file which http.token_file names";
         return Err(Problem::unauthorized(remedy));
     };
     let file = file.clone();
@@ -95,11 +95,11 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem>
         Err(_) => Err(format!("http.token_file: not read within {TO_READ:?}")),
     };
     let token = read.map_err(|error| {
-        warn!("no order can be taken: {error}");
-        Problem::unavailable("token-unreadable", "no order can be taken", error)
+        warn!("no command can be taken: {error}");
+        Problem::unavailable("token-unreadable", "no command can be taken", error)
     })?;
     if !bool::from(token.ct_eq(shown.as_bytes())) {
-        return Err(Problem::unauthorized("the token is not the one in http.token_file"));
+        return Err(Problem::unauthorized("the command token is not the one in http.token_file"));
     }
     Ok(())
 }

@@ -3,15 +3,13 @@
 use super::authorize::{Authorized, CommandHeaders, Refused};
 use super::problem::{BadRequest, Problem, Unavailable};
 use super::routes::ApiRouter;
-use super::{AppState, claim};
+use super::{AppState, claim, query};
 use crate::api::{self, Done};
 use crate::status::{Caller, Request};
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
 use recipes::election::Command;
-use serde::Deserialize;
 use std::time::Duration;
 use utoipa::IntoParams;
 use utoipa_axum::routes;
@@ -41,18 +39,14 @@ type CommandResult = Result<(StatusCode, Json<Done>), Problem>;
     Refused,
     Unavailable,
 ))]
-async fn ack(
-    State(sight): State<AppState>,
-    _: Authorized,
-    term: Result<Query<TermQuery>, QueryRejection>,
-) -> CommandResult {
-    let Query(term) = term.map_err(|error| {
-        Problem::bad_request(format!("{}: write ?token=NUMBER", error.body_text()))
-    })?;
+async fn ack(State(sight): State<AppState>, _: Authorized, asked: Uri) -> CommandResult {
+    const WRITE: &str = "?token=NUMBER, with the leader's fencing token";
+    let [token] = query::values(&asked, ["token"], WRITE)?;
+    let token = token.map(|token| query::number("token", &token, WRITE)).transpose()?;
     let leads = || {
         let verdict = sight.judge();
         let led = verdict.leader().filter(|_| verdict.leads()).map(|leader| leader.ticket.token);
-        match (led, term.token) {
+        match (led, token) {
             (Some(led), None) => Ok(led),
             (Some(led), Some(token)) if led.0 == token => Ok(led),
             (Some(led), Some(token)) => {
@@ -71,9 +65,9 @@ async fn ack(
     Ok((StatusCode::OK, Json(sight.done("acknowledged"))))
 }
 
-#[derive(Deserialize, IntoParams)]
+#[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it is a schema")]
 pub(super) struct TermQuery {
     /// The fencing token under which the application leads: what comes late is refused then.
     #[param(maximum = 18446744073709551615u64)]
@@ -106,7 +100,7 @@ async fn resign(State(sight): State<AppState>, _: Authorized) -> CommandResult {
 
 /// Leaves the queue, and stays out until told to resume.
 #[utoipa::path(post, path = api::PAUSE.path, params(CommandHeaders), security((), ("token" = [])), responses(
-    (status = 200, description = "It is out of the line", body = Done),
+    (status = 200, description = "It is out of the queue", body = Done),
     Refused,
     Unavailable,
 ))]
@@ -128,14 +122,14 @@ async fn resume(State(sight): State<AppState>, _: Authorized) -> CommandResult {
 
 /// For a `preStop` hook: out of the queue, handed over if it led, and its hooks done, when the answer comes.
 #[utoipa::path(post, path = api::DRAIN.path, params(CommandHeaders), security((), ("token" = [])), responses(
-    (status = 200, description = "It is out of the line", body = Done),
+    (status = 200, description = "It is out of the queue", body = Done),
     Refused,
     Unavailable,
 ))]
 async fn drain(State(sight): State<AppState>, _: Authorized) -> CommandResult {
     sight.order(Command::Pause).await?;
     if sight.status.until_hooks_are_told(FOR_HOOKS).await.is_err() {
-        let why = "this member is out of the line, but its hooks are not done yet: see /status";
+        let why = "this member is out of the queue, but its hooks are not done yet: see /status";
         return Err(Problem::unavailable("hooks-pending", "not done yet", why));
     }
     Ok((StatusCode::OK, Json(sight.done("drained"))))
@@ -168,7 +162,7 @@ impl AppState {
         match tokio::time::timeout(self.status.patience, when_done).await {
             Ok(Ok(confirmed)) if confirmed || !leaves => Ok(()),
             Ok(Ok(_)) => {
-                let why = "this member is out of the line for its part, but ZooKeeper did not \
+                let why = "this member is out of the queue for its part, but ZooKeeper did not \
                            confirm it: its znode may stand until the session times out";
                 Err(Problem::unavailable("unconfirmed", "not confirmed", why))
             }

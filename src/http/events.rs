@@ -102,7 +102,7 @@ where
     }
     let stream = EventStream {
         ready: first(&sight, &verdict),
-        last_sent: LastSent { index: sight.index(&verdict), view: verdict.view },
+        last_sent: LastSent { index: verdict.index(), view: verdict.view },
         claim,
         write,
         _open: sight.visits.stream(),
@@ -133,7 +133,7 @@ impl<T: Fn(&AppState, &Verdict, &LastSent) -> String> EventStream<T> {
                 Err(_) => return Some(": here\n\n".into()),
             };
             let chunk = (self.write)(&self.sight, &verdict, &self.last_sent);
-            let index = self.sight.index(&verdict);
+            let index = verdict.index();
             // For a client that reads slowly, earlier events may not be written yet: they are written before this one.
             if let Some(claim) = &self.claim {
                 claim.follow(&verdict);
@@ -151,9 +151,9 @@ impl<T: Fn(&AppState, &Verdict, &LastSent) -> String> EventStream<T> {
 /// An index that this process has not reached is of an earlier process or of another member: then the client has seen
 /// none of these changes.
 fn missed(sight: &AppState, verdict: &Verdict, seen: u64) -> Vec<String> {
-    let seen = if seen > sight.index(verdict) { 0 } else { seen };
+    let seen = if seen > verdict.index() { 0 } else { seen };
     let recorded = verdict.snapshot.recent_changes.iter();
-    let unseen = recorded.filter(|recorded| sight.started.index(recorded.index) > seen);
+    let unseen = recorded.filter(|recorded| recorded.index > seen);
     unseen.map(|recorded| missed_event(sight, verdict, recorded)).collect()
 }
 
@@ -161,7 +161,7 @@ fn missed(sight: &AppState, verdict: &Verdict, seen: u64) -> Vec<String> {
 /// on what it reads must not begin to work for a term that is over.
 fn missed_event(sight: &AppState, verdict: &Verdict, recorded: &RecordedChange) -> String {
     let RecordedChange { change, index, at, cause, down_for: _ } = recorded;
-    let (view, index) = (change.view(), sight.started.index(*index));
+    let (view, index) = (change.view(), *index);
     let own_term = view.own_term();
     let state = match own_term.is_some() && own_term == verdict.view.own_term() {
         true => LeaderState { index, ..sight.state(verdict) },
@@ -190,12 +190,7 @@ fn superseded(sight: &AppState, change: &Change, index: u64, cause: Option<Cause
 }
 
 /// Returns what brought about a change that the client is yet to be sent.
-fn cause(
-    sight: &AppState,
-    verdict: &Verdict,
-    last_sent: &LastSent,
-    change: &Change,
-) -> Option<Cause> {
+fn cause(verdict: &Verdict, last_sent: &LastSent, change: &Change) -> Option<Cause> {
     // A lease ends by the clock, before the election has recorded that change and its cause.
     if change.kind == ChangeKind::LostLeadership && verdict.has_lapsed() {
         return Some(Cause::LeaseRanOut);
@@ -205,7 +200,7 @@ fn cause(
         (*kind, *token) == (change.kind, change.token)
     };
     let unsent = verdict.snapshot.recent_changes.iter().rev();
-    let mut unsent = unsent.take_while(|it| sight.started.index(it.index) > last_sent.index);
+    let mut unsent = unsent.take_while(|it| it.index > last_sent.index);
     unsent.find(is_this_change).map(|recorded| recorded.cause)
 }
 
@@ -218,8 +213,8 @@ fn cause(
 fn events_since(sight: &AppState, verdict: &Verdict, last_sent: &LastSent) -> String {
     let changes = changes(&last_sent.view, &verdict.role);
     let Some((last, earlier)) = changes.split_last() else { return String::new() };
-    let index = sight.index(verdict);
-    let cause = |change: &Change| cause(sight, verdict, last_sent, change);
+    let index = verdict.index();
+    let cause = |change: &Change| cause(verdict, last_sent, change);
     let earlier = earlier.iter().map(|change| {
         let data = superseded(sight, change, index, cause(change));
         framed(change.kind.name(), None, &data)
@@ -236,7 +231,7 @@ fn event(sight: &AppState, name: &str, verdict: &Verdict, cause: Option<Cause>) 
         cause: cause.map(|cause| cause.to_string()),
         change: None,
     };
-    framed(name, Some(sight.index(verdict)), &api::json(&data))
+    framed(name, Some(verdict.index()), &api::json(&data))
 }
 
 fn framed(name: &str, id: Option<u64>, data: &str) -> String {

@@ -2,14 +2,13 @@
 
 use super::problem::{BadRequest, Problem, Unavailable};
 use super::routes::ApiRouter;
-use super::{AppState, Verdict, claim};
+use super::{AppState, Verdict, claim, query};
 use crate::api::{self, LeaderState};
 use axum::body::Bytes;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use recipes::Moment;
-use serde::Deserialize;
 use std::time::Duration;
 use utoipa::IntoParams;
 use utoipa_axum::routes;
@@ -35,11 +34,11 @@ pub(super) struct CachedBody {
 }
 
 /// `?index=N` waits until there is news since `N`, for as long as `wait` says.
-#[derive(Deserialize, IntoParams)]
+#[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
 struct Wait {
     /// Answer once the index is another than this one and a leader is known, or is not known a heartbeat later.
+    /// Refused, with the index to go on with, is one that this member has not reached: another member's.
     #[param(maximum = 18446744073709551615u64)]
     index: Option<u64>,
     /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`; only with `index`.
@@ -49,6 +48,8 @@ struct Wait {
 
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 const WAIT_MAX: Duration = Duration::from_secs(600);
+
+const WRITE: &str = "?index=NUMBER&wait=30s";
 
 /// Who leads, as far as this member may say.
 #[utoipa::path(get, path = api::LEADER.path, params(Wait), responses(
@@ -86,7 +87,7 @@ async fn leader_now(State(sight): State<AppState>, request: Request) -> Result<R
 fn answer(sight: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bool) -> Response {
     claim::follow(verdict);
     if verdict.leader().is_none() {
-        let index = sight.index(verdict);
+        let index = verdict.index();
         let problem = verdict.no_leader().with_index(index);
         // The next blocking query waits again, whichever index it has.
         let problem = if has_waited { problem.at_once() } else { problem };
@@ -114,9 +115,9 @@ fn answer(sight: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: 
 impl Wait {
     /// Returns since which index to wait for a change, and for how long, if the query asks for that.
     fn asked(asked: &Uri) -> Result<Option<(u64, Duration)>, Problem> {
-        let Query(wait) = Query::<Self>::try_from_uri(asked).map_err(|error| {
-            Problem::bad_request(format!("{}: write ?index=NUMBER&wait=30s", error.body_text()))
-        })?;
+        let [index, wait] = query::values(asked, ["index", "wait"], WRITE)?;
+        let index = index.map(|index| query::number("index", &index, WRITE)).transpose()?;
+        let wait = Self { index, wait };
         let length = wait.length()?;
         match (wait.index, wait.wait) {
             (Some(seen), _) => Ok(Some((seen, length))),
@@ -150,8 +151,9 @@ impl AppState {
     async fn leader_change_since(&self, seen: u64, wait: Duration) -> Result<Verdict, Problem> {
         let _permit = self.place()?;
         let before = self.judge();
-        let index = self.index(&before);
-        if seen > index {
+        let index = before.index();
+        // Before it has named a leader it cannot tell whether it has been there in an earlier life: it waits as for any.
+        if seen > index && !before.snapshot.standing.is_unchanged() {
             return Err(Problem::foreign_index(seen, index));
         }
         let led = seen == index && before.leads();
@@ -168,7 +170,7 @@ impl AppState {
     }
 
     fn cached_body(&self, verdict: &Verdict) -> CachedBody {
-        let index = self.index(verdict);
+        let index = verdict.index();
         let made_of = (index, verdict.valid_for_ms(), verdict.lease_end());
         let mut last = self.leader_bodies[usize::from(self.shares_clock)]
             .lock()
@@ -273,7 +275,6 @@ mod tests {
         for (query, named) in [
             (format!("index={}", index + 1), index.to_string()),
             ("index=x".into(), "?index=NUMBER&wait=30s".into()),
-            (format!("indx={index}"), "`indx`".into()),
             (format!("index={index}&wait=11m"), "10m".into()),
             (format!("index={index}&wait=soon"), "30s".into()),
             ("wait=30s".into(), "index".into()),
@@ -286,6 +287,22 @@ mod tests {
             let is_foreign = query == format!("index={}", index + 1);
             assert_eq!(problem["index"].as_u64(), is_foreign.then_some(index), "{query}");
         }
+    }
+
+    /// The index may be of an earlier life of the member.
+    #[tokio::test(start_paused = true)]
+    async fn before_it_has_named_a_leader_a_member_waits_whatever_the_index() {
+        let mut scene = Scene::new();
+        let path = format!("/leader?index={}&wait=1m", 1_u64 << 52);
+        let asked = Instant::now();
+        let answer = ask(&scene.service, &path).await;
+        assert_eq!(asked.elapsed().as_secs(), HEARTBEAT.as_secs(), "no loop runs hot");
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(body(answer).await["index"], 1);
+        scene.leads(4);
+        let refused = ask(&scene.service, &path).await;
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "no life of it has been there");
+        assert_eq!(body(refused).await["index"], index(&scene).await);
     }
 
     #[tokio::test]

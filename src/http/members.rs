@@ -19,13 +19,13 @@ pub(super) fn routes() -> ApiRouter {
 
 /// The queue, in order; read from ZooKeeper at most once a second, and anew after a change of who leads.
 #[utoipa::path(get, path = api::MEMBERS.path, responses(
-    (status = 200, description = "The line", body = Members),
+    (status = 200, description = "The queue", body = Members),
     Unavailable,
 ))]
 async fn members(State(sight): State<AppState>) -> Result<Json<Members>, Problem> {
     let unread = |why: String| {
         let why = format!("{why}; /status says how this member stands with ZooKeeper");
-        Problem::unavailable("line-unread", "the line cannot be read", why)
+        Problem::unavailable("line-unread", "the queue cannot be read", why)
     };
     // While there is no connection, a question would only wait for one.
     let problem = {

@@ -86,8 +86,9 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
     );
     scrape.gauge(
         "bellwether_namesake",
-        "1 if another member leads under the id of this one, which so neither names it nor is ready; else 0.",
-        yes(verdict.has_namesake()),
+        "1 if another member was seen to have the id of this one; else 0. If that one leads, this one neither names it \
+         nor is ready.",
+        yes(verdict.namesake().is_some()),
     );
     scrape.counter(
         "bellwether_leader_changes_total",

@@ -25,6 +25,7 @@ mod page;
 mod patroni;
 mod problem;
 mod profile;
+mod query;
 mod redirect;
 mod routes;
 #[cfg(test)]
@@ -113,16 +114,6 @@ struct Started {
 }
 
 impl Started {
-    /// Returns the index that clients see: larger after a restart of the process, unless the machine's clock was set
-    /// back meanwhile. Also then it does not repeat an earlier one, unless both starts have the same millisecond and,
-    /// one time in a thousand, the same number at random.
-    fn index(self, index: u64) -> u64 {
-        let since_epoch = self.date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        // In microseconds, it is a number that a script can hold exactly.
-        let millis = u64::try_from(since_epoch.as_millis()).unwrap_or(0);
-        millis * 1000 + u64::from(self.boot % 1000) + index
-    }
-
     fn tag(self, index: u64) -> String {
         // Weak, since how long the lease holds yet is another figure each time.
         format!("W/\"{:08x}-{index}\"", self.boot)
@@ -134,8 +125,6 @@ pub struct Services {
     pub api: Service,
     /// The harmless routes alone, for probes from other machines.
     pub probes: Service,
-    /// What is added to the index of a standing to get the one that clients see.
-    pub first_index: u64,
 }
 
 const DESCRIPTION: &str = "/openapi.json";
@@ -187,7 +176,7 @@ pub fn services(
     };
     let api = service(routes::of_api(), true);
     let probes = service(routes::of_probes(), false);
-    Services { api, probes, first_index: started.index(0) }
+    Services { api, probes }
 }
 
 // No layer of the router: it would box and copy what it knows for each request and each layer.
@@ -350,19 +339,6 @@ mod tests {
             let listen = crate::config::listen(address).unwrap();
             assert_eq!(listen.is_local(), is_loopback, "{address}");
         }
-    }
-
-    #[test]
-    fn an_index_is_larger_after_a_restart_and_another_if_the_clock_was_set_back() {
-        let started = |ms: u64, boot: u32| {
-            let date = SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
-            Started { at: Moment(Duration::ZERO), date, boot }
-        };
-        let now = 1_795_250_000_000;
-        assert!(started(now + 100, 7000).index(1) > started(now, 7999).index(1000));
-        assert_ne!(started(now, 1).index(1), started(now, 2).index(1));
-        // JSON of JavaScript, and of jq, has no larger whole numbers.
-        assert!(started(5 * now, 0).index(1) < 1 << 53);
     }
 
     /// What is not there could not be generated from.

@@ -48,6 +48,11 @@ pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         }
         Some(_) | None => {}
     }
+    // One that leads is why no leader is known.
+    if let (Some(_), Some(namesake)) = (verdict.leader(), verdict.namesake()) {
+        let since = verdict.snapshot.onsets.namesake.unwrap_or_else(|| sight.clock.date());
+        add("namesake", namesake.to_string(), since);
+    }
     for HookRecord { what, runs, failures, last, failing_since, .. } in
         &sight.status.hooks.borrow().records
     {
@@ -135,6 +140,24 @@ mod tests {
         scene.has_problems(&[]).await;
         scene.step_at(12, Event::TicketLost(ticket));
         scene.has_problems(&[("no-leader", "no leader is known: not in the queue", 12)]).await;
+    }
+
+    #[tokio::test]
+    async fn a_member_that_follows_a_leader_with_another_of_its_id_says_so() {
+        let mut scene = Scene::new();
+        scene.follows(4);
+        scene.publishes(|snapshot| {
+            snapshot.same_id = Some(FencingToken(3));
+            snapshot.onsets.namesake = Some(at(6));
+            snapshot.counters.earlier_lives_end_at = Some(scene.now.after(SECOND));
+        });
+        scene.has_problems(&[]).await;
+        scene.publishes(|snapshot| snapshot.counters.earlier_lives_end_at = Some(scene.now));
+        let namesake = "another member of the queue has the id of this one, with token 3: give each member an id of \
+                        its own (member.id, --id)";
+        scene.has_problems(&[("namesake", namesake, 6)]).await;
+        scene.publishes(|snapshot| snapshot.same_id = None);
+        scene.has_problems(&[]).await;
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@ const PAGE: &str = include_str!("page.html");
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-Zb2/4qSGIogtbHMoBWHxkJYFtYcYA0wJhmzG1MNvIW0='; ",
-    "script-src 'sha256-IRm3oTC9ith6iz6DcfUG17z7xEE1XfSf6TIh7IjCXMs='; ",
+    "script-src 'sha256-Lb0kCIPojaGdnk8SUDKmJ76GlJ2Zi2l9rtkI5rvYVo0='; ",
     "require-trusted-types-for 'script'; trusted-types 'none'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );

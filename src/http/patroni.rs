@@ -6,8 +6,8 @@ use super::problem::{BadRequest, Problem};
 use super::routes::ApiRouter;
 use super::yes_or_no::{ActivityQuery, YesOrNo, is_leader};
 use super::{AppState, Verdict};
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
+use axum::http::Uri;
 use axum::response::Response;
 use utoipa_axum::routes;
 
@@ -28,11 +28,8 @@ pub(super) fn probes() -> ApiRouter {
     params(ActivityQuery),
     responses(YesOrNo, BadRequest)
 )]
-async fn primary(
-    sight: State<AppState>,
-    activity: Result<Query<ActivityQuery>, QueryRejection>,
-) -> Result<Response, Problem> {
-    is_leader(sight, activity).await
+async fn primary(sight: State<AppState>, asked: Uri) -> Result<Response, Problem> {
+    is_leader(sight, asked).await
 }
 
 /// For a load balancer: is this a follower?

@@ -91,15 +91,15 @@ impl Problem {
     }
 
     pub(super) fn header_missing() -> Self {
-        let detail = "an order needs the header X-Bellwether, so that no web page can give one: \
+        let detail = "a command needs the header X-Bellwether, so that no web page can give one: \
                       add -H 'X-Bellwether: 1' to curl";
-        let title = "an order without the header";
+        let title = "a command without the header";
         Self::new(StatusCode::FORBIDDEN, "header-missing", title, detail)
     }
 
     pub(super) fn from_a_page() -> Self {
-        let detail = "the header Origin says that a web page gives this order, and none may";
-        Self::new(StatusCode::FORBIDDEN, "web-page", "an order from a web page", detail)
+        let detail = "the header Origin says that a web page gives this command, and none may";
+        Self::new(StatusCode::FORBIDDEN, "web-page", "a command from a web page", detail)
     }
 
     pub(super) fn from_another_site() -> Self {
@@ -121,7 +121,7 @@ impl Problem {
     }
 
     pub(super) fn unauthorized(detail: impl Into<String>) -> Self {
-        let title = "an order without the right token";
+        let title = "a command without the right command token";
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", title, detail)
     }
 

@@ -20,7 +20,7 @@ pub(super) fn routes() -> ApiRouter {
 async fn redirect(State(sight): State<AppState>) -> Result<Response, Problem> {
     let verdict = sight.judge();
     claim::follow(&verdict);
-    let index = sight.index(&verdict);
+    let index = verdict.index();
     let unavailable = || verdict.no_leader().with_index(index);
     let leader = &verdict.leader().ok_or_else(unavailable)?.leader;
     let unknown = |why: String| {

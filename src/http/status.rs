@@ -54,7 +54,7 @@ async fn status(State(sight): State<AppState>) -> Json<Status> {
             .clone()
             .map(|Application { healthy, failure }| api::Application { healthy, failure }),
         hooks: sight.status.hooks.borrow().records.iter().map(hook).collect(),
-        index: sight.index(&verdict),
+        index: verdict.index(),
         clock: Clock {
             boot_id: sight.clock_identity.boot_id.clone(),
             time_namespace: sight.clock_identity.time_namespace.clone(),

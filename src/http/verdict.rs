@@ -36,15 +36,11 @@ impl AppState {
     /// Returns the index of an answer that is made at this moment.
     pub(super) fn index_now(&self) -> u64 {
         let now = self.clock.now();
-        self.started.index(self.status.snapshot.borrow().standing.index_at(now))
-    }
-
-    pub(super) fn index(&self, verdict: &Verdict) -> u64 {
-        self.started.index(verdict.snapshot.standing.index_at(verdict.now))
+        self.status.snapshot.borrow().standing.index_at(now)
     }
 
     pub(super) fn state(&self, verdict: &Verdict) -> LeaderState {
-        let index = self.index(verdict);
+        let index = verdict.index();
         let until = self.valid_until(verdict);
         let valid_until_boottime_ns = until.map(|until| until.boottime_ns);
         let valid_until_monotonic_ns = until.map(|until| until.monotonic_ns);
@@ -82,6 +78,10 @@ impl AppState {
 }
 
 impl Verdict {
+    pub(super) fn index(&self) -> u64 {
+        self.snapshot.standing.index_at(self.now)
+    }
+
     pub(super) fn leader(&self) -> Option<&Announcement> {
         self.view.leader()
     }
@@ -133,8 +133,12 @@ impl Verdict {
             Role::Candidate => "first in the queue, but no quorum has lately confirmed it".into(),
             Role::Follower { leader: Some(known) } => format!("{} leads", known.leader.id),
             Role::Follower { leader: None } => match self.snapshot.namesake(self.now) {
-                Some(namesake) => namesake.to_string(),
-                None => "in the queue, but no leader is known yet".into(),
+                Some(it @ (Namesake::MayBeEarlierLife { .. } | Namesake::Leader { .. })) => {
+                    it.to_string()
+                }
+                Some(Namesake::InQueue { .. }) | None => {
+                    "in the queue, but no leader is known yet".into()
+                }
             },
             Role::Absent if self.snapshot.standing.is_paused() => {
                 "not in the queue: paused, until POST /resume".into()
@@ -155,9 +159,12 @@ impl Verdict {
         self.snapshot.link.problem.clone().or_else(namesake)
     }
 
-    /// Whether another member leads under the id of this one.
-    pub(super) fn has_namesake(&self) -> bool {
-        matches!(self.snapshot.namesake(self.now), Some(Namesake::AnotherMember { .. }))
+    /// Returns another member that has the id of this one.
+    pub(super) fn namesake(&self) -> Option<Namesake> {
+        self.snapshot.namesake(self.now).filter(|namesake| match namesake {
+            Namesake::Leader { .. } | Namesake::InQueue { .. } => true,
+            Namesake::MayBeEarlierLife { .. } => false,
+        })
     }
 
     pub(super) fn no_leader(&self) -> Problem {

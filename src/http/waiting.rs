@@ -8,7 +8,7 @@ impl AppState {
     /// Waits until the index is another than this one: at once if it comes from another life of
     /// this process. `None` if this process ends.
     pub(super) async fn changed_since(&self, seen: u64) -> Option<Verdict> {
-        self.until(|verdict| self.index(verdict) != seen).await
+        self.until(|verdict| verdict.index() != seen).await
     }
 
     /// Waits for a verdict of which `so` is true. `None` if this process ends.

@@ -2,14 +2,12 @@
 
 use super::problem::{BadRequest, Problem};
 use super::routes::ApiRouter;
-use super::{AppState, Verdict, claim};
+use super::{AppState, Verdict, claim, query};
 use crate::api::{self, Leadership};
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
 use utoipa::{IntoParams, IntoResponses};
 use utoipa_axum::routes;
 
@@ -21,9 +19,9 @@ pub(super) fn routes() -> ApiRouter {
 #[utoipa::path(get, path = api::IS_LEADER.path, params(ActivityQuery), responses(YesOrNo, BadRequest))]
 pub(super) async fn is_leader(
     State(sight): State<AppState>,
-    activity: Result<Query<ActivityQuery>, QueryRejection>,
+    asked: Uri,
 ) -> Result<Response, Problem> {
-    let wants = ActivityQuery::wanted(activity)?;
+    let wants = ActivityQuery::wanted(&asked)?;
     Ok(sight.answer(wants))
 }
 
@@ -34,9 +32,9 @@ async fn is_follower(State(sight): State<AppState>) -> Response {
 }
 
 /// `?active=1` asks for a leader whose application has taken up its work.
-#[derive(Deserialize, IntoParams)]
+#[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it is a schema")]
 pub(super) struct ActivityQuery {
     /// `1`: no is the answer also until the leader's application has acknowledged.
     #[param(pattern = "^[01]$")]
@@ -46,14 +44,16 @@ pub(super) struct ActivityQuery {
 impl ActivityQuery {
     /// # Errors
     /// The query makes no sense.
-    fn wanted(asked: Result<Query<Self>, QueryRejection>) -> Result<fn(&Verdict) -> bool, Problem> {
-        match asked.as_ref().map(|Query(asked)| asked.active.as_deref()) {
-            Ok(None | Some("0")) => Ok(Verdict::leads),
-            Ok(Some("1")) => Ok(|verdict| verdict.leads() && verdict.is_active()),
-            Ok(Some(other)) => {
-                Err(Problem::bad_request(format!("active={other:?} must be 1 or 0")))
+    fn wanted(asked: &Uri) -> Result<fn(&Verdict) -> bool, Problem> {
+        const WRITE: &str = "?active=1";
+        let [active] = query::values(asked, ["active"], WRITE)?;
+        match active.as_deref() {
+            None | Some("0") => Ok(Verdict::leads),
+            Some("1") => Ok(|verdict| verdict.leads() && verdict.is_active()),
+            Some(other) => {
+                let wrong = format!("active={other:?} must be 1 or 0: write {WRITE}");
+                Err(Problem::bad_request(wrong))
             }
-            Err(error) => Err(Problem::bad_request(format!("{error}: write ?active=1"))),
         }
     }
 }

@@ -6,14 +6,12 @@ use crate::config::HOOKS_VARIABLE;
 use recipes::election::{Change, View};
 use std::time::SystemTime;
 
-/// The names in this election, and the index of the first change.
+/// The names in this election.
 #[derive(Clone, Debug)]
 pub struct HookNames {
     pub id: String,
     pub election: String,
     pub prefix: String,
-    /// To be added to the index of a standing, as it is in every reply over HTTP.
-    pub first_index: u64,
 }
 
 /// One message: the same for each hook, and in each attempt.
@@ -96,7 +94,7 @@ fn file(
         is_self: view.own_term().is_some(),
         valid_until_boottime_ns: valid_until.map(|until| until.boottime_ns),
         valid_until_monotonic_ns: valid_until.map(|until| until.monotonic_ns),
-        index: names.first_index + index,
+        index,
         at: api::date(at),
     }
 }

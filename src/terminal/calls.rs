@@ -24,20 +24,23 @@ pub const QUESTIONS: &[Call] = &[
     Call::get(&api::LEADER, "Print who leads")
         .with("For how long its lease holds is told only by the leader's own sidecar."),
     Call::get(&api::STATUS, "Print where this member stands: role, place, lease, session"),
-    Call::get(&api::MEMBERS, "Print the line in order, and whom each member names as the leader"),
+    Call::get(&api::MEMBERS, "Print the queue in order, and whom each member names as the leader"),
     Call::get(&api::HISTORY, "Print who led when, as far as this member has heard"),
 ];
 
 pub const COMMANDS: &[Call] = &[
     Call::post(&api::ACK, "Say that the application has taken up its work as leader"),
-    Call::post(&api::RESIGN, "Have the leader go to the tail of the line"),
-    Call::post(&api::PAUSE, "Have this member leave the line until told to resume"),
-    Call::post(&api::RESUME, "Have this member join the queue again"),
+    Call::post(&api::RESIGN, "Have the leader go to the tail of the queue"),
+    Call::post(&api::PAUSE, "Have this member leave the queue until told to resume"),
+    Call::post(
+        &api::RESUME,
+        "Have this member join the queue again, at its tail, after a pause or drain",
+    ),
     Call::post(
         &api::DRAIN,
-        "Have this member hand over and leave the line, for a preStop hook; the same as pause",
+        "Have this member hand over and leave the queue, as pause does, and wait for its hooks: for a preStop hook",
     ),
-    Call::post(&api::SHUTDOWN, "Have this member leave the line and its process end, for Jobs"),
+    Call::post(&api::SHUTDOWN, "Have this member leave the queue and its process end, for Jobs"),
 ];
 
 impl Call {

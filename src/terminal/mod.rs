@@ -23,6 +23,7 @@ use crate::config::Settings;
 pub use calls::{COMMANDS, Call, QUESTIONS};
 pub use field::FieldPath;
 pub use probe::Probe;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub use sidecar::{Sidecar, SidecarAnswer, Token};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -147,6 +148,22 @@ pub async fn run(errand: ClientCommand, clock: Clock) -> Result<(), ClientError>
 fn print(text: &str) -> Result<(), ClientError> {
     let mut out = anstream::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(ClientError::Unprintable)
+}
+
+/// Checks that what is printed has a reader: of a closed pipe only a program learns that asks, or writes.
+///
+/// # Errors
+/// The reader has closed it.
+fn check_reader() -> Result<(), ClientError> {
+    let out = io::stdout();
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut polled, Some(&at_once)) {
+        Ok(_) if polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) => {
+            Err(ClientError::Unprintable(io::ErrorKind::BrokenPipe.into()))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Returns an answer as it is to be printed.

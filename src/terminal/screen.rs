@@ -1,6 +1,6 @@
 //! Prints something again whenever it has changed.
 
-use super::{ClientError, Form, print, remark};
+use super::{ClientError, Form, check_reader, print, remark};
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
@@ -36,6 +36,7 @@ impl Screen {
 
     /// Prints the text if it is another than before.
     pub(super) fn show(&mut self, text: String) -> Result<(), ClientError> {
+        check_reader()?;
         self.remarked = None;
         match self.next(text) {
             Some(text) => print(&text),
@@ -45,6 +46,7 @@ impl Screen {
 
     /// Says why there is nothing to print, once. It is an error where nothing was printed before.
     pub(super) fn fail(&mut self, trouble: ClientError) -> Result<(), ClientError> {
+        check_reader()?;
         match (&trouble, &self.shown) {
             (ClientError::Unprintable(_), _) | (ClientError::Unanswered(_), None) => {
                 return Err(trouble);

@@ -51,7 +51,7 @@ pub struct SidecarAnswer {
 }
 
 impl Sidecar {
-    /// Parses `http://HOST:PORT`, also without `http://` or `HOST`, or `unix:PATH`.
+    /// Parses `http://HOST:PORT`, also without `http://` or `HOST`, `PORT` alone, or `unix:PATH`.
     ///
     /// # Errors
     /// One sentence that says what is wrong with it.
@@ -72,6 +72,10 @@ impl Sidecar {
         let with_scheme = match url.split_once("://") {
             Some(_) => url.to_owned(),
             None if url.starts_with(':') => format!("http://127.0.0.1{url}"),
+            // A number alone is no name of a host.
+            None if url.bytes().all(|byte| byte.is_ascii_digit()) => {
+                format!("http://127.0.0.1:{url}")
+            }
             None => format!("http://{url}"),
         };
         let Ok(uri) = with_scheme.parse::<Uri>() else { return wrong() };
@@ -319,6 +323,7 @@ mod tests {
             ("http://h/", "http://h:80"),
             ("localhost:4040", "http://localhost:4040"),
             (":4041", "http://127.0.0.1:4041"),
+            ("4041", "http://127.0.0.1:4041"),
             ("app-0", "http://app-0:4040"),
             ("[::1]:1", "http://[::1]:1"),
         ] {
@@ -327,6 +332,7 @@ mod tests {
         for url in [
             "",
             ":",
+            "99999",
             "h:x",
             "h:1/leader",
             "me:secret@h:1",

@@ -191,11 +191,11 @@ impl HumanView for Done {
         let place = match (&self.znode, &self.predecessor) {
             _ if self.done == "acknowledged" => "its leader is active".to_owned(),
             _ if self.done == "begun to leave" => "its process ends".to_owned(),
-            _ if self.done == "resumed" && self.znode.is_none() => "it joins the line".to_owned(),
+            _ if self.done == "resumed" && self.znode.is_none() => "it joins the queue".to_owned(),
             (None, _) if self.done == "resigned" => {
                 "it has no new place in the queue yet".to_owned()
             }
-            (None, _) => "it stays out of the line until `bellwether resume`".to_owned(),
+            (None, _) => "it stays out of the queue until `bellwether resume`".to_owned(),
             (Some(znode), None) => format!("it is {} as {znode}", with_article(self.role)),
             (Some(znode), Some(predecessor)) => {
                 format!("it is {} as {znode}, behind {predecessor}", with_article(self.role))
@@ -291,9 +291,9 @@ mod tests {
             ),
             (
                 done("paused", "absent", null.clone(), null.clone()),
-                "paused: it stays out of the line until `bellwether resume`",
+                "paused: it stays out of the queue until `bellwether resume`",
             ),
-            (done("resumed", "absent", null.clone(), null.clone()), "resumed: it joins the line"),
+            (done("resumed", "absent", null.clone(), null.clone()), "resumed: it joins the queue"),
             (done("resumed", "leader", json!("n_1"), null), "resumed: it is the leader as n_1"),
         ] {
             assert_eq!(done, format!("this member has {expected}\n"));

@@ -1,7 +1,7 @@
 //! Follows the events of a sidecar, one line each, over as many streams as it takes.
 
 use super::sidecar::{Sidecar, TO_ANSWER};
-use super::{ClientError, Form, formed, print, remark, views};
+use super::{ClientError, Form, check_reader, formed, print, remark, views};
 use crate::api::{self, EVENTS};
 use crate::clock::Clock;
 use http_body_util::BodyExt;
@@ -76,6 +76,7 @@ async fn follow(
             Ok(None) => return Ok("the stream has ended".into()),
             Err(_) => return Ok(format!("nothing came for {SILENCE:?}")),
         };
+        check_reader()?;
         let Some(bytes) = frame.data_ref() else { continue };
         for ReceivedEvent { name, id, data } in reader.read(bytes) {
             match serde_json::from_str::<api::Event>(&data) {

@@ -41,6 +41,27 @@ fn the_leader_dies_only_its_successor_acts_and_its_announcement_reaches_all() {
 }
 
 #[test]
+fn a_follower_whose_predecessor_has_its_id_says_so_and_stays_ready() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers).short_sessions();
+    let members = started_in_order(&setup, ["a", "twin", "twin"]);
+    let problem = eventually("it is seen that no earlier life is that old", || {
+        let problems = members[2].status()["problems"].clone();
+        let found =
+            problems.as_array().and_then(|all| all.iter().find(|it| it["kind"] == "namesake"));
+        found.cloned().ok_or_else(|| problems.to_string())
+    });
+    let token = members[1].status()["token"].clone();
+    let text = format!("another member of the queue has the id of this one, with token {token}");
+    assert!(problem["problem"].as_str().is_some_and(|it| it.starts_with(&text)), "{problem}");
+    eventually("the log says so too", || {
+        let log = members[2].log();
+        if log.contains(&text) { Ok(()) } else { Err(log) }
+    });
+    assert_eq!(members[2].get("/readyz").status, 200);
+}
+
+#[test]
 fn a_middle_member_dies_its_successor_watches_the_next_one_ahead_and_the_leader_is_not_touched() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);

@@ -14,7 +14,7 @@ use std::{
     io::{Read, Write},
     net::TcpListener,
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
     thread,
 };
 use zookeeper::CreateMode;
@@ -181,7 +181,7 @@ fn commands_are_answered_in_a_sentence() {
     assert_eq!(said, format!("this member has resigned: {place}\n"));
     let after = agreed_after(&before, [&first, &second]);
     let said = yes(&ask(&first, &["pause"]));
-    assert!(said.contains("paused: it stays out of the line"), "{said}");
+    assert!(said.contains("paused: it stays out of the queue"), "{said}");
     assert!(yes(&ask(&first, &["status"])).contains("bellwether resume"));
     assert!(yes(&ask(&first, &["resume"])).contains("has resumed: it "));
     agreed([&first, &second]);
@@ -278,6 +278,30 @@ fn members_are_printed_again_whenever_they_change() {
     let [_second] = started_in_order(&Setup::of(&servers), ["b"]);
     members.says(seen, |line| line == "b");
     inspect.says(read, |line| line == "a leads, named by all 2");
+}
+
+/// As `head -1` does.
+#[test]
+fn what_watches_ends_quietly_when_its_reader_has_gone_though_nothing_changes() {
+    let servers = Servers::standalone();
+    let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
+    agreed([&first, &second]);
+    let mut command = Command::new(PROGRAM);
+    command.args(["leader", "--watch", "--field", "leader.id", "--url", &url(&second)]);
+    let pipes = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut watching = pipes.spawn().expect("it starts");
+    let mut read = [0; 2];
+    let mut lines = watching.stdout.take().expect("it is piped");
+    lines.read_exact(&mut read).expect("a line");
+    assert_eq!(&read, b"a\n");
+    drop(lines);
+    let ended = eventually("it ends", || match watching.try_wait() {
+        Ok(Some(status)) => Ok(status),
+        other => Err(format!("{other:?}")),
+    });
+    let mut said = String::new();
+    watching.stderr.take().expect("it is piped").read_to_string(&mut said).expect("text");
+    assert_eq!((ended.code(), &*said), (Some(YES), ""));
 }
 
 #[test]

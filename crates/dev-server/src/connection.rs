@@ -126,8 +126,55 @@ async fn incoming(
     let Some(length) = usize::try_from(announced).ok().filter(|length| *length <= max) else {
         return Ok(Incoming::TooLong(announced));
     };
-    let mut frame = Vec::new();
+    let frame = at_most(reader, length).await?;
+    Ok(if frame.len() == length { Incoming::Frame(frame) } else { Incoming::End })
+}
+
+/// Reads so many bytes, or fewer if there are no more.
+async fn at_most(reader: &mut (impl AsyncRead + Unpin), length: usize) -> io::Result<Vec<u8>> {
     // Grown by what comes, not by what was announced.
-    let read = reader.take(length as u64).read_to_end(&mut frame).await?;
-    Ok(if read == length { Incoming::Frame(frame) } else { Incoming::End })
+    let mut bytes = Vec::new();
+    reader.take(length as u64).read_to_end(&mut bytes).await?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use tokio::runtime::Builder;
+
+    /// Lengths that are kept to, and such as no frame has or none that follows.
+    fn length() -> impl Strategy<Value = i32> {
+        prop_oneof![0..3000_i32, any::<i32>(), Just(i32::MAX), Just(-1)]
+    }
+
+    proptest! {
+        #[test]
+        fn a_frame_is_as_long_as_announced_and_takes_memory_for_what_came_alone(
+            announced in length(),
+            max in prop_oneof![0..3000_usize, Just(0x7fff_ffff)],
+            sent in vec(any::<u8>(), 0..3000),
+        ) {
+            let runtime = Builder::new_current_thread().build().expect("one more runtime");
+            let bytes = [&announced.to_be_bytes()[..], &sent].concat();
+            let read = runtime.block_on(incoming(&mut &bytes[..], max, false));
+            let allowed = usize::try_from(announced).ok().filter(|length| *length <= max);
+            match (read.expect("memory can be read"), allowed) {
+                (Incoming::TooLong(length), None) => prop_assert_eq!(length, announced),
+                (Incoming::Frame(frame), Some(length)) => {
+                    prop_assert_eq!(Some(&frame[..]), sent.get(..length));
+                }
+                (Incoming::End, Some(length)) => {
+                    prop_assert!(sent.len() < length);
+                    let read = runtime.block_on(at_most(&mut &sent[..], length));
+                    let read = read.expect("memory can be read");
+                    prop_assert_eq!(&read, &sent);
+                    prop_assert!(read.capacity() <= 2 * sent.len() + 64, "{}", read.capacity());
+                }
+                (other, _) => prop_assert!(false, "{other:?}"),
+            }
+        }
+    }
 }

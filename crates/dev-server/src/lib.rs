@@ -31,8 +31,10 @@
 //! - Nothing is written anywhere. Started anew it begins with zxid 1, and refuses clients that have seen later ones, as a
 //!   real one would whose disk was wiped.
 //! - There is one server: no ensemble, no read-only mode, no reconfig (refused as in a real one where it is not enabled).
-//! - No quotas; no SASL (a token is answered as by a real server without it); no TLS; no super user; no other providers of
+//! - No quotas; no SASL (a token is answered as by a real server without it); no super user; no other providers of
 //!   authentication.
+//! - No TLS. What a client has to be tried with there is Java's own: which key stores, protocols and certificates it takes,
+//!   and how it refuses others. A server made with another library would not show that.
 //! - A frame whose body cannot be decoded is answered with MarshallingError, as by the real one, and then the connection
 //!   is closed.
 //! - A `check` outside of a multi is refused with Unimplemented. ZooKeeper 3.8.0 takes it, and destroys its log with it.

@@ -304,6 +304,51 @@ fn the_index_grows_with_what_is_published_and_with_nothing_else() {
     assert_eq!(leader.index_at(at(6_889)) + 1, leader.index_at(at(6_890)));
 }
 
+/// A client that has an index of the earlier life would else miss what changes in the later one.
+#[test]
+fn the_index_of_a_later_life_is_larger_whatever_the_clock_shows_and_that_of_another_member_differs()
+{
+    let mut first = leader(Disconnect::Hold);
+    let changes = |member: &mut Member| {
+        [1, 2, 3].map(|revision| {
+            let labels = BTreeMap::from([("revision".into(), revision.to_string())]);
+            let update = Command::UpdateProfile { address: None, labels };
+            member.step(at(0), Event::Command(update));
+            member.standing().index_at(at(0))
+        })
+    };
+    let earlier = changes(&mut first);
+    assert_eq!(earlier, [17, 18, 19]);
+
+    let mut later = in_queue(Disconnect::Hold, &[2]);
+    assert!(later.standing().is_unchanged(), "it has named no leader");
+    later.step(at(0), Event::Committed { sent_at: at(0) });
+    assert!(!later.standing().is_unchanged());
+    let mut indexes = vec![later.standing().index_at(at(0))];
+    indexes.extend(changes(&mut later));
+    assert_eq!(indexes, [32, 33, 34, 35]);
+    later.step(at(0), Event::SessionLost);
+    assert_eq!(later.standing().index_at(at(0)), 36, "out of the queue it goes on");
+    later.step(at(0), opened(seconds(10)));
+    later.step(at(0), Event::Joined(ticket(3)));
+    later.step(at(0), queue(&[3]));
+    later.step(at(0), Event::Committed { sent_at: at(0) });
+    assert_eq!(later.standing().index_at(at(0)), 48);
+}
+
+#[test]
+fn no_token_breaks_the_index() {
+    for (token, index) in [(1_u64 << 48, 1 << 52), (i64::MAX.unsigned_abs(), 2)] {
+        let mut member = member(Disconnect::Hold);
+        let ticket = Ticket { token: FencingToken(token), ..ticket(1) };
+        member.step(at(0), opened(seconds(10)));
+        member.step(at(0), Event::Joined(ticket));
+        member.step(at(0), queue(&[1]));
+        member.step(at(0), Event::Committed { sent_at: at(0) });
+        assert_eq!(member.standing().index_at(at(0)), index);
+    }
+}
+
 #[test]
 fn a_lost_session_is_asked_for_anew() {
     assert_eq!(follower(&[1, 2]).step(at(0), Event::SessionLost), [Action::OpenSession]);

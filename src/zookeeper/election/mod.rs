@@ -14,8 +14,8 @@ use crate::clock::Clock;
 use crate::config::Settings;
 use crate::status::Entry;
 use ::zookeeper::Error;
-use recipes::Holder;
 use recipes::election::{Action, Announcement, Event, ZnodeData};
+use recipes::{Holder, MemberId, Ticket};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
@@ -26,6 +26,8 @@ pub(crate) struct ElectionSession {
     events: mpsc::UnboundedReceiver<SourceEvent>,
     prefix: String,
     news_age: NewsAge,
+    /// The predecessor as it was last read, and its member's id.
+    predecessor: Option<(Ticket, MemberId)>,
 }
 
 /// An event of the session or of the queue: both come over one channel, which keeps their order.
@@ -70,7 +72,8 @@ impl ElectionSession {
                 let _receiver_gone = queue_sender.send(SourceEvent::Queue(event));
             }),
         );
-        Self { session, queue, events, prefix: settings.prefix.clone(), news_age }
+        let prefix = settings.prefix.clone();
+        Self { session, queue, events, prefix, news_age, predecessor: None }
     }
 
     /// Begins what the member wants done in this session.
@@ -123,7 +126,9 @@ impl ElectionSession {
             }
             QueueEvent::Listed { members, .. } => Event::QueueRead(members.into_iter().collect()),
             QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
-                let announcement = self.announcement(&data);
+                let data = decode(&data, &self.prefix);
+                self.predecessor = data.as_ref().map(|it| (predecessor, it.profile.id.clone()));
+                let announcement = data.and_then(|it| it.announcement);
                 // The standby's predecessor is the leader, of which it reads nothing else.
                 if let Some(own) = announcement.as_ref().filter(|own| own.ticket == predecessor) {
                     self.news_age.leader_wrote(own, modified_ms);
@@ -131,6 +136,7 @@ impl ElectionSession {
                 Event::PredecessorRead { predecessor, announcement }
             }
             QueueEvent::PredecessorGone { predecessor, token } => {
+                self.predecessor = None;
                 Event::PredecessorGone { predecessor, token }
             }
             QueueEvent::MemberRead { member: head, data, modified_ms, sent_at } => {
@@ -176,6 +182,12 @@ impl ElectionSession {
 
     fn announcement(&self, data: &[u8]) -> Option<Announcement> {
         decode(data, &self.prefix)?.announcement
+    }
+
+    /// Returns the predecessor if its member has this id, as far as it was read.
+    pub(crate) fn predecessor_named(&self, id: &MemberId) -> Option<Ticket> {
+        let (ticket, _) = self.predecessor.as_ref().filter(|(_, other)| other == id)?;
+        Some(*ticket)
     }
 
     /// Reads the znodes of all members.

@@ -3,7 +3,7 @@
 use crate::status::Entry;
 use crate::zookeeper::client::in_words;
 use crate::zookeeper::election::{Reading, entry};
-use recipes::Moment;
+use recipes::{MemberId, Moment, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -66,6 +66,14 @@ impl MembersCache {
         self.is_outdated = self.under_way.is_some();
     }
 
+    /// Returns another member with this id than that of the ticket, as of the last reading.
+    pub(super) fn another_named(&self, id: &MemberId, own: Ticket) -> Option<Ticket> {
+        let (_, entries) = self.read.as_ref()?;
+        let is_same = |entry: &&Entry| entry.profile.as_ref().is_some_and(|it| it.id == *id);
+        let others = entries.iter().filter(|entry| entry.ticket != own);
+        others.into_iter().find(is_same).map(|entry| entry.ticket)
+    }
+
     /// Waits for the reading under way.
     pub(super) async fn read(&mut self) -> Result<Arc<[Entry]>, String> {
         let Some(reading) = &mut self.under_way else { return std::future::pending().await };
@@ -114,6 +122,27 @@ mod tests {
     use super::*;
     use std::cell::Cell;
     use tokio::sync::oneshot::Receiver;
+
+    #[tokio::test]
+    async fn another_member_of_the_same_id_is_seen_in_the_last_reading() {
+        let mut cache = MembersCache::new("leader_");
+        let [me, you] = ["me", "you"].map(|id| MemberId::new(id).unwrap());
+        let member = |number: i32, id: &MemberId| {
+            let sequence = recipes::Sequence::new(number).unwrap();
+            let token = recipes::FencingToken(number.unsigned_abs().into());
+            let (id, labels) = (id.clone(), std::collections::BTreeMap::new());
+            let profile =
+                Some(recipes::election::Profile { id, address: None, labels, revision: 0 });
+            let ticket = Ticket { sequence, token };
+            Entry { ticket, profile, names: None, ready: false, version: None }
+        };
+        let entries = [member(1, &you), member(2, &me), member(3, &me)];
+        let [first, own, twin] = [0, 1, 2].map(|at: usize| entries[at].ticket);
+        assert_eq!(cache.another_named(&me, own), None, "none was read");
+        cache.answer(&Ok(Arc::from(entries)), None::<fn() -> Reading>, Moment(Duration::ZERO));
+        assert_eq!(cache.another_named(&me, own), Some(twin));
+        assert_eq!(cache.another_named(&you, first), None);
+    }
 
     #[tokio::test]
     async fn no_caller_is_answered_by_a_reading_from_before_a_change_that_it_may_know_of() {

@@ -213,7 +213,8 @@ impl Runner {
 
     fn publish(&mut self) {
         let link = self.link_with_own_problem();
-        self.onsets = self.onsets.noting(&self.standing, &link, || self.clock.date());
+        let same_id = self.same_id();
+        self.onsets = self.onsets.noting(&self.standing, &link, same_id, || self.clock.date());
         let snapshot = Snapshot {
             standing: self.standing.clone(),
             link,
@@ -221,6 +222,7 @@ impl Runner {
             last_looped_at: self.clock.now(),
             recent_changes: self.recent_changes.clone(),
             counters: self.counters,
+            same_id,
         };
         // Readers are not woken for a heartbeat.
         self.publisher.snapshot.send_if_modified(|published| {
@@ -232,10 +234,20 @@ impl Runner {
         });
     }
 
-    /// Warns once of each leader that has the id of this member.
+    /// Returns the token of another znode in the queue with the id of this member: the predecessor's, or one of the
+    /// last reading of all.
+    fn same_id(&self) -> Option<FencingToken> {
+        let (own, id) = (self.standing.ticket()?, &self.standing.profile().id);
+        let ahead = self.session.as_ref().and_then(|session| session.predecessor_named(id));
+        let ahead = ahead.filter(|it| Some(it.sequence) == self.standing.predecessor());
+        ahead.or_else(|| self.members.another_named(id, own)).map(|ticket| ticket.token)
+    }
+
+    /// Warns once of each other member that has the id of this one.
     fn warn_of_namesake(&mut self) {
         let namesake = self.publisher.snapshot.borrow().namesake(self.clock.now());
-        if let Some(namesake @ Namesake::AnotherMember { token }) = namesake
+        if let Some(namesake @ (Namesake::Leader { token } | Namesake::InQueue { token })) =
+            namesake
             && self.namesake_warned_of.replace(token) != Some(token)
         {
             warn!("{namesake}");

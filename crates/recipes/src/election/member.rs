@@ -9,6 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The index of a member that has named no leader yet.
+pub(super) const UNCHANGED: u64 = 1;
+/// How many indexes there are for each token. JSON of JavaScript, and of jq, has whole numbers below 2^53: it holds the
+/// indexes of servers that have elected their own leader up to 131,071 times, as their tokens begin with that number.
+const CHANGES: u64 = 16;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     pub(super) profile: Arc<Profile>,
@@ -21,7 +27,7 @@ pub struct Member {
     /// Its application is not healthy.
     pub(super) unhealthy: bool,
     pub(super) phase: Phase,
-    /// Grows by one with each change of what may be published.
+    /// Grows with each change of what may be published.
     pub(super) index: u64,
 }
 
@@ -37,7 +43,7 @@ impl Member {
             paused: false,
             unhealthy: false,
             phase: Phase::NoSession,
-            index: 1,
+            index: UNCHANGED,
         }
     }
 
@@ -73,7 +79,9 @@ impl Member {
         let (phase, mut actions) = self.transition(phase, now, event);
         self.phase = phase;
         actions.extend(self.show_readiness(now));
-        self.index += u64::from(self.announced() != announced);
+        if self.announced() != announced {
+            self.index = self.next_index();
+        }
         actions
     }
 
@@ -118,6 +126,17 @@ impl Member {
             true => queue.contender.way().map(|_| queue.own_announcement(&self.profile)),
             false => queue.leader.other_than(&self.profile),
         }
+    }
+
+    /// Returns the next index: one more, or, for the first change after it has joined, a multiple of its token.
+    ///
+    /// Tokens grow with every transaction of the servers. So the indexes of a later life of this member are larger,
+    /// whatever its clock shows, and no two members of an election have the same ones, as long as no member sees more
+    /// than [`CHANGES`] changes for each transaction. A change takes a transaction of its own or of the leader's.
+    fn next_index(&self) -> u64 {
+        let next = self.index.saturating_add(1);
+        let token = self.phase.ticket().map_or(0, |ticket| ticket.token.0);
+        token.checked_mul(CHANGES).map_or(next, |first| next.max(first))
     }
 
     fn transition(&mut self, phase: Phase, now: Moment, event: Event) -> Next {

@@ -1,5 +1,6 @@
 //! What a member may tell its application, judged at a moment.
 
+use super::member::UNCHANGED;
 use super::phase::Phase;
 use super::{Announcement, Member, Profile};
 use crate::contender::Way;
@@ -85,10 +86,15 @@ impl Standing {
         }
     }
 
-    /// Returns a number that grows by one at each change of what may be published. The end of a lease is such a change,
-    /// whether or not the member has been woken to see it.
+    /// Returns a number that grows at each change of what may be published, also over restarts. The end of a lease is
+    /// such a change, whether or not the member has been woken to see it.
     pub fn index_at(&self, now: Moment) -> u64 {
-        self.index + u64::from(self.has_lapsed(now))
+        self.index.saturating_add(u64::from(self.has_lapsed(now)))
+    }
+
+    /// Whether the member has named no leader yet, so that its index does not show how it compares with earlier ones.
+    pub fn is_unchanged(&self) -> bool {
+        self.index == UNCHANGED
     }
 
     /// Whether a leader's lease ran out, and the member has not been woken yet to leave the queue.

@@ -1,0 +1,81 @@
+//! Reads the query of a request, whose keys are all known.
+
+use super::problem::Problem;
+use axum::extract::Query;
+use axum::http::Uri;
+
+/// Returns the values of these keys, in this order.
+///
+/// # Errors
+/// There is another key, or one twice. `write` is a query as it should be.
+pub(super) fn values<const N: usize>(
+    uri: &Uri,
+    keys: [&str; N],
+    write: &str,
+) -> Result<[Option<String>; N], Problem> {
+    let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
+    let Query(pairs) = pairs.map_err(|error| {
+        Problem::bad_request(format!("the query makes no sense ({error}): write {write}"))
+    })?;
+    let mut values = [const { None }; N];
+    for (key, value) in pairs {
+        let wrong = |what: &str| {
+            Problem::bad_request(format!("the query has {key:?}{what}: write {write}"))
+        };
+        let at = keys.iter().position(|known| *known == key);
+        let slot = &mut values[at.ok_or_else(|| wrong(", which is not known here"))?];
+        if slot.replace(value).is_some() {
+            return Err(wrong(" twice"));
+        }
+    }
+    Ok(values)
+}
+
+/// Parses the value of a key.
+pub(super) fn number(key: &str, value: &str, write: &str) -> Result<u64, Problem> {
+    value.parse().map_err(|_| {
+        let most = u64::MAX;
+        Problem::bad_request(format!(
+            "{key}={value:?} is no whole number from 0 to {most}: write {write}"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{api, ask};
+    use http_body_util::BodyExt;
+    use serde_json::Value;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_key_that_is_not_known_here_is_named_with_those_that_are() {
+        let (service, _back) = api(Duration::ZERO);
+        let leader = "?index=NUMBER&wait=30s";
+        for (path, said) in [
+            (
+                "/leader?indx=7",
+                format!("the query has \"indx\", which is not known here: write {leader}"),
+            ),
+            ("/leader?index=7&index=8", format!("the query has \"index\" twice: write {leader}")),
+            ("/leader?=7", format!("the query has \"\", which is not known here: write {leader}")),
+            (
+                "/leader?index=-1",
+                format!(
+                    "index=\"-1\" is no whole number from 0 to 18446744073709551615: write {leader}"
+                ),
+            ),
+            (
+                "/is-leader?activ=1",
+                "the query has \"activ\", which is not known here: write ?active=1".into(),
+            ),
+            ("/primary?active=2", "active=\"2\" must be 1 or 0: write ?active=1".into()),
+        ] {
+            let answer = ask(&service, path).await;
+            assert_eq!(answer.status(), 400, "{path}");
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(body["detail"], said, "{path}");
+        }
+    }
+}
