@@ -19,7 +19,7 @@
 
 mod mode;
 
-pub use mode::{Entry, Mode};
+pub use mode::{Entry, Mode, holders};
 
 use crate::contender::{AfterCommit, AfterPredecessor, Contender, Located};
 use crate::holding::{End, Loss, Status, Want};

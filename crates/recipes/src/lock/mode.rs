@@ -53,6 +53,17 @@ impl Mode {
     }
 }
 
+/// Returns of each place in a queue whether none that stand ahead keep it from holding.
+pub fn holders(queue: &[Mode]) -> impl Iterator<Item = bool> {
+    let (mut ahead, mut not_shared) = (0, 0);
+    queue.iter().map(move |mode| {
+        let in_the_way = if *mode == Mode::Shared { not_shared } else { ahead };
+        ahead += 1;
+        not_shared += usize::from(*mode != Mode::Shared);
+        in_the_way <= mode.room()
+    })
+}
+
 impl Entry {
     /// Reads an entry from a znode's name. `lock-`, the paper's name where all exclude each other, is a writer's.
     /// Returns `None` for any other name.
@@ -107,6 +118,23 @@ mod tests {
             "_c_5f9a-lock-0000000003",
         ] {
             assert_eq!(Entry::of_name(stranger), None, "{stranger}");
+        }
+    }
+
+    #[test]
+    fn those_hold_that_have_none_in_their_way() {
+        let (w, r) = (Mode::Exclusive, Mode::Shared);
+        let held = |queue: &[Mode]| holders(queue).collect::<Vec<_>>();
+        assert_eq!(held(&[w, w, r]), [true, false, false]);
+        assert_eq!(held(&[r, r, w, r]), [true, true, false, false]);
+        assert_eq!(held(&[slots(2); 3]), [true, true, false]);
+        // As one that waits counts them.
+        for queue in [vec![r, w, r, r, w], vec![slots(3); 5]] {
+            let counted = (0..queue.len()).map(|own| {
+                let ahead = queue[..own].iter().filter(|ahead| queue[own].counts(**ahead));
+                ahead.count() <= queue[own].room()
+            });
+            assert!(counted.eq(holders(&queue)), "{queue:?}");
         }
     }
 
