@@ -13,13 +13,13 @@ use std::time::Duration;
 use tracing::{debug, warn};
 
 /// Delay before a request is sent again of which no answer came.
-pub(super) const RETRY_DELAY: Duration = Duration::from_millis(200);
+pub(in crate::zookeeper) const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Delay before a request is sent again that the servers refused: only an operator can change that.
 pub(super) const REFUSED_DELAY: Duration = Duration::from_secs(2);
 
-pub(super) struct Context {
-    pub(super) settings: QueueSettings,
-    pub(super) session: SessionHandle,
+pub(in crate::zookeeper) struct Context {
+    pub(in crate::zookeeper) settings: QueueSettings,
+    pub(in crate::zookeeper) session: SessionHandle,
     pub(super) reports: Reports,
     pub(super) clock: Clock,
     pub(super) tell: Tell<QueueEvent>,
@@ -36,10 +36,10 @@ pub(super) struct Context {
 }
 
 /// The servers judged that there is no such znode, or that it is not ours.
-pub(super) struct NoNode;
+pub(in crate::zookeeper) struct NoNode;
 
 impl Context {
-    pub(super) fn new(
+    pub(in crate::zookeeper) fn new(
         settings: QueueSettings,
         session: SessionHandle,
         reports: Reports,
@@ -67,7 +67,7 @@ impl Context {
         (self.tell)(event);
     }
 
-    pub(super) fn path(&self, sequence: Sequence) -> String {
+    pub(in crate::zookeeper) fn path(&self, sequence: Sequence) -> String {
         format!("{}/{}", self.settings.root, sequence.name(&self.settings.prefix))
     }
 
@@ -89,7 +89,11 @@ impl Context {
     /// Else the server at hand has lost the transaction that created it. A second znode of this session would wait behind the
     /// first for ever, so another server is asked; where none is found for as long as a session lasts, another session is
     /// needed.
-    pub(super) async fn own_is_not_shown(&self, connection: &Connection, path: &str) -> Error {
+    pub(in crate::zookeeper) async fn own_is_not_shown(
+        &self,
+        connection: &Connection,
+        path: &str,
+    ) -> Error {
         match leave_if_lacking(connection, path).await {
             Err(error) => error,
             Ok(Leaving::Again) => self.give_session_up().await,
@@ -133,7 +137,7 @@ impl Context {
 
     /// Asks until the servers answer, or judge that there is no such znode. Any other verdict proves
     /// nothing of the kind. Ends, at the latest, with the session, whose end aborts its requests.
-    pub(super) async fn until_judged<T, F: Future<Output = Result<T, Error>>>(
+    pub(in crate::zookeeper) async fn until_judged<T, F: Future<Output = Result<T, Error>>>(
         &self,
         ask: impl Fn(Connection) -> F,
     ) -> Result<T, NoNode> {
@@ -227,7 +231,7 @@ impl Context {
 
 /// Handles that the server at hand does not show this znode. Returns [`Error::NoNode`] if a quorum agrees. Else that
 /// server has lost a transaction, and is left.
-pub(super) async fn leave_if_lacking(
+pub(in crate::zookeeper) async fn leave_if_lacking(
     connection: &Connection,
     path: &str,
 ) -> Result<Leaving, Error> {
@@ -236,7 +240,12 @@ pub(super) async fn leave_if_lacking(
 }
 
 /// Leaves a server with which a quorum disagrees, and warns of it. `truth` is what the quorum says of the path.
-fn leave_wrong_server(connection: &Connection, path: &str, shows: &str, truth: &str) -> Leaving {
+pub(in crate::zookeeper) fn leave_wrong_server(
+    connection: &Connection,
+    path: &str,
+    shows: &str,
+    truth: &str,
+) -> Leaving {
     let leaving = connection.leave_server();
     if leaving == Leaving::NotYet {
         return leaving;

@@ -8,7 +8,7 @@ use super::znode::{is_of_session, is_ours, token};
 use super::{acl, make_path};
 use crate::zookeeper::client::{Connection, is_verdict};
 use ::zookeeper::{CreateMode, Error, Stat};
-use recipes::{Sequence, Ticket};
+use recipes::{Moment, Sequence, Ticket};
 use std::time::Duration;
 use tokio::time::sleep;
 use tracing::{debug, warn};
@@ -16,10 +16,24 @@ use tracing::{debug, warn};
 /// Delay before a create is tried again although the counter is at its end.
 const COUNTER_END_DELAY: Duration = Duration::from_secs(5);
 
-/// Creates our znode, or finds the one that this session owns already.
+/// Which of a session's znodes in a queue is the one that was created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::zookeeper) enum Own {
+    /// Its only one. Any other is deleted.
+    OfSession,
+    /// The one with the same data: the session has several, each with data of its own.
+    WithData,
+}
+
+/// Creates our znode, or finds the one that this session owns already. Returns also when the create was sent that was
+/// acknowledged.
 ///
 /// It is an ephemeral sequential znode, so a create with unknown outcome is looked for by its owner.
-pub(super) async fn join(context: &Context, data: &[u8]) -> Ticket {
+pub(in crate::zookeeper) async fn join(
+    context: &Context,
+    data: &[u8],
+    own: Own,
+) -> (Ticket, Option<Moment>) {
     context.non_ephemeral().clear();
     context.forget_denied();
     let acls = acl::of_queue(context.settings.acl);
@@ -30,10 +44,10 @@ pub(super) async fn join(context: &Context, data: &[u8]) -> Ticket {
     loop {
         let connection = context.session.connection().await;
         if is_outcome_unknown {
-            match find_own(context, &connection).await {
+            match find_own(context, &connection, data, own).await {
                 Ok(Some(ticket)) => {
                     context.clear_problem();
-                    return ticket;
+                    return (ticket, None);
                 }
                 Ok(None) => is_outcome_unknown = false,
                 Err(error) => {
@@ -43,11 +57,12 @@ pub(super) async fn join(context: &Context, data: &[u8]) -> Ticket {
             }
             continue;
         }
+        let sent_at = context.clock.now();
         match connection.request(connection.client.create(&prefix, data, &mode)).await {
             Ok((stat, sequence)) => match ticket(&stat, sequence.into_i64()) {
                 Some(ticket) => {
                     context.clear_problem();
-                    return ticket;
+                    return (ticket, Some(sent_at));
                 }
                 None => refuse_sequence(context, &connection, sequence.into_i64()).await,
             },
@@ -69,7 +84,9 @@ pub(super) async fn join(context: &Context, data: &[u8]) -> Ticket {
 /// Returns the znode that this session owns, and its data.
 pub(super) async fn find(context: &Context) -> Option<(Ticket, Vec<u8>)> {
     let found = context.until_judged(async |connection| {
-        let Some(ticket) = find_own(context, &connection).await? else { return Ok(None) };
+        let Some(ticket) = find_own(context, &connection, b"", Own::OfSession).await? else {
+            return Ok(None);
+        };
         let path = context.path(ticket.sequence);
         let (data, stat) = connection.request(connection.client.get_data(&path)).await?;
         if is_ours(&stat, ticket, &connection) { Ok(Some((ticket, data))) } else { Ok(None) }
@@ -77,9 +94,14 @@ pub(super) async fn find(context: &Context) -> Option<(Ticket, Vec<u8>)> {
     found.await.unwrap_or(None)
 }
 
-/// Returns the lowest znode of this session, and deletes any other. The check is the barrier behind
-/// which the listing shows a create that was carried out.
-async fn find_own(context: &Context, connection: &Connection) -> Result<Option<Ticket>, Error> {
+/// Returns the lowest znode that is our own. The check is the barrier behind which the listing shows a create that was
+/// carried out.
+async fn find_own(
+    context: &Context,
+    connection: &Connection,
+    data: &[u8],
+    own: Own,
+) -> Result<Option<Ticket>, Error> {
     match connection.check(&context.settings.root).await {
         Err(Error::NoNode) => return Ok(None),
         checked => checked?,
@@ -93,19 +115,26 @@ async fn find_own(context: &Context, connection: &Connection) -> Result<Option<T
         }
         listed => listed?,
     };
-    let mut own = None;
+    let mut found = None;
     for sequence in listed {
         let path = context.path(sequence);
         let stat = connection.request(connection.client.check_stat(&path)).await?;
         let Some(stat) = stat.filter(|stat| is_of_session(stat, connection)) else { continue };
-        if own.is_none() {
-            own = Some(Ticket { sequence, token: token(&stat) });
+        if own == Own::WithData {
+            match connection.request(connection.client.get_data(&path)).await {
+                Ok((other, _)) if other != data => continue,
+                Err(Error::NoNode) => continue,
+                read => read.map(drop)?,
+            }
+        }
+        if found.is_none() {
+            found = Some(Ticket { sequence, token: token(&stat) });
         } else {
             warn!("deleting {path}: this session owns another znode");
             connection.request(connection.client.delete(&path, None)).await?;
         }
     }
-    Ok(own)
+    Ok(found)
 }
 
 /// Returns `None` if the counter is past its end.

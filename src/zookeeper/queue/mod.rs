@@ -18,10 +18,15 @@ mod znode;
 
 pub(crate) use acl::refusal;
 pub(crate) use claim::claim_name;
+pub(in crate::zookeeper) use context::{
+    Context, RETRY_DELAY, leave_if_lacking, leave_wrong_server,
+};
+pub(in crate::zookeeper) use join::{Own, join};
 pub(crate) use read::Member;
+pub(in crate::zookeeper) use watches::watch_own;
+pub(in crate::zookeeper) use write::{still_ours, unless_denied};
 pub(crate) use znode::{owner, token};
 
-use self::context::Context;
 use self::write::Write;
 use super::client::{SessionHandle, Tell};
 use crate::clock::Clock;
@@ -40,7 +45,7 @@ use tracing::error;
 /// Delay before joining again in the same session after our znode was deleted: perhaps the whole path is being deleted,
 /// which a member that is back at once would prevent. Up to twice as long, so that members do not come
 /// back in step.
-const REJOIN_DELAY: Duration = Duration::from_millis(500);
+pub(in crate::zookeeper) const REJOIN_DELAY: Duration = Duration::from_millis(500);
 
 /// Which queue, and what is created there.
 #[derive(Clone, Debug)]
@@ -165,7 +170,7 @@ impl Queue {
                 tokio::time::sleep(REJOIN_DELAY.mul_f64(1.0 + fastrand::f64())).await;
             }
             context.set_own(None);
-            let ticket = join::join(&context, &data).await;
+            let (ticket, _) = join(&context, &data, Own::OfSession).await;
             stand(&context, &writes, ticket, predecessor, QueueEvent::Joined(ticket)).await;
         });
         self.membership.replace(membership).inspect(AbortHandle::abort);

@@ -84,7 +84,10 @@ async fn watch_both(
 ///
 /// It is a watch for children, of which an ephemeral znode has none: so it fires when the znode is
 /// deleted, and not at each of our own writes.
-async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'static, WatchedEvent>> {
+pub(in crate::zookeeper) async fn watch_own(
+    context: &Context,
+    ticket: Ticket,
+) -> Option<BoxFuture<'static, WatchedEvent>> {
     let path = context.path(ticket.sequence);
     let read = context.until_judged(async |connection| {
         let asked = connection.client.get_and_watch_children(&path);

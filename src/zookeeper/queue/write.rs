@@ -160,7 +160,7 @@ async fn put(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat, Los
 
 /// Returns the stat of our znode if the path is still ours: while there was no connection, it may have become another
 /// member's.
-pub(super) async fn still_ours(
+pub(in crate::zookeeper) async fn still_ours(
     context: &Context,
     connection: &Connection,
     ticket: Ticket,
@@ -230,7 +230,7 @@ async fn deny_ghost(
 
 /// Handles that the servers keep us from our own znode: our identity has changed since we created it,
 /// or its ACL was changed. Only the end of the session removes it then.
-pub(super) async fn unless_denied<T>(
+pub(in crate::zookeeper) async fn unless_denied<T>(
     context: &Context,
     path: &str,
     answer: Result<T, Error>,
