@@ -50,6 +50,8 @@ pub struct Config {
     pub settings: Settings,
     /// The election's path as it was configured, without the connect string's chroot.
     pub election: String,
+    /// The full path of the locks, unless they are switched off.
+    pub locks: Option<String>,
     pub profile: Profile,
     pub policy: Policy,
     pub listen: Listen,
@@ -179,6 +181,7 @@ impl Config {
         Ok(Self {
             settings,
             election: values.get(&table::PATH)?,
+            locks: locks(values)?,
             profile,
             policy,
             listen,
@@ -226,6 +229,18 @@ impl Settings {
         let zookeeper = Zookeeper { hosts, session_timeout, security };
         Ok(Self { zookeeper, root: format!("{chroot}{path}"), prefix })
     }
+}
+
+/// Returns the full path of the locks.
+fn locks(values: &Values) -> Result<Option<String>, ConfigError> {
+    let Servers { chroot, .. } = values.get(&table::SERVERS)?;
+    let Some(root) = values.get(&table::LOCKS)? else { return Ok(None) };
+    if root == values.get(&table::PATH)? {
+        let problem = format!("is {} as well", table::PATH.key());
+        let remedy = "give it a path of its own, such as \"/locks\", or switch locks off with \"\"";
+        return Err(ConfigError::new(table::LOCKS.key(), problem).found(root).remedy(remedy));
+    }
+    Ok(Some(format!("{chroot}{root}")))
 }
 
 fn activation(values: &Values) -> Result<Activation, ConfigError> {

@@ -14,6 +14,7 @@
 //! - [`files`]: reads the small files that an operator names.
 //! - [`process`]: starts other processes, waits for them, kills them.
 //! - [`status`]: the snapshot that the runner publishes, and the requests that it takes.
+//! - [`locks`]: the channels between the runner of the locks and those who ask for them.
 //! - [`counters`]: what is counted and measured, for `/metrics`.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
@@ -42,6 +43,7 @@ pub mod fuzzing;
 pub mod health;
 pub mod http;
 pub mod http_client;
+pub mod locks;
 pub mod notify;
 pub mod process;
 pub mod runtime;

@@ -2,6 +2,7 @@
 //! requests that it takes.
 
 use crate::counters::{Counters, Meter};
+use crate::locks::LocksHandle;
 use recipes::election::{Announcement, Cause, Change, Command, Member, Profile, Standing, View};
 use recipes::{FencingToken, Moment, SessionId, Ticket};
 use std::collections::VecDeque;
@@ -330,6 +331,8 @@ pub struct StatusHandle {
     pub patience: Duration,
     /// The longest time between two heartbeats of a leader.
     pub heartbeat: Duration,
+    /// Where to ask for locks; `None` if they are switched off.
+    pub locks: Option<LocksHandle>,
     /// Notified when a client has asked for the end of the process.
     pub shutdown: Arc<Notify>,
 }
@@ -398,6 +401,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         meter,
         patience,
         heartbeat: member.heartbeat(),
+        locks: None,
         shutdown: Arc::default(),
     };
     (publisher, status)

@@ -22,8 +22,12 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // Members are processes to it, which it starts and asks as a person would. Nothing that a member runs knows of it.
     ("dev", &["api", "clock", "config", "process", "recipes", "runtime", "terminal"]),
     ("counters", &["recipes"]),
-    ("status", &["recipes", "counters"]),
-    ("zookeeper", &["recipes", "clock", "config", "status", "files", "runtime", "counters"]),
+    ("locks", &["recipes"]),
+    ("status", &["recipes", "counters", "locks"]),
+    (
+        "zookeeper",
+        &["recipes", "clock", "config", "status", "files", "runtime", "counters", "locks"],
+    ),
     // It builds, runs and shuts down all that there is.
     (
         "daemon",
@@ -36,6 +40,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "status",
             "exec",
             "http",
+            "locks",
             "notify",
             "runtime",
             "zookeeper",
@@ -51,7 +56,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("daemon/signals", &[]),
     ("daemon/systemd", &["recipes", "clock", "status"]),
     // How much a member may say of itself is the configuration's rule, also where a request changes it.
-    ("http", &["recipes", "api", "clock", "config", "status", "counters"]),
+    ("http", &["recipes", "api", "clock", "config", "status", "counters", "locks"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     ("terminal", &["recipes", "api", "clock", "config", "http_client", "zookeeper"]),
     ("exec", &["recipes", "clock", "config", "status", "process", "runtime"]),
@@ -65,6 +70,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
 const LAYERS: &[(&str, &[&str])] = &[
     ("zookeeper/client", &["queue", "election", "super::super", "crate::zookeeper"]),
     ("zookeeper/queue", &["super::election", "zookeeper::election", "Announcement", "Profile"]),
+    ("zookeeper/locks", &["zookeeper::election", "zookeeper::runner", "Announcement", "Profile"]),
     ("zookeeper/election", &["super::runner", "zookeeper::runner", "Standing"]),
 ];
 

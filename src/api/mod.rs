@@ -8,6 +8,7 @@ mod elector;
 mod history;
 mod hook;
 mod leader;
+mod locks;
 mod problem;
 mod profile;
 mod queue;
@@ -18,6 +19,10 @@ pub use elector::Elector;
 pub use history::{HISTORY, History, Term};
 pub use hook::{HookMessage, LeaderFile};
 pub use leader::{EVENTS, Event, IS_LEADER, LEADER, Leader, LeaderState, Leadership, Role};
+pub use locks::{
+    KEPT_LOCK_PATH, KeptLock, LOCK_PATH, LOCKS, LockEnded, LockHeld, LockMode, LockNames,
+    LockPlace, LockQueue, LockWaiting,
+};
 pub use problem::{PROBLEM_TYPES, Problem};
 pub use profile::{OwnProfile, Patch};
 pub use queue::{MEMBERS, Member, Members};
@@ -129,6 +134,20 @@ mod tests {
         keeps::<Elector>(
             r#"{"name":"a","is_leader":true,"leader":"a","node":"a","timestamp":"T","last_update":"T"}"#,
         );
+        let held = format!(r#""token":4,"valid_for_ms":5,{until}"#);
+        keeps::<LockHeld>(&format!("{{{held}}}"));
+        keeps::<KeptLock>(&format!(r#"{{"lock":"1f",{held}}}"#));
+        let place = |mode: &str| {
+            format!(
+                r#"{{"member":"a","mode":{mode},"token":4,"znode":"write-0000000001","since":"T"}}"#
+            )
+        };
+        let (exclusive, slots) =
+            (place(r#""exclusive","slots":null"#), place(r#""slots","slots":3"#));
+        keeps::<LockQueue>(&format!(r#"{{"holders":[{exclusive}],"waiting":[{slots}]}}"#));
+        keeps::<LockWaiting>(&format!(r#"{{"position":1,"holders":[{slots}]}}"#));
+        keeps::<LockEnded>(r#"{"why":"the lease ran out"}"#);
+        keeps::<LockNames>(r#"{"locks":["migrate"]}"#);
         let problem =
             r#""type":"urn:bellwether:problem:no-leader","title":"t","status":503,"detail":"d""#;
         keeps::<Problem>(&format!("{{{problem}}}"));

@@ -1,6 +1,7 @@
 //! Where the election is: the servers' connect string, the election's path and the names of its znodes.
 
 use super::error::Flaw;
+use super::parse::or_none;
 use std::net::Ipv6Addr;
 
 /// A connect string, taken apart.
@@ -75,6 +76,17 @@ pub(super) fn parse_election(text: &str) -> Result<String, Flaw> {
         Some(problem) => Err(Flaw::new(problem).remedy("write a path such as \"/election\"")),
         None => Ok(text.to_owned()),
     }
+}
+
+/// Parses the path of a recipe's znodes, below the chroot.
+pub(super) fn parse_root(text: &str) -> Result<Option<String>, Flaw> {
+    or_none(text, |text| {
+        match path_problem(text).or_else(|| (text == "/").then_some("is no path of its own")) {
+            Some(problem) => Err(Flaw::new(problem)
+                .remedy("write a path such as \"/locks\", or \"\" to switch it off")),
+            None => Ok(text.to_owned()),
+        }
+    })
 }
 
 /// Parses how the names of the members' znodes begin.

@@ -128,6 +128,11 @@ table! {
         .default("30s")
         .help("With --activate ack, how soon the application has to say so");
 
+    LOCKS: Option<String> = Setting::new("recipes.locks", servers::parse_root)
+        .flag("locks", "PATH").variable("BELLWETHER_LOCKS")
+        .default("/locks")
+        .help("The path of locks in ZooKeeper, for any application; empty switches them off");
+
     ID: MemberId = Setting::new("member.id", member_id)
         .flag("id", "NAME").short('i').variable("BELLWETHER_ID")
         .derived("$POD_NAME, else the host's name")

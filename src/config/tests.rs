@@ -145,3 +145,19 @@ fn a_session_too_short_for_a_lease_is_refused_with_the_least_that_would_do() {
     assert!(tried(least).is_ok(), "{error}");
     assert!(tried(least - Duration::from_millis(1)).is_err(), "{error}");
 }
+
+#[test]
+fn locks_have_a_path_of_their_own_below_the_chroot_or_none() {
+    let locks = |written: &str| {
+        config(&[("zookeeper.servers", "a:1/deep"), ("recipes.locks", written)]).unwrap().locks
+    };
+    assert_eq!(config(&[]).unwrap().locks.as_deref(), Some("/locks"));
+    assert_eq!(locks("/a/b").as_deref(), Some("/deep/a/b"));
+    assert_eq!(locks(""), None);
+    let shared = error(&[("election.path", "/a"), ("recipes.locks", "/a")]);
+    assert!(shared.contains("recipes.locks") && shared.contains("election.path"), "{shared}");
+    for wrong in ["locks", "/", "/a/", "/a//b", "/.."] {
+        let error = error(&[("recipes.locks", wrong)]);
+        assert!(error.contains("recipes.locks") && error.contains("\"/locks\""), "{error}");
+    }
+}

@@ -18,16 +18,19 @@ use self::listeners::{Listeners, Server};
 use self::logging::Level;
 use self::reload::InForce;
 use self::signals::Signals;
-use self::threads::{ApplicationInputs, ApplicationThread, CommandThread, ElectionThread};
+use self::threads::{
+    ApplicationInputs, ApplicationThread, CommandThread, ElectionThread, LocksThread,
+};
 use crate::cli::{self, Effective};
 use crate::clock::Clock;
 use crate::config::{Config, Exec, OnRestart, table};
 use crate::exec::{self, Plan};
 use crate::http::{self, Authorization, Limits};
+use crate::locks;
 use crate::notify::{self, HooksHandle};
 use crate::runtime;
 use crate::status::{self, StatusHandle};
-use crate::zookeeper::{self, Kept, OpenedSessionFile, SessionFile};
+use crate::zookeeper::{self, Kept, LocksSettings, OpenedSessionFile, SessionFile};
 use anyhow::{anyhow, bail};
 use recipes::election::Member;
 use std::ffi::OsString;
@@ -122,6 +125,7 @@ struct Daemon {
     hangup: Signal,
     server: Server,
     election: ElectionThread,
+    locks: Option<LocksThread>,
     application: ApplicationThread,
     command: Option<CommandThread>,
 }
@@ -139,6 +143,12 @@ impl Daemon {
         let config = effective.config;
         let plan = task.map(|task| task.plan(&config, files, &kept)).transpose()?;
         let id = config.profile.id.to_string();
+        let locks_settings = config.locks.map(|root| LocksSettings {
+            zookeeper: config.settings.zookeeper.clone(),
+            root,
+            margins: config.policy.margins,
+            member: config.profile.id.clone(),
+        });
         let clock = Clock::system();
         let member = Member::new(Arc::new(config.profile), config.policy);
         let member = member.reserving(config.reserve);
@@ -168,7 +178,9 @@ impl Daemon {
         }
         let (stage, HooksHandle { hooks, leave, records }) = notify::set_up(config.hooks);
         let (examined, application) = watch::channel(None);
-        let status = StatusHandle { hooks: records, application, ..status };
+        let (lock_requests, locks) = locks::set_up();
+        let locks = locks_settings.is_some().then_some(locks);
+        let status = StatusHandle { hooks: records, application, locks, ..status };
         let settings = config.settings;
         let served_names =
             http::ElectionNames { election: config.election, prefix: settings.prefix.clone() };
@@ -182,6 +194,10 @@ impl Daemon {
             tokio::spawn(systemd::tell(status.clone(), clock));
         }
         let election = ElectionThread::start(member, settings, clock, publisher, kept)?;
+        let locks = match locks_settings {
+            Some(settings) => Some(LocksThread::start(settings, clock, lock_requests)?),
+            None => None,
+        };
         let (health, handle) = (config.health, status.clone());
         let inputs =
             ApplicationInputs { stage, names, health, examined, files, clock, status: handle };
@@ -202,6 +218,7 @@ impl Daemon {
             hangup,
             server,
             election,
+            locks,
             application,
             command,
         })

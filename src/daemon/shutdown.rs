@@ -3,7 +3,7 @@
 //! | step | deadline |
 //! |---|---|
 //! | tell systemd | 100 ms |
-//! | end leadership and leave the queue | 1.5 s; then the znode is left to expire |
+//! | end leadership and leave the queue, and give all locks back | 1.5 s; then the znode is left to expire |
 //! | have the hooks tell that | 1.65 s from the same moment; 100 ms later what still runs is left to itself |
 //! | answer the requests under way | 200 ms |
 //!
@@ -12,7 +12,7 @@
 use super::Daemon;
 use super::listeners::Server;
 use super::systemd;
-use super::threads::{ApplicationThread, ElectionThread};
+use super::threads::{ApplicationThread, ElectionThread, LocksThread};
 use crate::cli;
 use crate::clock::Clock;
 use recipes::Moment;
@@ -33,14 +33,14 @@ const TO_CUT_SHORT: Duration = Duration::from_millis(100);
 impl Daemon {
     /// Ends leadership, leaves the queue, lets the hooks tell so, then stops serving.
     pub(super) async fn shutdown(self) {
-        let Self { clock, mut signals, server, election, mut application, .. } = self;
+        let Self { clock, mut signals, server, election, locks, mut application, .. } = self;
         let Server { close, done, socket } = server;
         if cli::is_service() {
             systemd::leaving().await;
         }
         let in_order = async {
             let hooks_until = clock.now().after(TO_TELL);
-            leave_queue(election).await;
+            tokio::join!(leave_queue(election), give_locks_back(locks));
             finish_hooks(&mut application, clock, hooks_until).await;
             let _already_gone = close.send(());
             drop(timeout(TO_FINISH_ANSWERS, done).await);
@@ -71,6 +71,16 @@ async fn leave_queue(election: ElectionThread) {
         Ok(_) | Err(_) => {
             warn!("ZooKeeper did not confirm it: our znode, if there is one, is left to expire");
         }
+    }
+}
+
+async fn give_locks_back(locks: Option<LocksThread>) {
+    let Some(LocksThread { stop, left }) = locks else { return };
+    let _already_gone = stop.send(());
+    if !matches!(timeout(TO_LEAVE, left).await, Ok(Ok(true))) {
+        warn!(
+            "ZooKeeper did not confirm it: locks that were held, if any, stand until they expire"
+        );
     }
 }
 

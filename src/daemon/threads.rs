@@ -4,10 +4,11 @@ use crate::clock::Clock;
 use crate::config::{Health, Hook, Settings};
 use crate::exec::{self, Orders, Plan};
 use crate::health;
+use crate::locks::LocksRequests;
 use crate::notify::{self, HookInputs, HookNames};
 use crate::runtime;
 use crate::status::{Application, StatusHandle, StatusPublisher};
-use crate::zookeeper::{self, Kept};
+use crate::zookeeper::{self, Kept, LocksSettings};
 use recipes::Moment;
 use recipes::election::Member;
 use std::future::pending;
@@ -34,6 +35,25 @@ impl ElectionThread {
         let (stop, stopping) = oneshot::channel();
         let life = move || zookeeper::run(member, settings, clock, publisher, kept, stopping);
         Ok(Self { stop, left: start("election", life)? })
+    }
+}
+
+/// The locks' thread: nothing that is asked of them, however much, can slow the election.
+pub(super) struct LocksThread {
+    pub(super) stop: oneshot::Sender<()>,
+    /// Receives, when it has ended, whether none of their znodes is surely left.
+    pub(super) left: oneshot::Receiver<bool>,
+}
+
+impl LocksThread {
+    pub(super) fn start(
+        settings: LocksSettings,
+        clock: Clock,
+        requests: LocksRequests,
+    ) -> io::Result<Self> {
+        let (stop, stopping) = oneshot::channel();
+        let life = move || zookeeper::run_locks(settings, clock, requests, stopping);
+        Ok(Self { stop, left: start("locks", life)? })
     }
 }
 

@@ -3,10 +3,11 @@
 //! Between the judgement and the system call that writes, the process may be stopped for long enough for
 //! another to lead. So the connection asks once more, and is closed rather than tell what is no longer so.
 
+use super::locks::LockClaim;
 use super::serve::AnswerClaim;
 use super::{AppState, Verdict};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 tokio::task_local! {
     /// The claim of the answer that this task is making.
@@ -17,18 +18,32 @@ pub(super) struct Claim {
     sight: AppState,
     /// The token under which the answer says that this member leads; 0 if it does not say so.
     token: AtomicU64,
+    /// What it says of a lock, if it is about one.
+    lock: OnceLock<LockClaim>,
 }
 
 impl Claim {
     /// Makes an answer, and returns its claim too: of the verdict that was [`follow`]ed last.
     pub(super) async fn of<T>(sight: AppState, making: impl Future<Output = T>) -> (T, Arc<Self>) {
-        let claim = Arc::new(Self { sight, token: AtomicU64::new(0) });
+        let claim = Arc::new(Self { sight, token: AtomicU64::new(0), lock: OnceLock::new() });
         (CLAIM.scope(claim.clone(), making).await, claim)
     }
 
     /// Returns the claim of the answer that is being made, for a body that is made later.
     pub(super) fn of_this_answer() -> Option<Arc<Self>> {
         CLAIM.try_with(Arc::clone).ok()
+    }
+
+    /// Has the answer claim something of a lock as well; once for each answer.
+    pub(super) fn about(&self, lock: LockClaim) {
+        let _said_before = self.lock.set(lock);
+    }
+
+    /// Has what is written from now on say that the lock is held, or not.
+    pub(super) fn says_held(&self, held: bool) {
+        if let Some(lock) = self.lock.get() {
+            lock.says_held(held);
+        }
     }
 
     pub(super) fn follow(&self, verdict: &Verdict) {
@@ -44,9 +59,10 @@ pub(super) fn follow(verdict: &Verdict) {
 
 impl AnswerClaim for Claim {
     fn is_still_so(&self) -> bool {
-        match self.token.load(Ordering::Relaxed) {
+        let leads = match self.token.load(Ordering::Relaxed) {
             0 => true,
             token => self.sight.leads_with(token),
-        }
+        };
+        leads && self.lock.get().is_none_or(LockClaim::is_still_so)
     }
 }

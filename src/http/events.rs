@@ -14,6 +14,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::stream::{Stream, StreamExt};
 use recipes::election::{Cause, Change, ChangeKind, View, changes};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -23,7 +24,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use utoipa_axum::routes;
 
 /// How often a comment is sent, so that each end sees that the other is there.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How soon a client whose stream was lost should come back.
 const RETRY_MS: u64 = 1000;
 
@@ -109,10 +110,15 @@ where
         sight,
         _permit: permit,
     };
-    let chunks = futures_util::stream::unfold(stream, |mut stream| async {
+    streamed(futures_util::stream::unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
-        Some((Ok::<_, Infallible>(chunk), stream))
-    });
+        Some((chunk, stream))
+    }))
+}
+
+/// Answers with a stream of events.
+pub(super) fn streamed(chunks: impl Stream<Item = String> + Send + 'static) -> Response {
+    let chunks = chunks.map(Ok::<_, Infallible>);
     let mut response = Body::from_stream(chunks).into_response();
     let kind = HeaderValue::from_static("text/event-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -234,7 +240,7 @@ fn event(sight: &AppState, name: &str, verdict: &Verdict, cause: Option<Cause>) 
     framed(name, Some(verdict.index()), &api::json(&data))
 }
 
-fn framed(name: &str, id: Option<u64>, data: &str) -> String {
+pub(super) fn framed(name: &str, id: Option<u64>, data: &str) -> String {
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     format!("event: {name}\n{id}data: {data}\n\n")
 }

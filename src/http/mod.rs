@@ -17,6 +17,7 @@ mod health;
 mod history;
 mod host_check;
 mod leader;
+mod locks;
 mod members;
 mod metrics;
 mod openapi;
@@ -92,6 +93,7 @@ struct AppStateInner {
     amending: Mutex<()>,
     /// The last answers of `/leader`: without the kernel's clocks, and with them.
     leader_bodies: [std::sync::Mutex<Option<leader::CachedBody>>; 2],
+    kept: locks::KeptLocks,
 }
 
 impl Deref for AppState {
@@ -162,6 +164,7 @@ pub fn services(
         visits,
         amending,
         leader_bodies,
+        kept: locks::KeptLocks::default(),
     };
     let inner = Arc::new(inner);
     let service = |served: Served, shares_clock| {

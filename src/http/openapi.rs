@@ -42,8 +42,9 @@ pub(super) fn written(mut description: utoipa::openapi::OpenApi) -> Bytes {
     // A handler of several methods has one name, and each operation needs its own.
     for path in description.paths.paths.values_mut() {
         let operations =
-            [&mut path.get, &mut path.post, &mut path.patch, &mut path.head, &mut path.options];
-        for operation in operations.into_iter().flatten() {
+            [&mut path.get, &mut path.head, &mut path.options, &mut path.post, &mut path.put];
+        let operations = operations.into_iter().chain([&mut path.patch, &mut path.delete]);
+        for operation in operations.flatten() {
             for response in operation.responses.responses.values_mut() {
                 if let RefOr::T(response) = response {
                     response.headers.insert("X-Bellwether-Index".into(), index());

@@ -71,6 +71,15 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, kind, title, detail)
     }
 
+    pub(super) fn gone(kind: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, kind, title, detail)
+    }
+
+    /// It is switched off.
+    pub(super) fn off(kind: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, kind, title, detail)
+    }
+
     pub(super) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad-request", "this makes no sense", detail)
     }

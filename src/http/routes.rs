@@ -5,8 +5,8 @@
 //! compared with it.
 
 use super::{
-    AppState, DESCRIPTION, commands, events, health, history, leader, members, metrics, openapi,
-    page, patroni, profile, redirect, status, yes_or_no,
+    AppState, DESCRIPTION, commands, events, health, history, leader, locks, members, metrics,
+    openapi, page, patroni, profile, redirect, status, yes_or_no,
 };
 use axum::Router;
 use axum::routing::get;
@@ -36,7 +36,8 @@ pub(super) fn of_api() -> Served {
         .merge(members::routes())
         .merge(profile::routes())
         .merge(patroni::routes())
-        .merge(commands::routes());
+        .merge(commands::routes())
+        .merge(locks::routes());
     let (router, description) = routes.split_for_parts();
     let mut paths: Vec<_> = description.paths.paths.keys().cloned().collect();
     let hint = format!("there are {}; {DESCRIPTION} describes them", paths.join(", "));

@@ -18,8 +18,10 @@ pub(super) struct OpenStream(IntGauge);
 
 /// Where the requests to one listener are counted.
 pub(super) struct RouteCounters {
-    /// By path: a route has no parameters in it, so its path is the request's.
+    /// By path: that of a route without parameters is the request's.
     matched: HashMap<String, RouteCounter>,
+    /// Those with parameters.
+    patterns: Vec<RouteCounter>,
     /// One for all paths without a route: a label for each would let clients make any number of series.
     unmatched: RouteCounter,
     answered: IntCounterVec,
@@ -52,8 +54,11 @@ impl Visits {
 
     pub(super) fn of(&self, paths: Vec<String>) -> RouteCounters {
         let counted = |path: String| (path.clone(), RouteCounter::new(path));
+        let (patterns, paths): (Vec<_>, Vec<_>) =
+            paths.into_iter().partition(|path| path.contains('{'));
         RouteCounters {
             matched: paths.into_iter().map(counted).collect(),
+            patterns: patterns.into_iter().map(RouteCounter::new).collect(),
             unmatched: RouteCounter::new(UNMATCHED.to_owned()),
             answered: self.answered.clone(),
         }
@@ -73,7 +78,8 @@ impl Visits {
 
 impl RouteCounters {
     pub(super) fn route(&self, path: &str) -> &RouteCounter {
-        self.matched.get(path).unwrap_or(&self.unmatched)
+        let with_parameters = || self.patterns.iter().find(|route| matches(&route.label, path));
+        self.matched.get(path).or_else(with_parameters).unwrap_or(&self.unmatched)
     }
 
     pub(super) fn count(&self, route: &RouteCounter, status: StatusCode) {
@@ -95,8 +101,41 @@ impl RouteCounter {
     }
 }
 
+/// Whether a path is one of a route's, of which a part in braces stands for any.
+fn matches(route: &str, path: &str) -> bool {
+    let is_any = |part: &str| part.starts_with('{');
+    let (mut route, mut path) = (route.split('/'), path.split('/'));
+    let alike = route.by_ref().zip(path.by_ref());
+    alike.fold(true, |so, (known, part)| so && (known == part || is_any(known) && !part.is_empty()))
+        && route.next().is_none()
+        && path.next().is_none()
+}
+
 impl Drop for OpenStream {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_counted_by_the_route_that_matched_whatever_its_parameters() {
+        let visits = Visits::none("/election");
+        let routes = ["/locks", "/locks/{name}", "/locks/{name}/{lock}"].map(str::to_owned);
+        let counters = visits.of(routes.to_vec());
+        for (path, route) in [
+            ("/locks", "/locks"),
+            ("/locks/migrate", "/locks/{name}"),
+            ("/locks/migrate/1f", "/locks/{name}/{lock}"),
+            ("/locks/", UNMATCHED),
+            ("/locks//1f", UNMATCHED),
+            ("/locks/migrate/1f/x", UNMATCHED),
+            ("/lock/migrate", UNMATCHED),
+        ] {
+            assert_eq!(counters.route(path).label, route, "{path}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::member::Member;
 
-/// One path of the API.
+/// One path of the API, with something for each of its parameters.
 pub(crate) struct Route {
     pub(crate) path: String,
     pub(crate) methods: Vec<String>,
@@ -27,7 +27,7 @@ pub(crate) fn routes(member: &Member) -> Vec<Route> {
     for (path, operations) in document["paths"].as_object().expect("paths") {
         let operations = operations.as_object().expect("operations by method");
         routes.push(Route {
-            path: path.clone(),
+            path: path.replace("{name}", "migrate").replace("{lock}", "1f"),
             methods: operations.keys().map(|method| method.to_uppercase()).collect(),
             is_stream: operations.get("get").is_some_and(|get| {
                 get["responses"]["200"]["content"].get("text/event-stream").is_some()

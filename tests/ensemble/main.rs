@@ -24,6 +24,7 @@ mod labels;
 mod leaving;
 mod listeners;
 mod load;
+mod locks;
 mod logs;
 mod lost;
 mod margins;

@@ -16,6 +16,7 @@ mod identities;
 mod labels;
 mod leaving;
 mod listeners;
+mod locks;
 mod logs;
 mod metrics;
 mod orders;

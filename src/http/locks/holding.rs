@@ -1,0 +1,225 @@
+//! One lock that a client asked for: how it stands, and how it is given back.
+
+use super::super::AppState;
+use super::super::problem::Problem;
+use super::super::serve::AnswerClaim;
+use crate::clock::Clock;
+use crate::locks::{Ask, Ended, HOLDINGS_MAX, Judged, LockName, Published};
+use recipes::Moment;
+use recipes::lock::Mode;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+/// How long a client that does not wait is kept, until it is known whether others are ahead.
+const TO_TRY: Duration = Duration::from_secs(5);
+
+/// A lock that is asked for. It is given back, or not waited for any more, when this is dropped.
+pub(super) struct Holding {
+    published: watch::Receiver<Published>,
+    clock: Clock,
+    pub(super) release: Release,
+}
+
+/// Gives a lock back.
+#[derive(Clone)]
+pub(super) struct Release(Arc<Mutex<Option<oneshot::Sender<Infallible>>>>);
+
+/// Until when to wait for a lock.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    /// `None`: for as long as the client does.
+    until: Option<Moment>,
+    /// For how long yet while it is not known whether others are ahead.
+    to_try: Duration,
+}
+
+/// What an answer says of a lock, which may be so no longer when it is written.
+pub(in super::super) struct LockClaim {
+    published: watch::Receiver<Published>,
+    clock: Clock,
+    /// Until when it may be so at the longest.
+    until: Option<Moment>,
+    says_held: AtomicBool,
+}
+
+impl AppState {
+    /// Asks for a lock.
+    pub(super) async fn ask_for(&self, name: &LockName, mode: Mode) -> Result<Holding, Problem> {
+        let locks = self.locks()?;
+        // One whose client has closed the connection by now is not asked for: see `order`.
+        tokio::task::yield_now().await;
+        let (publisher, published) = watch::channel(Published::default());
+        let (release, released) = oneshot::channel();
+        let ask = Ask { name: name.clone(), mode, published: publisher, released };
+        let full = "too many ask at once: try again";
+        let asked = locks.asks.try_send(ask);
+        asked.map_err(|_| Problem::unavailable("too-many-ask", "not taken", full))?;
+        let release = Release(Arc::new(Mutex::new(Some(release))));
+        Ok(Holding { published, clock: self.clock, release })
+    }
+}
+
+impl Holding {
+    /// Judges it at the moment of the call.
+    pub(super) fn judge(&mut self) -> Judged {
+        // Asked before: what is published last is not missed.
+        let is_over = self.published.has_changed().is_err();
+        let judged = self.published.borrow_and_update().at(self.clock.now());
+        match judged {
+            Judged::Waiting { .. } | Judged::Held { .. } if is_over => {
+                Judged::Ended(Ended::Stopped)
+            }
+            judged => judged,
+        }
+    }
+
+    /// Waits until it may be judged to be otherwise.
+    pub(super) async fn changed(&mut self, judged: Judged) {
+        let lease_end = match judged {
+            Judged::Held { until, .. } => Some(until),
+            Judged::Waiting { .. } | Judged::Ended(_) => None,
+        };
+        tokio::select! {
+            _ = self.published.changed() => {}
+            () = self.clock.sleep_until(lease_end) => {}
+        }
+    }
+
+    /// Waits until it is held, has ended, or is not waited for any more.
+    pub(super) async fn settled(&mut self, patience: Patience) -> Judged {
+        let clock = self.clock;
+        loop {
+            let judged = self.judge();
+            let (Judged::Waiting { ahead }, now) = (judged, clock.now()) else {
+                return judged;
+            };
+            if patience.is_over(ahead, now) {
+                return judged;
+            }
+            tokio::select! {
+                () = self.changed(judged) => {}
+                () = clock.sleep_until(patience.next(now)) => {}
+            }
+        }
+    }
+
+    /// Waits until it is known how it stands, but no longer than this.
+    pub(super) async fn known(&mut self, at_most: Duration) -> Judged {
+        let known = async {
+            loop {
+                match self.judge() {
+                    judged @ Judged::Waiting { ahead: None } => self.changed(judged).await,
+                    judged => return judged,
+                }
+            }
+        };
+        match tokio::time::timeout(at_most, known).await {
+            Ok(judged) => judged,
+            Err(_) => self.judge(),
+        }
+    }
+
+    /// Waits until nothing is left of it in ZooKeeper.
+    pub(super) async fn gone(&mut self) {
+        while self.published.changed().await.is_ok() {}
+    }
+
+    /// Returns what an answer about it claims.
+    pub(super) fn claim(&self, until: Option<Moment>) -> LockClaim {
+        let says_held = AtomicBool::new(false);
+        LockClaim { published: self.published.clone(), clock: self.clock, until, says_held }
+    }
+}
+
+impl Release {
+    pub(super) fn release(&self) {
+        self.0.lock().expect("no code panics while holding it").take();
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.release.release();
+    }
+}
+
+impl Patience {
+    /// Begins now.
+    pub(super) fn of(wait: Option<Duration>, now: Moment) -> Self {
+        let to_try = if wait == Some(Duration::ZERO) { TO_TRY } else { Duration::ZERO };
+        Self { until: wait.map(|wait| now.after(wait)), to_try }
+    }
+
+    pub(super) fn is_over(self, ahead: Option<usize>, now: Moment) -> bool {
+        let is_late = |until: Moment| match ahead {
+            Some(1..) => now >= until,
+            // None is ahead, or it is not known.
+            Some(0) | None => now >= until.after(self.to_try),
+        };
+        self.until.is_some_and(is_late)
+    }
+
+    /// When to look next.
+    pub(super) fn next(self, now: Moment) -> Option<Moment> {
+        self.until.map(|until| if now < until { until } else { until.after(self.to_try) })
+    }
+}
+
+impl LockClaim {
+    /// Has what is written from now on say that the lock is held, or not.
+    pub(in super::super) fn says_held(&self, held: bool) {
+        self.says_held.store(held, Ordering::Relaxed);
+    }
+}
+
+impl AnswerClaim for LockClaim {
+    fn is_still_so(&self) -> bool {
+        if !self.says_held.load(Ordering::Relaxed) {
+            return true;
+        }
+        let now = self.clock.now();
+        let is_held = matches!(self.published.borrow().at(now), Judged::Held { .. });
+        is_held && self.published.has_changed().is_ok() && self.until.is_none_or(|it| now < it)
+    }
+}
+
+/// Returns the answer to one who gets no lock, and has nothing to wait for.
+pub(super) fn refusal(name: &LockName, mode: Mode, ended: Ended) -> Problem {
+    match ended {
+        Ended::Refused { found } => {
+            let title = "the lock is one of another kind";
+            Problem::conflict("another-kind", title, kinds(name, mode, found))
+        }
+        Ended::TooMany => Problem::unavailable("too-many-locks", "too many locks", too_many()),
+        Ended::Lost(_) | Ended::Released | Ended::Stopped => {
+            Problem::unavailable("not-locked", "not locked", why(ended))
+        }
+    }
+}
+
+/// Says why a lock ended.
+pub(super) fn why(ended: Ended) -> String {
+    match ended {
+        Ended::Released => "it was given back".into(),
+        Ended::Refused { found } => format!("another asked before for it, {found}"),
+        Ended::Lost(loss) => loss.to_string(),
+        Ended::TooMany => too_many(),
+        Ended::Stopped => "this member leaves".into(),
+    }
+}
+
+pub(super) fn kinds(name: &LockName, mode: Mode, found: Mode) -> String {
+    format!(
+        "another asked before for {name}, {found}, and not {mode}: all who ask for one lock have to name the same number of \
+         slots, or none"
+    )
+}
+
+fn too_many() -> String {
+    format!(
+        "{HOLDINGS_MAX} locks are held or waited for by way of this member: give some back, or try later"
+    )
+}

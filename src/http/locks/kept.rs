@@ -1,0 +1,104 @@
+//! Locks that are kept for clients that cannot stream, until their time is over.
+
+use super::super::AppState;
+use super::super::problem::Problem;
+use super::holding::{Holding, LockClaim};
+use crate::locks::{Judged, LockName};
+use recipes::{FencingToken, Moment};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+/// The locks that are kept, by the ids that their clients were given.
+#[derive(Default)]
+pub(in super::super) struct KeptLocks(Mutex<BTreeMap<String, Kept>>);
+
+struct Kept {
+    name: LockName,
+    holding: Holding,
+    /// When it is given back, unless its client renews it.
+    until: Moment,
+}
+
+/// A kept lock, as it stands at one moment.
+pub(super) struct Standing {
+    pub(super) token: FencingToken,
+    /// The end of its lease or of its time, whichever comes first.
+    pub(super) until: Moment,
+    pub(super) claim: LockClaim,
+}
+
+impl KeptLocks {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
+        self.0.lock().expect("no code panics while holding it")
+    }
+
+    /// Keeps a lock, and returns its id.
+    pub(super) fn keep(
+        sight: &AppState,
+        name: LockName,
+        holding: Holding,
+        time: Duration,
+    ) -> String {
+        let id = format!("{:032x}", fastrand::u128(..));
+        let until = sight.clock.now().after(time);
+        sight.kept.lock().insert(id.clone(), Kept { name, holding, until });
+        let (sight, kept) = (sight.clone(), id.clone());
+        tokio::spawn(async move { give_back_in_time(&sight, &kept).await });
+        id
+    }
+
+    /// Returns how a lock stands that is kept; anew for so long, if that is asked.
+    pub(super) fn standing(
+        sight: &AppState,
+        name: &LockName,
+        id: &str,
+        renewed: Option<Duration>,
+    ) -> Option<Standing> {
+        let now = sight.clock.now();
+        let mut all = sight.kept.lock();
+        let kept = all.get_mut(id).filter(|kept| kept.name == *name && now < kept.until)?;
+        let Judged::Held { token, until } = kept.holding.judge() else { return None };
+        if let Some(time) = renewed {
+            kept.until = now.after(time);
+        }
+        let claim = kept.holding.claim(Some(kept.until));
+        Some(Standing { token, until: until.min(kept.until), claim })
+    }
+
+    /// Takes a lock out, so that it can be given back.
+    pub(super) fn take(sight: &AppState, name: &LockName, id: &str) -> Option<Holding> {
+        let now = sight.clock.now();
+        let mut all = sight.kept.lock();
+        let kept = all.get_mut(id).filter(|kept| kept.name == *name && now < kept.until)?;
+        let is_held = matches!(kept.holding.judge(), Judged::Held { .. });
+        all.remove(id).filter(|_| is_held).map(|kept| kept.holding)
+    }
+}
+
+/// Gives a lock back when its time is over, and forgets it when it is lost.
+async fn give_back_in_time(sight: &AppState, id: &str) {
+    loop {
+        let (until, lease_end) = {
+            let mut all = sight.kept.lock();
+            let Some(kept) = all.get_mut(id) else { return };
+            match kept.holding.judge() {
+                Judged::Held { until, .. } if sight.clock.now() < kept.until => (kept.until, until),
+                Judged::Held { .. } | Judged::Waiting { .. } | Judged::Ended(_) => {
+                    all.remove(id);
+                    return;
+                }
+            }
+        };
+        // The lease has been renewed by then, or not.
+        sight.clock.sleep_until(Some(until.min(lease_end))).await;
+    }
+}
+
+pub(super) fn gone(name: &LockName) -> Problem {
+    let detail = format!(
+        "no such lock {name} is kept here: it was lost or given back, its time was over, or it never was; ask for \
+         it anew"
+    );
+    Problem::gone("lock-gone", "the lock is held no more", detail)
+}

@@ -1,0 +1,424 @@
+//! Locks for any application: held for as long as a connection is open, or for a time that is renewed.
+//!
+//! - `holding`: one lock that a client asked for. `stream`, `kept`: the two ways to hold it.
+
+mod holding;
+mod kept;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub(super) use holding::LockClaim;
+pub(super) use kept::KeptLocks;
+
+use self::holding::{Patience, refusal};
+use super::AppState;
+use super::authorize::{Authorized, CommandHeaders, Refused};
+use super::claim::Claim;
+use super::problem::{BadRequest, Problem, Unavailable};
+use super::routes::ApiRouter;
+use super::verdict::millis;
+use crate::api::{self, LockHeld, LockMode, LockNames, LockPlace, LockQueue};
+use crate::config::table;
+use crate::locks::{Answer, Judged, LockName, LocksHandle, Look, Place};
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use recipes::lock::Mode;
+use recipes::{FencingToken, Moment};
+use serde::Deserialize;
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use utoipa::{IntoParams, IntoResponses};
+use utoipa_axum::routes;
+
+/// How long a stream's answer waits for its first event, so that a refusal can be one.
+const TO_BEGIN: Duration = Duration::from_secs(2);
+/// How long ZooKeeper may take to show a queue.
+const TO_LOOK: Duration = Duration::from_secs(2);
+/// How long the deletion of a znode may take.
+const TO_GIVE_BACK: Duration = Duration::from_secs(5);
+
+/// A query, or why it is none.
+type Deserialized<T> = Result<Query<T>, QueryRejection>;
+
+const SLOTS_MAX: u32 = 1000;
+const WAIT_DEFAULT: Duration = Duration::from_secs(5);
+const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
+const TTL_DEFAULT: Duration = Duration::from_secs(15);
+const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
+
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new()
+        .routes(routes!(names))
+        .routes(routes!(queue, hold, keep))
+        .routes(routes!(renew, give_back))
+}
+
+/// Locks are switched off.
+#[derive(IntoResponses)]
+#[response(status = 404, content_type = "application/problem+json")]
+struct Off(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+
+/// The lock is of another kind, or was not got in time.
+#[derive(IntoResponses)]
+#[response(status = 409, content_type = "application/problem+json")]
+struct NotGot(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+
+/// It is held no more.
+#[derive(IntoResponses)]
+#[response(status = 410, content_type = "application/problem+json")]
+struct Gone(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+
+/// How a lock is held by a stream.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct HoldQuery {
+    /// `exclusive`, by default, or `shared`.
+    #[param(value_type = Option<String>, pattern = "^(exclusive|shared)$")]
+    mode: Option<LockMode>,
+    /// A semaphore: so many of the queue hold at once.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    slots: Option<NonZeroU32>,
+    /// For how long to wait at most, such as `30s`, at most `10m`; by default for as long as the connection is open.
+    /// `0s` takes it only if it is free.
+    #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
+    wait: Option<String>,
+}
+
+/// How a lock is kept.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct KeepQuery {
+    /// `exclusive`, by default, or `shared`.
+    #[param(value_type = Option<String>, pattern = "^(exclusive|shared)$")]
+    mode: Option<LockMode>,
+    /// A semaphore: so many of the queue hold at once.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    slots: Option<NonZeroU32>,
+    /// For how long to wait at most: `30s`, by default `5s`, at most `10m`. `0s` takes it only if it is free.
+    #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
+    wait: Option<String>,
+    /// After how long it is given back, unless it is renewed: `1s` to `10m`, by default `15s`.
+    #[param(example = "15s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
+    ttl: Option<String>,
+}
+
+/// For how long a lock is kept on.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct RenewQuery {
+    /// After how long it is given back, unless it is renewed again: `1s` to `10m`, by default `15s`.
+    #[param(example = "15s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
+    ttl: Option<String>,
+}
+
+/// The names of all locks in whose queue there is, or lately was, a place; read from ZooKeeper at most once a second.
+#[utoipa::path(get, path = api::LOCKS.path, responses(
+    (status = 200, description = "In order", body = LockNames),
+    Off,
+    Unavailable,
+))]
+async fn names(State(sight): State<AppState>) -> Result<Json<LockNames>, Problem> {
+    let names = sight.look(Look::Names).await?;
+    Ok(Json(LockNames { locks: names.to_vec() }))
+}
+
+/// Who holds a lock and who waits for it, in order; read from ZooKeeper at most once a second.
+#[utoipa::path(get, path = api::LOCK_PATH, params(
+    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+), responses(
+    (status = 200, description = "The queue, empty if there is none", body = LockQueue),
+    BadRequest,
+    Off,
+    Unavailable,
+))]
+async fn queue(
+    State(sight): State<AppState>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<LockQueue>, Problem> {
+    let name = lock_name(&path(name)?)?;
+    let places = look_into(&sight, &name).await?;
+    let (holders, waiting): (Vec<_>, Vec<_>) = places.iter().partition(|place| place.holds);
+    let written = |places: Vec<&Place>| places.into_iter().map(place).collect();
+    Ok(Json(LockQueue { holders: written(holders), waiting: written(waiting) }))
+}
+
+/// Holds a lock for as long as this connection is open and the lease runs, as server-sent events.
+///
+/// `waiting` comes with the place in the queue and who holds, `held` with the token and the lease, `renewed` with each
+/// renewal. `lost`, `timeout` and `refused` are the last. Closing the connection gives the lock back; a client that takes
+/// nothing for as long as the lease runs has lost it. A comment comes every 15 s.
+#[utoipa::path(post, path = api::LOCK_PATH, params(
+    CommandHeaders,
+    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+    HoldQuery,
+), security((), ("token" = [])), responses(
+    (status = 200, description = "It goes on until the lock is lost or one side ends it; the data of `held` and `renewed` is such a body", body = LockHeld, content_type = "text/event-stream"),
+    BadRequest,
+    Refused,
+    Off,
+    NotGot,
+    Unavailable,
+))]
+async fn hold(
+    State(sight): State<AppState>,
+    _: Authorized,
+    name: Result<Path<String>, PathRejection>,
+    query: Deserialized<HoldQuery>,
+) -> Result<Response, Problem> {
+    sight.locks()?;
+    let name = lock_name(&path(name)?)?;
+    let HoldQuery { mode, slots, wait } = asked(query)?;
+    let mode = lock_mode(mode, slots)?;
+    let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
+    let patience = Patience::of(wait, sight.clock.now());
+    let permit = sight.place()?;
+    let mut holding = sight.ask_for(&name, mode).await?;
+    if let Judged::Ended(ended) = holding.known(TO_BEGIN).await {
+        return Err(refusal(&name, mode, ended));
+    }
+    Ok(stream::stream(sight, permit, name, mode, holding, patience))
+}
+
+/// Gets a lock that is kept for a time, for clients that cannot stream: it has to be renewed before that is over.
+///
+/// `valid_for_ms` says for how long it is surely held, which may be less than its time: renew it sooner than that.
+#[utoipa::path(put, path = api::LOCK_PATH, params(
+    CommandHeaders,
+    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+    KeepQuery,
+), security((), ("token" = [])), responses(
+    (status = 201, description = "It is held", body = api::KeptLock),
+    BadRequest,
+    Refused,
+    Off,
+    NotGot,
+    Unavailable,
+))]
+async fn keep(
+    State(sight): State<AppState>,
+    _: Authorized,
+    name: Result<Path<String>, PathRejection>,
+    query: Deserialized<KeepQuery>,
+) -> Result<(StatusCode, Json<api::KeptLock>), Problem> {
+    sight.locks()?;
+    let name = lock_name(&path(name)?)?;
+    let KeepQuery { mode, slots, wait, ttl } = asked(query)?;
+    let mode = lock_mode(mode, slots)?;
+    let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
+    let wait = wait.unwrap_or(WAIT_DEFAULT);
+    let ttl = time(ttl)?;
+    let _permit = sight.place()?;
+    let patience = Patience::of(Some(wait), sight.clock.now());
+    let mut holding = sight.ask_for(&name, mode).await?;
+    match holding.settled(patience).await {
+        Judged::Held { .. } => {}
+        Judged::Ended(ended) => return Err(refusal(&name, mode, ended)),
+        Judged::Waiting { ahead: Some(1..) } => {
+            let detail = format!("others hold {name}, or asked before: GET /locks/{name} has them");
+            return Err(Problem::conflict("not-in-time", "the lock was not got in time", detail));
+        }
+        Judged::Waiting { ahead: None | Some(0) } => {
+            let detail =
+                "ZooKeeper has not answered in time: /status says how this member stands with it";
+            return Err(Problem::unavailable("not-locked", "not locked", detail));
+        }
+    }
+    let id = KeptLocks::keep(&sight, name.clone(), holding, ttl);
+    kept(&sight, &name, id, None).map(|body| (StatusCode::CREATED, Json(body)))
+}
+
+/// Keeps a lock on.
+#[utoipa::path(put, path = api::KEPT_LOCK_PATH, params(
+    CommandHeaders,
+    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+    ("lock" = String, Path, description = "As it was answered"),
+    RenewQuery,
+), security((), ("token" = [])), responses(
+    (status = 200, description = "It is held on", body = api::KeptLock),
+    BadRequest,
+    Refused,
+    Off,
+    Gone,
+    Unavailable,
+))]
+async fn renew(
+    State(sight): State<AppState>,
+    _: Authorized,
+    names: Result<Path<(String, String)>, PathRejection>,
+    query: Deserialized<RenewQuery>,
+) -> Result<Json<api::KeptLock>, Problem> {
+    sight.locks()?;
+    let (name, id) = path(names)?;
+    let name = lock_name(&name)?;
+    let RenewQuery { ttl } = asked(query)?;
+    kept(&sight, &name, id, Some(time(ttl)?)).map(Json)
+}
+
+/// Gives a lock back. The answer comes when its znode is gone.
+#[utoipa::path(delete, path = api::KEPT_LOCK_PATH, params(
+    CommandHeaders,
+    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+    ("lock" = String, Path, description = "As it was answered"),
+), security((), ("token" = [])), responses(
+    (status = 204, description = "It is given back"),
+    BadRequest,
+    Refused,
+    Off,
+    Gone,
+    Unavailable,
+))]
+async fn give_back(
+    State(sight): State<AppState>,
+    _: Authorized,
+    names: Result<Path<(String, String)>, PathRejection>,
+) -> Result<StatusCode, Problem> {
+    sight.locks()?;
+    let (name, id) = path(names)?;
+    let name = lock_name(&name)?;
+    let mut holding = KeptLocks::take(&sight, &name, &id).ok_or_else(|| kept::gone(&name))?;
+    holding.release.release();
+    match tokio::time::timeout(TO_GIVE_BACK, holding.gone()).await {
+        Ok(()) => Ok(StatusCode::NO_CONTENT),
+        Err(_) => {
+            let why = "it is given back for this member's part, but ZooKeeper did not confirm it: its znode may \
+                       stand until the session times out";
+            Err(Problem::unavailable("unconfirmed", "not confirmed", why))
+        }
+    }
+}
+
+impl AppState {
+    /// Returns where to ask for locks, unless they are switched off.
+    fn locks(&self) -> Result<&LocksHandle, Problem> {
+        self.status.locks.as_ref().ok_or_else(|| {
+            let key = table::LOCKS.key();
+            let detail = format!(
+                "{key} is empty in this member's configuration: set it to the path below which locks are to stand"
+            );
+            Problem::off("locks-off", "locks are switched off", detail)
+        })
+    }
+
+    async fn look<T>(&self, look: impl FnOnce(Answer<T>) -> Look) -> Result<T, Problem> {
+        let unread = |why: String| {
+            let why = format!("{why}; /status says how this member stands with ZooKeeper");
+            Problem::unavailable("locks-unread", "the locks cannot be read", why)
+        };
+        let (answer, answered) = oneshot::channel();
+        let asked = self.locks()?.looks.try_send(look(answer));
+        asked.map_err(|_| unread("too many ask at once".into()))?;
+        match tokio::time::timeout(TO_LOOK, answered).await {
+            Ok(Ok(read)) => read.map_err(unread),
+            Ok(Err(_)) => Err(unread("this member is leaving".into())),
+            Err(_) => Err(unread(format!("ZooKeeper did not answer within {TO_LOOK:?}"))),
+        }
+    }
+}
+
+async fn look_into(sight: &AppState, name: &LockName) -> Result<Arc<[Place]>, Problem> {
+    sight.look(|answer| Look::Queue(name.clone(), answer)).await
+}
+
+/// Returns the body about a lock that is kept, and has this answer claim it.
+fn kept(
+    sight: &AppState,
+    name: &LockName,
+    id: String,
+    renewed: Option<Duration>,
+) -> Result<api::KeptLock, Problem> {
+    let standing = KeptLocks::standing(sight, name, &id, renewed);
+    let kept::Standing { token, until, claim } = standing.ok_or_else(|| kept::gone(name))?;
+    claim.says_held(true);
+    if let Some(of_this_answer) = Claim::of_this_answer() {
+        of_this_answer.about(claim);
+    }
+    Ok(api::KeptLock { lock: id, held: held_body(sight, token, until) })
+}
+
+fn held_body(sight: &AppState, token: FencingToken, until: Moment) -> LockHeld {
+    let ends = sight.shares_clock.then(|| sight.clock.kernel_time(until));
+    LockHeld {
+        token: token.0,
+        valid_for_ms: millis(until.since(sight.clock.now())),
+        valid_until_boottime_ns: ends.map(|ends| ends.boottime_ns),
+        valid_until_monotonic_ns: ends.map(|ends| ends.monotonic_ns),
+    }
+}
+
+fn place(place: &Place) -> LockPlace {
+    let (mode, slots) = match place.entry.mode {
+        Mode::Exclusive => (LockMode::Exclusive, None),
+        Mode::Shared => (LockMode::Shared, None),
+        Mode::Slots(slots) => (LockMode::Slots, Some(slots.get())),
+    };
+    LockPlace {
+        member: place.member.clone(),
+        mode,
+        slots,
+        token: place.ticket.token.0,
+        znode: place.znode.clone(),
+        since: api::date(place.since),
+    }
+}
+
+fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, Problem> {
+    path.map(|Path(path)| path).map_err(|error| Problem::bad_request(error.body_text()))
+}
+
+fn lock_name(written: &str) -> Result<LockName, Problem> {
+    LockName::new(written).ok_or_else(|| {
+        Problem::bad_request(format!(
+            "{written:?} is no lock's name: write 1 to 64 of A-Z a-z 0-9 . _ -, such as migrate"
+        ))
+    })
+}
+
+fn asked<T>(query: Deserialized<T>) -> Result<T, Problem> {
+    query.map(|Query(query)| query).map_err(|error| {
+        let example = "write ?mode=shared&wait=30s, ?slots=3 or ?ttl=15s";
+        Problem::bad_request(format!("{}: {example}", error.body_text()))
+    })
+}
+
+fn lock_mode(mode: Option<LockMode>, slots: Option<NonZeroU32>) -> Result<Mode, Problem> {
+    match (mode, slots) {
+        (_, Some(slots)) if slots.get() > SLOTS_MAX => {
+            Err(Problem::bad_request(format!("slots={slots} is too many: write 1 to {SLOTS_MAX}")))
+        }
+        (None, Some(slots)) => Ok(Mode::Slots(slots)),
+        (Some(_), Some(_)) => {
+            let why = "mode and slots exclude each other: leave one out";
+            Err(Problem::bad_request(why))
+        }
+        (None | Some(LockMode::Exclusive), None) => Ok(Mode::Exclusive),
+        (Some(LockMode::Shared), None) => Ok(Mode::Shared),
+        (Some(LockMode::Slots | LockMode::Unknown), None) => Err(Problem::bad_request(
+            "there is no such mode: write exclusive or shared, or ?slots=3",
+        )),
+    }
+}
+
+fn time(ttl: Option<String>) -> Result<Duration, Problem> {
+    Ok(ttl.map(|ttl| span("ttl", &ttl, &TTL)).transpose()?.unwrap_or(TTL_DEFAULT))
+}
+
+fn span(key: &str, written: &str, known: &RangeInclusive<Duration>) -> Result<Duration, Problem> {
+    let wrong = |why: String| Problem::bad_request(format!("{key}={written:?} is {why}"));
+    match humantime::parse_duration(written) {
+        Ok(length) if known.contains(&length) => Ok(length),
+        Ok(_) => {
+            Err(wrong(format!("out of bounds: write {:?} to {:?}", known.start(), known.end())))
+        }
+        Err(error) => Err(wrong(format!("no duration ({error}): write 30s"))),
+    }
+}

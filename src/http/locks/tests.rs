@@ -1,0 +1,384 @@
+//! The contract of locks over HTTP, with a runner that tests step by hand.
+
+use super::super::serve::Claims;
+use super::super::tests::{api, api_of, member};
+use super::super::{Handler, Service};
+use super::*;
+use crate::clock::Clock;
+use crate::locks::{self, Ask, Ended, LocksRequests, Published};
+use crate::status::{self, StatusHandle, StatusPublisher};
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::Method;
+use http_body_util::BodyExt;
+use recipes::holding::{Event, HoldingId, Holdings, Loss, Wanted};
+use recipes::lock::{self, Entry};
+use recipes::{Margins, Sequence, SessionId, Ticket};
+use serde_json::Value;
+use std::time::SystemTime;
+use tokio::time::{sleep, timeout};
+
+/// Long enough for a busy machine.
+const LIMIT: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn where_locks_are_switched_off_each_request_says_so_and_what_to_set() {
+    let (service, _back) = api(Duration::ZERO);
+    for (method, path) in [
+        (Method::GET, "/locks"),
+        (Method::GET, "/locks/migrate"),
+        (Method::POST, "/locks/migrate"),
+        (Method::PUT, "/locks/migrate"),
+        (Method::PUT, "/locks/migrate/0"),
+        (Method::DELETE, "/locks/migrate/0"),
+    ] {
+        let answer = ask(&service, method, path).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
+        let why = text(answer).await;
+        assert!(why.contains("locks-off") && why.contains("recipes.locks"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_request_for_a_lock_is_refused_with_the_remedy() {
+    let scene = Scene::new();
+    let long = format!("/locks/{}", "x".repeat(65));
+    for (method, path, named) in [
+        (Method::GET, "/locks/a%20b", "A-Z a-z 0-9"),
+        (Method::POST, &*long, "1 to 64"),
+        (Method::PUT, "/locks/..%2Felection", "1 to 64"),
+        (Method::GET, "/locks/%ff", "UTF-8"),
+        (Method::DELETE, "/locks/%40/0", "1 to 64"),
+        (Method::POST, "/locks/a?mode=read", "exclusive or shared"),
+        (Method::POST, "/locks/a?mode=slots", "slots=3"),
+        (Method::POST, "/locks/a?slots=0", "slots=3"),
+        (Method::POST, "/locks/a?slots=1001", "1 to 1000"),
+        (Method::PUT, "/locks/a?slots=2&mode=shared", "leave one out"),
+        (Method::POST, "/locks/a?ttl=15s", "`ttl`"),
+        (Method::POST, "/locks/a?wait=soon", "30s"),
+        (Method::POST, "/locks/a?wait=11m", "600s"),
+        (Method::PUT, "/locks/a?ttl=1ms", "1s"),
+        (Method::PUT, "/locks/a/0?ttl=1h", "600s"),
+        (Method::PUT, "/locks/a/0?wait=1s", "`wait`"),
+    ] {
+        let answer = ask(&scene.service, method, path).await;
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{path}");
+        let why = text(answer).await;
+        assert!(why.contains(named), "{path}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_is_told_of_from_its_place_in_the_queue_to_its_end() {
+    let mut scene = Scene::new();
+    let waits = async |requests: &mut LocksRequests| {
+        let mut one = One::taken_from(requests).await;
+        assert_eq!((one.ask.name.as_str(), one.ask.mode), ("migrate", Mode::Shared));
+        one.reads(&[(1, Mode::Exclusive)]);
+        one
+    };
+    let (mut stream, mut one) = scene.opened("/locks/migrate?mode=shared", waits).await;
+    let (waiting, ()) = tokio::join!(stream.event(), scene.shows(1));
+    let (name, waiting) = waiting.unwrap();
+    assert_eq!((&*name, &waiting["position"]), ("waiting", &1.into()));
+    assert_eq!(
+        (&waiting["holders"][0]["member"], &waiting["holders"][0]["token"]),
+        (&"b".into(), &1.into())
+    );
+
+    one.gone(1);
+    one.commits();
+    let (name, held) = stream.event().await.unwrap();
+    assert_eq!((&*name, &held["token"]), ("held", &7.into()));
+    let left = held["valid_for_ms"].as_u64().unwrap();
+    assert!((1..2000).contains(&left), "less than the session's timeout: {held}");
+    one.commits();
+    let (name, renewed) = stream.event().await.unwrap();
+    let end = |data: &Value| data["valid_until_boottime_ns"].as_u64().unwrap();
+    assert_eq!(name, "renewed");
+    assert!(end(&renewed) > end(&held), "{renewed} after {held}");
+
+    one.ends(Ended::Lost(Loss::Deleted));
+    let (name, lost) = stream.event().await.unwrap();
+    assert_eq!((&*name, &lost["why"]), ("lost", &"its znode was deleted".into()));
+    assert!(stream.event().await.is_none(), "nothing comes behind it");
+}
+
+#[tokio::test]
+async fn a_lock_is_given_back_when_its_connection_closes() {
+    let mut scene = Scene::new();
+    let (stream, mut one) = scene.opened("/locks/migrate", One::held).await;
+    assert!(!one.is_released(), "while it is open");
+    drop(stream);
+    assert!(one.is_released());
+}
+
+/// It is renewed all the time, and its client hears nothing of that.
+#[tokio::test]
+async fn a_client_that_takes_nothing_for_as_long_as_the_lease_runs_has_lost_its_lock() {
+    let mut scene = Scene::new();
+    let (mut stream, mut one) = scene.opened("/locks/migrate", One::held).await;
+    let (_, held) = stream.event().await.unwrap();
+    let until = Duration::from_nanos(held["valid_until_boottime_ns"].as_u64().unwrap());
+    let released = async {
+        while !one.is_released() {
+            one.commits();
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(LIMIT, released).await.expect("it is given back");
+    assert!(Clock::system().now() >= Moment(until), "no sooner than it was told");
+    one.ends(Ended::Released);
+    let (name, lost) = stream.event().await.unwrap();
+    assert_eq!(name, "lost");
+    assert!(lost["why"].as_str().unwrap().contains("nothing was read"), "{lost}");
+}
+
+#[tokio::test]
+async fn who_waits_no_longer_is_told_and_gives_its_place_up() {
+    let mut scene = Scene::new();
+    let waits = async |requests: &mut LocksRequests| {
+        let mut one = One::taken_from(requests).await;
+        one.reads(&[(1, Mode::Exclusive)]);
+        one
+    };
+    let (mut stream, mut one) = scene.opened("/locks/migrate?wait=0s", waits).await;
+    assert_eq!(stream.event().await.unwrap().0, "timeout");
+    assert!(one.is_released());
+    assert!(stream.event().await.is_none());
+
+    let request = ordered(Method::PUT, "/locks/migrate?wait=0s");
+    let (answer, mut one) = tokio::join!(scene.service.answer(request), waits(&mut scene.requests));
+    assert_eq!(answer.status(), StatusCode::CONFLICT);
+    assert!(text(answer).await.contains("not-in-time"));
+    assert!(one.is_released());
+}
+
+#[tokio::test]
+async fn a_lock_of_another_kind_is_refused_with_both_and_one_too_many_with_the_limit() {
+    let mut scene = Scene::new();
+    let found = Mode::Slots(NonZeroU32::new(2).unwrap());
+    for (ended, status, words) in [
+        (
+            Ended::Refused { found },
+            StatusCode::CONFLICT,
+            vec!["another-kind", "2 slots", "3 slots"],
+        ),
+        (Ended::TooMany, StatusCode::SERVICE_UNAVAILABLE, vec!["too-many-locks", "1024"]),
+        (Ended::Stopped, StatusCode::SERVICE_UNAVAILABLE, vec!["leaves"]),
+    ] {
+        for method in [Method::POST, Method::PUT] {
+            let request = ordered(method, "/locks/jobs?slots=3");
+            let ends = async {
+                let one = One::taken_from(&mut scene.requests).await;
+                one.ends(ended);
+            };
+            let (answer, ()) = tokio::join!(scene.service.answer(request), ends);
+            assert_eq!(answer.status(), status, "{ended:?}");
+            let why = text(answer).await;
+            assert!(words.iter().all(|word| why.contains(word)), "{why}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_kept_lock_is_renewed_by_its_id_and_given_back() {
+    let mut scene = Scene::new();
+    let (kept, mut one) = scene.kept("/locks/job?ttl=10m").await;
+    let id = kept["lock"].as_str().unwrap().to_owned();
+    let left = kept["valid_for_ms"].as_u64().unwrap();
+    assert!((1..2000).contains(&left), "no longer than the lease: {kept}");
+    let path = format!("/locks/job/{id}");
+    one.commits();
+    let renewed = ask(&scene.service, Method::PUT, &path).await;
+    assert_eq!(renewed.status(), StatusCode::OK);
+    let claim = renewed.extensions().get::<Claims>().expect("each answer has one").0.clone();
+    assert!(claim.is_still_so());
+    let renewed: Value = serde_json::from_str(&text(renewed).await).unwrap();
+    assert_eq!((&renewed["lock"], &renewed["token"]), (&kept["lock"], &kept["token"]));
+    for stranger in ["/locks/job/0".to_owned(), path.replace("job", "other")] {
+        for method in [Method::PUT, Method::DELETE] {
+            assert_eq!(ask(&scene.service, method, &stranger).await.status(), StatusCode::GONE);
+        }
+    }
+
+    let deletes = async {
+        while !one.is_released() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        one.ends(Ended::Released);
+        assert!(!claim.is_still_so(), "it is not written any more");
+        drop(one);
+    };
+    let request = ordered(Method::DELETE, &path);
+    let (answer, ()) = tokio::join!(scene.service.answer(request), deletes);
+    assert_eq!(answer.status(), StatusCode::NO_CONTENT);
+    assert_eq!(ask(&scene.service, Method::PUT, &path).await.status(), StatusCode::GONE);
+}
+
+#[tokio::test]
+async fn a_kept_lock_is_given_back_when_its_time_is_over_or_it_is_lost() {
+    let mut scene = Scene::new();
+    let begun = Clock::system().now();
+    let (kept, mut one) = scene.kept("/locks/job?ttl=1s").await;
+    let released = async {
+        while !one.is_released() {
+            one.commits();
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(LIMIT, released).await.expect("it is given back");
+    assert!(Clock::system().now().since(begun) >= Duration::from_secs(1));
+    let path = |kept: &Value| format!("/locks/job/{}", kept["lock"].as_str().unwrap());
+    let answer = ask(&scene.service, Method::PUT, &path(&kept)).await;
+    assert_eq!(answer.status(), StatusCode::GONE);
+
+    let (kept, one) = scene.kept("/locks/job?ttl=10m").await;
+    one.ends(Ended::Lost(Loss::SessionEnded));
+    let answer = ask(&scene.service, Method::PUT, &path(&kept)).await;
+    assert_eq!(answer.status(), StatusCode::GONE);
+}
+
+struct Scene {
+    service: Service,
+    requests: LocksRequests,
+    _publisher: StatusPublisher,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (publisher, status) = status::set_up(&member(), Clock::system().now());
+        let (requests, handle) = locks::set_up();
+        let service = api_of(StatusHandle { locks: Some(handle), ..status });
+        Self { service, requests, _publisher: publisher }
+    }
+
+    /// Asks for a lock that is held by a stream.
+    async fn opened(
+        &mut self,
+        path: &str,
+        taken: impl AsyncFn(&mut LocksRequests) -> One,
+    ) -> (ReceivedEvents, One) {
+        let request = ordered(Method::POST, path);
+        let (answer, one) = tokio::join!(self.service.answer(request), taken(&mut self.requests));
+        assert_eq!(answer.status(), StatusCode::OK);
+        (ReceivedEvents(answer.into_body()), one)
+    }
+
+    /// Asks for a lock that is kept.
+    async fn kept(&mut self, path: &str) -> (Value, One) {
+        let request = ordered(Method::PUT, path);
+        let (answer, one) =
+            tokio::join!(self.service.answer(request), One::held(&mut self.requests));
+        assert_eq!(answer.status(), StatusCode::CREATED);
+        (serde_json::from_str(&text(answer).await).unwrap(), one)
+    }
+
+    /// Shows one holder with this number and token to who looks.
+    async fn shows(&mut self, number: i32) {
+        let Some(Look::Queue(_, answer)) = self.requests.looks.recv().await else { panic!() };
+        let entry = Entry { sequence: sequence(number), mode: Mode::Exclusive };
+        let (znode, since) = (entry.name(), SystemTime::UNIX_EPOCH);
+        let (ticket, member) = (ticket(number), Some("b".to_owned()));
+        let place = Place { entry, ticket, znode, member, since, holds: true };
+        answer.send(Ok([place].into())).unwrap();
+    }
+}
+
+/// One lock, as the runner has it.
+struct One {
+    holdings: Holdings,
+    ask: Ask,
+}
+
+const ID: HoldingId = HoldingId(1);
+const OWN: i32 = 7;
+
+impl One {
+    /// Takes the next request, and joins the queue.
+    async fn taken_from(requests: &mut LocksRequests) -> Self {
+        let ask = requests.asks.recv().await.unwrap();
+        let heartbeat = Duration::from_millis(20);
+        let margins = Margins { heartbeat, half_tick: heartbeat };
+        let mut one = Self { holdings: Holdings::new(margins, LIMIT), ask };
+        let (sent_at, timeout) = (Clock::system().now(), Duration::from_secs(2));
+        one.step(Event::Asked(ID, Wanted::Lock(one.ask.mode)));
+        one.step(Event::SessionOpened { session: SessionId(1), timeout, sent_at });
+        one.step(Event::Lock(ID, lock::Event::Joined { ticket: ticket(OWN), sent_at: None }));
+        one
+    }
+
+    async fn held(requests: &mut LocksRequests) -> Self {
+        let mut one = Self::taken_from(requests).await;
+        one.reads(&[]);
+        one.commits();
+        one
+    }
+
+    fn reads(&mut self, ahead: &[(i32, Mode)]) {
+        let entry = |&(number, mode)| Entry { sequence: sequence(number), mode };
+        let queue = ahead.iter().chain([&(OWN, self.ask.mode)]).map(entry).collect();
+        self.step(Event::Lock(ID, lock::Event::QueueRead(queue)));
+    }
+
+    fn gone(&mut self, number: i32) {
+        let gone = lock::Event::Gone { sequence: sequence(number), token: None };
+        self.step(Event::Lock(ID, gone));
+    }
+
+    /// A quorum commits a heartbeat that is sent now.
+    fn commits(&mut self) {
+        self.step(Event::Committed { sent_at: Clock::system().now() });
+    }
+
+    fn step(&mut self, event: Event) {
+        self.holdings.step(Clock::system().now(), event);
+        let standing = self.holdings.standing(ID);
+        self.ask.published.send_replace(Published { standing, ended: None });
+    }
+
+    fn ends(&self, ended: Ended) {
+        self.ask.published.send_modify(|published| published.ended = Some(ended));
+    }
+
+    fn is_released(&mut self) -> bool {
+        !matches!(self.ask.released.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+    }
+}
+
+/// A client's end of a stream.
+struct ReceivedEvents(Body);
+
+impl ReceivedEvents {
+    /// Returns the name and the data of the next event; `None` at the end.
+    async fn event(&mut self) -> Option<(String, Value)> {
+        let frame = timeout(LIMIT, self.0.frame()).await.expect("something comes")?;
+        let chunk = frame.unwrap().into_data().unwrap();
+        let event = String::from_utf8(chunk.to_vec()).unwrap();
+        let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
+        let data = serde_json::from_str(field("data: ").unwrap()).unwrap();
+        Some((field("event: ").unwrap().to_owned(), data))
+    }
+}
+
+fn ordered(method: Method, path: &str) -> Request {
+    let request = Request::builder().method(method).uri(path).header("x-bellwether", "1");
+    request.body(Body::empty()).unwrap()
+}
+
+async fn ask(service: &Service, method: Method, path: &str) -> Response {
+    service.answer(ordered(method, path)).await
+}
+
+async fn text(answer: Response) -> String {
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+fn sequence(number: i32) -> Sequence {
+    Sequence::new(number).unwrap()
+}
+
+fn ticket(number: i32) -> Ticket {
+    Ticket { sequence: sequence(number), token: FencingToken(number.unsigned_abs().into()) }
+}

@@ -1,0 +1,280 @@
+//! The locks that applications ask for, on a session of their own: opened at the first use, closed when none was asked
+//! for during a minute.
+//!
+//! - `session`: carries out what the holdings want in one session. `watches`: the znodes of one holding. `readings`: those
+//!   of one queue.
+//! - `reader`: reads queues for those who want to look.
+//! - `data`: what stands in a znode.
+
+mod data;
+mod reader;
+mod readings;
+mod session;
+mod watches;
+
+use self::reader::Reader;
+use self::session::LocksSession;
+use super::client::{Before, Credentials, SessionSettings, UnclosedSession};
+use super::queue::Reports;
+use crate::clock::{Alarm, Clock};
+use crate::config::Zookeeper;
+use crate::locks::{Ask, Ended, HOLDINGS_MAX, Judged, LockName, LocksRequests, Published};
+use crate::status::ConnectionState;
+use recipes::holding::{Action, End, Event, HoldingId, Holdings, Wanted};
+use recipes::{Margins, MemberId, Moment};
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+/// The session is closed when nothing was asked for during this time.
+const IDLE_AFTER: Duration = Duration::from_secs(60);
+
+/// The timer of a runner that has nothing to wait for.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// What the locks need to know.
+#[derive(Clone, Debug)]
+pub struct LocksSettings {
+    pub zookeeper: Zookeeper,
+    /// The path below which the locks stand, the connect string's chroot included.
+    pub root: String,
+    pub margins: Margins,
+    pub member: MemberId,
+}
+
+impl LocksSettings {
+    fn path_of(&self, name: &LockName) -> String {
+        format!("{}/{name}", self.root)
+    }
+}
+
+/// Runs the locks until told to stop. Returns whether none of their znodes is surely left.
+pub async fn run_locks(
+    settings: LocksSettings,
+    clock: Clock,
+    requests: LocksRequests,
+    stop: oneshot::Receiver<()>,
+) -> bool {
+    let LocksRequests { asks, looks } = requests;
+    let reader = Reader::new(settings.clone(), clock).run(looks);
+    let reading = async {
+        reader.await;
+        pending().await
+    };
+    tokio::select! {
+        is_closed = Runner::new(settings, clock).run(asks, stop) => is_closed,
+        never = reading => never,
+    }
+}
+
+/// The loop's state.
+struct Runner {
+    holdings: Holdings,
+    settings: LocksSettings,
+    clock: Clock,
+    credentials: Arc<Credentials>,
+    reports: Reports,
+    session: Option<LocksSession>,
+    /// The session before, if it may live on.
+    unclosed: UnclosedSession,
+    asked: BTreeMap<HoldingId, Asked>,
+    /// Wait until those who asked give back what they asked for.
+    releases: JoinSet<HoldingId>,
+    last_id: HoldingId,
+    alarm: Alarm,
+}
+
+/// One lock that was asked for, and is not gone.
+struct Asked {
+    name: LockName,
+    published: watch::Sender<Published>,
+    ended: Option<Ended>,
+}
+
+/// Which holdings an event may have changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Touched {
+    One(HoldingId),
+    All,
+}
+
+impl Runner {
+    fn new(settings: LocksSettings, clock: Clock) -> Self {
+        // It has no other readers: each member's `/status` is about its election.
+        let link = watch::Sender::new(ConnectionState::default());
+        Self {
+            holdings: Holdings::new(settings.margins, IDLE_AFTER),
+            credentials: Credentials::of(&settings.zookeeper),
+            reports: Reports { link, meter: Arc::default(), acl_warning: Arc::default() },
+            session: None,
+            unclosed: None,
+            asked: BTreeMap::new(),
+            releases: JoinSet::new(),
+            last_id: HoldingId(0),
+            alarm: Alarm::new().expect("one more file can be opened"),
+            settings,
+            clock,
+        }
+    }
+
+    /// Of what is there at once, in this order: the end of the process; events of the session; the timer; what is given
+    /// back; what is asked for.
+    async fn run(mut self, mut asks: mpsc::Receiver<Ask>, mut stop: oneshot::Receiver<()>) -> bool {
+        loop {
+            let wake_at = self.holdings.wake_at();
+            let latest = self.clock.now().after(LONGEST_WAIT);
+            let event = tokio::select! {
+                biased;
+                _ = &mut stop => break,
+                event = session_event(&mut self.session) => event,
+                () = self.alarm.ring_at(wake_at.map_or(latest, |at| at.min(latest))) => Event::Woke,
+                Some(released) = self.releases.join_next() => {
+                    Event::Released(released.expect("it neither panics nor is cancelled"))
+                }
+                Some(ask) = asks.recv() => match self.take(ask) {
+                    Some(event) => event,
+                    None => continue,
+                },
+            };
+            self.step(event).await;
+        }
+        self.step(Event::Stop).await;
+        self.unclosed.is_none()
+    }
+
+    fn take(&mut self, ask: Ask) -> Option<Event> {
+        let Ask { name, mode, published, released } = ask;
+        if self.asked.len() >= HOLDINGS_MAX {
+            published.send_modify(|published| published.ended = Some(Ended::TooMany));
+            return None;
+        }
+        let id = HoldingId(self.last_id.0 + 1);
+        self.last_id = id;
+        debug!("lock {name}: asked for, {mode}");
+        self.asked.insert(id, Asked { name, published, ended: None });
+        self.releases.spawn(async move {
+            let _dropped = released.await;
+            id
+        });
+        Some(Event::Asked(id, Wanted::Lock(mode)))
+    }
+
+    /// Steps the holdings. What ended is published first, then it is acted on.
+    async fn step(&mut self, event: Event) {
+        let now = self.clock.now();
+        let touched = match &event {
+            Event::Asked(id, _) | Event::Released(id) | Event::Lock(id, _) => Touched::One(*id),
+            Event::Barrier(id, _) => Touched::One(*id),
+            Event::SessionOpened { .. }
+            | Event::SessionResumed { .. }
+            | Event::SessionLost
+            | Event::Committed { .. }
+            | Event::Woke
+            | Event::Stop => Touched::All,
+        };
+        let (is_lost, stops) = (event == Event::SessionLost, event == Event::Stop);
+        let actions = self.holdings.step(now, event);
+        for action in &actions {
+            if let Action::Ended(id, end) = action {
+                self.end(*id, *end, stops, now);
+            }
+        }
+        match touched {
+            Touched::One(id) => self.publish(id, now),
+            Touched::All => {
+                let all: Vec<_> = self.asked.keys().copied().collect();
+                all.into_iter().for_each(|id| self.publish(id, now));
+            }
+        }
+        if is_lost {
+            self.close_session().await;
+        }
+        for action in actions {
+            self.perform(action, is_lost).await;
+        }
+    }
+
+    fn end(&mut self, id: HoldingId, end: End, stops: bool, now: Moment) {
+        let Some(asked) = self.asked.get_mut(&id) else { return };
+        let name = &asked.name;
+        match end {
+            End::Lost(loss) => warn!("lock {name}: lost: {loss}"),
+            End::Released | End::AllLeft | End::Refused { .. } => debug!("lock {name}: {end}"),
+        }
+        asked.ended = Some(if stops { Ended::Stopped } else { end.into() });
+        self.publish(id, now);
+    }
+
+    /// Publishes how one stands, and forgets it if nothing of it is left.
+    fn publish(&mut self, id: HoldingId, now: Moment) {
+        let Some(Asked { name, published, ended }) = self.asked.get(&id) else { return };
+        let standing = self.holdings.standing(id);
+        let is_over = standing.is_none();
+        published.send_if_modified(|published| {
+            let before = published.at(now);
+            *published = Published { standing, ended: *ended };
+            let judged = published.at(now);
+            if let (Judged::Waiting { .. }, Judged::Held { token, .. }) = (before, judged) {
+                debug!("lock {name}: held, token {token}");
+            }
+            judged != before
+        });
+        if is_over {
+            self.asked.remove(&id);
+            if let Some(session) = &mut self.session {
+                session.forget(id);
+            }
+        }
+    }
+
+    async fn perform(&mut self, action: Action, is_lost: bool) {
+        match action {
+            Action::OpenSession => self.open_session(is_lost),
+            Action::CloseSession => self.close_session().await,
+            Action::Renew { sent_at } => {
+                if let Some(session) = &mut self.session {
+                    session.renew(sent_at);
+                }
+            }
+            Action::Lock(id, action) => {
+                if let (Some(session), Some(asked)) = (&mut self.session, self.asked.get(&id)) {
+                    session.perform(id, &asked.name, action);
+                }
+            }
+            Action::Barrier(..) => unreachable!("none is asked for"),
+            Action::Ended(..) => {}
+        }
+    }
+
+    fn open_session(&mut self, is_lost: bool) {
+        let session = SessionSettings {
+            settings: self.settings.zookeeper.clone(),
+            credentials: self.credentials.clone(),
+            clock: self.clock,
+            link: self.reports.link.clone(),
+            before: if is_lost { Before::Ended } else { Before::Closed },
+            file: None,
+            former: None,
+        };
+        let (settings, reports) = (self.settings.clone(), self.reports.clone());
+        self.session = Some(LocksSession::open(settings, session, self.unclosed.take(), reports));
+    }
+
+    async fn close_session(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.unclosed = session.close().await;
+            self.reports.link.send_modify(ConnectionState::forget_session);
+        }
+    }
+}
+
+async fn session_event(session: &mut Option<LocksSession>) -> Event {
+    match session {
+        Some(session) => session.next_event().await,
+        None => pending().await,
+    }
+}

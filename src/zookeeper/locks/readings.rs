@@ -1,0 +1,80 @@
+//! The readings of one queue: one at a time, for all that ask.
+
+use recipes::holding::HoldingId;
+
+#[derive(Default)]
+pub(super) struct Readings {
+    /// Who asked before the reading under way began; `None` if there is none.
+    under_way: Option<Vec<HoldingId>>,
+    /// Who asked since.
+    next: Vec<HoldingId>,
+}
+
+impl Readings {
+    /// Takes note that this one asks. Returns whether a reading is to begin.
+    pub(super) fn ask(&mut self, id: HoldingId) -> bool {
+        if !self.next.contains(&id) {
+            self.next.push(id);
+        }
+        self.begin()
+    }
+
+    /// Notes that the reading under way has ended. Returns for whom it was, and whether another is to begin.
+    pub(super) fn end(&mut self) -> (Vec<HoldingId>, bool) {
+        let asked = self.under_way.take().unwrap_or_default();
+        (asked, self.begin())
+    }
+
+    /// Returns one of those for whom the reading under way is.
+    pub(super) fn one(&self) -> Option<HoldingId> {
+        self.under_way.iter().flatten().copied().next()
+    }
+
+    /// Forgets that this one asked: it has another znode since, or none.
+    pub(super) fn forget(&mut self, id: HoldingId) {
+        let both = self.under_way.iter_mut().chain([&mut self.next]);
+        both.for_each(|ids| ids.retain(|other| *other != id));
+    }
+
+    fn begin(&mut self) -> bool {
+        let begins = self.under_way.is_none() && !self.next.is_empty();
+        if begins {
+            self.under_way = Some(std::mem::take(&mut self.next));
+        }
+        begins
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: HoldingId = HoldingId(1);
+    const B: HoldingId = HoldingId(2);
+
+    #[test]
+    fn one_reading_at_a_time_answers_all_that_asked_before_it_began() {
+        let mut readings = Readings::default();
+        assert!(readings.ask(A));
+        assert!(!readings.ask(B) && !readings.ask(B), "one is under way");
+        assert!(!readings.ask(A), "what it asks now may be newer than that one");
+        assert_eq!(readings.end(), (vec![A], true));
+        assert_eq!(readings.end(), (vec![B, A], false));
+        assert!(readings.ask(B));
+    }
+
+    /// Such a reading does not show its new znode, which would pass for the fault of a server.
+    #[test]
+    fn a_reading_that_began_before_one_joined_anew_is_not_for_it() {
+        let mut readings = Readings::default();
+        assert!(readings.ask(A));
+        readings.forget(A);
+        assert!(!readings.ask(A), "the one before is still under way");
+        assert_eq!(readings.end(), (vec![], true));
+        assert_eq!(readings.end(), (vec![A], false));
+        readings.ask(A);
+        readings.ask(B);
+        readings.forget(B);
+        assert_eq!(readings.end(), (vec![A], false));
+    }
+}

@@ -1,0 +1,247 @@
+//! Watches the own znode of one holding, and those ahead that it waits for.
+//!
+//! The invariant is that of `queue/watches`, with several znodes ahead: the loss of the own znode is told before the
+//! disappearance of another if it was committed before it. It holds for the same reasons.
+
+use crate::zookeeper::client::{Connection, Leaving, SessionHandle};
+use crate::zookeeper::queue::{
+    Context, leave_if_lacking, leave_wrong_server, owner, token, watch_own,
+};
+use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use recipes::lock::Event;
+use recipes::{FencingToken, Sequence, Ticket};
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tracing::warn;
+
+/// What is wanted of a znode ahead.
+pub(super) enum Want {
+    /// Watch the one at this path.
+    Watch(Sequence, String),
+    /// Have a quorum say whether the watched one stands.
+    Prove(Sequence),
+}
+
+/// Watches until the own znode is lost.
+pub(super) async fn watch(
+    context: Arc<Context>,
+    ticket: Ticket,
+    wanted: mpsc::UnboundedReceiver<Want>,
+    tell: impl Fn(Event),
+) {
+    let mut connections = context.session.clone();
+    let watched = BTreeMap::new();
+    let mut ahead =
+        Ahead { context: context.clone(), wanted, watched, steps: FuturesUnordered::new() };
+    let mut unsent = None;
+    loop {
+        connections.mark_seen();
+        let Some(mut own) = watch_own(&context, ticket).await else {
+            return tell(Event::TicketLost(ticket));
+        };
+        if let Some(event) = unsent.take() {
+            tell(event);
+        }
+        match watch_all(&mut own, &mut connections, &mut ahead, &tell).await {
+            WatchesEnd::OwnLost => return tell(Event::TicketLost(ticket)),
+            WatchesEnd::ReadAgain(event) => unsent = event,
+        }
+        ahead.read_again();
+    }
+}
+
+/// What follows when the watches that there are can be used no longer.
+enum WatchesEnd {
+    OwnLost,
+    /// All znodes are to be read again; the event is told once the own one is seen to be there still.
+    ReadAgain(Option<Event>),
+}
+
+async fn watch_all(
+    own: &mut BoxFuture<'static, WatchedEvent>,
+    connections: &mut SessionHandle,
+    ahead: &mut Ahead,
+    tell: &impl Fn(Event),
+) -> WatchesEnd {
+    let after_own_change = |change: WatchedEvent, unsent| match change.event_type {
+        EventType::NodeDeleted => WatchesEnd::OwnLost,
+        _ => WatchesEnd::ReadAgain(unsent),
+    };
+    loop {
+        tokio::select! {
+            biased;
+            // The watches went with their connection: the library panics where one is polled after it.
+            _ = connections.changed() => return WatchesEnd::ReadAgain(None),
+            change = &mut *own => return after_own_change(change, None),
+            event = ahead.next_event() => {
+                // The watch of the own znode may have fired since it was polled above.
+                if let Some(change) = (&mut *own).now_or_never() {
+                    return after_own_change(change, Some(event));
+                }
+                tell(event);
+            }
+        }
+    }
+}
+
+/// The znodes ahead that are watched.
+struct Ahead {
+    context: Arc<Context>,
+    wanted: mpsc::UnboundedReceiver<Want>,
+    watched: BTreeMap<Sequence, Watched>,
+    /// What is waited for: readings, notifications and proofs.
+    steps: FuturesUnordered<BoxFuture<'static, Step>>,
+}
+
+struct Watched {
+    path: String,
+    /// Of the znode that stood there when it was first read.
+    token: Option<FencingToken>,
+}
+
+enum Step {
+    Read(Sequence, Found),
+    Changed(Sequence, WatchedEvent),
+    Proved(Sequence, bool),
+}
+
+enum Found {
+    Stands(Stat, OneshotWatcher),
+    /// A quorum agrees.
+    Gone,
+    /// The server at hand does not show it, a quorum says that it is there, and there was no other server.
+    NotShown,
+}
+
+impl Ahead {
+    /// Waits for an event of one of them. May be dropped and called again: nothing is lost.
+    async fn next_event(&mut self) -> Event {
+        loop {
+            tokio::select! {
+                biased;
+                Some(want) = self.wanted.recv() => self.begin(want),
+                Some(step) = self.steps.next() => {
+                    if let Some(event) = self.after(step) {
+                        return event;
+                    }
+                }
+                else => pending().await,
+            }
+        }
+    }
+
+    fn begin(&mut self, want: Want) {
+        match want {
+            Want::Watch(sequence, path) => {
+                self.watched.insert(sequence, Watched { path, token: None });
+                self.read(sequence);
+            }
+            Want::Prove(sequence) => {
+                let Some(Watched { path, .. }) = self.watched.get(&sequence) else { return };
+                let (context, path) = (self.context.clone(), path.clone());
+                let proved = async move { Step::Proved(sequence, !stands(&context, &path).await) };
+                self.steps.push(proved.boxed());
+            }
+        }
+    }
+
+    fn read(&self, sequence: Sequence) {
+        let Some(Watched { path, .. }) = self.watched.get(&sequence) else { return };
+        let (context, path) = (self.context.clone(), path.clone());
+        let read = async move { Step::Read(sequence, read_and_watch(&context, &path).await) };
+        self.steps.push(read.boxed());
+    }
+
+    fn after(&mut self, step: Step) -> Option<Event> {
+        match step {
+            Step::Read(sequence, found) => self.after_reading(sequence, found),
+            Step::Changed(sequence, change) if change.event_type != EventType::NodeDeleted => {
+                self.read(sequence);
+                None
+            }
+            Step::Proved(_, false) => None,
+            Step::Changed(sequence, _) | Step::Proved(sequence, true) => self.gone(sequence),
+        }
+    }
+
+    fn after_reading(&mut self, sequence: Sequence, found: Found) -> Option<Event> {
+        let watched = self.watched.get_mut(&sequence)?;
+        let (stat, watcher) = match found {
+            Found::Stands(stat, watcher) => (stat, watcher),
+            Found::Gone => return self.gone(sequence),
+            Found::NotShown => {
+                // Without a token: a lease must not be used for what is not proven.
+                watched.token = None;
+                return self.gone(sequence);
+            }
+        };
+        let (path, token) = (&watched.path, token(&stat));
+        let is_ephemeral = owner(&stat).is_some();
+        if !is_ephemeral {
+            warn!("{path} is not ephemeral, so none holds by it; passed over. Delete it");
+        }
+        // While there was no watch, the path may have become another's.
+        if !is_ephemeral || watched.token.is_some_and(|known| known != token) {
+            return self.gone(sequence);
+        }
+        watched.token = Some(token);
+        let changed = watcher.changed().map(move |change| Step::Changed(sequence, change));
+        self.steps.push(changed.boxed());
+        Some(Event::Watched(Ticket { sequence, token }))
+    }
+
+    fn gone(&mut self, sequence: Sequence) -> Option<Event> {
+        let Watched { token, .. } = self.watched.remove(&sequence)?;
+        Some(Event::Gone { sequence, token })
+    }
+
+    /// Has all of them read anew: the watches went with their connection.
+    fn read_again(&mut self) {
+        self.steps.clear();
+        let sequences: Vec<_> = self.watched.keys().copied().collect();
+        sequences.into_iter().for_each(|sequence| self.read(sequence));
+    }
+}
+
+/// Reads a znode and watches it: for its children, of which an ephemeral znode has none, so that the watch fires when
+/// the znode is deleted. A reading that finds none counts only if a quorum agrees; a notification needs no such check.
+async fn read_and_watch(context: &Context, path: &str) -> Found {
+    let read = context.until_judged(async |connection| {
+        match connection.request(connection.client.get_and_watch_children(path)).await {
+            Ok((_, stat, watcher)) => return Ok(Found::Stands(stat, watcher)),
+            Err(Error::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+        match leave_if_lacking(&connection, path).await? {
+            Leaving::First | Leaving::Again => Err(Error::Timeout),
+            Leaving::NotYet => Ok(Found::NotShown),
+        }
+    });
+    read.await.unwrap_or(Found::Gone)
+}
+
+/// Asks a quorum whether a znode stands. A server that shows it though it does not is left.
+async fn stands(context: &Context, path: &str) -> bool {
+    let judged = context.until_judged(async |connection| match connection.check(path).await {
+        Err(Error::NoNode) => {
+            leave_if_shown(&connection, path).await?;
+            Err(Error::NoNode)
+        }
+        checked => checked,
+    });
+    judged.await.is_ok()
+}
+
+async fn leave_if_shown(connection: &Connection, path: &str) -> Result<(), Error> {
+    let shown = connection.request(connection.client.check_stat(path)).await?.is_some();
+    if shown && leave_wrong_server(connection, path, "still shows", "it is gone") == Leaving::NotYet
+    {
+        // The watch of that znode would never fire.
+        connection.give_up();
+    }
+    Ok(())
+}

@@ -1,0 +1,423 @@
+//! Locks for any application, over HTTP: whom they pass on to, when, and what is left of them.
+
+use crate::{
+    group::ready,
+    http::{ok, problem},
+    member::{Answer, LONG_SESSION, Member, SHORT_SESSION, Setup},
+    observer::Observer,
+    servers::Servers,
+    wait::{LIMIT, eventually, throughout},
+};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead, BufReader, ErrorKind, Write},
+    net::TcpStream,
+    time::Duration,
+};
+use zookeeper::CreateMode;
+
+#[test]
+fn a_lock_passes_on_when_its_connection_closes_and_nothing_is_left_in_the_end() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [first, second] = started(&Setup::of(&servers), ["a", "b"]);
+
+    let mut holder = Lock::of(&first, "migrate");
+    let held = holder.event("held");
+    let mut waiter = Lock::of(&second, "migrate");
+    let waiting = waiter.event("waiting");
+    assert_eq!(waiting["position"], 1);
+    assert_eq!(waiting["holders"][0]["member"], "a");
+    assert_eq!(waiting["holders"][0]["token"], held["token"]);
+    assert!(held["valid_for_ms"].as_u64() < Some(millis(LONG_SESSION)), "{held}");
+    let renewed = holder.event("renewed");
+    assert_eq!(renewed["token"], held["token"]);
+    assert!(number(&renewed, "valid_until_boottime_ns") > number(&held, "valid_until_boottime_ns"));
+
+    drop(holder);
+    let passed_on = waiter.event("held");
+    assert!(number(&passed_on, "token") > number(&held, "token"));
+    let names = names(&observer, "/locks/migrate");
+    assert_eq!(names, ["write-0000000001"], "as the paper's recipe has it");
+    let znode = observer.znode("/locks/migrate/write-0000000001").unwrap();
+    assert_eq!(number(&passed_on, "token"), znode.stat.czxid.cast_unsigned());
+    assert_eq!(znode.json()["id"], "b");
+
+    drop(waiter);
+    is_empty(&observer, "/locks/migrate");
+}
+
+#[test]
+fn a_lock_passes_on_when_its_sidecar_is_killed() {
+    let servers = Servers::standalone();
+    let [mut first, second] = started(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let mut holder = Lock::of(&first, "migrate");
+    let held = holder.event("held");
+    let mut waiter = Lock::of(&second, "migrate");
+    waiter.event("waiting");
+
+    first.kill();
+    let passed_on = waiter.event("held");
+    assert!(boottime_ns() > number(&held, "valid_until_boottime_ns"), "no sooner than promised");
+    assert!(number(&passed_on, "token") > number(&held, "token"));
+}
+
+/// What it was told last is over before another holds, and it is told nothing else when the sidecar goes on.
+#[test]
+fn a_lock_passes_on_when_its_sidecar_is_frozen() {
+    let servers = Servers::standalone();
+    let [first, second] = started(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let mut holder = Lock::of(&first, "migrate");
+    holder.event("held");
+    let mut waiter = Lock::of(&second, "migrate");
+    waiter.event("waiting");
+
+    first.signal("STOP");
+    waiter.event("held");
+    let passed_on_at = boottime_ns();
+    first.signal("CONT");
+    while let Some((event, data)) = holder.next() {
+        match &*event {
+            "renewed" => {
+                assert!(number(&data, "valid_until_boottime_ns") < passed_on_at, "{data}");
+            }
+            "lost" => return,
+            _ => panic!("{event}: {data}"),
+        }
+    }
+    // It was closed rather than say what is no longer so.
+}
+
+#[test]
+fn readers_hold_together_and_a_writer_gets_its_turn() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [first, second] = started(&Setup::of(&servers), ["a", "b"]);
+    let mut readers =
+        [&first, &second].map(|member| Lock::asked(member, "/locks/data?mode=shared"));
+    readers.iter_mut().for_each(|reader| drop(reader.event("held")));
+    let mut writer = Lock::of(&first, "data");
+    assert_eq!(writer.event("waiting")["position"], 2);
+    let mut late = Lock::asked(&second, "/locks/data?mode=shared");
+    assert_eq!(late.event("waiting")["position"], 1, "it waits for the writer alone");
+    let queue = ["read-0000000000", "read-0000000001", "write-0000000002", "read-0000000003"];
+    assert_eq!(names(&observer, "/locks/data"), queue);
+    let told = ok(&second, "/locks/data");
+    let modes = |who: &str| {
+        let places = told[who].as_array().unwrap().iter();
+        places.map(|place| place["mode"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(modes("holders"), ["shared", "shared"], "{told}");
+    assert_eq!(modes("waiting"), ["exclusive", "shared"], "{told}");
+
+    drop(readers);
+    writer.event("held");
+    assert_eq!(names(&observer, "/locks/data"), queue[2..], "the other waits on");
+    drop(writer);
+    late.event("held");
+}
+
+#[test]
+fn so_many_hold_as_there_are_slots_and_all_have_to_agree_on_them() {
+    let servers = Servers::standalone();
+    let [first, second] = started(&Setup::of(&servers), ["a", "b"]);
+    let path = "/locks/jobs?slots=2";
+    let [mut one, mut two] = [&first, &second].map(|member| Lock::asked(member, path));
+    one.event("held");
+    two.event("held");
+    let mut three = Lock::asked(&first, path);
+    assert_eq!(three.event("waiting")["position"], 1);
+
+    let refused = second.post("/locks/jobs?slots=3");
+    problem(&refused, 409);
+    let why = refused.json()["detail"].to_string();
+    assert!(why.contains("one of 2 slots"), "{why}");
+    problem(&second.post("/locks/jobs"), 409);
+    drop(two);
+    three.event("held");
+    one.event("renewed");
+}
+
+#[test]
+fn who_gives_up_leaves_no_znode() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [member] = started(&Setup::of(&servers), ["a"]);
+    let mut holder = Lock::of(&member, "migrate");
+    holder.event("held");
+
+    let mut late = Lock::asked(&member, "/locks/migrate?wait=300ms");
+    late.event("waiting");
+    late.event("timeout");
+    assert_eq!(late.next(), None, "the stream ends");
+    Lock::asked(&member, "/locks/migrate?wait=0s").event("timeout");
+    problem(&put(&member, "/locks/migrate?wait=0s"), 409);
+    problem(&put(&member, "/locks/migrate?wait=300ms"), 409);
+    let mut gone = Lock::of(&member, "migrate");
+    gone.event("waiting");
+    drop(gone);
+    eventually("the holder alone is left", || {
+        let names = names(&observer, "/locks/migrate");
+        if names == ["write-0000000000"] { Ok(()) } else { Err(format!("{names:?}")) }
+    });
+    holder.event("renewed");
+}
+
+#[test]
+fn a_kept_lock_is_renewed_given_back_and_given_back_in_time() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [member] = started(&Setup::of(&servers), ["a"]);
+    let answer = put(&member, "/locks/job?ttl=2s");
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let kept = answer.json();
+    assert!((1..=2000).contains(&number(&kept, "valid_for_ms")), "{kept}");
+    problem(&put(&member, "/locks/job?wait=0s"), 409);
+
+    let path = format!("/locks/job/{}", kept["lock"].as_str().unwrap());
+    let renewed = put(&member, &format!("{path}?ttl=1m"));
+    assert_eq!((renewed.status, &renewed.json()["token"]), (200, &kept["token"]));
+    assert!(number(&renewed.json(), "valid_for_ms") > 2000, "{renewed:?}");
+    problem(&put(&member, &path.replace("job", "other")), 410);
+    problem(&put(&member, "/locks/job/0"), 410);
+    let given_back = delete(&member, &path);
+    assert_eq!((given_back.status, &*given_back.body), (204, ""));
+    assert!(names(&observer, "/locks/job").is_empty(), "gone when the answer comes");
+    problem(&delete(&member, &path), 410);
+
+    let kept = put(&member, "/locks/job?ttl=1s").json();
+    let mut next = Lock::of(&member, "job");
+    next.event("waiting");
+    next.event("held");
+    assert!(boottime_ns() > number(&kept, "valid_until_boottime_ns"), "no sooner than promised");
+    let path = format!("/locks/job/{}", kept["lock"].as_str().unwrap());
+    problem(&put(&member, &path), 410);
+}
+
+#[test]
+fn tokens_grow_in_the_order_of_arrival() {
+    let servers = Servers::standalone();
+    let [first, second] = started(&Setup::of(&servers), ["a", "b"]);
+    let mut waiting = vec![];
+    for n in 0..6 {
+        let mut lock = Lock::of(if n % 2 == 0 { &first } else { &second }, "turns");
+        if n > 0 {
+            assert_eq!(lock.event("waiting")["position"], n);
+        }
+        waiting.push(lock);
+    }
+    let mut last = 0;
+    for mut lock in waiting {
+        let token = number(&lock.event("held"), "token");
+        assert!(token > last, "{token} after {last}");
+        last = token;
+    }
+}
+
+/// The paper's recipe by hand, in the same queue.
+#[test]
+fn a_plain_client_holds_and_waits_in_the_same_queue() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [member] = started(&Setup::of(&servers), ["a"]);
+    observer.make_path("/locks/migrate");
+    observer.create("/locks/migrate/lock-", b"by hand", CreateMode::EphemeralSequential);
+    let mut ours = Lock::of(&member, "migrate");
+    let waiting = ours.event("waiting");
+    assert_eq!((&waiting["position"], &waiting["holders"][0]["member"]), (&json!(1), &Value::Null));
+    observer.create("/locks/migrate/read-", b"by hand", CreateMode::EphemeralSequential);
+
+    observer.delete("/locks/migrate/lock-0000000000");
+    ours.event("held");
+    eventually("the next reading shows it", || match ok(&member, "/locks/migrate") {
+        told if told["waiting"][0]["znode"] == "read-0000000002" => Ok(()),
+        told => Err(told.to_string()),
+    });
+    assert_eq!(ok(&member, "/locks"), json!({"locks": ["migrate"]}));
+}
+
+#[test]
+fn a_lock_whose_znode_is_deleted_is_lost() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [member] = started(&Setup::of(&servers), ["a"]);
+    let mut lock = Lock::of(&member, "migrate");
+    lock.event("held");
+    observer.delete("/locks/migrate/write-0000000000");
+    let why = lock.event("lost")["why"].to_string();
+    assert!(why.contains("deleted"), "{why}");
+    assert_eq!(lock.next(), None, "the stream ends");
+}
+
+/// Neither the lock nor the election needs the other's session.
+#[test]
+fn a_lock_is_lost_in_time_when_no_server_answers_and_got_again_when_one_does() {
+    let mut servers = Servers::standalone();
+    let [member] = started(&Setup::of(&servers).short_sessions(), ["a"]);
+    let mut lock = Lock::of(&member, "migrate");
+    let mut until = number(&lock.event("held"), "valid_until_boottime_ns");
+
+    servers.first().pause();
+    let why = loop {
+        match lock.next().expect("it says that it is lost") {
+            (event, data) if event == "renewed" => {
+                until = number(&data, "valid_until_boottime_ns");
+            }
+            (event, data) if event == "lost" => break data["why"].to_string(),
+            (event, data) => panic!("{event}: {data}"),
+        }
+    };
+    assert!(boottime_ns() >= until, "not before its lease ended");
+    assert!(why.contains("lease"), "{why}");
+    servers.first().resume();
+    Lock::of(&member, "migrate").event("held");
+}
+
+#[test]
+fn a_sidecar_that_leaves_gives_all_locks_back() {
+    let servers = Servers::standalone();
+    let [mut first, second] = started(&Setup::of(&servers), ["a", "b"]);
+    let mut holder = Lock::of(&first, "migrate");
+    holder.event("held");
+    let mut waiter = Lock::of(&second, "migrate");
+    waiter.event("waiting");
+
+    first.signal("TERM");
+    let why = holder.event("lost")["why"].to_string();
+    assert!(why.contains("leaves"), "{why}");
+    waiter.event("held");
+    let (status, took) = first.wait();
+    assert!(status.success() && took < Duration::from_secs(3), "{status} after {took:?}");
+}
+
+/// Locks have a session and a thread of their own: none of this costs the election its lease.
+#[test]
+fn a_leader_leads_on_while_hundreds_wait_for_a_lock_and_give_up() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [member] = started(&Setup::of(&servers).short_sessions(), ["a"]);
+    let before = ok(&member, "/leader");
+    let mut locks: Vec<_> = (0..300).map(|_| Lock::of(&member, "busy")).collect();
+    locks[0].event("held");
+    eventually("all are in the queue", || match names(&observer, "/locks/busy").len() {
+        300 => Ok(()),
+        waiting => Err(waiting.to_string()),
+    });
+    let leads = || match member.get("/is-leader") {
+        answer if answer.status == 200 => Ok(()),
+        answer => Err(format!("{answer:?}")),
+    };
+    throughout("it leads", 2 * SHORT_SESSION, leads);
+    drop(locks);
+    is_empty(&observer, "/locks/busy");
+    leads().expect("it leads");
+    assert_eq!(ok(&member, "/leader")["leader"]["token"], before["leader"]["token"]);
+}
+
+/// One lock, as an application asks for it: closed when dropped.
+struct Lock {
+    lines: BufReader<TcpStream>,
+}
+
+impl Lock {
+    fn of(member: &Member, name: &str) -> Self {
+        Self::asked(member, &format!("/locks/{name}"))
+    }
+
+    #[track_caller]
+    fn asked(member: &Member, path: &str) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", member.port())).expect("it listens");
+        stream.set_read_timeout(Some(LIMIT)).expect("no zero");
+        write!(stream, "POST {path} HTTP/1.1\r\nhost: localhost\r\nx-bellwether: 1\r\n\r\n")
+            .expect("it is read");
+        let mut lines = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(lines.read_line(&mut head).expect("an answer") > 0, "{head}");
+        }
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        assert!(head.contains("content-type: text/event-stream"), "{head}");
+        Self { lines }
+    }
+
+    /// The next event and its data; `None` at the end of the stream.
+    fn next(&mut self) -> Option<(String, Value)> {
+        let mut event = String::new();
+        loop {
+            let mut line = String::new();
+            match self.lines.read_line(&mut line) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("nothing comes"),
+                Ok(0) | Err(_) => return None,
+                Ok(_) => {}
+            }
+            // The lines between the events say how long each chunk is; the last has nothing in it.
+            if line.trim_end() == "0" {
+                return None;
+            }
+            match line.trim_end().split_once(": ") {
+                Some(("event", name)) => event = name.to_owned(),
+                Some(("data", data)) => {
+                    return Some((event, serde_json::from_str(data).expect("JSON")));
+                }
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    /// The data of the next event of this name; renewals and changes of the place may come before it.
+    #[track_caller]
+    fn event(&mut self, wanted: &str) -> Value {
+        loop {
+            match self.next() {
+                Some((event, data)) if event == wanted => return data,
+                Some((event, _)) if event == "renewed" || event == "waiting" => {}
+                other => panic!("{wanted} is to come, and not {other:?}"),
+            }
+        }
+    }
+}
+
+fn started<const N: usize>(setup: &Setup, ids: [&str; N]) -> [Member; N] {
+    let members = ids.map(|id| setup.start(id));
+    members.iter().for_each(|member| eventually("it knows a leader", || ready(member)));
+    members
+}
+
+fn put(member: &Member, path: &str) -> Answer {
+    member.send("PUT", path, &[("x-bellwether", "1")], "")
+}
+
+fn delete(member: &Member, path: &str) -> Answer {
+    member.send("DELETE", path, &[("x-bellwether", "1")], "")
+}
+
+fn names(observer: &Observer, path: &str) -> Vec<String> {
+    let read = observer.ask(async |client| client.list_children(path).await);
+    let mut names = read.unwrap_or_default();
+    // In the order of their numbers.
+    names.sort_by_key(|name| name[name.len() - 10..].to_owned());
+    names
+}
+
+fn is_empty(observer: &Observer, path: &str) {
+    eventually("nothing is left", || {
+        let names = names(observer, path);
+        if names.is_empty() { Ok(()) } else { Err(format!("{names:?}")) }
+    });
+}
+
+#[track_caller]
+fn number(data: &Value, field: &str) -> u64 {
+    data[field].as_u64().unwrap_or_else(|| panic!("{field} is a number: {data}"))
+}
+
+fn millis(span: Duration) -> u64 {
+    span.as_millis().try_into().expect("it is short")
+}
+
+fn boottime_ns() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).expect("after boot");
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).expect("less than a second")
+}
