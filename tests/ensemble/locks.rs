@@ -5,6 +5,7 @@ use crate::{
     http::{ok, problem},
     member::{Answer, LONG_SESSION, Member, SHORT_SESSION, Setup},
     observer::Observer,
+    proxy::{Mode, Proxy},
     servers::Servers,
     wait::{LIMIT, eventually, throughout},
 };
@@ -272,6 +273,70 @@ fn a_lock_is_lost_in_time_when_no_server_answers_and_got_again_when_one_does() {
     assert!(why.contains("lease"), "{why}");
     servers.first().resume();
     Lock::of(&member, "migrate").event("held");
+}
+
+/// Two locks of one session are in the queue: each has the znode that says so.
+#[test]
+fn a_create_that_was_not_answered_makes_one_znode_and_not_two() {
+    let mut servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let proxy = Proxy::before(servers.first());
+    let [member] = started(&Setup::at(proxy.address()), ["a"]);
+    let mut first = Lock::asked(&member, "/locks/data?mode=shared");
+    let held = first.event("held");
+    proxy.set(Mode::LosesTheReplyToTheCreate);
+    let mut second = Lock::asked(&member, "/locks/data?mode=shared");
+    let both = ["read-0000000000", "read-0000000001"];
+    assert_eq!(names(&observer, "/locks/data"), both);
+
+    proxy.set(Mode::Open);
+    let znode = observer.znode("/locks/data/read-0000000001").expect("it is there");
+    let token = number(&second.event("held"), "token");
+    assert_eq!(token, znode.stat.czxid.cast_unsigned());
+    assert_eq!(first.event("renewed")["token"], held["token"]);
+    assert_eq!(names(&observer, "/locks/data"), both);
+    drop(first);
+    eventually("the other holds on", || match names(&observer, "/locks/data") {
+        names if names == both[1..] => Ok(()),
+        names => Err(format!("{names:?}")),
+    });
+}
+
+#[test]
+fn a_lock_passes_on_although_connections_were_lost_while_it_was_waited_for() {
+    let mut servers = Servers::standalone();
+    let proxy = Proxy::before(servers.first());
+    let [first, second] = started(&Setup::at(proxy.address()), ["a", "b"]);
+    let mut holder = Lock::of(&first, "migrate");
+    let token = number(&holder.event("held"), "token");
+    let mut waiter = Lock::of(&second, "migrate");
+    waiter.event("waiting");
+
+    proxy.cut();
+    assert_eq!(number(&holder.event("renewed"), "token"), token);
+    drop(holder);
+    assert!(number(&waiter.event("held"), "token") > token);
+}
+
+#[test]
+fn zookeeper_is_asked_who_is_in_a_queue_once_a_second_however_many_look() {
+    let mut servers = Servers::standalone();
+    let [member] = started(&Setup::of(&servers), ["a"]);
+    let mut lock = Lock::of(&member, "migrate");
+    lock.event("held");
+    ok(&member, "/locks/migrate");
+    let mut received = || {
+        let said = servers.first().ask("srvr").expect("it answers");
+        let number = said.split("Received: ").nth(1).and_then(|it| it.split_whitespace().next());
+        number.and_then(|number| number.parse::<u64>().ok()).expect("it counts")
+    };
+    let (before, begun) = (received(), boottime_ns());
+    for _ in 0..200 {
+        assert_eq!(ok(&member, "/locks/migrate")["holders"][0]["member"], "a");
+    }
+    let (after, seconds) = (received(), (boottime_ns() - begun) / 1_000_000_000 + 1);
+    // A reading takes three requests: to sync, to list and to read. What keeps two sessions alive takes fewer than ten.
+    assert!(after - before <= seconds * 13 + 3, "{} in {seconds} s", after - before);
 }
 
 #[test]

@@ -217,7 +217,8 @@ fn creates_ticket(request: &[u8]) -> bool {
     let creates = matches!(number(request, 4), Some(CREATE | CREATE_AND_STAT));
     let length = number(request, 8).and_then(|length| usize::try_from(length).ok());
     let path = length.and_then(|length| request.get(12..12 + length));
-    creates && path.is_some_and(|path| path.ends_with(b"/leader_"))
+    let is_tickets = |path: &[u8]| path.ends_with(b"/leader_") || path.ends_with(b"/read-");
+    creates && path.is_some_and(is_tickets)
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<i32> {
