@@ -560,6 +560,23 @@ fn compose_knows_every_field() {
     runs(Command::new("check-jsonschema").args(schema).arg("deploy/compose.yaml"));
 }
 
+/// What it would fail for after minutes is said before anything is installed or built.
+#[test]
+fn a_static_build_says_at_once_what_it_lacks() {
+    let mut few_files = Command::new("prlimit");
+    few_files.args(["--nofile=1024:1024", "scripts/static"]);
+    let said = fails(&mut few_files);
+    assert!(said.contains("the limit of open files is 1024, and the linker needs"), "{said}");
+    let bare = tempfile::tempdir().unwrap();
+    for tool in ["bash", "dirname", "uname"] {
+        let found = runs(Command::new("sh").args(["-c", &format!("command -v {tool}")]));
+        std::os::unix::fs::symlink(found.trim(), bare.path().join(tool)).unwrap();
+    }
+    let home = [("PATH", bare.path()), ("HOME", bare.path()), ("CARGO_HOME", bare.path())];
+    let said = fails(Command::new("scripts/static").envs(home));
+    assert!(said.starts_with("static: missing: cargo and rustc."), "{said}");
+}
+
 #[test]
 fn systemd_is_content_with_the_unit() {
     let unit = "deploy/systemd/bellwether.service";
