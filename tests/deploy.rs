@@ -560,6 +560,16 @@ fn compose_knows_every_field() {
     runs(Command::new("check-jsonschema").args(schema).arg("deploy/compose.yaml"));
 }
 
+/// A port of the host may be taken.
+#[test]
+fn compose_publishes_at_ports_of_your_choice() {
+    for (service, variable) in [("a", "PORT_A"), ("b", "PORT_B"), ("c", "PORT_C")] {
+        let compose = compose();
+        let [port] = list(&compose["services"][service]["ports"]) else { panic!("{compose:?}") };
+        assert!(text(port).starts_with(&format!("127.0.0.1:${{{variable}:-404")), "{port:?}");
+    }
+}
+
 /// What it would fail for after minutes is said before anything is installed or built.
 #[test]
 fn a_static_build_says_at_once_what_it_lacks() {
