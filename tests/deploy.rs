@@ -274,6 +274,9 @@ fn the_chart_says_what_is_wrong_with_a_value() {
         ("podLabels.app\\.kubernetes\\.io/name=mine", "Services select by"),
         ("app.port=4040", "app.port: 4040 is Bellwether's own"),
         ("app.port=4041", "app.port: 4041 is Bellwether's own"),
+        ("bellwether.port=80,app.port=80", "app.port: 80 is Bellwether's own"),
+        ("bellwether.port=4041", "bellwether.port: 4041 is where probes"),
+        ("bellwether.port=0", "/bellwether/port"),
         ("ipFamily=IPv5", "/ipFamily"),
         ("bellwether.env[0].value=json", "/bellwether/env/0"),
         ("bellwether.env[0].name=A,bellwether.env[1].name=A", "A twice"),
@@ -429,6 +432,28 @@ fn a_variable_of_ones_own_takes_the_place_of_the_charts() {
         assert!(variables.contains(&(name.into(), value.into())), "{name}: {variables:?}");
     }
     understands(Path::new(CHART), &variables);
+}
+
+/// `curl localhost/leader`: any user may listen at port 80 of a pod with this sysctl, and no pod has it otherwise.
+#[test]
+fn a_low_port_needs_a_sysctl_of_the_pod_and_no_capability() {
+    for (port, sysctl) in [("80", Some("80")), ("1023", Some("1023")), ("1024", None)] {
+        let documents = chart(&format!("bellwether: {{port: {port}}}"));
+        let deployment = named(&documents, "Deployment", "example");
+        let sysctls = &deployment["spec"]["template"]["spec"]["securityContext"]["sysctls"];
+        let expected = sysctl.map(|from| {
+            format!("[{{name: net.ipv4.ip_unprivileged_port_start, value: '{from}'}}]")
+        });
+        let expected = expected.map_or(Value::Null, |list| from_str(&list).unwrap());
+        assert_eq!(*sysctls, expected, "{port}");
+        let value = |container: &str, name: &str| {
+            let [container] = &containers(deployment, container)[..] else { panic!() };
+            let mut variables = list(&container["env"]).iter();
+            text(&variables.find(|it| it["name"] == name).unwrap()["value"]).to_owned()
+        };
+        assert_eq!(value("bellwether", "BELLWETHER_LISTEN"), format!("127.0.0.1:{port}"));
+        assert_eq!(value("app", "BELLWETHER_URL"), format!("http://127.0.0.1:{port}"));
+    }
 }
 
 #[test]
