@@ -324,6 +324,10 @@ class Pods:
                 mount["name"] = f"{name}-{mount['name']}"
         claimed = [{"name": it["metadata"]["name"], "emptyDir": {}} for it in template["claims"]]
         spec["volumes"] = [it | {"name": f"{name}-{it['name']}"} for it in spec.get("volumes", []) + claimed]
+        for volume in spec["volumes"]:
+            # Root's alone otherwise; a kubelet lets all users of the pod write there.
+            podman("volume", "create", volume["name"])
+            os.chmod(podman("volume", "inspect", "--format={{.Mountpoint}}", volume["name"]), 0o777)
         spec |= {"restartPolicy": "Always", "hostname": name, "hostAliases": self.aliases()}
         metadata = {"name": name, "labels": template["metadata"]["labels"]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -368,7 +372,8 @@ def pods(port_80):
     podman("exec", f"{first[0]}-bellwether", "/bellwether", "resume")
     told("drained by exec, another led", took)
 
-    third = killed(engine, members, second)
+    keeps_session = any(it["name"] == "BELLWETHER_SESSION_FILE" for it in sidecar["env"])
+    third = killed(engine, members, second, keeps_session)
     third = frozen(engine, members, third)
     many_streams(engine, members, third)
     rolled(engine, servers, members, classic, drain)
@@ -380,8 +385,8 @@ def ask(pod, place, who):
     must(json.loads(answer)["leader"]["id"] == who, f"{place} in {pod} names {who}: {answer}")
 
 
-def killed(engine, members, led):
-    """Kills the leader's sidecar, which its pod starts again."""
+def killed(engine, members, led, keeps_session):
+    """Kills the leader's sidecar, which is started again: with its session in a file it leads on, else another leads."""
     name = f"{led[0]}-bellwether"
     before = process_of(name)
 
@@ -390,8 +395,15 @@ def killed(engine, members, led):
         eventually("it is started again", lambda: process_of(name) not in (before, 0))
         return eventually("it answers again", lambda: get(engine.probes([led[0]])[0], "/livez")[0] == 200)
 
-    named, took = another_leads(engine.probes(members), led, EXPIRED, kill)
-    told("kill -9 of the leader's sidecar: it is back, and another leads", took)
+    if not keeps_session:
+        named, took = another_leads(engine.probes(members), led, EXPIRED, kill)
+        told("kill -9 of the leader's sidecar: it is back, and another leads", took)
+        return named
+    since = time.monotonic()
+    kill()
+    named, _ = eventually("they agree", lambda: leader(engine.probes(members)), HANDED_OVER)
+    must(named == led, f"{led} leads on with the session of its file: {named}")
+    told("kill -9 of the leader's sidecar: it is back, and leads on", time.monotonic() - since)
     return named
 
 
