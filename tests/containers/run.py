@@ -241,6 +241,8 @@ def one_file_and_nothing_else(image, binary):
     files = [path for path in place.rglob("*") if not path.is_dir()]
     must(files == [place / "bellwether"], f"it has one file: {files}")
     must(files[0].read_bytes() == Path(binary).read_bytes(), f"its file is {binary}")
+    cargo = os.environ.get("CARGO_HOME", str(Path.home() / ".cargo"))
+    must(f"{cargo}/registry".encode() not in files[0].read_bytes(), f"its file does not tell of {cargo}")
     told(f"one layer, one file of {files[0].stat().st_size} bytes, user, entry point, health check")
     podman("image", "unmount", image)
 
@@ -386,7 +388,7 @@ def ask(pod, place, who):
 
 
 def killed(engine, members, led, keeps_session):
-    """Kills the leader's sidecar, which is started again: with its session in a file it leads on, else another leads."""
+    """Kills the leader's sidecar, which is started again: with a session file it leads on, else another leads."""
     name = f"{led[0]}-bellwether"
     before = process_of(name)
 
