@@ -3,20 +3,17 @@
 use super::{Cli, ExecOptions, Subcommands, sources};
 use crate::config::{Listen, table};
 use clap::FromArgMatches;
-use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Returns where it listens by its command line, its file and the environment, which is ours as well.
 pub(super) fn listen() -> Option<Listen> {
-    listen_of(&fs::read("/proc/1/cmdline").ok()?)
+    listen_of(&fs::read_to_string("/proc/1/cmdline").ok()?)
 }
 
 /// Reads a command line as the kernel has it, with a zero behind each argument.
-fn listen_of(line: &[u8]) -> Option<Listen> {
-    let arguments = line.strip_suffix(b"\0")?.split(|byte| *byte == 0);
-    let arguments: Vec<OsString> = arguments.map(|it| OsStr::from_bytes(it).to_owned()).collect();
+fn listen_of(line: &str) -> Option<Listen> {
+    let arguments: Vec<&str> = line.strip_suffix('\0')?.split('\0').collect();
     if Path::new(arguments.first()?).file_name()? != env!("CARGO_PKG_NAME") {
         return None;
     }
@@ -36,7 +33,7 @@ mod tests {
 
     fn listens(arguments: &[&str]) -> Option<String> {
         let line: String = arguments.iter().map(|argument| format!("{argument}\0")).collect();
-        listen_of(line.as_bytes()).map(|listen| listen.to_string())
+        listen_of(&line).map(|listen| listen.to_string())
     }
 
     #[test]
