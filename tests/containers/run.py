@@ -240,7 +240,8 @@ def one_file_and_nothing_else(image, binary):
     place = Path(podman("image", "mount", image))
     files = [path for path in place.rglob("*") if not path.is_dir()]
     must(files == [place / "bellwether"], f"it has one file: {files}")
-    must(files[0].read_bytes() == Path(binary).read_bytes(), f"its file is {binary}")
+    sizes = [path.stat().st_size for path in (files[0], Path(binary))]
+    must(files[0].read_bytes() == Path(binary).read_bytes(), f"its file is {binary}, byte by byte: {sizes} bytes")
     cargo = os.environ.get("CARGO_HOME", str(Path.home() / ".cargo"))
     must(f"{cargo}/registry".encode() not in files[0].read_bytes(), f"its file does not tell of {cargo}")
     told(f"one layer, one file of {files[0].stat().st_size} bytes, user, entry point, health check")
