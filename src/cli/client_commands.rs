@@ -1,7 +1,7 @@
 //! The commands that ask: their arguments, and the errand that each of them is.
 
 use super::calls::{Arguments, Listed};
-use super::{ConfigFile, sources};
+use super::{ConfigFile, first_process, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
     COMMANDS, Call, ClientCommand, FieldPath, Form, Probe, QUESTIONS, Query, Sidecar, Token,
@@ -43,7 +43,7 @@ pub(super) enum Asking {
 
 #[derive(Args)]
 pub(super) struct Address {
-    /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: where BELLWETHER_LISTEN says, else http://127.0.0.1:4040]
+    /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: where the sidecar listens that is this container's first process, else where BELLWETHER_LISTEN says, else http://127.0.0.1:4040]
     #[arg(short, long, env = "BELLWETHER_URL", value_name = "URL")]
     url: Option<String>,
 }
@@ -239,7 +239,9 @@ impl Address {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
             return Sidecar::at(&url);
         }
-        // A probe in the sidecar's own container shares its environment.
+        if let Some(listen) = first_process::listen() {
+            return Ok(Sidecar::that_listens(&listen));
+        }
         let row = &table::LISTEN.row;
         let listen = row.variable.and_then(|variable| std::env::var(variable).ok());
         let listen = listen.filter(|listen| !listen.is_empty());

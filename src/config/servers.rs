@@ -1,7 +1,7 @@
 //! Where the election is: the servers' connect string, the election's path and the names of its znodes.
 
 use super::error::Flaw;
-use super::parse::or_none;
+use super::parse::{expanded, or_none};
 use std::net::Ipv6Addr;
 
 /// A connect string, taken apart.
@@ -15,12 +15,15 @@ pub struct Servers {
 
 /// Parses a connect string, `host:port,host:port/chroot`.
 pub(super) fn parse(text: &str) -> Result<Servers, Flaw> {
+    // What stands before an @ is a password.
+    let shown = |flaw: Flaw| if text.contains('@') { flaw.hiding_value() } else { flaw };
     let wrong = |problem: &str| {
-        let flaw = Flaw::new(problem)
-            .remedy("write host:port,host:port/chroot, such as zk-0:2181,zk-1:2181,zk-2:2181");
-        // What stands before an @ is a password.
-        Err(if text.contains('@') { flaw.hiding_value() } else { flaw })
+        Err(shown(
+            Flaw::new(problem)
+                .remedy("write host:port,host:port/chroot, such as zk-0:2181,zk-1:2181,zk-2:2181"),
+        ))
     };
+    expanded(text).map_err(shown)?;
     let text = text.trim();
     let (hosts, chroot) = match text.find('/') {
         Some(at) => text.split_at(at),
@@ -68,6 +71,7 @@ pub(super) fn parse(text: &str) -> Result<Servers, Flaw> {
 
 /// Parses the election's path, below the chroot.
 pub(super) fn parse_election(text: &str) -> Result<String, Flaw> {
+    expanded(text)?;
     if text == "/" {
         return Err(Flaw::new("holds all of ZooKeeper")
             .remedy("give the election a path of its own, such as \"/election\""));

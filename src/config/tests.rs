@@ -84,6 +84,22 @@ fn an_error_begins_with_its_key_and_says_what_to_write_instead() {
     assert!(error(&[("member.labels", r#"{"":"x"}"#)]).contains("without a key"));
 }
 
+/// Kubernetes leaves a reference to a variable that it does not know, or not yet, as it is.
+#[test]
+fn a_reference_that_kubernetes_did_not_replace_is_refused() {
+    for (key, value) in [
+        ("zookeeper.servers", "zk:2181/$(POD_NAMESPACE)"),
+        ("election.path", "/$(POD_NAMESPACE)/app"),
+        ("member.id", "$(POD_NAME)"),
+        ("member.address", "$(POD_IP):8080"),
+    ] {
+        let error = error(&[(key, value)]);
+        let begin = format!("{key} = {value:?} has a $(NAME) that was not replaced: in Kubernetes");
+        assert!(error.starts_with(&begin), "{error}");
+    }
+    assert!(!error(&[("zookeeper.servers", "app:hush@$(HOST):1")]).contains("hush"));
+}
+
 #[test]
 fn an_error_quotes_a_health_check_unless_it_may_contain_a_secret() {
     let text = |check: &str| error(&[("health.check", check)]);

@@ -4,8 +4,12 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
 {{- if and (eq .Values.sidecar "native") .Capabilities (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) }}
 {{- fail "sidecar: native needs Kubernetes 1.29 or newer, else it would never let the application start; take classic" }}
 {{- end -}}
-{{- if has (int .Values.app.port) (list 4040 4041) }}
-{{- fail (printf "app.port: %d is Bellwether's own in each pod, as 4040 and 4041 are; give the application another" (int .Values.app.port)) }}
+{{- $port := int .Values.bellwether.port }}
+{{- if eq $port 4041 }}
+{{- fail "bellwether.port: 4041 is where probes are answered; take another" }}
+{{- end }}
+{{- if has (int .Values.app.port) (list $port 4041) }}
+{{- fail (printf "app.port: %d is Bellwether's own in each pod, as %d and 4041 are; give the application another" (int .Values.app.port) $port) }}
 {{- end -}}
 {{- $ipv6 := eq .Values.ipFamily "IPv6" }}
 {{- /* What the values set by its name takes the place of ours. The rest stands before ours, so that ours can refer to it. */}}
@@ -35,6 +39,9 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     {{- if eq .Values.route "label" }}
     {{- $ours = append $ours "BELLWETHER_CONFIG" }}
     {{- end }}
+    {{- if ne $port 4040 }}
+    {{- $ours = append $ours "BELLWETHER_LISTEN" }}
+    {{- end }}
     {{- range .Values.bellwether.env }}
     {{- if not (has .name $ours) }}
     {{- toYaml (list .) | nindent 4 }}
@@ -52,8 +59,11 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     # The servers' tickTime: too small a value makes the lease unsafe.
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_TICK_TIME" (printf "value: %q" .Values.bellwether.tickTime)) | nindent 4 }}
     # The kubelet asks at the pod's address, where loopback does not answer. Only what is read-only is served there;
-    # the rest of the API, orders among it, stays on 127.0.0.1:4040.
+    # the rest of the API, orders among it, stays on 127.0.0.1:{{ $port }}.
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_PROBE_LISTEN" (printf "value: %q" (ternary "[::]:4041" "0.0.0.0:4041" $ipv6))) | nindent 4 }}
+    {{- if ne $port 4040 }}
+    {{- include "bellwether.variable" (list $theirs "BELLWETHER_LISTEN" (printf "value: \"127.0.0.1:%d\"" $port)) | nindent 4 }}
+    {{- end }}
     {{- if eq .Values.route "label" }}
     # The hook that sets this pod's label.
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_CONFIG" "value: /etc/bellwether/bellwether.toml") | nindent 4 }}
