@@ -33,8 +33,9 @@
 //! - There is one server: no ensemble, no read-only mode, no reconfig (refused as in a real one where it is not enabled).
 //! - No quotas; no SASL (a token is answered as by a real server without it); no super user; no other providers of
 //!   authentication.
-//! - No TLS. What a client has to be tried with there is Java's own: which key stores, protocols and certificates it takes,
-//!   and how it refuses others. A server made with another library would not show that.
+//! - TLS is rustls' and not Java's, and there is one port, with it or without ([`Settings::tls`]): what Java's own takes of
+//!   protocols and certificates, and how it refuses others, has to be tried on a real server. A certificate of a client's is
+//!   checked as the given configuration says, and is no identity for ACLs.
 //! - A frame whose body cannot be decoded is answered with MarshallingError, as by the real one, and then the connection
 //!   is closed.
 //! - A `check` outside of a multi is refused with Unimplemented. ZooKeeper 3.8.0 takes it, and destroys its log with it.

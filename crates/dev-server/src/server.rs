@@ -2,19 +2,25 @@
 
 use crate::connection;
 use crate::knobs::Knobs;
+use crate::outbox::Outbox;
 use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::watches::ConnectionId;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
 /// For how long nothing is accepted after that has failed, as there may be too few file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// For how long a client may take to agree on a TLS connection.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -87,7 +93,25 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         if let Err(error) = stream.set_nodelay(true) {
             debug!(connection = id.0, "answers may come late: {error}");
         }
-        connections.spawn(connection::serve(stream, Arc::clone(&shared), id, outbox));
+        connections.spawn(serve(stream, Arc::clone(&shared), id, outbox));
+    }
+}
+
+/// Serves a connection until it is closed, by TLS where that is set.
+async fn serve(stream: TcpStream, shared: Arc<Shared>, id: ConnectionId, outbox: Arc<Outbox>) {
+    let Some(tls) = shared.settings.tls.clone() else {
+        return connection::serve(stream, shared, id, outbox).await;
+    };
+    match timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)).await {
+        Ok(Ok(stream)) => connection::serve(stream, shared, id, outbox).await,
+        Ok(Err(error)) => {
+            warn!(connection = id.0, "closing a connection: no TLS: {error}");
+            shared.leave(id);
+        }
+        Err(_) => {
+            warn!(connection = id.0, "closing a connection: no TLS within {HANDSHAKE:?}");
+            shared.leave(id);
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::state::Limits;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio_rustls::rustls::ServerConfig;
 
 /// The settings of a server, by default those of ZooKeeper 3.8 on a free port of this machine.
 #[derive(Clone, Debug)]
@@ -23,6 +25,8 @@ pub struct Settings {
     pub extended_types: bool,
     /// `znode.container.checkIntervalMs`: how often containers and znodes with a TTL are looked at.
     pub container_check_interval: Duration,
+    /// `secureClientPort`: with this, connections are TLS, and no others are taken.
+    pub tls: Option<Arc<ServerConfig>>,
 }
 
 impl Default for Settings {
@@ -36,6 +40,7 @@ impl Default for Settings {
             max_connections_per_address: 60,
             extended_types: true,
             container_check_interval: Duration::from_secs(60),
+            tls: None,
         }
     }
 }
