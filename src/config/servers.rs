@@ -85,6 +85,7 @@ pub(super) fn parse_election(text: &str) -> Result<String, Flaw> {
 /// Parses the path of a recipe's znodes, below the chroot.
 pub(super) fn parse_root(text: &str) -> Result<Option<String>, Flaw> {
     or_none(text, |text| {
+        expanded(text)?;
         match path_problem(text).or_else(|| (text == "/").then_some("is no path of its own")) {
             Some(problem) => Err(Flaw::new(problem)
                 .remedy("write a path such as \"/locks\", or \"\" to switch it off")),

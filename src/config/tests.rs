@@ -90,6 +90,7 @@ fn a_reference_that_kubernetes_did_not_replace_is_refused() {
     for (key, value) in [
         ("zookeeper.servers", "zk:2181/$(POD_NAMESPACE)"),
         ("election.path", "/$(POD_NAMESPACE)/app"),
+        ("recipes.locks", "/$(POD_NAMESPACE)/locks"),
         ("member.id", "$(POD_NAME)"),
         ("member.address", "$(POD_IP):8080"),
     ] {
