@@ -406,7 +406,10 @@ fn commands_are_given_with_a_token_that_is_typed_and_not_kept() {
     };
 
     command("pause", "");
-    page.says("#done", "Type the command token first: it is in the file that http.token_file names.");
+    page.says(
+        "#done",
+        "Type the command token first: it is in the file that http.token_file names.",
+    );
     command("pause", "hunter3");
     page.says("#done", "Not done: the command token is not the one in http.token_file.");
     page.says("#role", "follower");

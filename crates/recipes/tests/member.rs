@@ -1035,6 +1035,16 @@ fn a_session_without_a_znode_is_closed() {
     assert_eq!(actions, [Action::CloseSession, Action::OpenSession]);
 }
 
+/// The claim of the process before goes only with the session.
+#[test]
+fn a_session_that_was_taken_over_is_closed_when_its_znode_is_gone_from_the_queue() {
+    let mut member = member(Disconnect::Hold);
+    member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
+    member.step(at(5_000), found(1, None));
+    let actions = member.step(at(5_000), queue(&[2, 3]));
+    assert_eq!(actions, [Action::CloseSession, Action::OpenSession]);
+}
+
 #[test]
 fn a_member_that_is_back_is_no_namesake_of_itself() {
     let mut member = member(Disconnect::Hold);

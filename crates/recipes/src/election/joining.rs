@@ -57,6 +57,7 @@ impl Member {
     ) -> Next {
         let Phase::InSession(session, Stage::FindingTicket) = phase else { return stay(phase) };
         let mut queue = InQueue::joined(ticket);
+        queue.may_own_claim = true;
         let mut actions = vec![Action::ReadQueue];
         if let Some(found) = &data {
             self.profile = self.newer_than(&found.profile);
@@ -148,7 +149,8 @@ impl Member {
         match phase {
             // The claim znode goes only with the session.
             Phase::InSession(_, Stage::InQueue(queue))
-                if queue.contender.ticket() == lost && queue.contender.is_first() =>
+                if queue.contender.ticket() == lost
+                    && (queue.contender.is_first() || queue.may_own_claim) =>
             {
                 rejoin()
             }
@@ -197,6 +199,7 @@ impl Member {
         match queue.contender.on_queue_read(read) {
             Located::Ignored => stay(Phase::InSession(session, Stage::InQueue(queue))),
             Located::First => self.become_candidate(session, queue, now),
+            Located::Missing if queue.may_own_claim => rejoin(),
             Located::Missing => self.join(session),
             Located::Behind { .. } if self.unhealthy => rejoin(),
             Located::Behind { watch, head } => {

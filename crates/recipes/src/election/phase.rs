@@ -55,6 +55,8 @@ pub(super) struct InQueue {
     pub(super) activity: Activity,
     /// Whether the own znode says that this member is a standby that could lead at once.
     pub(super) ready_shown: bool,
+    /// Whether a process before this one has led in this session, as far as is known: its claim goes only with the session.
+    pub(super) may_own_claim: bool,
 }
 
 /// Whether the application has begun its work as leader.
@@ -111,6 +113,7 @@ impl InQueue {
             last_denied: None,
             activity: Activity::NotElected,
             ready_shown: false,
+            may_own_claim: false,
         }
     }
 
