@@ -1,5 +1,7 @@
 //! Connections by TLS: what is answered over them, and what becomes of others.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use bellwether_dev_server::{DevServer, Settings};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use std::io;
