@@ -12,10 +12,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -45,6 +47,7 @@ def main(engine_root, mode, base, binary):
             ("image", lambda: image(binary, root)),
             ("compose", compose),
             ("pods", lambda: pods(root / "port-80.yaml")),
+            ("systemd", lambda: service(binary, root)),
         ],
         "--image": [("the Dockerfile", lambda: dockerfile(binary))],
     }
@@ -179,6 +182,49 @@ def another_leads(addresses, than, limit, action):
     return (who, token), took
 
 
+@contextmanager
+def asked_every_50_ms(addresses):
+    """Asks members, by name, who leads, and prints what each said whenever that was another than before."""
+    since, over, said = time.monotonic(), threading.Event(), []
+
+    def ask(name, address):
+        last = None
+        while not over.is_set():
+            status, body = get(address, "/leader", limit=1)
+            named = json.loads(body)["leader"] if status == 200 else {}
+            now = "{id} leads, token {token}".format(**named) if named else f"{status}" if status else "no answer"
+            if now != last:
+                said.append((time.monotonic() - since, name, now))
+            last = now
+            over.wait(0.05)
+
+    with ThreadPoolExecutor() as beside:
+        asking = [beside.submit(ask, *each) for each in addresses.items()]
+        try:
+            yield said
+        finally:
+            over.set()
+    for each in asking:
+        each.result()
+    for moment, name, now in sorted(said):
+        print(f"     {moment:6.2f} s  {name}: {now}", flush=True)
+
+
+def leads_on(what, addresses, led, kill):
+    """Kills the process of the leader, which is started again with its session file. No other leads meanwhile."""
+    with asked_every_50_ms(addresses) as said:
+        # Each has been asked before.
+        eventually("all name the leader", lambda: len(said) >= len(addresses) and leader(addresses.values()) == led)
+        since = time.monotonic()
+        kill()
+        eventually("they agree", lambda: leader(addresses.values()), HANDED_OVER)
+        took = time.monotonic() - since
+    named = {now for _, _, now in said if " leads, " in now}
+    must(named == {f"{led[0]} leads, token {led[1]}"}, f"{led} leads on with the session of its file: {named}")
+    must(any(now == "no answer" for _, _, now in said), f"it was gone for a moment: {said}")
+    told(f"{what}: it is back, and leads on", took)
+
+
 def confined(name):
     """Holds the process against what its container promises, as the kernel says it."""
     status = dict(line.split(":\t", 1) for line in Path(f"/proc/{process_of(name)}/status").read_text().splitlines())
@@ -294,6 +340,10 @@ def compose():
     fourth, took = another_leads(others(third), third, HANDED_OVER, lambda: composed("restart", third[0]))
     eventually("it is back, as a follower", lambda: leader(members) == fourth)
     told("the leader was restarted, another led at once", took)
+
+    process = process_of(names[fourth[0]])
+    addresses = {each: f"127.0.0.1:{port}" for each, port in ports.items()}
+    leads_on("kill -9 of the leader's process", addresses, fourth, lambda: os.kill(process, signal.SIGKILL))
     composed("down", "--timeout=2", "--volumes")
 
 
@@ -375,9 +425,10 @@ def pods(port_80):
     podman("exec", f"{first[0]}-bellwether", "/bellwether", "resume")
     told("drained by exec, another led", took)
 
-    keeps_session = any(it["name"] == "BELLWETHER_SESSION_FILE" for it in sidecar["env"])
-    third = killed(engine, members, second, keeps_session)
-    third = frozen(engine, members, third)
+    sidecar, addresses = f"{second[0]}-bellwether", dict(zip(members, engine.probes(members)))
+    kill = lambda: os.kill(process_of(sidecar), signal.SIGKILL)
+    leads_on("kill -9 of the leader's sidecar", addresses, second, kill)
+    third = frozen(engine, members, second)
     many_streams(engine, members, third)
     rolled(engine, servers, members, classic, drain)
     at_port_80(engine, port_80)
@@ -386,28 +437,6 @@ def pods(port_80):
 def ask(pod, place, who):
     answer = podman("exec", f"{pod}-app", "curl", "--silent", "--show-error", "--max-time", "5", place)
     must(json.loads(answer)["leader"]["id"] == who, f"{place} in {pod} names {who}: {answer}")
-
-
-def killed(engine, members, led, keeps_session):
-    """Kills the leader's sidecar, which is started again: with a session file it leads on, else another leads."""
-    name = f"{led[0]}-bellwether"
-    before = process_of(name)
-
-    def kill():
-        os.kill(before, signal.SIGKILL)
-        eventually("it is started again", lambda: process_of(name) not in (before, 0))
-        return eventually("it answers again", lambda: get(engine.probes([led[0]])[0], "/livez")[0] == 200)
-
-    if not keeps_session:
-        named, took = another_leads(engine.probes(members), led, EXPIRED, kill)
-        told("kill -9 of the leader's sidecar: it is back, and another leads", took)
-        return named
-    since = time.monotonic()
-    kill()
-    named, _ = eventually("they agree", lambda: leader(engine.probes(members)), HANDED_OVER)
-    must(named == led, f"{led} leads on with the session of its file: {named}")
-    told("kill -9 of the leader's sidecar: it is back, and leads on", time.monotonic() - since)
-    return named
 
 
 def frozen(engine, members, led):
@@ -491,6 +520,56 @@ def at_port_80(engine, manifest):
     answer = podman("exec", "example-80-app", "curl", "--silent", "--max-time", "5", "localhost/leader")
     must("leader" in json.loads(answer), f"curl localhost/leader answers: {answer}")
     told("curl localhost/leader answers, without a capability")
+
+
+# -- deploy/systemd
+
+
+def service(binary, root):
+    """Runs the unit under systemd beside a member in a container, and kills its process."""
+    podman("network", "create", "--subnet=10.78.0.0/24", "service")
+    podman("run", "--detach", "--name=zookeeper", "--network=service", "--ip=10.78.0.10", "zookeeper:3.9")
+    unit = "/etc/systemd/system/bellwether.service"
+    environment = root / "bellwether.default"
+    servers, path = "BELLWETHER_ZOOKEEPER=10.78.0.10:2181", "BELLWETHER_ELECTION=/service"
+    environment.write_text(f"{servers}\n{path}\nBELLWETHER_ID=host\nBELLWETHER_LISTEN=0.0.0.0:4040\n")
+    files = {
+        binary: "/usr/bin/bellwether",
+        "deploy/systemd/bellwether.service": unit,
+        "config/bellwether.toml": "/etc/bellwether.toml",
+        environment: "/etc/default/bellwether",
+    }
+    volumes = [f"--volume={Path(source).resolve()}:{place}:ro" for source, place in files.items()]
+    options = ["--detach", "--systemd=always", "--privileged", "--network=service", "--ip=10.78.0.11", *volumes]
+    podman("run", "--name=host", *options, "localhost/debian", "/lib/systemd/systemd")
+    eventually("systemd runs", lambda: systemctl("is-system-running", fails=True) in ("running", "degraded"))
+    # It returns once the service has said that it serves.
+    systemctl("start", "bellwether")
+    host = "10.78.0.11:4040"
+    led, took = eventually("the service leads", lambda: leader([host]))
+    must(led[0] == "host", f"{led} is the service")
+    told("systemd has started it, and it leads", took)
+
+    member = ["--network=service", "--ip=10.78.0.12", "--env", servers, "--env", path, "--env=BELLWETHER_ID=other"]
+    podman("run", "--detach", "--name=other", *member, "bellwether", "run", "--listen=0.0.0.0:4040")
+    addresses = {"host": host, "other": "10.78.0.12:4040"}
+    eventually("the other follows", lambda: leader(addresses.values()) == led)
+    kill = lambda: systemctl("kill", "--signal=KILL", "bellwether")
+    leads_on("kill -9 of the leader's process", addresses, led, kill)
+    must(systemctl("show", "--value", "--property=NRestarts", "bellwether") == "1", "systemd started it once more")
+    named, took = another_leads([addresses["other"]], led, HANDED_OVER, lambda: systemctl("stop", "bellwether"))
+    must(named[0] == "other", f"{named} is the other")
+    told("the service was stopped, another led at once", took)
+    podman("rm", "--force", "--time=2", "host", "other", "zookeeper")
+
+
+def systemctl(*arguments, fails=False):
+    """Returns what it says; it may fail only where its exit code is an answer."""
+    done = subprocess.run(["podman", "exec", "host", "systemctl", *arguments], capture_output=True, text=True, timeout=60)
+    if done.returncode != 0 and not fails:
+        state = podman("exec", "host", "journalctl", "--no-pager", "--lines=30")
+        raise SystemExit(f"systemctl {' '.join(arguments)}: {done.stderr}{state}")
+    return done.stdout.strip()
 
 
 if __name__ == "__main__":
