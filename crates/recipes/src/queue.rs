@@ -73,6 +73,11 @@ impl Predecessors {
         self.head == Head::Stands(self.predecessor)
     }
 
+    /// Whether the predecessor's znode, as it was last read, has this token.
+    pub(crate) fn is_right_behind(&self, token: FencingToken) -> bool {
+        self.predecessor_token == Some(token)
+    }
+
     /// Whether a member with this ticket may be the first of the queue, as far as the head is known.
     pub(crate) fn may_be_first(&self, ticket: Ticket) -> bool {
         self.is_in_order_with_head(ticket) && self.head.may_be_followed_by(ticket.sequence)

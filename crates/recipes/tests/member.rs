@@ -94,7 +94,7 @@ fn names_none(member: &Member) -> bool {
 }
 
 fn join() -> Action {
-    Action::Join(ZnodeData { profile: profile("me"), announcement: None, ready: false })
+    Action::Join(ZnodeData::of(profile("me")))
 }
 
 /// When its lease ends.
@@ -814,6 +814,40 @@ fn a_standby_that_leads_at_the_notification_stops_when_its_claim_is_refused() {
 }
 
 #[test]
+fn a_leader_whose_claim_is_refused_offers_no_more() {
+    let mut second = standby();
+    second.step(at(500), gone(1));
+    let heir = ticket(3).sequence;
+    let transfer = Event::Command(Command::Transfer { heir, until: at(9000) });
+    let offers = second.step(at(505), transfer);
+    assert!(
+        matches!(&offers[..], [Action::Update(data), Action::ReadHeir(_)] if data.offer.is_some())
+    );
+    let named = second.standing().heir().map(|(offer, seen)| (offer.heir, seen));
+    assert_eq!(named, Some((heir, Heir::Awaited)));
+    let refused = second.step(at(510), refused(Holder::Contender(ticket(1)), at(500)));
+    assert!(matches!(&refused[..], [Action::Update(data)] if data.offer.is_none()));
+    assert_eq!(second.standing().heir(), None);
+}
+
+#[test]
+fn a_leader_hands_over_by_its_last_offer_alone() {
+    let mut member = leader(Disconnect::Hold);
+    let heir = ticket(3).sequence;
+    let [first, second] = [at(100), at(200)].map(|now| {
+        member.step(now, Event::Command(Command::Transfer { heir, until: at(9000) }));
+        member.standing().heir().expect("it leads").0
+    });
+    member.step(at(300), Event::HeirRead { heir, accepted: Some(second) });
+    for late in [Command::HandOver(first), Command::CancelTransfer(first)] {
+        assert_eq!(member.step(at(300), Event::Command(late)), []);
+        assert_eq!(member.standing().heir(), Some((second, Heir::Ready)));
+    }
+    let leaves = member.step(at(300), Event::Command(Command::HandOver(second)));
+    assert_eq!(leaves, [Action::CloseSession, Action::OpenSession]);
+}
+
+#[test]
 fn a_refusal_is_worth_no_lease_and_one_of_a_claim_given_up_means_nothing() {
     let mut third = candidate();
     third.step(at(0), refused(Holder::Contender(ticket(1)), at(0)));
@@ -914,7 +948,7 @@ fn taken_over(known_until: Option<Moment>, timeout: Duration, sent_at: Moment) -
 }
 
 fn found(number: i32, announcement: Option<Announcement>) -> Event {
-    let data = ZnodeData { profile: profile("me"), announcement, ready: false };
+    let data = ZnodeData { announcement, ..ZnodeData::of(profile("me")) };
     Event::TicketFound { ticket: ticket(number), data: Some(data) }
 }
 
@@ -974,8 +1008,7 @@ fn a_member_that_is_back_under_another_address_is_believed() {
     let older =
         Profile { address: Some("old".into()), revision: 4, ..Profile::clone(&profile("me")) };
     let own = Announcement { leader: Arc::new(older.clone()), ticket: ticket(1), active: true };
-    let data =
-        ZnodeData { profile: Arc::new(older), announcement: Some(own.clone()), ready: false };
+    let data = ZnodeData { announcement: Some(own.clone()), ..ZnodeData::of(Arc::new(older)) };
     let actions =
         member.step(at(5_000), Event::TicketFound { ticket: ticket(1), data: Some(data) });
     let [Action::ReadQueue, Action::Update(data)] = &actions[..] else { panic!("{actions:?}") };

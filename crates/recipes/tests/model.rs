@@ -68,6 +68,7 @@ const SMALL: Rules = Rules {
     settled: false,
     at_wrong: &[],
     only_wrong: false,
+    old: &[],
 };
 
 /// Heartbeats come so close together that a lease lasts for three of a session's four seconds, so that an answer that
@@ -425,6 +426,14 @@ fn the_last_of_three_at_a_server_that_loses_anything() {
     let horizon = Duration::from_secs(4);
     let rules = Rules { members: 3, faults, at_wrong: &[2], horizon, ..STANDBY };
     check(rules).assert_properties();
+}
+
+/// To the heir by way of one between, and a crash of any of them, or a second transfer, at every step.
+#[test]
+fn a_transfer_and_a_crash() {
+    let faults = Faults { transfers: true, crashes: true, ..Faults::NONE };
+    let rules = Rules { members: 3, horizon: Duration::from_secs(2), ..STANDBY };
+    check(Rules { faults, sessions_max: 6, ..rules }).assert_properties();
 }
 
 /// The core relies on the module `zookeeper` to keep this rule: here it is broken, and the checker finds that.

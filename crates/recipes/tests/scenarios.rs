@@ -41,6 +41,7 @@ const RULES: Rules = Rules {
     settled: false,
     at_wrong: &[],
     only_wrong: false,
+    old: &[],
 };
 
 #[test]
@@ -67,7 +68,7 @@ fn scenarios() {
     });
 }
 
-/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s lenient step_down prompt wrong=01 only_wrong`: another
+/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s lenient step_down prompt wrong=01 only_wrong old=1`: another
 /// world than [`RULES`]'.
 fn rules_of(case: &mut TestCase) -> Rules {
     let mut span = |key| {
@@ -86,10 +87,13 @@ fn rules_of(case: &mut TestCase) -> Rules {
     let step_down = case.take_flag("step_down").expect("a flag");
     let disconnect = if step_down { Disconnect::StepDown } else { Disconnect::Hold };
     let wrong = case.try_take_arg::<String>("wrong").expect("numbers of members");
+    let old = case.try_take_arg::<String>("old").expect("numbers of members");
     let number = |digit: char| digit.to_digit(10).expect("digits") as usize;
-    let wrong: Vec<usize> = wrong.map_or(vec![], |digits| digits.chars().map(number).collect());
+    let [wrong, old]: [Vec<usize>; 2] = [wrong, old]
+        .map(|digits| digits.map_or(vec![], |digits| digits.chars().map(number).collect()));
     let rules = Rules {
         at_wrong: wrong.leak(),
+        old: old.leak(),
         only_wrong: case.take_flag("only_wrong").expect("a flag"),
         members: case.take_arg("members").expect("how many members"),
         timeout,
@@ -156,6 +160,13 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         ["what", name, "sent", "before", "is", "received"] => Choice::ServeLate(world.named(name)),
         [name, "is", "started", "a", "second", "time"] => Choice::Twin(world.named(name)),
         [name, "is", "told", "to", "resign"] => Choice::Resign(world.named(name)),
+        [name, "is", "told", "to", "hand", "over", "to", "none"] => {
+            Choice::CancelTransfer(world.named(name))
+        }
+        [name, "is", "told", "to", "hand", "over", "to", heir] => {
+            Choice::Transfer(world.named(name), sequence(heir))
+        }
+        [name, "hands", "over"] => Choice::HandOver(world.named(name)),
         [name, "is", "told", "to", "pause"] => Choice::Pause(world.named(name)),
         [name, "is", "told", "to", "resume"] => Choice::Resume(world.named(name)),
         [name, "is", "acknowledged"] => Choice::Acknowledge(world.named(name)),
@@ -168,8 +179,7 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         ["session", number, "expires"] => Choice::Expire(session(number)),
         ["a", "stranger", "lets", znode, "say", ..] => {
             let (_, said) = line.split_once(" say ").expect("what it says");
-            let lies = [Lie::Itself, Lie::UnknownId, Lie::Huge];
-            let lie = lies.into_iter().find(|lie| lie.name() == said).expect("a known lie");
+            let lie = Lie::ALL.into_iter().find(|lie| lie.name() == said).expect("a known lie");
             Choice::Lie(sequence(znode), lie)
         }
         ["the", "path", "is", "deleted"] => Choice::Raze,

@@ -16,9 +16,9 @@ prop_compose! {
     fn faults()(
         [crashes, restarts, cuts, delays, lost_reports, stale_reads] in any::<[bool; 6]>(),
         [orders, moves, sickness, evictions, lies, razing, forgeries] in any::<[bool; 7]>(),
-        [lost_creates, lost_deletes] in any::<[bool; 2]>(),
+        [lost_creates, lost_deletes, transfers] in any::<[bool; 3]>(),
     ) -> Faults {
-        Faults { crashes, restarts, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing, forgeries, lost_creates, lost_deletes, ..Faults::default() }
+        Faults { crashes, restarts, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing, forgeries, lost_creates, lost_deletes, transfers, ..Faults::default() }
     }
 }
 
@@ -29,7 +29,7 @@ prop_compose! {
         half_tick in Just(half_tick),
         spare in 50..4_000u64,
         tick in 50..900u64,
-        [step_down, acks, lenient] in any::<[bool; 3]>(),
+        [step_down, acks, lenient, has_old] in any::<[bool; 4]>(),
         patience in 50..5_000u64,
         has_wrong_server in any::<bool>(),
         faults in faults(),
@@ -65,12 +65,10 @@ prop_compose! {
             settled: false,
             at_wrong: if has_wrong_server { &[1, 2, 5] } else { &[] },
             only_wrong: false,
+            old: if has_old { &[1, 3] } else { &[] },
         }
     }
 }
-
-/// What a healed world finds if a member does not name the leader.
-const NAMES_NONE: &str = "a member does not know who leads, or where";
 
 /// `PROPTEST_CASES` asks for more.
 fn cases() -> u32 {
@@ -96,7 +94,8 @@ proptest! {
                 Choice::RestartAnew(_) | Choice::Twin(_) => 2,
                 Choice::Cut(_) | Choice::Crash(_) | Choice::Stop(_) => 2,
                 Choice::Resign(_) | Choice::Pause(_) | Choice::Resume(_) | Choice::Describe(_) => 2,
-                Choice::Acknowledge(_) => 1,
+                Choice::Transfer(..) | Choice::CancelTransfer(_) => 2,
+                Choice::Acknowledge(_) | Choice::HandOver(_) => 1,
                 Choice::Ail(_) | Choice::Recover(_) => 2,
                 Choice::Evict(_) | Choice::Lie(..) | Choice::Raze | Choice::Forge(_) => 2,
                 Choice::LoseCreate(_) | Choice::LoseDelete(_) => 2,
@@ -110,10 +109,7 @@ proptest! {
             world.apply(choice, &rules);
             prop_assert_eq!(world.broken(&rules), None, "{}", World::scenario(&rules, &path));
         }
-        let ill = world.heal(&rules);
-        // Known: of about 40,000 walks with a server that lost several transactions one ends like this.
-        let is_known = ill == Some(NAMES_NONE) && !rules.at_wrong.is_empty();
-        prop_assert!(ill.is_none() || is_known, "{ill:?} {}", World::scenario(&rules, &path));
+        prop_assert_eq!(world.heal(&rules), None, "{}", World::scenario(&rules, &path));
     }
 }
 
@@ -140,6 +136,7 @@ fn applications_fail_and_recover_in_every_order() {
             settled: true,
             at_wrong: &[],
             only_wrong: false,
+            old: &[],
         };
         for (fail, recover) in orders.iter().flat_map(|f| orders.iter().map(move |r| (f, r))) {
             let mut world = World::new(&rules);

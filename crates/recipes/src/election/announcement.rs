@@ -1,5 +1,6 @@
 //! The announcement of the leader, as members write it into their znodes.
 
+use super::Offer;
 use crate::{FencingToken, MemberId, Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +33,10 @@ pub struct ZnodeData {
     pub announcement: Option<Announcement>,
     /// Whether this member is the standby, and could lead at the notification that the head is gone.
     pub ready: bool,
+    /// To which member this one, which leads, would hand over.
+    pub offer: Option<Box<Offer>>,
+    /// The offer that this member, the standby, has accepted.
+    pub accepted: Option<Box<Offer>>,
 }
 
 /// The leader, as far as announcements say.
@@ -44,6 +49,13 @@ pub(super) enum KnownLeader {
     },
     /// The leader announced last has left the queue: only an announcement with a larger token is new.
     Gone(FencingToken),
+}
+
+impl ZnodeData {
+    /// Returns the data of a member that knows of no leader.
+    pub fn of(profile: Arc<Profile>) -> Self {
+        Self { profile, announcement: None, ready: false, offer: None, accepted: None }
+    }
 }
 
 impl Announcement {

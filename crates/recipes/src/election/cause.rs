@@ -7,8 +7,10 @@ use std::fmt;
 /// What brought a change about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// This member was told to hand over.
+    /// This member was told to give leadership up.
     Resigned,
+    /// This member was told to hand over to another, which was ready.
+    Transferred,
     /// This member was told to stay out of the queue.
     Paused,
     /// This member's process ends.
@@ -67,15 +69,22 @@ impl Cause {
                 Self::LeaderGone
             }
             Event::SessionOpened { .. }
-            | Event::SessionTakenOver { .. }
             | Event::Joined(_)
+            | Event::OfferRead(_)
+            | Event::HeirRead { .. }
+            | Event::HeirGone { .. }
+            | Event::SessionTakenOver { .. }
             | Event::TicketFound { .. }
             | Event::NoTicketFound
             | Event::Woke => Self::Queue,
             Event::Command(command) => match command {
                 Command::Resign => Self::Resigned,
+                Command::HandOver(_) => Self::Transferred,
                 Command::Pause => Self::Paused,
-                Command::Resume | Command::ReportHealth { healthy: true } => Self::Queue,
+                Command::Resume
+                | Command::ReportHealth { healthy: true }
+                | Command::Transfer { .. }
+                | Command::CancelTransfer(_) => Self::Queue,
                 Command::Acknowledge(_) => Self::Acknowledged,
                 Command::ReportHealth { healthy: false } => Self::Unhealthy,
                 Command::UpdateProfile { .. } => Self::ProfileUpdated,
@@ -89,6 +98,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Resigned => "resigned",
+            Self::Transferred => "transferred",
             Self::Paused => "paused",
             Self::Left => "left",
             Self::SessionExpired => "session expired",

@@ -226,7 +226,7 @@ impl Member {
     /// Creates the own znode. It announces no leader yet.
     pub(super) fn join(&self, session: Session) -> Next {
         let profile = self.profile.clone();
-        let data = ZnodeData { profile: profile.clone(), announcement: None, ready: false };
+        let data = ZnodeData::of(profile.clone());
         (Phase::InSession(session, Stage::Joining { profile }), vec![Action::Join(data)])
     }
 

@@ -33,6 +33,7 @@ impl Member {
         queue.leader = KnownLeader::Unknown;
         queue.doubted_under = None;
         queue.ready_shown = false;
+        queue.accepts = false;
         queue.activity = queue.activity.begun(self.activation, now);
         let claim = Action::Claim { data: queue.data(&self.profile), sent_at: now };
         (Phase::InSession(session, Stage::InQueue(queue)), vec![claim])
@@ -70,6 +71,7 @@ impl Member {
             AfterRefusal::Leave => rejoin(),
             AfterRefusal::Wait => {
                 queue.activity = Activity::NotElected;
+                queue.transfer = None;
                 // An acknowledgement may have been written meanwhile, which says that this member leads.
                 let update = Action::Update(queue.data(&self.profile));
                 (Phase::InSession(session, Stage::InQueue(queue)), vec![update])

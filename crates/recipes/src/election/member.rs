@@ -4,7 +4,7 @@ use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
 use super::{Action, Activation, Command, Disconnect, Event, Policy, Profile, Standing, Unhealthy};
 use crate::lease::LeasePolicy;
 use crate::session::{Duty, Session};
-use crate::{FencingToken, Moment, SessionRecord};
+use crate::{FencingToken, Moment, Sequence, SessionRecord};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,8 @@ pub struct Member {
     pub(super) paused: bool,
     /// Its application is not healthy.
     pub(super) unhealthy: bool,
+    /// The last leader that it made way for, and for which heir.
+    pub(super) made_way: Option<(FencingToken, Sequence)>,
     pub(super) phase: Phase,
     /// Grows with each change of what may be published.
     pub(super) index: u64,
@@ -42,6 +44,7 @@ impl Member {
             when_unhealthy: unhealthy,
             paused: false,
             unhealthy: false,
+            made_way: None,
             phase: Phase::NoSession,
             index: UNCHANGED,
         }
@@ -99,6 +102,8 @@ impl Member {
                     .and_then(|duty| session.heartbeat_due(contender.ticket().sequence, duty));
                 let lease = contender.way().and_then(|_| session.lease_ends_at());
                 let deadline = contender.way().and_then(|_| queue.activity.deadline());
+                let until = queue.transfer.as_ref().map(|transfer| transfer.until);
+                let deadline = deadline.into_iter().chain(until).min();
                 [heartbeat, lease, deadline].into_iter().flatten().min()
             }
         }
@@ -167,6 +172,9 @@ impl Member {
                 self.on_head_read(phase, head, announcement, sent_at, now)
             }
             Event::HeadGone { head, sent_at } => self.on_head_gone(phase, head, sent_at, now),
+            Event::OfferRead(offer) => self.on_offer_read(phase, offer),
+            Event::HeirRead { heir, accepted } => Self::on_heir_read(phase, heir, accepted),
+            Event::HeirGone { heir } => Self::on_heir_gone(phase, heir),
             Event::Committed { sent_at } => self.on_committed(phase, sent_at, now),
             Event::ClaimRefused { holder, sent_at } => {
                 self.on_claim_refused(phase, holder, sent_at, now)
@@ -191,7 +199,13 @@ impl Member {
             Phase::InSession(session, Stage::InQueue(queue)) => {
                 let holds_no_more = queue.contender.way().is_some()
                     && (session.lease_left(now).is_none() || queue.activity.is_overdue(now));
-                if holds_no_more { rejoin() } else { self.send_heartbeat(session, queue, now) }
+                match holds_no_more {
+                    true => rejoin(),
+                    false if queue.transfer.as_ref().is_some_and(|it| it.is_over(now)) => {
+                        self.end_transfer(session, queue)
+                    }
+                    false => self.send_heartbeat(session, queue, now),
+                }
             }
             phase @ (Phase::Stopped
             | Phase::Withdrawn
@@ -219,7 +233,13 @@ impl Member {
             Some(Duty::Hold) if self.unhealthy || queue.contender.is_refused() => {
                 vec![queue.renew(now), Action::ReadQueue]
             }
-            Some(Duty::StandBy | Duty::Hold) => vec![queue.renew(now)],
+            Some(Duty::Hold) => {
+                let mut actions = vec![queue.renew(now)];
+                let heir = queue.transfer.as_ref().map(|it| it.offer.heir);
+                actions.extend(heir.map(Action::ReadHeir));
+                actions
+            }
+            Some(Duty::StandBy) => vec![queue.renew(now)],
         };
         if due.is_some() {
             session.heartbeat_sent(now);
@@ -233,6 +253,9 @@ impl Member {
                 Some((_, queue)) if queue.contender.way().is_some() => rejoin(),
                 Some(_) | None => stay(phase),
             },
+            Command::Transfer { heir, until } => self.on_transfer(phase, heir, until, now),
+            Command::HandOver(offer) => Self::hand_over(phase, offer),
+            Command::CancelTransfer(offer) => self.cancel_transfer(phase, offer),
             Command::Pause => {
                 self.paused = true;
                 Self::withdraw(phase)
@@ -358,10 +381,12 @@ impl Member {
             false => session.has_enough_lease(now),
         };
         let ready = queue.contender.is_standby() && has_lease;
-        if ready == queue.ready_shown || queue.contender.is_first() {
+        let accepts = ready && queue.offered.is_some();
+        if (ready, accepts) == (queue.ready_shown, queue.accepts) || queue.contender.is_first() {
             return None;
         }
         queue.ready_shown = ready;
+        queue.accepts = accepts;
         Some(Action::Update(queue.data(&self.profile)))
     }
 }

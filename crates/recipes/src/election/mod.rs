@@ -14,6 +14,7 @@ mod member;
 mod phase;
 mod policy;
 mod standing;
+mod transfer;
 mod words;
 
 pub use announcement::{Announcement, Profile, ZnodeData};
@@ -22,6 +23,7 @@ pub use change::{Change, ChangeKind, View, changes};
 pub use member::Member;
 pub use policy::{Activation, Disconnect, Policy, Unhealthy};
 pub use standing::{Role, Standing};
+pub use transfer::{Heir, Offer};
 
 use crate::{FencingToken, Holder, Moment, Queue, Sequence, SessionId, SessionRecord, Ticket};
 use std::collections::BTreeMap;
@@ -59,6 +61,12 @@ pub enum Event {
     HeadRead { head: Ticket, announcement: Option<Announcement>, sent_at: Moment },
     /// No znode of a member stands where the head of the queue was.
     HeadGone { head: Sequence, sent_at: Moment },
+    /// The predecessor's znode, which was just read, has this offer.
+    OfferRead(Offer),
+    /// Which offer the heir has accepted, by its znode.
+    HeirRead { heir: Sequence, accepted: Option<Offer> },
+    /// No znode of a member has the heir's number.
+    HeirGone { heir: Sequence },
     /// A quorum committed a write to the member's own znode that was sent at this moment.
     Committed { sent_at: Moment },
     /// A quorum refused the claim that was sent at this moment, or, with [`Holder::Gone`], a renewal: the claim znode of
@@ -77,6 +85,13 @@ pub enum Event {
 pub enum Command {
     /// Stop leading, and rejoin at the tail.
     Resign,
+    /// Have the member with this number stand right behind this one, which leads, until this moment: then
+    /// [`Command::HandOver`] hands over to it. Any other heir is forgotten.
+    Transfer { heir: Sequence, until: Moment },
+    /// Stop leading, and rejoin at the tail, if the heir has accepted this offer and stands right behind.
+    HandOver(Offer),
+    /// Make this offer no more, and lead on.
+    CancelTransfer(Offer),
     /// Leave the queue until [`Command::Resume`].
     Pause,
     /// Rejoin after [`Command::Pause`].
@@ -128,6 +143,8 @@ pub enum Action {
         data: ZnodeData,
         sent_at: Moment,
     },
+    /// Read which offer the heir has accepted, without a watch.
+    ReadHeir(Sequence),
     /// Write into the own znode what it says now. The member does not wait for it.
     Update(ZnodeData),
     /// Have a quorum commit a write that changes nothing but fails without the own znode: a heartbeat. After an

@@ -1,7 +1,8 @@
 //! Where a member is. What is known only in one phase is a field of that phase.
 
 use super::announcement::KnownLeader;
-use super::{Activation, Announcement, Profile, ZnodeData};
+use super::transfer::Transfer;
+use super::{Activation, Announcement, Offer, Profile, ZnodeData};
 use crate::contender::Contender;
 use crate::session::Session;
 use crate::{Moment, Sequence, Ticket};
@@ -24,6 +25,7 @@ pub(super) enum Phase {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "a member is in the queue nearly all its life")]
 pub(super) enum Stage {
     /// The application is not healthy, so the member joins only an empty queue. `None` while the queue is being read.
     AwaitingEmptyQueue {
@@ -55,6 +57,11 @@ pub(super) struct InQueue {
     pub(super) activity: Activity,
     /// Whether the own znode says that this member is a standby that could lead at once.
     pub(super) ready_shown: bool,
+    /// To which member this one, which leads, is to hand over.
+    pub(super) transfer: Option<Box<Transfer>>,
+    /// The leader's last offer to this member, and whether the own znode says that it is accepted.
+    pub(super) offered: Option<Box<Offer>>,
+    pub(super) accepts: bool,
     /// Whether a process before this one has led in this session, as far as is known: its claim goes only with the session.
     pub(super) may_own_claim: bool,
 }
@@ -113,6 +120,9 @@ impl InQueue {
             last_denied: None,
             activity: Activity::NotElected,
             ready_shown: false,
+            transfer: None,
+            offered: None,
+            accepts: false,
             may_own_claim: false,
         }
     }
@@ -133,7 +143,9 @@ impl InQueue {
 
     pub(super) fn data(&self, own: &Arc<Profile>) -> ZnodeData {
         let announcement = self.announcement(own);
-        ZnodeData { profile: own.clone(), announcement, ready: self.ready_shown }
+        let offer = self.transfer.as_ref().map(|transfer| Box::new(transfer.offer));
+        let accepted = self.offered.clone().filter(|_| self.accepts);
+        ZnodeData { profile: own.clone(), announcement, ready: self.ready_shown, offer, accepted }
     }
 }
 

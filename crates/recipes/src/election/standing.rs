@@ -2,7 +2,7 @@
 
 use super::member::UNCHANGED;
 use super::phase::Phase;
-use super::{Announcement, Member, Profile};
+use super::{Announcement, Heir, Member, Offer, Profile};
 use crate::contender::Way;
 use crate::{Moment, Sequence, Ticket};
 use std::sync::Arc;
@@ -144,6 +144,12 @@ impl Standing {
     pub fn standby_is_ready(&self, now: Moment) -> Option<bool> {
         let (session, queue) = self.phase.in_queue()?;
         queue.contender.is_standby().then(|| session.has_enough_lease(now))
+    }
+
+    /// Returns what this member, which leads, offers to its heir, and what is known of that one.
+    pub fn heir(&self) -> Option<(Offer, Heir)> {
+        let (_, queue) = self.phase.in_queue()?;
+        queue.transfer.as_ref().map(|transfer| (transfer.offer, transfer.seen))
     }
 
     /// Returns two members ahead that did not come in the order of their numbers: one was made by hand, and the head is

@@ -1,7 +1,7 @@
 //! Events and actions in words. Logs and scenario files use the same ones, so that a log of what went wrong can be pasted
 //! into a scenario.
 
-use super::{Action, Announcement, Command, Event, Role, ZnodeData};
+use super::{Action, Announcement, Command, Event, Offer, Role, ZnodeData};
 use crate::{Holder, Queue, Ticket, Way};
 use std::fmt;
 
@@ -23,6 +23,9 @@ impl Event {
             Self::PredecessorGone { .. } => "predecessor-gone",
             Self::HeadRead { .. } => "head-read",
             Self::HeadGone { .. } => "head-gone",
+            Self::OfferRead(_) => "offer-read",
+            Self::HeirRead { .. } => "heir-read",
+            Self::HeirGone { .. } => "heir-gone",
             Self::Committed { .. } => "committed",
             Self::ClaimRefused { .. } => "claim-refused",
             Self::Woke => "woke",
@@ -37,6 +40,9 @@ impl Command {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Resign => "resign",
+            Self::Transfer { .. } => "transfer",
+            Self::HandOver(_) => "hand-over",
+            Self::CancelTransfer(_) => "cancel-transfer",
             Self::Pause => "pause",
             Self::Resume => "unpause",
             Self::Acknowledge(_) => "acknowledge",
@@ -97,6 +103,14 @@ impl fmt::Display for Event {
             }
             Self::PredecessorGone { predecessor, .. } => write!(f, "{predecessor} is gone"),
             Self::HeadGone { head, .. } => write!(f, "the head, {head}, is gone"),
+            Self::OfferRead(offer) => write!(f, "its predecessor offers: {offer}"),
+            Self::HeirRead { heir, accepted: Some(offer) } => {
+                write!(f, "the heir, {heir}, accepts: {offer}")
+            }
+            Self::HeirRead { heir, accepted: None } => {
+                write!(f, "the heir, {heir}, accepts nothing")
+            }
+            Self::HeirGone { heir } => write!(f, "the heir, {heir}, is gone"),
             Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),
             Self::ClaimRefused { holder, .. } => match holder {
                 Holder::Contender(ticket) => {
@@ -116,6 +130,9 @@ impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Resign => f.write_str("told to resign"),
+            Self::Transfer { heir, .. } => write!(f, "told to have {heir} for its heir"),
+            Self::HandOver(Offer { heir, .. }) => write!(f, "told to hand over to {heir}"),
+            Self::CancelTransfer(_) => f.write_str("told to have no heir"),
             Self::Pause => f.write_str("told to pause"),
             Self::Resume => f.write_str("told to resume"),
             Self::Acknowledge(token) => write!(f, "its application acknowledges token {token}"),
@@ -139,6 +156,7 @@ impl fmt::Display for Action {
             Self::ReadHead { head, prove: true, .. } => write!(f, "prove the head, {head}"),
             Self::Relay { data, .. } => write!(f, "relay {data}"),
             Self::Claim { data, .. } => write!(f, "claim {data}"),
+            Self::ReadHeir(heir) => write!(f, "read the heir, {heir}"),
             Self::Update(data) => {
                 write!(f, "update its znode: revision {}, {data}", data.profile.revision)
             }
@@ -154,7 +172,17 @@ impl fmt::Display for ZnodeData {
             Some(announcement) => announcement.fmt(f)?,
             None => f.write_str("no leader")?,
         }
-        f.write_str(if self.ready { ", a ready standby" } else { "" })
+        f.write_str(if self.ready { ", a ready standby" } else { "" })?;
+        if let Some(offer) = &self.offer {
+            write!(f, ", offers: {offer}")?;
+        }
+        self.accepted.as_ref().map_or(Ok(()), |offer| write!(f, ", accepts: {offer}"))
+    }
+}
+
+impl fmt::Display for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hand over to {} ({})", self.heir, self.number)
     }
 }
 

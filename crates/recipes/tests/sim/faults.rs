@@ -25,6 +25,8 @@ pub struct Faults {
     pub short_resumptions: Option<Duration>,
     /// A leader may be commanded to resign.
     pub resignations: bool,
+    /// A leader may be commanded to hand over to a member behind it.
+    pub transfers: bool,
     /// An operator may give commands.
     pub orders: bool,
     /// Members may be told that their application has another address, and that it has
@@ -62,6 +64,7 @@ impl Faults {
         lagging_reads: false,
         short_resumptions: None,
         resignations: false,
+        transfers: false,
         evictions: false,
         lies: false,
         razing: false,

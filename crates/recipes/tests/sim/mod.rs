@@ -50,6 +50,8 @@ pub struct Rules {
     pub at_wrong: &'static [usize],
     /// Whether there is no other server that they could go to.
     pub only_wrong: bool,
+    /// Which members are of a version that knows no transfers: they pass offers over.
+    pub old: &'static [usize],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,8 @@ pub struct World {
     misfortunes: u32,
     /// Whether a token led after a higher one had.
     pub led_backwards: bool,
+    /// Whether a leader handed over while its heir stood, and not right behind it.
+    bypassed: bool,
     /// The members' events and actions, as scenario files have them; kept only where a test prints it.
     pub trace: Option<Vec<String>>,
     /// The events themselves, so that one can be delivered again; kept while there is a trace.
@@ -147,6 +151,8 @@ pub struct Process {
     seen: u64,
     /// Whether it is connected to the server that lost a transaction.
     at_wrong: bool,
+    /// It knows no transfers.
+    is_old: bool,
     /// What a quorum told it is gone, although that server shows it.
     denied: BTreeSet<FencingToken>,
 }
@@ -216,6 +222,11 @@ pub enum Choice {
     /// A second process is started with the note of one that lives.
     Twin(usize),
     Resign(usize),
+    /// It is commanded to hand over to the member with this number.
+    Transfer(usize, Sequence),
+    CancelTransfer(usize),
+    /// It is told to hand over to its heir, ready or not.
+    HandOver(usize),
     Pause(usize),
     Resume(usize),
     /// Its application has another address now.
@@ -254,6 +265,8 @@ pub enum Lie {
     UnknownId,
     /// The same, with a token larger than any.
     Huge,
+    /// That it hands over to a member behind all others.
+    Heir,
 }
 
 impl World {
@@ -279,6 +292,7 @@ impl World {
             led: None,
             misfortunes: 0,
             led_backwards: false,
+            bypassed: false,
             trace: None,
             delivered: vec![],
         };
@@ -316,6 +330,7 @@ impl World {
             replies: VecDeque::new(),
             seen: 0,
             at_wrong: rules.at_wrong.contains(&i),
+            is_old: rules.old.contains(&i),
             denied: BTreeSet::new(),
         };
         if let Some(Note::Closes(session)) = note {
@@ -380,6 +395,18 @@ impl World {
             if faults.resignations && member.core.standing().way().is_some() {
                 choices.push(Choice::Resign(i));
             }
+            if faults.transfers
+                && !member.stopped
+                && !member.is_old
+                && let Some(own) = member.core.standing().ticket()
+                && member.core.standing().way().is_some()
+            {
+                let behind = self.server.tickets.keys().filter(|it| **it > own.sequence);
+                choices.extend(behind.map(|&heir| Choice::Transfer(i, heir)));
+            }
+            if member.core.standing().heir().is_some() {
+                choices.extend([Choice::CancelTransfer(i), Choice::HandOver(i)]);
+            }
             if faults.moves && !member.stopped {
                 choices.extend([Choice::Describe(i), Choice::Acknowledge(i)]);
             }
@@ -406,9 +433,7 @@ impl World {
             choices.extend(self.server.tickets.keys().map(|&ticket| Choice::Evict(ticket)));
         }
         if faults.lies {
-            let lies = |&ticket| {
-                [Lie::Itself, Lie::UnknownId, Lie::Huge].map(|lie| Choice::Lie(ticket, lie))
-            };
+            let lies = |&ticket| Lie::ALL.map(|lie| Choice::Lie(ticket, lie));
             choices.extend(self.server.tickets.keys().flat_map(lies));
         }
         if faults.forgeries {
@@ -489,6 +514,16 @@ impl World {
                 self.members.push(twin);
             }
             Choice::Resign(i) => self.step(i, Event::Command(Command::Resign)),
+            Choice::Transfer(i, heir) => {
+                let until = self.now.after(2 * rules.timeout);
+                self.step(i, Event::Command(Command::Transfer { heir, until }));
+            }
+            Choice::CancelTransfer(i) => {
+                if let Some((offer, _)) = self.members[i].core.standing().heir() {
+                    self.step(i, Event::Command(Command::CancelTransfer(offer)));
+                }
+            }
+            Choice::HandOver(i) => self.hand_over(i),
             Choice::Pause(i) => self.step(i, Event::Command(Command::Pause)),
             Choice::Resume(i) => self.step(i, Event::Command(Command::Resume)),
             Choice::Describe(i) => {
@@ -586,6 +621,9 @@ impl World {
         if strict && self.leaders().any(|(leader, _)| leader.core.standing().is_unhealthy()) {
             return Some("a member leads whose application is not healthy");
         }
+        if self.bypassed {
+            return Some("a leader hands over, and its heir is not the next");
+        }
         if self.led_backwards {
             return Some("a fencing token went backwards");
         }
@@ -639,8 +677,9 @@ impl World {
             self.apply(Choice::Recover(i), rules);
         }
         let healed_at = self.now.after(4 * rules.timeout);
-        // Of several znodes that a server shows for ever, one is found out in about 64 heartbeats.
-        let ghosts = u32::try_from(self.wrong.keeps.len()).expect("few");
+        // Of several znodes that a server shows for ever, also of sessions that end only now, one is found out in about 64
+        // heartbeats.
+        let ghosts = u32::try_from(self.wrong.will_keep.len()).expect("few");
         let found_out_at = healed_at.after(ghosts * 80 * rules.policy.margins.heartbeat);
         while self.now < healed_at || self.not_recovered().is_some() && self.now < found_out_at {
             (0..self.members.len()).for_each(|i| self.apply(Choice::Acknowledge(i), rules));
@@ -666,6 +705,9 @@ impl World {
 
     /// Returns what is still wrong some time after the faults ended.
     fn not_recovered(&self) -> Option<&'static str> {
+        if self.members.iter().any(|m| !m.gone() && m.core.standing().heir().is_some()) {
+            return Some("a transfer does not end");
+        }
         if !self.all_are_described() {
             return Some("a znode does not say what its member is told to say");
         }
@@ -772,6 +814,9 @@ impl World {
             Choice::ServeLate(i) => format!("what {} sent before is received", name(i)),
             Choice::Twin(i) => format!("{} is started a second time", name(i)),
             Choice::Resign(i) => format!("{} is told to resign", name(i)),
+            Choice::Transfer(i, heir) => format!("{} is told to hand over to {heir}", name(i)),
+            Choice::CancelTransfer(i) => format!("{} is told to hand over to none", name(i)),
+            Choice::HandOver(i) => format!("{} hands over", name(i)),
             Choice::Pause(i) => format!("{} is told to pause", name(i)),
             Choice::Resume(i) => format!("{} is told to resume", name(i)),
             Choice::Describe(i) => format!("{} moves", name(i)),
@@ -894,6 +939,19 @@ impl World {
             Role::Leader { .. } => true,
             Role::Candidate | Role::Absent => false,
         })
+    }
+
+    /// It is told to hand over to its heir, and notes whether it does although that stands elsewhere.
+    fn hand_over(&mut self, i: usize) {
+        let standing = self.members[i].core.standing();
+        let (Some((offer, _)), Some(own)) = (standing.heir(), standing.ticket()) else { return };
+        let own_stands = self.server.tickets.contains_key(&own.sequence);
+        let behind = self.server.tickets.range(own.sequence..).nth(1).map(|(next, _)| *next);
+        let heir_stands = own_stands && self.server.tickets.contains_key(&offer.heir);
+        let all_are_right = self.wrong.lacks.is_empty() && self.wrong.keeps.is_empty();
+        self.step(i, Event::Command(Command::HandOver(offer)));
+        let has_left = self.members[i].core.standing().way().is_none();
+        self.bypassed |= has_left && all_are_right && heir_stands && behind != Some(offer.heir);
     }
 
     fn report_health(&mut self, i: usize, healthy: bool) {
@@ -1034,9 +1092,19 @@ impl World {
         {
             self.members[i].replies.push_back(Reply::Notice(Event::TicketLost(ticket)));
         }
-        if let Some(event) = event {
-            self.members[i].replies.push_back(Reply::To(request, event, self.now));
-        }
+        let Some(event) = event else { return };
+        let watched = self.members[i].watching.map(|watched| watched.sequence);
+        let read = match event {
+            Event::PredecessorRead { predecessor, .. } => Some(predecessor.sequence),
+            Event::HeadRead { head, .. } => Some(head.sequence).filter(|it| watched == Some(*it)),
+            _ => None,
+        };
+        let read = read.filter(|_| !self.members[i].is_old);
+        let named = read
+            .and_then(|it| self.shown_at(i, it)?.data.offer.clone())
+            .map(|it| Event::OfferRead(*it));
+        self.members[i].replies.push_back(Reply::To(request, event, self.now));
+        self.members[i].replies.extend(named.map(Reply::Notice));
     }
 
     fn take_over(
@@ -1153,6 +1221,15 @@ impl World {
                         Event::HeadRead { head, announcement, sent_at }
                     }
                     None => Event::HeadGone { head, sent_at },
+                }
+            }
+            &Action::ReadHeir(heir) => {
+                let member = server.sessions[&session].member;
+                match self.shown_at(member, heir) {
+                    Some(znode) => {
+                        Event::HeirRead { heir, accepted: znode.data.accepted.as_deref().copied() }
+                    }
+                    None => Event::HeirGone { heir },
                 }
             }
             Action::Claim { data, sent_at } => self.claim(session, data, *sent_at, rules),
@@ -1340,6 +1417,12 @@ impl World {
             Lie::Itself => (liar.data.profile.clone(), Ticket { sequence: ticket, token }),
             Lie::UnknownId => (stranger, head),
             Lie::Huge => (stranger, Ticket { token: FencingToken(u64::MAX), ..head }),
+            Lie::Heir => {
+                let znode = self.server.tickets.get_mut(&ticket).expect("just found");
+                let heir = Sequence::new(i32::MAX).unwrap();
+                znode.data.offer = Some(Box::new(Offer { leader: token, heir, number: 1 }));
+                return self.fire(ticket, &Reply::Changed(ticket));
+            }
         };
         let lie = Announcement { leader, ticket: ticket_of_leader, active: true };
         let znode = self.server.tickets.get_mut(&ticket).expect("just found");
@@ -1436,8 +1519,10 @@ impl Rules {
             (false, false) => format!(" wrong={}", wrong.concat()),
             (false, true) => format!(" wrong={} only_wrong", wrong.concat()),
         };
+        let old: String = self.old.iter().map(usize::to_string).collect();
+        let old = if old.is_empty() { old } else { format!(" old={old}") };
         format!(
-            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{lenient}{step_down}{prompt}{settled}{wrong}",
+            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{lenient}{step_down}{prompt}{settled}{wrong}{old}",
             self.members,
             self.timeout.as_nanos(),
             heartbeat.as_nanos(),
@@ -1469,6 +1554,8 @@ impl Choice {
         match self {
             Self::Cut(_)
             | Self::Resign(_)
+            | Self::Transfer(..)
+            | Self::CancelTransfer(_)
             | Self::Pause(_)
             | Self::Resume(_)
             | Self::Describe(_)
@@ -1485,6 +1572,7 @@ impl Choice {
             Self::Miss(_) | Self::Doom(_) => 1,
             Self::Serve(_) | Self::ServeSlowly(_) | Self::ServeStale(_) | Self::Deliver(_) => 0,
             Self::Acknowledge(_)
+            | Self::HandOver(_)
             | Self::Restart(_)
             | Self::RestartAnew(_)
             | Self::ServeLate(_)
@@ -1497,11 +1585,14 @@ impl Choice {
 }
 
 impl Lie {
+    pub const ALL: [Self; 4] = [Self::Itself, Self::UnknownId, Self::Huge, Self::Heir];
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Itself => "that it leads itself",
             Self::UnknownId => "another name",
             Self::Huge => "a huge token",
+            Self::Heir => "that it hands over",
         }
     }
 }
@@ -1526,7 +1617,7 @@ impl Server {
         let leader = Arc::new(profile);
         let ticket = Ticket { sequence, token: FencingToken(self.writes + 1) };
         let announcement = Announcement { leader: leader.clone(), ticket, active: true };
-        let data = ZnodeData { profile: leader, announcement: Some(announcement), ready: false };
+        let data = ZnodeData { announcement: Some(announcement), ..ZnodeData::of(leader) };
         self.insert(sequence, STRANGER, data);
     }
 
