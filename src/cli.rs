@@ -3,6 +3,7 @@
 //! - `sources`: what the command line, the environment and the file say of the settings.
 //! - `effective`: the configuration that results.
 //! - `client_commands`, `packaging`: commands that ask a sidecar, and that print what packagers install.
+//! - `locking`: what `lock` is to hold.
 //! - `dev`: what `dev` is to start. `first_process`: where the sidecar of this container listens.
 //! - `unknown_variables`: variables that are misspelt. `programs`: whether programs that are to be run are there.
 
@@ -11,6 +12,7 @@ mod client_commands;
 mod dev;
 mod effective;
 mod first_process;
+mod locking;
 mod packaging;
 mod programs;
 mod sources;
@@ -128,13 +130,14 @@ const CONFIGURED: &[(&str, Scope)] = &[
     ("leave", Scope::Member),
     ("check-config", Scope::Exec),
     ("inspect", Scope::Election),
+    ("lock", Scope::Lease),
 ];
 
 /// How the help orders the commands. One that is named nowhere stands with the first.
 const GROUPS: &[(&str, &[Call], &[&str])] = &[
-    ("Beside your application", &[], &["run", "exec", "leave", "check-config"]),
-    ("Ask the sidecar", QUESTIONS, &["watch", "wait", "probe"]),
-    ("Tell the sidecar", COMMANDS, &[]),
+    ("Beside your application", &[], &["run", "exec", "lock", "leave", "check-config"]),
+    ("Ask the sidecar", QUESTIONS, &["locks", "watch", "wait", "probe"]),
+    ("Tell the sidecar", COMMANDS, &["transfer"]),
     ("Look into ZooKeeper", &[], &["inspect"]),
     #[cfg(feature = "dev")]
     ("Try and develop", &[], &["dev"]),
@@ -272,6 +275,13 @@ fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigEr
         .map_or(Ok(()), |file| config::token(table::TOKEN_FILE.key(), file).map(drop))?;
     config::can_use_files(&config.hooks)?;
     Ok(effective)
+}
+
+/// Returns how much `lock` logs, as the environment says: by default what somebody should look at.
+pub fn level_of_lock() -> String {
+    let row = &table::LOG_LEVEL.row;
+    let written = row.variable.and_then(|variable| std::env::var(variable).ok());
+    written.filter(|level| !level.is_empty()).unwrap_or_else(|| "warn".into())
 }
 
 /// Returns what is odd about the configuration and prevents nothing, one sentence for each.

@@ -37,6 +37,7 @@ pub use self::servers::Servers;
 pub use self::setting::{DefaultValue, Flag, Row, Scope, Setting, ValueKind};
 pub use self::sources::{Given, Origin, SettingValue, Sources, Values};
 use recipes::election::{Activation, Policy, Profile};
+use recipes::{Margins, MemberId};
 use relations::LeaseMargins;
 use security::Security;
 use std::fmt;
@@ -146,6 +147,16 @@ pub struct Settings {
     pub prefix: String,
 }
 
+/// What a command needs that holds a lock by itself.
+#[derive(Clone, Debug)]
+pub struct LockConfig {
+    pub settings: Settings,
+    /// The full path of the locks.
+    pub root: String,
+    pub margins: Margins,
+    pub member: MemberId,
+}
+
 #[derive(Clone, Debug)]
 pub struct Zookeeper {
     /// `host:port,host:port`, without a chroot.
@@ -228,6 +239,23 @@ impl Settings {
         let security = Security::new(values)?;
         let zookeeper = Zookeeper { hosts, session_timeout, security };
         Ok(Self { zookeeper, root: format!("{chroot}{path}"), prefix })
+    }
+}
+
+impl LockConfig {
+    /// Parses what concerns locks alone.
+    ///
+    /// # Errors
+    /// One sentence that names the key, what is wrong with it, and how to mend it.
+    pub fn new(values: &Values) -> Result<Self, ConfigError> {
+        let session_timeout = values.get(&table::SESSION_TIMEOUT)?;
+        let settings = Settings::new(values, session_timeout)?;
+        let LeaseMargins { margins, .. } = LeaseMargins::new(values, session_timeout)?;
+        let root = locks(values)?.ok_or_else(|| {
+            let problem = "is empty, which switches locks off";
+            ConfigError::new(table::LOCKS.key(), problem).remedy("name a path, such as \"/locks\"")
+        })?;
+        Ok(Self { settings, root, margins, member: values.get(&table::ID)? })
     }
 }
 

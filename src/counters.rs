@@ -133,6 +133,8 @@ pub struct Meter {
     pub news: Spread,
     refused: AtomicU64,
     unanswered: AtomicU64,
+    transfers_done: AtomicU64,
+    transfers_failed: AtomicU64,
 }
 
 impl Meter {
@@ -146,12 +148,42 @@ impl Meter {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a transfer that was tried.
+    pub fn transferred(&self, done: bool) {
+        let counter = if done { &self.transfers_done } else { &self.transfers_failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many transfers were done, and how many failed.
+    pub fn transfers(&self) -> [u64; 2] {
+        [&self.transfers_done, &self.transfers_failed].map(|it| it.load(Ordering::Relaxed))
+    }
+
     pub fn renewals_refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
     pub fn renewals_unanswered(&self) -> u64 {
         self.unanswered.load(Ordering::Relaxed)
+    }
+}
+
+/// Measurements of the locks that are asked for.
+#[derive(Debug, Default)]
+pub struct LockMeter {
+    /// How long each was waited for that was got.
+    pub waits: Spread,
+    lost: AtomicU64,
+}
+
+impl LockMeter {
+    /// Counts a lock that was lost, and not given back.
+    pub fn lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn losses(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
     }
 }
 
@@ -328,7 +360,7 @@ mod tests {
         watched.step(at(0), Event::SessionTakenOver { record, timeout, sent_at: at(0) });
         let announcement =
             Some(Announcement { leader: profile("me"), ticket: ticket(1), active: true });
-        let data = Some(ZnodeData { profile: profile("me"), announcement, ready: false });
+        let data = Some(ZnodeData { announcement, ..ZnodeData::of(profile("me")) });
         watched.step(at(0), Event::TicketFound { ticket: ticket(1), data });
         watched.step(at(0), queue_read(&[1]));
         watched.step(at(0), Event::Committed { sent_at: at(0) });

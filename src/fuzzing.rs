@@ -27,7 +27,9 @@ pub fn znode(data: &[u8]) {
     let read = zookeeper::decode(data, PREFIX);
     if let Some(read) = &read {
         let (profile, announcement) = (Arc::new(read.profile.clone()), read.announcement.clone());
-        let data = ZnodeData { profile, announcement, ready: read.ready };
+        let (ready, offer, accepted) =
+            (read.ready, read.offer.map(Box::new), read.accepted.map(Box::new));
+        let data = ZnodeData { profile, announcement, ready, offer, accepted };
         let written = zookeeper::encode(&data, PREFIX);
         if let Some(again) = zookeeper::decode(&written, PREFIX) {
             assert_eq!((&again.profile, &again.announcement), (&read.profile, &read.announcement));

@@ -7,18 +7,19 @@
 //!   (`queue`), what an election adds to it (`election`), and the loop (`runner`).
 //! - [`api`]: the JSON bodies of the HTTP API and of hooks, and the paths that clients ask. Plain data.
 //! - [`http`]: tells the application. Reads one watch channel and the clock; changes nothing.
-//! - [`exec`]: runs a command only while this member leads. Reads the same channel and the clock.
+//! - [`exec`]: runs a command only while this member leads, or a lock is held. Reads the same channel and the clock.
 //! - [`notify`]: runs the operator's hooks at each change. Reads the same channel and the clock.
 //! - [`health`]: asks the application whether it is healthy, and tells the election.
 //! - [`http_client`]: asks the application or a sidecar one thing over HTTP, or Kubernetes over HTTPS.
 //! - [`files`]: reads the small files that an operator names.
 //! - [`process`]: starts other processes, waits for them, kills them.
 //! - [`status`]: the snapshot that the runner publishes, and the requests that it takes.
+//! - [`transfer`]: moves leadership to a chosen member, by the runner's commands.
 //! - [`locks`]: the channels between the runner of the locks and those who ask for them.
 //! - [`counters`]: what is counted and measured, for `/metrics`.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
-//! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints.
+//! - [`terminal`]: for people and scripts. Asks a sidecar over HTTP, and prints, or runs a command while a lock is held.
 //! - [`runtime`]: the one place that builds tokio runtimes.
 //! - [`clock`]: the one place that knows what time it is.
 //! - [`daemon`]: builds all of this, runs it, and shuts it down in order.
@@ -49,4 +50,5 @@ pub mod process;
 pub mod runtime;
 pub mod status;
 pub mod terminal;
+pub mod transfer;
 pub mod zookeeper;

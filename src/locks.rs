@@ -1,5 +1,6 @@
 //! The channels between the runner of the locks and those who ask for them.
 
+use crate::counters::LockMeter;
 use recipes::Moment;
 use recipes::holding::{End, Loss, Standing, Status};
 use recipes::lock::{Entry, Mode};
@@ -81,6 +82,21 @@ impl From<End> for Ended {
     }
 }
 
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Released => f.write_str("it was given back"),
+            Self::Refused { found } => write!(f, "another asked before for it, {found}"),
+            Self::Lost(loss) => write!(f, "{loss}"),
+            Self::TooMany => write!(
+                f,
+                "{HOLDINGS_MAX} locks are held or waited for by way of this member: give some back, or try later"
+            ),
+            Self::Stopped => f.write_str("this member leaves"),
+        }
+    }
+}
+
 /// How a lock stands at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
@@ -142,18 +158,22 @@ pub struct Place {
 pub struct LocksHandle {
     pub asks: mpsc::Sender<Ask>,
     pub looks: mpsc::Sender<Look>,
+    pub meter: Arc<LockMeter>,
 }
 
 /// The runner's side.
 pub struct LocksRequests {
     pub asks: mpsc::Receiver<Ask>,
     pub looks: mpsc::Receiver<Look>,
+    pub meter: Arc<LockMeter>,
 }
 
 pub fn set_up() -> (LocksRequests, LocksHandle) {
     let (asks, asked) = mpsc::channel(REQUESTS_MAX);
     let (looks, looked) = mpsc::channel(REQUESTS_MAX);
-    (LocksRequests { asks: asked, looks: looked }, LocksHandle { asks, looks })
+    let meter = Arc::<LockMeter>::default();
+    let requests = LocksRequests { asks: asked, looks: looked, meter: meter.clone() };
+    (requests, LocksHandle { asks, looks, meter })
 }
 
 #[cfg(test)]

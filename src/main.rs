@@ -74,16 +74,17 @@ fn run_errand(errand: ClientCommand) -> Result<u8, ExitFailure> {
         cli::runnable(program)?;
     }
     let has_secrets = errand.has_secrets();
-    let warnings = match &errand {
-        ClientCommand::Inspect { settings, .. } => {
-            secrets::check(settings, has_secrets).map_err(misconfigured)?
-        }
-        ClientCommand::Ask { .. } if has_secrets || env::var_os(CREDENTIALS_VARIABLE).is_some() => {
+    let warnings = match errand.settings() {
+        Some(settings) => secrets::check(settings, has_secrets).map_err(misconfigured)?,
+        None if has_secrets || env::var_os(CREDENTIALS_VARIABLE).is_some() => {
             secrets::hide().into_iter().collect()
         }
-        ClientCommand::Ask { .. } => vec![],
+        None => vec![],
     };
     warnings.iter().for_each(|warning| complain(warning));
+    if let ClientCommand::Lock(_) = errand {
+        daemon::log_for_command(&cli::level_of_lock()).map_err(misconfigured)?;
+    }
     match runtime::run(terminal::run(errand, Clock::system())).map_err(ClientError::told) {
         Ok(()) => Ok(0),
         Err((code, None)) => Ok(code),

@@ -178,6 +178,18 @@ pub enum Request {
     Carry(Command, Caller),
 }
 
+/// Why a command is not known to be carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undone {
+    /// Too many ask at once: it is not.
+    NotTaken,
+    /// It is not carried out yet, and may still be.
+    Pending,
+}
+
+/// For how long to wait for the queue to be read.
+const TO_READ: Duration = Duration::from_secs(2);
+
 /// The caller of a command.
 pub struct Caller {
     done: oneshot::Sender<bool>,
@@ -219,10 +231,15 @@ impl Caller {
 /// After a freeze the caller may not have had the time yet to show that it has stopped: the clock tells.
 pub fn comes_too_late(command: &Command, caller: &Caller, now: Moment) -> bool {
     match command {
-        Command::Resign | Command::Pause | Command::Resume => caller.has_given_up(now),
-        Command::Acknowledge(_) | Command::ReportHealth { .. } | Command::UpdateProfile { .. } => {
-            false
-        }
+        Command::Resign
+        | Command::Transfer { .. }
+        | Command::HandOver(_)
+        | Command::Pause
+        | Command::Resume => caller.has_given_up(now),
+        Command::CancelTransfer(_)
+        | Command::Acknowledge(_)
+        | Command::ReportHealth { .. }
+        | Command::UpdateProfile { .. } => false,
     }
 }
 
@@ -340,6 +357,43 @@ pub struct StatusHandle {
 impl StatusHandle {
     /// How long ZooKeeper may take to answer.
     const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Has a command carried out. Returns whether ZooKeeper confirmed that the session, if it had to end, has ended.
+    ///
+    /// # Errors
+    /// It is not known to be carried out.
+    pub async fn order(&self, command: Command, now: Moment) -> Result<bool, Undone> {
+        let (caller, when_done) = Caller::waiting_until(now.after(self.patience));
+        let asked = self.requests.try_send(Request::Carry(command, caller));
+        asked.map_err(|_| Undone::NotTaken)?;
+        match timeout(self.patience, when_done).await {
+            Ok(Ok(confirmed)) => Ok(confirmed),
+            Ok(Err(_)) | Err(_) => Err(Undone::Pending),
+        }
+    }
+
+    /// Returns the queue, in order, as it was read within the last second.
+    ///
+    /// # Errors
+    /// Why it cannot be read, for operators.
+    pub async fn members(&self) -> Result<Arc<[Entry]>, String> {
+        // While there is no connection, a question would only wait for one.
+        let problem = {
+            let link = &self.snapshot.borrow().link;
+            link.problem.clone().filter(|_| !link.connected)
+        };
+        if let Some(problem) = problem {
+            return Err(problem);
+        }
+        let (answer, answered) = oneshot::channel();
+        let asked = self.requests.try_send(Request::Members(answer));
+        asked.map_err(|_| "too many ask at once".to_owned())?;
+        match timeout(TO_READ, answered).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(_)) => Err("this member is leaving".into()),
+            Err(_) => Err(format!("ZooKeeper did not answer within {TO_READ:?}")),
+        }
+    }
 
     /// Waits for a snapshot of which `condition` is true. Returns nothing of it: a caller that keeps a borrow of the
     /// watch channel and borrows again would deadlock with a writer that waits in between.

@@ -18,12 +18,13 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // The lease's formula is the election's: the check of an operator's values calls it.
     ("config", &["recipes", "files"]),
     // It turns a command line into one of the terminal's errands, or into what `dev` starts.
-    ("cli", &["config", "dev", "terminal"]),
+    ("cli", &["recipes", "config", "dev", "terminal"]),
     // Members are processes to it, which it starts and asks as a person would. Nothing that a member runs knows of it.
     ("dev", &["api", "clock", "config", "process", "recipes", "runtime", "terminal"]),
     ("counters", &["recipes"]),
-    ("locks", &["recipes"]),
+    ("locks", &["recipes", "counters"]),
     ("status", &["recipes", "counters", "locks"]),
+    ("transfer", &["recipes", "clock", "status"]),
     (
         "zookeeper",
         &["recipes", "clock", "config", "status", "files", "runtime", "counters", "locks"],
@@ -56,9 +57,13 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("daemon/signals", &[]),
     ("daemon/systemd", &["recipes", "clock", "status"]),
     // How much a member may say of itself is the configuration's rule, also where a request changes it.
-    ("http", &["recipes", "api", "clock", "config", "status", "counters", "locks"]),
+    ("http", &["recipes", "api", "clock", "config", "status", "counters", "locks", "transfer"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
-    ("terminal", &["recipes", "api", "clock", "config", "http_client", "zookeeper"]),
+    // But `lock` may hold one by itself, and runs its command as `exec` does.
+    (
+        "terminal",
+        &["recipes", "api", "clock", "config", "exec", "http_client", "locks", "zookeeper"],
+    ),
     ("exec", &["recipes", "clock", "config", "status", "process", "runtime"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
     ("fuzzing", &["recipes", "clock", "config", "status", "http", "cli", "runtime", "zookeeper"]),

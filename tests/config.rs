@@ -522,13 +522,39 @@ fn what_is_not_there_yet_is_warned_of() {
 
 /// No server is there to join with: it ends before that.
 #[test]
-fn a_program_that_cannot_be_run_ends_exec_before_it_joins() {
+fn a_program_that_cannot_be_run_ends_exec_and_lock_before_they_ask_for_anything() {
     let plain = file("");
     for (program, code) in [("/no/such/program", 127), (plain.path().to_str().unwrap(), 126)] {
-        let (ended, printed) = ran(&mut bellwether(&["exec", "--", program]));
-        assert_eq!(ended, code, "{printed}");
-        assert!(printed.starts_with(&format!("bellwether: cannot run {program}")), "{printed}");
-        assert_eq!(printed.lines().count(), 1, "{printed}");
+        for command in [&["exec"][..], &["lock", "migrate"]] {
+            let words = [command, &["--", program]].concat();
+            let (ended, printed) = ran(&mut bellwether(&words));
+            assert_eq!(ended, code, "{printed}");
+            assert!(printed.starts_with(&format!("bellwether: cannot run {program}")), "{printed}");
+            assert_eq!(printed.lines().count(), 1, "{printed}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_arguments_of_lock_is_told_with_the_remedy() {
+    for (words, told) in [
+        (&["lock", "a/b"][..], "A-Z a-z 0-9"),
+        (&["lock", "a", "--wait", "soon"], "--wait"),
+        (&["lock", "a", "--kill-after", "soon"], "--kill-after"),
+        (&["lock", "a", "--slots", "1001"], "1 to 1000"),
+        (&["lock", "a", "--slots", "2", "--shared"], "--shared"),
+        (&["lock", "a", "--wait", "1s", "--try"], "--try"),
+        (&["lock", "a", "--session-timeout", "2s"], "--zookeeper"),
+        (&["lock", "a", "--url", "4040", "--zookeeper", "127.0.0.1:1"], "leave one out"),
+        (&["lock", "a", "--zookeeper", "127.0.0.1:1", "--locks", ""], "recipes.locks"),
+        (
+            &["lock", "a", "--zookeeper", "127.0.0.1:1", "--session-timeout", "1s"],
+            "no useful lease",
+        ),
+    ] {
+        let (code, printed) = ran(&mut bellwether(&[words, &["--", "true"]].concat()));
+        assert_eq!(code, 2, "{words:?}: {printed}");
+        assert!(printed.contains(told), "{words:?}: {printed}");
     }
 }
 

@@ -165,7 +165,7 @@ fn what_is_wrong_is_named_with_its_remedy() {
 }
 
 #[test]
-fn the_quickstart_shows_a_leader_a_crash_and_the_next_leader() {
+fn the_quickstart_shows_a_leader_a_crash_the_next_leader_and_a_lock_that_passes_on() {
     let Output { status, stdout, stderr } = quickstart(&[]).output().unwrap();
     let (stdout, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
     assert!(status.success(), "{stdout}{stderr}");
@@ -176,6 +176,10 @@ fn the_quickstart_shows_a_leader_a_crash_and_the_next_leader() {
         "== the leader crashes\n",
         "== b leads: both survivors say so, ",
         "/leader    # b\n{\"leader\":{\"id\":\"b\",\"address\":\"127.0.0.1:8002\"",
+        "== a lock: two programs are to run under it, and one does\n",
+        "b       waits  exclusive",
+        "== second runs, ",
+        "b       holds  exclusive",
     ] {
         assert!(stdout.contains(told), "{told}: {stdout}{stderr}");
     }

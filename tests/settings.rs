@@ -11,11 +11,12 @@ use std::process::{Command, Output};
 const SAMPLE: &str = include_str!("../config/bellwether.toml");
 const DOCUMENT: &str = include_str!("../docs/configuration.md");
 
-const COMMANDS: [(&str, Scope); 4] = [
+const COMMANDS: [(&str, Scope); 5] = [
     ("run", Scope::Member),
     ("exec", Scope::Exec),
     ("check-config", Scope::Exec),
     ("inspect", Scope::Election),
+    ("lock", Scope::Lease),
 ];
 
 #[test]
@@ -127,7 +128,7 @@ fn the_help_of_a_command_has_the_settings_that_it_takes() {
         for row in ALL {
             let Some(flag) = &row.flag else { continue };
             let key = format!("[key: {}]", row.key);
-            if row.scope > scope {
+            if !scope.takes(row.scope) {
                 assert!(!help.contains(&key), "{command} does not take {}", row.key);
                 continue;
             }
@@ -151,7 +152,7 @@ fn the_manual_page_of_a_command_has_the_settings_that_it_takes() {
     for (command, scope) in COMMANDS {
         let page = pages.path().join(format!("bellwether-{command}.1"));
         let page = fs::read_to_string(page).unwrap().replace("\\-", "-");
-        for row in ALL.iter().filter(|row| row.scope <= scope) {
+        for row in ALL.iter().filter(|row| scope.takes(row.scope)) {
             let Some(flag) = &row.flag else { continue };
             let flag = format!("--{}", flag.name);
             let key = format!("[key: {}]", row.key);

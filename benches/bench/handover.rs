@@ -20,7 +20,7 @@ const SESSION: Duration = Duration::from_secs(20);
 const REST: Duration = Duration::from_millis(50);
 
 /// Debian's, and what they need.
-const CURATOR: &str = "/usr/share/java/curator-recipes.jar:/usr/share/java/curator-framework.jar:\
+pub(crate) const CURATOR: &str = "/usr/share/java/curator-recipes.jar:/usr/share/java/curator-framework.jar:\
     /usr/share/java/curator-client.jar:/usr/share/java/guava.jar:/usr/share/java/zookeeper.jar:\
     /usr/share/java/slf4j-api.jar:/usr/share/java/slf4j-nop.jar";
 

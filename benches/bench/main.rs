@@ -7,6 +7,7 @@
 mod chain;
 mod footprint;
 mod handover;
+mod locks;
 mod scale;
 mod standby;
 mod web;
@@ -48,10 +49,11 @@ use std::{env, fmt::Debug, fs, path::Path, str::FromStr};
 type Pictures = Vec<(&'static str, String)>;
 type Part = fn(&Scene) -> (Section, Pictures);
 
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 8] = [
     ("handover", |scene| (handover::handover(scene), vec![])),
     ("standby", |scene| (standby::standby(scene), vec![])),
     ("crash", |scene| (handover::crash(scene), vec![])),
+    ("locks", |scene| (locks::locks(scene), vec![])),
     ("chain", chain::chain),
     ("scale", |scene| (scale::scale(scene), vec![])),
     ("footprint", |scene| (footprint::footprint(scene), vec![])),

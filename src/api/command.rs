@@ -1,11 +1,13 @@
 //! What a member is commanded, and its answer.
 
-use super::{Post, Role};
+use super::{Leader, Post, Role};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use utoipa::ToSchema;
 
 pub const ACK: Post<Done> = Post::at("/ack");
 pub const RESIGN: Post<Done> = Post::at("/resign");
+pub const TRANSFER: Post<Transferred> = Post::at("/transfer");
 pub const PAUSE: Post<Done> = Post::at("/pause");
 pub const RESUME: Post<Done> = Post::at("/resume");
 pub const DRAIN: Post<Done> = Post::at("/drain");
@@ -18,4 +20,31 @@ pub struct Done {
     /// Where this member stands now, or null if it does not, or not yet.
     pub znode: Option<String>,
     pub predecessor: Option<String>,
+}
+
+/// To which member leadership is to be moved.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Transfer {
+    /// The id of the member that is to lead; without it any will do that is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// For how long to try, in milliseconds: 30000 if it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 300000)]
+    pub within_ms: Option<u64>,
+}
+
+impl Transfer {
+    /// For how long it is tried where the caller does not say, and at most.
+    pub const WITHIN: Duration = Duration::from_secs(30);
+    pub const LONGEST: Duration = Duration::from_secs(300);
+}
+
+/// Leadership was moved.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Transferred {
+    pub leader: Leader,
+    /// For how long there was no leader, at most.
+    pub leaderless_ms: u64,
 }

@@ -82,6 +82,30 @@ pub struct LockPlace {
     pub since: String,
 }
 
+/// A lock that is asked for by way of this member.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct OwnLock {
+    pub lock: String,
+    pub mode: LockMode,
+    /// Null unless the mode is `slots`.
+    pub slots: Option<u32>,
+    pub state: LockState,
+    /// Null while it is waited for.
+    pub token: Option<u64>,
+    /// Since when it is asked for.
+    pub since: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LockState {
+    Held,
+    Waiting,
+    /// One that only a later version knows.
+    #[serde(other, skip_serializing)]
+    Unknown,
+}
+
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct LockNames {
     pub locks: Vec<String>,

@@ -14,14 +14,16 @@ mod profile;
 mod queue;
 mod status;
 
-pub use command::{ACK, DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN};
+pub use command::{
+    ACK, DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN, TRANSFER, Transfer, Transferred,
+};
 pub use elector::Elector;
 pub use history::{HISTORY, History, Term};
 pub use hook::{HookMessage, LeaderFile};
 pub use leader::{EVENTS, Event, IS_LEADER, LEADER, Leader, LeaderState, Leadership, Role};
 pub use locks::{
     KEPT_LOCK_PATH, KeptLock, LOCK_PATH, LOCKS, LockEnded, LockHeld, LockMode, LockNames,
-    LockPlace, LockQueue, LockWaiting,
+    LockPlace, LockQueue, LockState, LockWaiting, OwnLock,
 };
 pub use problem::{PROBLEM_TYPES, Problem};
 pub use profile::{OwnProfile, Patch};
@@ -113,8 +115,9 @@ mod tests {
         let session = r#""session":{"id":null,"timeout_ms":null,"connected":false,"server":null,"problem":"p"}"#;
         let problems = r#""problems":[{"kind":"zookeeper","problem":"p","since":"T"}]"#;
         let application = r#""application":{"healthy":false,"failure":"f"}"#;
+        let lock = r#"{"lock":"l","mode":"slots","slots":3,"state":"held","token":4,"since":"T"}"#;
         keeps::<Status>(&format!(
-            "{{{begins},{session},{problems},{application},\"hooks\":[{hook}],{ends}}}"
+            "{{{begins},{session},{problems},{application},\"hooks\":[{hook}],\"locks\":[{lock}],{ends}}}"
         ));
         keeps::<Members>(
             r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1"}]}"#,
@@ -125,6 +128,10 @@ mod tests {
         keeps::<Done>(
             r#"{"done":"resigned","role":"candidate","znode":"n_3","predecessor":"n_2"}"#,
         );
+        keeps::<Transferred>(&format!(r#"{{"leader":{leader},"leaderless_ms":12}}"#));
+        for transfer in ["{}", r#"{"to":"b","within_ms":500}"#] {
+            keeps::<Transfer>(transfer);
+        }
         keeps::<OwnProfile>(r#"{"id":"a","address":null,"labels":{"k":"v"},"revision":1}"#);
         for patch in
             ["{}", r#"{"address":null}"#, r#"{"address":"h:1","labels":{"k":null,"l":"v"}}"#]

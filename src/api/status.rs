@@ -1,6 +1,6 @@
 //! What a member knows of itself.
 
-use super::{Get, Leader, Role};
+use super::{Get, Leader, OwnLock, Role};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -32,6 +32,9 @@ pub struct Status {
     /// In the order in which they run; left out if none is configured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
+    /// The locks that are held or waited for by way of this member; left out if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<OwnLock>,
     pub index: u64,
     #[serde(default)]
     #[schema(required = true)]

@@ -1,11 +1,12 @@
 //! The commands that ask: their arguments, and the errand that each of them is.
 
 use super::calls::{Arguments, Listed};
+use super::locking::Locking;
 use super::{ConfigFile, first_process, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
-    COMMANDS, Call, ClientCommand, FieldPath, Form, Probe, QUESTIONS, Query, Sidecar, Token,
-    WaitFor, Waiting, Width,
+    COMMANDS, Call, ClientCommand, FieldPath, Form, LOCK_NAMES, LOCK_QUEUE, LONGEST_TRANSFER,
+    LockName, Probe, QUESTIONS, Query, Sidecar, Token, WaitFor, Waiting, Width,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
@@ -32,8 +33,26 @@ pub(super) enum Asking {
     ///
     /// Prints nothing if it is a yes, else why on stderr.
     Probe(Probing),
+    /// Print the names of the locks; with a name, who holds that lock and who waits for it.
+    Locks(LockQuestion),
+    /// Run a command while a lock is held.
+    ///
+    /// A sidecar holds the lock for this process, or with --zookeeper the process itself, without any sidecar. The
+    /// command has BELLWETHER_TOKEN, the fencing token, and BELLWETHER_LOCK in its environment. It is dead before the
+    /// lease ends: its process group gets SIGTERM, and SIGKILL later, when the lease is not renewed in time. SIGTERM and
+    /// SIGINT end it, a second one kills it; other signals are passed on.
+    ///
+    /// Exits with the command's exit code, 128+n if signal n ended it, or this process while it waited; 127 if it is not
+    /// found, 126 if it cannot be run; 124 if the lock is not got in time, 125 if it is lost or something else fails; 2
+    /// if the configuration is wrong.
+    Lock(Locking),
     #[command(flatten)]
     Command(Listed<Order>),
+    /// Have the leader hand over to another member.
+    ///
+    /// It is told to the leader's sidecar; another one names the leader, and exits with 1. The leader leads on until the
+    /// other is ready to lead at once, and if that does not come to be. Without --to any member will do.
+    Transfer(TransferArguments),
     /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
     ///
     /// Prints the line, whom each member names, and what does not belong there. Exits 0 if the head
@@ -92,14 +111,40 @@ enum FormName {
 }
 
 #[derive(Args)]
+pub(super) struct LockQuestion {
+    /// The name of one lock
+    name: Option<String>,
+    #[command(flatten)]
+    question: OutputFormat,
+}
+
+#[derive(Args)]
 pub(super) struct Order {
     #[command(flatten)]
     address: Address,
+    #[command(flatten)]
+    token: TokenFile,
+    #[command(flatten)]
+    form: Output,
+}
+
+#[derive(Args)]
+pub(super) struct TokenFile {
     /// A file with the command token, if the sidecar wants to see one [default: none]
     #[arg(long, env = "BELLWETHER_TOKEN_FILE", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     token_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(super) struct TransferArguments {
+    /// The id of the member that is to lead [default: the next one that is ready]
+    #[arg(long, value_name = "ID")]
+    to: Option<String>,
+    /// For how long at most to wait for it to be ready: 500ms, 30s, 5m
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    within: String,
     #[command(flatten)]
-    form: Output,
+    order: Order,
 }
 
 #[derive(Args)]
@@ -199,6 +244,21 @@ pub(super) fn errand(client_commands: Asking, given: &ArgMatches) -> Result<Clie
                 form: Form::People(Width::Narrow),
             })
         }
+        Asking::Transfer(TransferArguments { to, within, order }) => {
+            let within = config::span("--within", &within)?;
+            if within > LONGEST_TRANSFER {
+                return Err(format!(
+                    "--within {within:?} is too long: at most {LONGEST_TRANSFER:?}"
+                ));
+            }
+            order.ask(Query::Transfer { to, within })
+        }
+        Asking::Locks(LockQuestion { name, question }) => {
+            let name = name.map(|name| super::locking::lock_name(&name)).transpose()?;
+            let call = if name.is_some() { &LOCK_QUEUE } else { &LOCK_NAMES };
+            question.asking(call, name)
+        }
+        Asking::Lock(locking) => locking.errand(given),
         Asking::Inspect(inspecting) => inspecting.errand(given),
     }
 }
@@ -207,7 +267,13 @@ impl Arguments for OutputFormat {
     const CALLS: &'static [Call] = QUESTIONS;
 
     fn errand(self, call: &'static Call) -> Result<ClientCommand, String> {
-        let question = Query::Call { call, again: self.watch };
+        self.asking(call, None)
+    }
+}
+
+impl OutputFormat {
+    fn asking(self, call: &'static Call, of: Option<LockName>) -> Result<ClientCommand, String> {
+        let question = Query::Call { call, of, again: self.watch };
         Ok(ClientCommand::Ask {
             sidecar: self.address.sidecar()?,
             question,
@@ -220,22 +286,28 @@ impl Arguments for Order {
     const CALLS: &'static [Call] = COMMANDS;
 
     fn errand(self, call: &'static Call) -> Result<ClientCommand, String> {
-        let file = self.token_file.filter(|file| !file.as_os_str().is_empty());
-        let token = match file {
-            None => None,
-            Some(file) => {
-                let token = config::token("--token-file", &file)?;
-                Some(Token::new(&token).expect("it was found to be one"))
-            }
-        };
-        let sidecar = self.address.sidecar()?.shown(token);
-        let question = Query::Call { call, again: false };
+        self.ask(Query::Call { call, of: None, again: false })
+    }
+}
+
+impl Order {
+    fn ask(self, question: Query) -> Result<ClientCommand, String> {
+        let sidecar = self.address.sidecar()?.shown(self.token.read()?);
         Ok(ClientCommand::Ask { sidecar, question, form: self.form.form() })
     }
 }
 
+impl TokenFile {
+    pub(super) fn read(self) -> Result<Option<Token>, String> {
+        let file = self.token_file.filter(|file| !file.as_os_str().is_empty());
+        let Some(file) = file else { return Ok(None) };
+        let token = config::token("--token-file", &file)?;
+        Ok(Some(Token::new(&token).expect("it was found to be one")))
+    }
+}
+
 impl Address {
-    fn sidecar(self) -> Result<Sidecar, String> {
+    pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
             return Sidecar::at(&url);
         }

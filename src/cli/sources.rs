@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 /// Adds the settings' flags to a command of this scope.
 pub(super) fn with_flags(command: Command, scope: Scope) -> Command {
-    command.args(ALL.iter().copied().filter(|row| row.scope <= scope).filter_map(flag))
+    command.args(ALL.iter().copied().filter(|row| scope.takes(row.scope)).filter_map(flag))
 }
 
 fn flag(row: &'static Row) -> Option<Arg> {

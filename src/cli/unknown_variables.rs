@@ -6,9 +6,16 @@ use clap::Command;
 use std::collections::BTreeSet;
 
 const OURS: &str = "BELLWETHER_";
-/// Set for hooks and for the command of `exec`, without the prefix: a member that these start inherits them.
-const INHERITED: [&str; 6] =
-    ["CHANGE", "LEADER_ADDRESS", "LEADER_ID", "LEADER_TOKEN", "TOKEN", "VALID_UNTIL_BOOTTIME_NS"];
+/// Set for hooks and for the command of `exec` or `lock`, without the prefix: a member that these start inherits them.
+const INHERITED: [&str; 7] = [
+    "CHANGE",
+    "LEADER_ADDRESS",
+    "LEADER_ID",
+    "LEADER_TOKEN",
+    "LOCK",
+    "TOKEN",
+    "VALID_UNTIL_BOOTTIME_NS",
+];
 
 /// Returns a warning for each such variable.
 pub(super) fn unknown_variables() -> Vec<String> {
@@ -85,6 +92,7 @@ mod tests {
             "BELLWETHER",
             "BELLWETHERS_ID",
             "BELLWETHER_TOKEN",
+            "BELLWETHER_LOCK",
             "BELLWETHER_SERVICE_HOST",
             "BELLWETHER_SERVICE_PORT",
             "BELLWETHER_SERVICE_PORT_API",

@@ -43,15 +43,26 @@ pub enum DefaultValue {
     Derived(&'static str),
 }
 
-/// Which commands take the flag and the variable; each scope has those before it too.
+/// Which commands take the flag and the variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// All that go to ZooKeeper: `run`, `exec`, `check-config` and `inspect`.
+    /// All that go to ZooKeeper: `run`, `exec`, `leave`, `check-config`, `inspect` and `lock`.
+    Zookeeper,
+    /// Of these, all that know an election: all but `lock`.
     Election,
-    /// All that make a member: `run`, `exec` and `check-config`.
+    /// All that hold a lease: all but `inspect`.
+    Lease,
+    /// All that make a member: `run`, `exec`, `leave` and `check-config`.
     Member,
-    /// All that are for a command: `exec` and `check-config`.
+    /// All that are for a command of a member's: `exec` and `check-config`.
     Exec,
+}
+
+impl Scope {
+    /// Whether commands of this scope take a setting of that one: a scope has those before it too.
+    pub fn takes(self, setting: Self) -> bool {
+        setting <= self && (self, setting) != (Self::Lease, Self::Election)
+    }
 }
 
 /// How a value is written in the file.

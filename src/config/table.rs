@@ -34,32 +34,32 @@ macro_rules! table {
 table! {
     SERVERS: Servers = Setting::new("zookeeper.servers", servers::parse)
         .flag("zookeeper", "SERVERS").short('z').variable("BELLWETHER_ZOOKEEPER")
-        .default("127.0.0.1:2181").scope(Scope::Election)
+        .default("127.0.0.1:2181").scope(Scope::Zookeeper)
         .help("ZooKeeper's servers, host:port,host:port/chroot");
 
     TLS_CA: PathBuf = Setting::new("zookeeper.tls.ca", file)
         .flag("tls-ca", "FILE").variable("BELLWETHER_TLS_CA")
-        .scope(Scope::Election).may_be_secret()
+        .scope(Scope::Zookeeper).may_be_secret()
         .help("Speak TLS, with servers whose certificates a CA in this PEM file has signed");
 
     TLS_CERT: PathBuf = Setting::new("zookeeper.tls.cert", file)
         .flag("tls-cert", "FILE").variable("BELLWETHER_TLS_CERT")
-        .scope(Scope::Election).may_be_secret()
+        .scope(Scope::Zookeeper).may_be_secret()
         .help("This member's certificate, in PEM, for servers that ask for one");
 
     TLS_KEY: PathBuf = Setting::new("zookeeper.tls.key", file)
         .flag("tls-key", "FILE").variable("BELLWETHER_TLS_KEY")
-        .scope(Scope::Election).may_be_secret()
+        .scope(Scope::Zookeeper).may_be_secret()
         .help("The private key to that certificate, in PEM");
 
     AUTH: Option<Scheme> = Setting::new("zookeeper.auth", Scheme::parse)
         .flag("auth", "SCHEME").variable("BELLWETHER_AUTH")
-        .scope(Scope::Election).may_be_secret()
+        .scope(Scope::Zookeeper).may_be_secret()
         .help("How to log in with user and password: digest or sasl (DIGEST-MD5)");
 
     CREDENTIALS_FILE: PathBuf = Setting::new("zookeeper.credentials_file", file)
         .flag("credentials-file", "FILE").variable("BELLWETHER_CREDENTIALS_FILE")
-        .scope(Scope::Election).may_be_secret()
+        .scope(Scope::Zookeeper).may_be_secret()
         .help(
             "A file with the line user:password, instead of BELLWETHER_CREDENTIALS in the \
              environment",
@@ -67,7 +67,7 @@ table! {
 
     ACL: Option<Acl> = Setting::new("zookeeper.acl", Acl::parse)
         .flag("acl", "ACL").variable("BELLWETHER_ACL")
-        .derived("creator-readable with an identity, else open")
+        .derived("creator-readable with an identity, else open").scope(Scope::Lease)
         .help(
             "Who may touch what members create: open, creator or creator-readable; an identity \
              is one of --auth or --tls-cert",
@@ -75,7 +75,7 @@ table! {
 
     SESSION_TIMEOUT: Duration = Setting::new("zookeeper.session_timeout", duration)
         .flag("session-timeout", "DURATION").variable("BELLWETHER_SESSION_TIMEOUT")
-        .default("10s")
+        .default("10s").scope(Scope::Lease)
         .help("The session timeout to ask for: 500ms, 10s, 2m");
 
     SESSION_FILE: PathBuf = Setting::new("zookeeper.session_file", file)
@@ -92,12 +92,12 @@ table! {
 
     TICK_TIME: Duration = Setting::new("zookeeper.tick_time", duration)
         .flag("tick-time", "DURATION").variable("BELLWETHER_TICK_TIME")
-        .default("2s")
+        .default("2s").scope(Scope::Lease)
         .help("The largest tickTime among the servers, for the lease's margin");
 
     HEARTBEAT: Duration = Setting::new("lease.heartbeat", duration)
         .flag("heartbeat", "DURATION").variable("BELLWETHER_HEARTBEAT")
-        .derived("a tenth of zookeeper.session_timeout")
+        .derived("a tenth of zookeeper.session_timeout").scope(Scope::Lease)
         .help("The longest time between two heartbeats");
 
     DISCONNECT: Disconnect = Setting::new("lease.disconnect", disconnect)
@@ -130,12 +130,12 @@ table! {
 
     LOCKS: Option<String> = Setting::new("recipes.locks", servers::parse_root)
         .flag("locks", "PATH").variable("BELLWETHER_LOCKS")
-        .default("/locks")
+        .default("/locks").scope(Scope::Lease)
         .help("The path of locks in ZooKeeper, for any application; empty switches them off");
 
     ID: MemberId = Setting::new("member.id", member_id)
         .flag("id", "NAME").short('i').variable("BELLWETHER_ID")
-        .derived("$POD_NAME, else the host's name")
+        .derived("$POD_NAME, else the host's name").scope(Scope::Lease)
         .help("This member's name, which no other member of the election may have");
 
     ADDRESS: Option<String> = Setting::new("member.address", member_address)

@@ -18,12 +18,10 @@ use self::listeners::{Listeners, Server};
 use self::logging::Level;
 use self::reload::InForce;
 use self::signals::Signals;
-use self::threads::{
-    ApplicationInputs, ApplicationThread, CommandThread, ElectionThread, LocksThread,
-};
+use self::threads::{ApplicationInputs, ApplicationThread, CommandThread, SessionThread};
 use crate::cli::{self, Effective};
 use crate::clock::Clock;
-use crate::config::{Config, Exec, OnRestart, table};
+use crate::config::{Config, Exec, LogFormat, OnRestart, table};
 use crate::exec::{self, Plan};
 use crate::http::{self, Authorization, Limits};
 use crate::locks;
@@ -75,6 +73,14 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
     ended.map_err(|error| (BROKEN, format!("{error:#}")))
 }
 
+/// Starts the log of a command that is no daemon: in text, to stderr.
+///
+/// # Errors
+/// One sentence that says what is wrong with the level.
+pub fn log_for_command(level: &str) -> Result<(), String> {
+    logging::start(LogFormat::Text, level).map(drop)
+}
+
 /// Opens the file in which the session is kept, if there is to be one. Returns also a warning for the operator.
 fn kept(config: &Config) -> Result<(Kept, Option<String>), String> {
     let Some(path) = &config.session_file else { return Ok((Kept::default(), None)) };
@@ -124,8 +130,8 @@ struct Daemon {
     signals: Signals,
     hangup: Signal,
     server: Server,
-    election: ElectionThread,
-    locks: Option<LocksThread>,
+    election: SessionThread,
+    locks: Option<SessionThread>,
     application: ApplicationThread,
     command: Option<CommandThread>,
 }
@@ -193,9 +199,9 @@ impl Daemon {
         if cli::is_service() {
             tokio::spawn(systemd::tell(status.clone(), clock));
         }
-        let election = ElectionThread::start(member, settings, clock, publisher, kept)?;
+        let election = SessionThread::election(member, settings, clock, publisher, kept)?;
         let locks = match locks_settings {
-            Some(settings) => Some(LocksThread::start(settings, clock, lock_requests)?),
+            Some(settings) => Some(SessionThread::locks(settings, clock, lock_requests)?),
             None => None,
         };
         let (health, handle) = (config.health, status.clone());
@@ -292,6 +298,7 @@ impl Task {
         let lock = kept.file.as_ref().map(|file| file.lock()).transpose()?;
         Ok(Plan {
             command: self.command,
+            under: "leadership",
             kill_after,
             on_exit,
             once: self.once,

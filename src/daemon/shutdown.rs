@@ -3,7 +3,7 @@
 //! | step | deadline |
 //! |---|---|
 //! | tell systemd | 100 ms |
-//! | end leadership and leave the queue, and give all locks back | 1.5 s; then the znode is left to expire |
+//! | end leadership and leave the queue, and have all locks let go | 1.5 s; then the znodes are left to expire |
 //! | have the hooks tell that | 1.65 s from the same moment; 100 ms later what still runs is left to itself |
 //! | answer the requests under way | 200 ms |
 //!
@@ -12,7 +12,7 @@
 use super::Daemon;
 use super::listeners::Server;
 use super::systemd;
-use super::threads::{ApplicationThread, ElectionThread, LocksThread};
+use super::threads::{ApplicationThread, SessionThread};
 use crate::cli;
 use crate::clock::Clock;
 use recipes::Moment;
@@ -63,23 +63,20 @@ impl Daemon {
     }
 }
 
-async fn leave_queue(election: ElectionThread) {
-    let ElectionThread { stop, left } = election;
-    let _already_gone = stop.send(());
-    match timeout(TO_LEAVE, left).await {
-        Ok(Ok(true)) => info!("left the line"),
-        Ok(_) | Err(_) => {
-            warn!("ZooKeeper did not confirm it: our znode, if there is one, is left to expire");
-        }
+async fn leave_queue(election: SessionThread) {
+    if election.end(TO_LEAVE).await {
+        info!("left the line");
+    } else {
+        warn!("ZooKeeper did not confirm it: our znode, if there is one, is left to expire");
     }
 }
 
-async fn give_locks_back(locks: Option<LocksThread>) {
-    let Some(LocksThread { stop, left }) = locks else { return };
-    let _already_gone = stop.send(());
-    if !matches!(timeout(TO_LEAVE, left).await, Ok(Ok(true))) {
+async fn give_locks_back(locks: Option<SessionThread>) {
+    let Some(locks) = locks else { return };
+    if !locks.end(TO_LEAVE).await {
         warn!(
-            "ZooKeeper did not confirm it: locks that were held, if any, stand until they expire"
+            "locks that were held, if any, stand until they expire: not all were let go in time, or ZooKeeper did not \
+             confirm it"
         );
     }
 }

@@ -13,19 +13,24 @@ use recipes::Moment;
 use recipes::election::Member;
 use std::future::pending;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+use tracing::error;
 
-/// The election's thread: no client of the API, however slow, can slow it.
-pub(super) struct ElectionThread {
-    pub(super) stop: oneshot::Sender<()>,
-    /// Receives, when it has ended, whether the member has surely left the queue.
+/// A thread with a session of its own: no client of the API, however slow, can slow the election's, and nothing that is
+/// asked of the locks' can either.
+pub(super) struct SessionThread {
+    stop: oneshot::Sender<()>,
+    /// Receives, when it has ended, whether none of its znodes is surely left.
     pub(super) left: oneshot::Receiver<bool>,
 }
 
-impl ElectionThread {
-    pub(super) fn start(
+impl SessionThread {
+    pub(super) fn election(
         member: Member,
         settings: Settings,
         clock: Clock,
@@ -36,24 +41,35 @@ impl ElectionThread {
         let life = move || zookeeper::run(member, settings, clock, publisher, kept, stopping);
         Ok(Self { stop, left: start("election", life)? })
     }
-}
 
-/// The locks' thread: nothing that is asked of them, however much, can slow the election.
-pub(super) struct LocksThread {
-    pub(super) stop: oneshot::Sender<()>,
-    /// Receives, when it has ended, whether none of their znodes is surely left.
-    pub(super) left: oneshot::Receiver<bool>,
-}
-
-impl LocksThread {
-    pub(super) fn start(
+    pub(super) fn locks(
         settings: LocksSettings,
         clock: Clock,
         requests: LocksRequests,
     ) -> io::Result<Self> {
-        let (stop, stopping) = oneshot::channel();
-        let life = move || zookeeper::run_locks(settings, clock, requests, stopping);
-        Ok(Self { stop, left: start("locks", life)? })
+        let (stop, mut stopping) = oneshot::channel();
+        let mut requests = requests;
+        let mut life = async move || {
+            zookeeper::run_locks(settings.clone(), clock, &mut requests, &mut stopping).await
+        };
+        let left = spawn("locks", move || {
+            loop {
+                if let Some(left) = unless_panics(&mut life) {
+                    return left;
+                }
+                error!(
+                    "the thread of the locks died: all locks are lost, and it starts over in {PAUSE:?}"
+                );
+                thread::sleep(PAUSE);
+            }
+        });
+        Ok(Self { stop, left: left? })
+    }
+
+    /// Has it end. Returns whether that was confirmed within this time.
+    pub(super) async fn end(self, patience: Duration) -> bool {
+        let _already_gone = self.stop.send(());
+        matches!(timeout(patience, self.left).await, Ok(Ok(true)))
     }
 }
 
@@ -127,7 +143,16 @@ impl CommandThread {
     }
 }
 
-/// Starts a thread that runs this. Returns the receiver of its output, which is closed if the thread panicked.
+/// From the death of the locks' thread to its next life.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs this on a runtime. Returns `None` if it panicked.
+fn unless_panics<T>(life: &mut impl AsyncFnMut() -> T) -> Option<T> {
+    // What it has borrowed are channels, which a panic leaves whole.
+    catch_unwind(AssertUnwindSafe(|| runtime::run(life()))).ok()
+}
+
+/// Starts a thread that runs this on a runtime.
 fn start<T, F>(
     name: &str,
     life: impl FnOnce() -> F + Send + 'static,
@@ -136,9 +161,35 @@ where
     T: Send + 'static,
     F: Future<Output = T> + 'static,
 {
+    spawn(name, move || runtime::run(life()))
+}
+
+/// Starts a thread. Returns the receiver of its output, which is closed if the thread panicked.
+fn spawn<T: Send + 'static>(
+    name: &str,
+    life: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<oneshot::Receiver<T>> {
     let (ended, end) = oneshot::channel();
     thread::Builder::new().name(name.into()).spawn(move || {
-        let _receiver_gone = ended.send(runtime::run(life()));
+        let _receiver_gone = ended.send(life());
     })?;
     Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::mpsc;
+
+    #[test]
+    fn what_panics_is_run_again_with_the_channels_that_it_had() {
+        let (ask, mut asks) = mpsc::channel(2);
+        ["panic", "answer"].into_iter().for_each(|asked| ask.try_send(asked).unwrap());
+        let mut life = async move || match asks.recv().await {
+            Some("panic") => panic!("as it was asked to"),
+            asked => asked,
+        };
+        assert_eq!(unless_panics(&mut life), None);
+        assert_eq!(unless_panics(&mut life), Some(Some("answer")));
+    }
 }

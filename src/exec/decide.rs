@@ -1,9 +1,15 @@
 //! When to start the command, and when to have it ended. Pure.
 
 use crate::config::OnExit;
-use recipes::election::Role;
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
+
+/// Until when the command may run, and with which token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    pub token: FencingToken,
+    pub until: Moment,
+}
 
 /// Whether the command runs, and under which lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,28 +38,24 @@ pub(super) enum Step {
 /// `time_to_end` is how much of a lease has to be left for a command to be ended before the lease ends.
 pub(super) fn decide(
     stage: CommandStage,
-    role: &Role,
+    lease: Option<Lease>,
     now: Moment,
     time_to_end: Duration,
 ) -> (Step, Option<Moment>) {
-    let lease = match role {
-        Role::Leader { announcement, left } => Some((announcement.ticket.token, *left)),
-        Role::Candidate | Role::Follower { .. } | Role::Absent => None,
-    };
-    match (stage, lease) {
-        (CommandStage::Idle { not_before, spent }, Some((token, left)))
-            if left > time_to_end && spent != Some(token) =>
+    match (stage, lease.filter(|lease| now < lease.until)) {
+        (CommandStage::Idle { not_before, spent }, Some(Lease { token, until }))
+            if until.since(now) > time_to_end && spent != Some(token) =>
         {
             if now < not_before {
                 (Step::Nothing, Some(not_before))
             } else {
-                (Step::Start(token, now.after(left)), None)
+                (Step::Start(token, until), None)
             }
         }
-        (CommandStage::Runs(under) | CommandStage::Ends(under), Some((token, left)))
+        (CommandStage::Runs(under) | CommandStage::Ends(under), Some(Lease { token, until }))
             if under == token =>
         {
-            (Step::Renew(now.after(left)), None)
+            (Step::Renew(until), None)
         }
         (CommandStage::Runs(_), _) => (Step::End, None),
         (CommandStage::Idle { .. } | CommandStage::Ends(_), _) => (Step::Nothing, None),
@@ -98,10 +100,6 @@ pub(super) fn rest(before: Option<Duration>, ran: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use recipes::election::{Announcement, Profile};
-    use recipes::{MemberId, Sequence, Ticket};
-    use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     const TIME_TO_END: Duration = Duration::from_millis(2250);
 
@@ -109,60 +107,54 @@ mod tests {
         Moment(Duration::from_millis(ms))
     }
 
-    fn leads(token: u64, left_ms: u64) -> Role {
-        let id = MemberId::new("me").unwrap();
-        let leader = Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision: 0 });
-        let ticket = Ticket { sequence: Sequence::new(1).unwrap(), token: FencingToken(token) };
-        let announcement = Announcement { leader, ticket, active: true };
-        Role::Leader { announcement, left: Duration::from_millis(left_ms) }
+    fn lease(token: u64, until_ms: u64) -> Option<Lease> {
+        Some(Lease { token: FencingToken(token), until: at(until_ms) })
     }
 
     fn idle(not_before_ms: u64, spent: Option<u64>) -> CommandStage {
         CommandStage::Idle { not_before: at(not_before_ms), spent: spent.map(FencingToken) }
     }
 
-    fn step(stage: CommandStage, role: &Role) -> Step {
-        decide(stage, role, at(100), TIME_TO_END).0
+    fn step(stage: CommandStage, lease: Option<Lease>) -> Step {
+        decide(stage, lease, at(100), TIME_TO_END).0
     }
 
     #[test]
-    fn only_a_leader_whose_lease_leaves_time_to_end_the_command_starts_it() {
+    fn only_a_lease_that_leaves_time_to_end_the_command_starts_it() {
         let start = Step::Start(FencingToken(7), at(6100));
-        assert_eq!(step(idle(0, None), &leads(7, 6000)), start);
-        assert_eq!(step(idle(0, None), &leads(7, 2250)), Step::Nothing);
-        for role in [Role::Candidate, Role::Follower { leader: None }, Role::Absent] {
-            assert_eq!(step(idle(0, None), &role), Step::Nothing);
-        }
+        assert_eq!(step(idle(0, None), lease(7, 6100)), start);
+        assert_eq!(step(idle(0, None), lease(7, 2350)), Step::Nothing);
+        assert_eq!(step(idle(0, None), None), Step::Nothing);
     }
 
     #[test]
     fn a_term_that_is_spent_is_over_a_later_one_is_not() {
-        assert_eq!(step(idle(0, Some(7)), &leads(7, 6000)), Step::Nothing);
-        assert_eq!(step(idle(0, Some(7)), &leads(8, 6000)), Step::Start(FencingToken(8), at(6100)));
+        assert_eq!(step(idle(0, Some(7)), lease(7, 6100)), Step::Nothing);
+        assert_eq!(step(idle(0, Some(7)), lease(8, 6100)), Step::Start(FencingToken(8), at(6100)));
     }
 
     #[test]
     fn a_restart_waits_for_its_moment() {
-        let early = decide(idle(1000, None), &leads(7, 6000), at(100), TIME_TO_END);
+        let early = decide(idle(1000, None), lease(7, 7000), at(100), TIME_TO_END);
         assert_eq!(early, (Step::Nothing, Some(at(1000))));
-        let due = decide(idle(1000, None), &leads(7, 6000), at(1000), TIME_TO_END);
+        let due = decide(idle(1000, None), lease(7, 7000), at(1000), TIME_TO_END);
         assert_eq!(due.0, Step::Start(FencingToken(7), at(7000)));
     }
 
     #[test]
     fn each_renewal_is_passed_on_also_to_a_command_that_is_ending() {
         let token = FencingToken(7);
-        assert_eq!(step(CommandStage::Runs(token), &leads(7, 50)), Step::Renew(at(150)));
-        assert_eq!(step(CommandStage::Ends(token), &leads(7, 6000)), Step::Renew(at(6100)));
+        assert_eq!(step(CommandStage::Runs(token), lease(7, 150)), Step::Renew(at(150)));
+        assert_eq!(step(CommandStage::Ends(token), lease(7, 6100)), Step::Renew(at(6100)));
     }
 
     #[test]
     fn what_runs_under_no_lease_or_under_another_is_ended() {
         let token = FencingToken(7);
-        assert_eq!(step(CommandStage::Runs(token), &leads(8, 6000)), Step::End);
-        for role in [Role::Candidate, Role::Follower { leader: None }, Role::Absent] {
-            assert_eq!(step(CommandStage::Runs(token), &role), Step::End);
-            assert_eq!(step(CommandStage::Ends(token), &role), Step::Nothing, "once is enough");
+        assert_eq!(step(CommandStage::Runs(token), lease(8, 6100)), Step::End);
+        for over in [None, lease(7, 100), lease(7, 50)] {
+            assert_eq!(step(CommandStage::Runs(token), over), Step::End);
+            assert_eq!(step(CommandStage::Ends(token), over), Step::Nothing, "once is enough");
         }
     }
 

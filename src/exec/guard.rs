@@ -9,6 +9,7 @@ use super::{INNER_GUARD_KILLS, OUTER_GUARD_KILLS};
 use crate::clock::{Alarm, Clock};
 use crate::process::{Offspring, Reaped, is_all_gone, kill_children, ourselves};
 use crate::runtime;
+use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 use std::ffi::OsString;
 use std::io;
@@ -111,6 +112,7 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
                 Wakeup::Message(ToGuard::Signal(_) | ToGuard::Renewed(_)) | Wakeup::Look => {}
             }
         }
+        state.let_go();
         let _or_gone = state.link.tell_supervisor(FromGuard::Gone);
         Ok(())
     })
@@ -129,8 +131,9 @@ struct GuardState {
     alarm: Alarm,
     countdown: Countdown,
     supervisor_is_gone: bool,
-    /// Open until nothing is left below: no next process goes on with the session before.
-    _kept: Option<OwnedFd>,
+    /// Open until nothing is left below: no next process goes on with the session before, and no other is given the lock
+    /// that a connection holds.
+    kept: Option<OwnedFd>,
 }
 
 /// Why a guard goes through its loop once more.
@@ -159,9 +162,17 @@ impl GuardState {
             alarm: Alarm::new()?,
             countdown: Countdown::new(greeting.kill_after, margin, greeting.until),
             supervisor_is_gone: false,
-            _kept: kept,
+            kept,
         };
         Ok((state, sent))
+    }
+
+    /// Closes the connection that was kept open, if it is one, also where the supervisor is frozen and has it open: so a lock
+    /// passes on.
+    fn let_go(&self) {
+        if let Some(kept) = &self.kept {
+            let _no_connection = shutdown(kept, Shutdown::Both);
+        }
     }
 
     /// Has the countdown run for a command that was told to end. The inner guard gets this head start.

@@ -1,7 +1,7 @@
-//! Runs a command only while this member leads.
+//! Runs a command only while this member leads, or only while a lock is held.
 //!
-//! Three processes watch over it, each by its own clock. The *supervisor* is a thread of `bellwether exec`: it
-//! starts the command when this member leads, passes on each renewal of the lease, and lets no request end
+//! Three processes watch over it, each by its own clock. The *supervisor* is a thread of `bellwether exec`, or runs in
+//! `bellwether lock`: it starts the command when there is a lease, passes on each renewal, and lets no request end
 //! leadership before the command is dead. The *inner guard* is the command's parent: it ends the
 //! command in time, also when everything else is frozen, cut off or dead. The *outer guard*, between them, and
 //! the supervisor kill what the inner guard has not.
@@ -16,13 +16,14 @@ mod guard;
 mod guard_protocol;
 mod supervisor;
 
+pub use decide::Lease;
 pub use guard::{guard_command, guard_guard};
-pub use supervisor::{Orders, Plan, supervise};
+pub use supervisor::{Orders, Plan, run_under, supervise};
 
 use crate::config::TO_DIE;
 use std::time::Duration;
 
-/// The exit code where `exec` itself fails, and not the command: as `env` and `timeout` have it.
+/// The exit code where `exec` or `lock` itself fails, and not the command: as `env` and `timeout` have it.
 pub const FAILED: u8 = 125;
 
 /// How long before the end of the lease each of the three kills: each has longer than it took for a hundred processes

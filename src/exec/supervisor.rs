@@ -1,15 +1,15 @@
-//! The supervisor: starts the command when this member leads, and has it ended before this member
-//! gives leadership up, be it for an operator, the application or a signal.
+//! The supervisor: starts the command under a lease, of leadership or of a lock, and has it ended before that is given
+//! up, be it for an operator, the application or a signal.
 
 use super::countdown::{AGAIN, Countdown, KillStep};
-use super::decide::{After, CommandStage, Step, after, decide, rest};
+use super::decide::{After, CommandStage, Lease, Step, after, decide, rest};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard};
 use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
 use crate::clock::{Alarm, Clock};
 use crate::config::{HOOKS_VARIABLE, OnExit, TO_DIE};
 use crate::process::{self, ourselves, reap};
 use crate::status::{self, Caller, Request, StatusHandle};
-use recipes::election;
+use recipes::election::{self, Role};
 use recipes::{FencingToken, Moment};
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 use std::ffi::OsString;
@@ -21,13 +21,15 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
 
 /// What to run, and how.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub command: Vec<OsString>,
+    /// What the lease is of, in words: leadership, or the lock.
+    pub under: &'static str,
     pub kill_after: Duration,
     pub on_exit: OnExit,
     /// Leave when it has ended well.
@@ -64,25 +66,11 @@ pub async fn supervise(
     status: StatusHandle,
     orders: Orders,
 ) -> io::Result<u8> {
-    let mut deaths = signal(SignalKind::child())?;
-    let mut signals = SignalListener::new()?;
-    // Processes that killed guards leave behind become children of this process, and not of process 1.
-    set_child_subreaper(Some(getpid()))?;
-    process::spare_those_left_to_us()?;
-    let time_to_end = plan.kill_after + TO_DIE;
-    let alarm = Alarm::new()?;
     // A command whose guards are all dead is killed by the kernel, which may take as long.
     let not_before = clock.now().after(if plan.after_restart { TO_DIE } else { Duration::ZERO });
-    let mut supervisor = Supervisor {
-        plan,
-        clock,
-        stage: CommandStage::Idle { not_before, spent: None },
-        run: None,
-        held: vec![],
-        last_rest: None,
-        leaving: None,
-        patient_until: None,
-    };
+    let mut supervisor = Supervisor::begin(plan, clock, not_before)?;
+    // What the member is asked to do (resign, hand over, pause, then resume) once the command has ended.
+    let mut held: Vec<(election::Command, Caller)> = vec![];
     let (mut status, mut orders) = (status, orders);
     loop {
         supervisor.watch(clock.now());
@@ -90,35 +78,16 @@ pub async fn supervise(
             if let Some(code) = supervisor.leaving {
                 return Ok(code);
             }
-            for (order, caller) in supervisor.held.drain(..) {
+            for (order, caller) in held.drain(..) {
                 carry(&status, order, caller).await;
             }
         }
         let standing = status.snapshot.borrow_and_update().standing.clone();
         let now = clock.now();
-        let (step, again) = decide(supervisor.stage, &standing.at(now), now, time_to_end);
-        match step {
-            Step::Start(token, until) => supervisor.start(token, until)?,
-            Step::Renew(until) => supervisor.renew(until),
-            Step::End => {
-                info!("this member leads no more: ending the command");
-                supervisor.end(Signal::TERM);
-            }
-            Step::Nothing => {}
-        }
-        let wake_at =
-            again.into_iter().chain(supervisor.run.as_ref().map(|run| run.look_at(now))).min();
-        let asleep = async {
-            match wake_at {
-                Some(moment) => alarm.ring_at(moment).await,
-                None => pending().await,
-            }
-        };
+        let wake_at = supervisor.follow(lease_of(&standing.at(now), now), now)?;
         tokio::select! {
             biased;
-            message = next_message(&supervisor.run) => supervisor.on_message(message),
-            signal = signals.next() => supervisor.on_signal(signal),
-            _ = deaths.recv() => reap(),
+            () = supervisor.next_event(wake_at) => {}
             changed = status.snapshot.changed() => {
                 changed.map_err(|_| io::Error::other("the election died, see the log"))?;
             }
@@ -129,23 +98,67 @@ pub async fn supervise(
                     info!("not done, as its caller waits no more: {order:?}");
                 }
                 // A resume does not overtake the commands that wait.
-                Request::Carry(order @ election::Command::Resume, caller)
-                    if !supervisor.held.is_empty() =>
-                {
-                    supervisor.held.push((order, caller));
+                Request::Carry(order @ election::Command::Resume, caller) if !held.is_empty() => {
+                    held.push((order, caller));
                 }
-                Request::Carry(order @ (election::Command::Resign | election::Command::Pause), caller) => {
+                Request::Carry(
+                    order @ (election::Command::Resign
+                    | election::Command::HandOver(_)
+                    | election::Command::Pause),
+                    caller,
+                ) => {
                     if supervisor.run.is_some() {
                         info!("told to give up its place: ending the command first");
                         supervisor.end(Signal::TERM);
                     }
-                    supervisor.held.push((order, caller));
+                    held.push((order, caller));
                 }
                 other @ (Request::Carry(..) | Request::Members(_)) => {
                     let _receiver_gone = status.requests.send(other).await;
                 }
             },
-            () = asleep => {}
+        }
+    }
+}
+
+fn lease_of(role: &Role, now: Moment) -> Option<Lease> {
+    match role {
+        Role::Leader { announcement, left } => {
+            Some(Lease { token: announcement.ticket.token, until: now.after(*left) })
+        }
+        Role::Candidate | Role::Follower { .. } | Role::Absent => None,
+    }
+}
+
+/// Runs the command once, under a lease that is published beside other things. Returns its exit code; `None` if the
+/// command was ended since the lease was over, or not begun since it was too short.
+///
+/// # Errors
+/// The operating system refuses a process or a socket, or nothing is published any more.
+pub async fn run_under<T>(
+    plan: Plan,
+    clock: Clock,
+    mut published: watch::Receiver<T>,
+    lease: impl Fn(&T) -> Option<Lease>,
+) -> io::Result<Option<u8>> {
+    let mut supervisor = Supervisor::begin(plan, clock, clock.now())?;
+    loop {
+        let known = lease(&published.borrow_and_update());
+        let wake_at = supervisor.follow(known, clock.now())?;
+        if supervisor.run.is_none() {
+            return Ok(None);
+        }
+        tokio::select! {
+            biased;
+            () = supervisor.next_event(wake_at) => {}
+            changed = published.changed() => {
+                changed.map_err(|_| io::Error::other("nothing tells of the lease any more"))?;
+            }
+        }
+        supervisor.watch(clock.now());
+        // It is not started again.
+        if supervisor.run.is_none() {
+            return Ok(supervisor.leaving);
         }
     }
 }
@@ -162,10 +175,11 @@ async fn carry(status: &StatusHandle, order: election::Command, caller: Caller) 
 struct Supervisor {
     plan: Plan,
     clock: Clock,
+    deaths: Signals,
+    signals: SignalListener,
+    alarm: Alarm,
     stage: CommandStage,
     run: Option<Run>,
-    /// What the member is asked to do (resign, pause, then resume) once the command has ended.
-    held: Vec<(election::Command, Caller)>,
     /// For how long the last restart of the command was put off.
     last_rest: Option<Duration>,
     /// The exit code with which to leave as soon as the command has ended.
@@ -199,6 +213,62 @@ enum GuardMessage {
 }
 
 impl Supervisor {
+    /// Begins without a run, which is not to start before this moment.
+    fn begin(plan: Plan, clock: Clock, not_before: Moment) -> io::Result<Self> {
+        let (deaths, signals) = (signal(SignalKind::child())?, SignalListener::new()?);
+        // Processes that killed guards leave behind become children of this process, and not of process 1.
+        set_child_subreaper(Some(getpid()))?;
+        process::spare_those_left_to_us()?;
+        Ok(Self {
+            plan,
+            clock,
+            deaths,
+            signals,
+            alarm: Alarm::new()?,
+            stage: CommandStage::Idle { not_before, spent: None },
+            run: None,
+            last_rest: None,
+            leaving: None,
+            patient_until: None,
+        })
+    }
+
+    /// Starts the command, passes on a renewal or ends the command, as the lease has it at this moment. Returns when to
+    /// look again.
+    fn follow(&mut self, lease: Option<Lease>, now: Moment) -> io::Result<Option<Moment>> {
+        let time_to_end = self.plan.kill_after + TO_DIE;
+        let (step, again) = decide(self.stage, lease, now, time_to_end);
+        match step {
+            Step::Start(token, until) => self.start(token, until)?,
+            Step::Renew(until) => self.renew(until),
+            Step::End => {
+                info!("{} is over: ending the command", self.plan.under);
+                self.end(Signal::TERM);
+            }
+            Step::Nothing => {}
+        }
+        let look_at = self.run.as_ref().map(|run| run.look_at(now));
+        Ok(again.into_iter().chain(look_at).min())
+    }
+
+    /// Waits until this moment, or for a guard, a signal or a death, and handles that.
+    async fn next_event(&mut self, wake_at: Option<Moment>) {
+        let Self { run, signals, deaths, alarm, .. } = &mut *self;
+        let asleep = async {
+            match wake_at {
+                Some(moment) => alarm.ring_at(moment).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            message = next_message(run) => self.on_message(message),
+            signal = signals.next() => self.on_signal(signal),
+            _ = deaths.recv() => reap(),
+            () = asleep => {}
+        }
+    }
+
     fn start(&mut self, token: FencingToken, until: Moment) -> io::Result<()> {
         let (outer_link, outer_socket) = GuardLink::pair()?;
         let (inner_link, inner_socket) = GuardLink::pair()?;
@@ -215,7 +285,7 @@ impl Supervisor {
         let kept = self.plan.kept.as_ref().map(|kept| kept.as_fd());
         outer_link.greet(greeting, inner_socket.as_fd(), kept)?;
         inner_link.greet(greeting, io::stdin().as_fd(), kept)?;
-        info!(token = token.0, "this member leads: starting the command");
+        info!(token = token.0, "starting the command under {}", self.plan.under);
         self.run = Some(Run {
             begun_at: self.clock.now(),
             outer_guard: guard.pid(),
@@ -269,7 +339,7 @@ impl Supervisor {
         };
         match looked {
             Ok(alive) if alive.is_empty() => {}
-            alive => return run.complain(alive, now),
+            alive => return run.complain(alive, self.plan.under, now),
         }
         // While there is a link, messages that a guard sent before it died are still to be read.
         if run.outer_link.is_none() {
@@ -419,8 +489,8 @@ impl Run {
         }
     }
 
-    /// Logs what is alive of the run: leadership is not given up before it is dead, but a lease ends by itself.
-    fn complain(&mut self, alive: io::Result<Vec<Pid>>, now: Moment) {
+    /// Logs what is alive of the run: nothing is given up before it is dead, but a lease ends by itself.
+    fn complain(&mut self, alive: io::Result<Vec<Pid>>, under: &str, now: Moment) {
         // What was just killed may take a moment to die.
         let first = now.after(COMPLAIN_AFTER).min(self.countdown.until());
         let complain_at = *self.complain_at.get_or_insert(first);
@@ -436,10 +506,10 @@ impl Run {
             Err(error) => format!("what lives of the command cannot be seen in /proc: {error}"),
         };
         if now < self.countdown.until() {
-            error!("{what}; leadership is kept until they are gone: end them");
+            error!("{what}; {under} is kept until they are gone: end them");
         } else {
             error!(
-                "{what}, and the lease has ended: another member may lead beside them. End them, or restart this machine"
+                "{what}, and the lease has ended: another may act beside them. End them, or restart this machine"
             );
         }
     }

@@ -6,12 +6,19 @@
 use super::locks::LockClaim;
 use super::serve::AnswerClaim;
 use super::{AppState, Verdict};
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 tokio::task_local! {
-    /// The claim of the answer that this task is making.
-    static CLAIM: Arc<Claim>;
+    static MAKING: Making;
+}
+
+/// The answer that this task is making.
+struct Making {
+    sight: AppState,
+    /// Most answers claim nothing, and are made without.
+    claim: RefCell<Option<Arc<Claim>>>,
 }
 
 pub(super) struct Claim {
@@ -23,15 +30,21 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Makes an answer, and returns its claim too: of the verdict that was [`follow`]ed last.
-    pub(super) async fn of<T>(sight: AppState, making: impl Future<Output = T>) -> (T, Arc<Self>) {
-        let claim = Arc::new(Self { sight, token: AtomicU64::new(0), lock: OnceLock::new() });
-        (CLAIM.scope(claim.clone(), making).await, claim)
+    /// Makes an answer, and returns its claim too, if it has or may get one: of the verdict that was [`follow`]ed last.
+    pub(super) async fn of<T>(
+        sight: AppState,
+        making: impl Future<Output = T>,
+    ) -> (T, Option<Arc<Self>>) {
+        let answer = async {
+            let made = making.await;
+            (made, MAKING.with(|making| making.claim.take()))
+        };
+        MAKING.scope(Making { sight, claim: RefCell::default() }, answer).await
     }
 
     /// Returns the claim of the answer that is being made, for a body that is made later.
     pub(super) fn of_this_answer() -> Option<Arc<Self>> {
-        CLAIM.try_with(Arc::clone).ok()
+        MAKING.try_with(Making::claim).ok()
     }
 
     /// Has the answer claim something of a lock as well; once for each answer.
@@ -52,9 +65,23 @@ impl Claim {
     }
 }
 
+impl Making {
+    fn claim(&self) -> Arc<Claim> {
+        let none_yet = || {
+            let (token, lock) = (AtomicU64::new(0), OnceLock::new());
+            Arc::new(Claim { sight: self.sight.clone(), token, lock })
+        };
+        self.claim.borrow_mut().get_or_insert_with(none_yet).clone()
+    }
+}
+
 /// Has the answer that is being made, if any, claim what was judged.
 pub(super) fn follow(verdict: &Verdict) {
-    let _made_later = CLAIM.try_with(|claim| claim.follow(verdict));
+    let _made_later = MAKING.try_with(|making| {
+        if verdict.view.own_term().is_some() || making.claim.borrow().is_some() {
+            making.claim().follow(verdict);
+        }
+    });
 }
 
 impl AnswerClaim for Claim {

@@ -1,18 +1,19 @@
 //! What an operator or a `preStop` hook may tell this member to do.
 
+use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, Refused};
 use super::problem::{BadRequest, Problem, Unavailable};
-use super::routes::ApiRouter;
-use super::{AppState, claim, query};
-use crate::api::{self, Done};
-use crate::status::{Caller, Request};
+use super::verdict::millis;
+use super::{AppState, body, claim, query};
+use crate::api::{self, Done, Transfer, Transferred};
+use crate::transfer::{self, Refusal};
 use axum::Json;
-use axum::extract::State;
+use axum::body::HttpBody;
+use axum::extract::{self, State};
 use axum::http::{StatusCode, Uri};
 use recipes::election::Command;
 use std::time::Duration;
 use utoipa::IntoParams;
-use utoipa_axum::routes;
 
 /// How long the hooks may take to run for the end of this member's leadership.
 const FOR_HOOKS: Duration = Duration::from_secs(10);
@@ -23,6 +24,7 @@ pub(super) fn routes() -> ApiRouter {
     ApiRouter::new()
         .routes(routes!(ack))
         .routes(routes!(resign))
+        .routes(routes!(transfer))
         .routes(routes!(pause))
         .routes(routes!(resume))
         .routes(routes!(drain))
@@ -98,6 +100,61 @@ async fn resign(State(sight): State<AppState>, _: Authorized) -> CommandResult {
     Ok((StatusCode::ACCEPTED, Json(sight.done("resigned"))))
 }
 
+/// Moves leadership to another member. This one leads on until that is ready to lead at once.
+///
+/// Without `to`, any member will do, and those that are not ready are passed over.
+#[utoipa::path(post, path = api::TRANSFER.path, params(CommandHeaders), security((), ("token" = [])),
+    request_body(content = Option<Transfer>, content_type = "application/json"),
+    responses(
+        (status = 200, description = "That member leads", body = Transferred),
+        (status = 400, description = "No JSON", body = api::Problem, content_type = "application/problem+json"),
+        (status = 408, description = "Not sent in time", body = api::Problem, content_type = "application/problem+json"),
+        (status = 409, description = "This member does not lead, or why it leads on", body = api::Problem, content_type = "application/problem+json"),
+        (status = 413, description = "Too long", body = api::Problem, content_type = "application/problem+json"),
+        (status = 415, description = "Not said to be JSON", body = api::Problem, content_type = "application/problem+json"),
+        (status = 422, description = "Something else is in the body", body = api::Problem, content_type = "application/problem+json"),
+        Refused,
+        Unavailable,
+    ),
+)]
+async fn transfer(
+    State(sight): State<AppState>,
+    _: Authorized,
+    request: extract::Request,
+) -> Result<Json<Transferred>, Problem> {
+    const EXAMPLE: &str = r#"{"to": "app-1", "within_ms": 30000}, or {} for any member"#;
+    let wanted: Transfer = match request.body().is_end_stream() {
+        true => Transfer::default(),
+        false => body::object(request, EXAMPLE).await?,
+    };
+    let within = wanted.within_ms.map_or(Transfer::WITHIN, Duration::from_millis);
+    if within.is_zero() || within > Transfer::LONGEST {
+        let (found, most) = (within.as_millis(), Transfer::LONGEST.as_millis());
+        let why = format!("within_ms is {found}, and must be 1 to {most}");
+        return Err(Problem::unprocessable(why));
+    }
+    // As with any command, so that one whose client has gone is not carried out.
+    tokio::task::yield_now().await;
+    let done = transfer::transfer(&sight.status, sight.clock, wanted.to.as_deref(), within).await;
+    let title = "leadership was not moved";
+    match done {
+        Ok(transfer::Transferred { leader, leaderless }) => {
+            let leader = sight.leader(&leader);
+            Ok(Json(Transferred { leader, leaderless_ms: millis(leaderless) }))
+        }
+        Err(Refusal::Unread(why)) => Err(Problem::line_unread(why)),
+        Err(Refusal::Undone(undone)) => Err(Problem::undone(undone)),
+        Err(refusal @ Refusal::NotLeader) => {
+            let why = sight.judge().reason();
+            Err(Problem::conflict(refusal.kind(), "only a leader can hand over", why))
+        }
+        Err(refusal @ Refusal::Unheard) => {
+            Err(Problem::unavailable(refusal.kind(), "no leader is known", refusal.to_string()))
+        }
+        Err(refusal) => Err(Problem::conflict(refusal.kind(), title, refusal.to_string())),
+    }
+}
+
 /// Leaves the queue, and stays out until told to resume.
 #[utoipa::path(post, path = api::PAUSE.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the queue", body = Done),
@@ -154,22 +211,14 @@ impl AppState {
         // A command whose client has closed the connection by now is not carried out: a process that was frozen
         // reads requests of long ago. The server sees the closed connection at its next poll, and drops this future.
         tokio::task::yield_now().await;
-        let until = self.clock.now().after(self.status.patience);
-        let (caller, when_done) = Caller::waiting_until(until);
-        let asked = self.status.requests.try_send(Request::Carry(order, caller));
-        let full = "too many ask at once: try again";
-        asked.map_err(|_| Problem::unavailable("too-many-ask", "not taken", full))?;
-        match tokio::time::timeout(self.status.patience, when_done).await {
-            Ok(Ok(confirmed)) if confirmed || !leaves => Ok(()),
-            Ok(Ok(_)) => {
+        match self.status.order(order, self.clock.now()).await {
+            Ok(confirmed) if confirmed || !leaves => Ok(()),
+            Ok(_) => {
                 let why = "this member is out of the queue for its part, but ZooKeeper did not \
                            confirm it: its znode may stand until the session times out";
                 Err(Problem::unavailable("unconfirmed", "not confirmed", why))
             }
-            Ok(Err(_)) | Err(_) => {
-                let why = "the order is not carried out yet, and may still be: see /status";
-                Err(Problem::unavailable("order-pending", "not done yet", why))
-            }
+            Err(undone) => Err(Problem::undone(undone)),
         }
     }
 

@@ -3,9 +3,9 @@
 //! A stream holds nothing but what it sent last. A client that does not read is sent fewer events, not later ones:
 //! the next events lead from there to the state at the moment they are written.
 
+use super::api_router::{ApiRouter, routes};
 use super::claim::Claim;
 use super::problem::Unavailable;
-use super::routes::ApiRouter;
 use super::visits::OpenStream;
 use super::{AppState, Verdict, elector};
 use crate::api::{self, LeaderState, Role};
@@ -21,7 +21,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
-use utoipa_axum::routes;
 
 /// How often a comment is sent, so that each end sees that the other is there.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);

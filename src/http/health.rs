@@ -1,13 +1,12 @@
 //! For supervisors: yes or no, as the status.
 
-use super::routes::ApiRouter;
+use super::api_router::{ApiRouter, routes};
 use super::{AppState, claim};
 use crate::api;
 use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use utoipa::{IntoParams, IntoResponses};
-use utoipa_axum::routes;
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(livez)).routes(routes!(healthz)).routes(routes!(readyz))

@@ -1,14 +1,13 @@
 //! The last terms, as far as this member knows of them.
 
 use super::AppState;
-use super::routes::ApiRouter;
+use super::api_router::{ApiRouter, routes};
 use super::verdict::millis;
 use crate::api::{self, History, Term};
 use crate::status::{RecentChanges, RecordedChange};
 use axum::Json;
 use axum::extract::State;
 use recipes::election::{ChangeKind, Role};
-use utoipa_axum::routes;
 
 /// How many terms an answer has at most.
 const TERMS_MAX: usize = 100;

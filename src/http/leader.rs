@@ -1,7 +1,7 @@
 //! Answers who leads, at once or as soon as that has changed.
 
+use super::api_router::{ApiRouter, routes};
 use super::problem::{BadRequest, Problem, Unavailable};
-use super::routes::ApiRouter;
 use super::{AppState, Verdict, claim, query};
 use crate::api::{self, LeaderState};
 use axum::body::Bytes;
@@ -11,7 +11,6 @@ use axum::response::{IntoResponse, Response};
 use recipes::Moment;
 use std::time::Duration;
 use utoipa::IntoParams;
-use utoipa_axum::routes;
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(leader))

@@ -1,17 +1,12 @@
 //! The queue, in order, as it was last read.
 
+use super::api_router::{ApiRouter, routes};
 use super::problem::{Problem, Unavailable};
-use super::routes::ApiRouter;
 use super::{AppState, claim};
 use crate::api::{self, Member, Members, Standby};
-use crate::status::{Entry, Request};
+use crate::status::Entry;
 use axum::Json;
 use axum::extract::State;
-use std::time::Duration;
-use tokio::sync::oneshot;
-use utoipa_axum::routes;
-
-const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(members))
@@ -23,26 +18,7 @@ pub(super) fn routes() -> ApiRouter {
     Unavailable,
 ))]
 async fn members(State(sight): State<AppState>) -> Result<Json<Members>, Problem> {
-    let unread = |why: String| {
-        let why = format!("{why}; /status says how this member stands with ZooKeeper");
-        Problem::unavailable("line-unread", "the queue cannot be read", why)
-    };
-    // While there is no connection, a question would only wait for one.
-    let problem = {
-        let link = &sight.status.snapshot.borrow().link;
-        link.problem.clone().filter(|_| !link.connected)
-    };
-    if let Some(problem) = problem {
-        return Err(unread(problem));
-    }
-    let (answer, answered) = oneshot::channel();
-    let asked = sight.status.requests.try_send(Request::Members(answer));
-    asked.map_err(|_| unread("too many ask at once".into()))?;
-    let entries = match tokio::time::timeout(PATIENCE, answered).await {
-        Ok(Ok(read)) => read.map_err(unread)?,
-        Ok(Err(_)) => return Err(unread("this member is leaving".into())),
-        Err(_) => return Err(unread(format!("ZooKeeper did not answer within {PATIENCE:?}"))),
-    };
+    let entries = sight.status.members().await.map_err(Problem::line_unread)?;
     let verdict = sight.judge();
     claim::follow(&verdict);
     let leader = verdict.leader().map(|leader| leader.ticket.token);

@@ -1,6 +1,6 @@
 //! What Prometheus scrapes: judged or read at the moment of the scrape.
 
-use super::routes::ApiRouter;
+use super::api_router::{ApiRouter, routes};
 use super::{AppState, Verdict, claim};
 use crate::counters::Readout;
 use crate::status::HookRecord;
@@ -14,7 +14,6 @@ use prometheus::{TEXT_FORMAT, TextEncoder};
 use recipes::Way;
 use recipes::election::Role;
 use std::time::Duration;
-use utoipa_axum::routes;
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(metrics))
@@ -106,6 +105,14 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
         MetricType::COUNTER,
         ways.map(|(way, n)| counter(vec![label("way", way.name())], n as f64)),
     );
+    let [done, failed] = meter.transfers();
+    scrape.family(
+        "bellwether_transfers_total",
+        "Transfers that this member was asked for while it led, by outcome.",
+        MetricType::COUNTER,
+        [("done", done), ("failed", failed)]
+            .map(|(result, n)| counter(vec![label("result", result)], n as f64)),
+    );
     scrape.counter(
         "bellwether_claims_refused_total",
         "How often a quorum refused a claim of this member, as another's stood, or this member found its own gone: a \
@@ -184,6 +191,26 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
         link.restart.map_or(0.0, |restart| restart.down_for.as_secs_f64()),
     );
     scrape.hooks(&sight.status.hooks.borrow().records);
+    if let Some(locks) = &sight.status.locks {
+        let (held, waiting) = sight.asked.counts(*now);
+        scrape.family(
+            "bellwether_locks",
+            "Locks that applications hold or wait for by way of this member, by state.",
+            MetricType::GAUGE,
+            [("held", held), ("waiting", waiting)]
+                .map(|(state, n)| gauge(vec![label("state", state)], n as f64)),
+        );
+        scrape.counter(
+            "bellwether_locks_lost_total",
+            "Locks that were lost: their lease ran out, their session ended, or their znode was deleted by force.",
+            locks.meter.losses() as f64,
+        );
+        scrape.histogram(
+            "bellwether_lock_wait_seconds",
+            "How long locks were waited for that were got.",
+            locks.meter.waits.read(),
+        );
+    }
     scrape.families.extend(sight.visits.families());
     scrape.gauges(
         "bellwether_build_info",

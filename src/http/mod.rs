@@ -8,7 +8,9 @@
 
 #![expect(unused_qualifications, reason = "utoipa's macros qualify more than they need")]
 
+mod api_router;
 mod authorize;
+mod body;
 mod claim;
 mod commands;
 mod elector;
@@ -94,6 +96,7 @@ struct AppStateInner {
     /// The last answers of `/leader`: without the kernel's clocks, and with them.
     leader_bodies: [std::sync::Mutex<Option<leader::CachedBody>>; 2],
     kept: locks::KeptLocks,
+    asked: locks::AskedLocks,
 }
 
 impl Deref for AppState {
@@ -165,6 +168,7 @@ pub fn services(
         amending,
         leader_bodies,
         kept: locks::KeptLocks::default(),
+        asked: locks::AskedLocks::default(),
     };
     let inner = Arc::new(inner);
     let service = |served: Served, shares_clock| {
@@ -191,7 +195,9 @@ impl Handler for Service {
             // The index of before the answer is made: a client that waits for changes since then misses none.
             let index = sight.index_now();
             let (Ok(mut response), claim) = Claim::of(sight.clone(), router.call(request)).await;
-            response.extensions_mut().insert(Claims(claim));
+            if let Some(claim) = claim {
+                response.extensions_mut().insert(Claims(claim));
+            }
             if !response.headers().contains_key(INDEX) {
                 response.headers_mut().extend(common_headers(index));
             }

@@ -1,87 +1,38 @@
-//! The description of this API for programs, made from the handlers themselves.
+//! The description of this API for programs.
 
-use axum::body::Bytes;
 use axum::http::header;
 use axum::response::IntoResponse;
-use utoipa::OpenApi;
-use utoipa::openapi::header::Header;
-use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
-use utoipa::openapi::{Object, RefOr, SchemaFormat, Type};
 
-#[derive(OpenApi)]
-#[openapi(
-    components(schemas(crate::api::Leadership)),
-    info(
-        title = "Bellwether",
-        description = "Ask a sidecar who leads. Every reply has `X-Bellwether-Index`, which grows at each change of \
-                   what this member tells, and `Cache-Control: no-store`. A member that listens on the \
-                   loopback answers 421 to a request by a name that is none of the loopback, and 403 to one \
-                   from a page of another site: these two are without the index.",
-    ),
-    servers((
-        url = "http://{address}",
-        variables(("address" = (
-            default = "127.0.0.1:4040",
-            description = "As `http.listen` says",
-        ))),
-    ))
-)]
-struct ApiDescription;
+/// What the handlers say of themselves; a test holds it against them.
+const DOCUMENT: &str = include_str!("openapi.json");
 
-/// What there is to say besides the handlers.
-pub(super) fn head() -> utoipa::openapi::OpenApi {
-    let mut head = ApiDescription::openapi();
-    let components = head.components.get_or_insert_default();
-    let token = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
-    components.add_security_scheme("token", token);
-    head
-}
-
-/// The document, as it is sent.
-pub(super) fn written(mut description: utoipa::openapi::OpenApi) -> Bytes {
-    // A handler of several methods has one name, and each operation needs its own.
-    for path in description.paths.paths.values_mut() {
-        let operations =
-            [&mut path.get, &mut path.head, &mut path.options, &mut path.post, &mut path.put];
-        let operations = operations.into_iter().chain([&mut path.patch, &mut path.delete]);
-        for operation in operations.flatten() {
-            for response in operation.responses.responses.values_mut() {
-                if let RefOr::T(response) = response {
-                    response.headers.insert("X-Bellwether-Index".into(), index());
-                }
-            }
-        }
-        let named = [(&mut path.head, "head"), (&mut path.options, "options")];
-        for (operation, method) in named {
-            let name = operation.as_mut().and_then(|operation| operation.operation_id.as_mut());
-            if let Some(name) = name {
-                *name = format!("{name}_{method}");
-            }
-        }
-    }
-    let written = description.to_json().expect("it has nothing that JSON lacks");
-    // The registry of OpenAPI's formats writes them without the hyphen.
-    written.replace(r#""format":"u-int"#, r#""format":"uint"#).into()
-}
-
-fn index() -> RefOr<Header> {
-    let index = Object::builder().schema_type(Type::Integer);
-    let index = index.format(Some(SchemaFormat::Custom("uint64".into()))).minimum(Some(0));
-    let what = "The index of what is told: pass it to `GET /leader?index=` to wait for a change";
-    Header::builder().description(Some(what)).schema(Some(index)).build().into()
-}
-
-pub(super) fn told(document: Bytes) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/json")], document)
+pub(super) async fn document() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::routes::of_api;
+    use super::super::routes::{described, of_api};
     use super::super::{DESCRIPTION, tests};
+    use super::DOCUMENT;
     use http_body_util::BodyExt;
-    use serde_json::Value;
+    use serde_json::{Value, json};
+    use std::fs;
     use std::time::Duration;
+    use utoipa::OpenApi as _;
+    use utoipa::openapi::header::Header;
+    use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+    use utoipa::openapi::{Object, OpenApi, RefOr, SchemaFormat, Type};
+    use utoipa_axum::router::OpenApiRouter;
+
+    #[test]
+    fn the_document_that_is_served_says_what_the_handlers_say() {
+        let current = written(of_handlers());
+        if current != DOCUMENT {
+            fs::write("target/openapi.json", current).expect("cargo has made the directory");
+            panic!("it is outdated: cp target/openapi.json src/http/openapi.json");
+        }
+    }
 
     #[tokio::test]
     async fn a_generator_of_clients_finds_what_it_needs() {
@@ -103,5 +54,84 @@ mod tests {
         let event = stream["text/event-stream"]["schema"]["$ref"].as_str().unwrap();
         let event = &document.pointer(event.trim_start_matches('#')).unwrap().to_string();
         assert!(event.contains("cause") && event.contains("role"), "{event}");
+    }
+
+    #[derive(utoipa::OpenApi)]
+    #[openapi(
+        components(schemas(crate::api::Leadership)),
+        info(
+            title = "Bellwether",
+            description = "Ask a sidecar who leads. Every reply has `X-Bellwether-Index`, which grows at each change of \
+                       what this member tells, and `Cache-Control: no-store`. A member that listens on the \
+                       loopback answers 421 to a request by a name that is none of the loopback, and 403 to one \
+                       from a page of another site: these two are without the index.",
+        ),
+        servers((
+            url = "http://{address}",
+            variables(("address" = (
+                default = "127.0.0.1:4040",
+                description = "As `http.listen` says",
+            ))),
+        ))
+    )]
+    struct ApiDescription;
+
+    fn of_handlers() -> OpenApi {
+        let mut head = ApiDescription::openapi();
+        let components = head.components.get_or_insert_default();
+        let token = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        components.add_security_scheme("token", token);
+        let mut description =
+            OpenApiRouter::with_openapi(head).merge(described().described).into_openapi();
+        // A handler of several methods has one name, and each operation needs its own.
+        for path in description.paths.paths.values_mut() {
+            let operations =
+                [&mut path.get, &mut path.head, &mut path.options, &mut path.post, &mut path.put];
+            let operations = operations.into_iter().chain([&mut path.patch, &mut path.delete]);
+            for operation in operations.flatten() {
+                for response in operation.responses.responses.values_mut() {
+                    if let RefOr::T(response) = response {
+                        response.headers.insert("X-Bellwether-Index".into(), index());
+                    }
+                }
+            }
+            let named = [(&mut path.head, "head"), (&mut path.options, "options")];
+            for (operation, method) in named {
+                let name = operation.as_mut().and_then(|operation| operation.operation_id.as_mut());
+                if let Some(name) = name {
+                    *name = format!("{name}_{method}");
+                }
+            }
+        }
+        description
+    }
+
+    /// Returns it as it is served: few lines enough to be small, and enough to show what has changed.
+    fn written(description: OpenApi) -> String {
+        let description =
+            serde_json::to_value(description).expect("it has nothing that JSON lacks");
+        // The registry of OpenAPI's formats writes them without the hyphen.
+        in_lines(&description, 3).replace(r#""format":"u-int"#, r#""format":"uint"#) + "\n"
+    }
+
+    /// Returns JSON with a line for each value, so many levels deep.
+    fn in_lines(value: &Value, levels: u32) -> String {
+        match value {
+            Value::Object(fields) if levels > 0 => {
+                let field =
+                    |(name, value)| format!("{}:{}", json!(name), in_lines(value, levels - 1));
+                let fields: Vec<_> = fields.iter().map(field).collect();
+                format!("{{\n{}\n}}", fields.join(",\n"))
+            }
+            value => value.to_string(),
+        }
+    }
+
+    fn index() -> RefOr<Header> {
+        let index = Object::builder().schema_type(Type::Integer);
+        let index = index.format(Some(SchemaFormat::Custom("uint64".into()))).minimum(Some(0));
+        let what =
+            "The index of what is told: pass it to `GET /leader?index=` to wait for a change";
+        Header::builder().description(Some(what)).schema(Some(index)).build().into()
     }
 }

@@ -1,21 +1,20 @@
 //! `GET /` is a page for browsers, and the leader-elector's body for all other clients.
 
-use super::routes::ApiRouter;
+use super::api_router::{ApiRouter, routes};
 use super::{AppState, Authorization, elector};
 use crate::api::Elector;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
 use std::borrow::Cow;
-use utoipa_axum::routes;
 
 const PAGE: &str = include_str!("page.html");
 
 /// Nothing from elsewhere, nothing inline but these two parts, and no text that becomes HTML.
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
-    "style-src 'sha256-Zb2/4qSGIogtbHMoBWHxkJYFtYcYA0wJhmzG1MNvIW0='; ",
-    "script-src 'sha256-Lb0kCIPojaGdnk8SUDKmJ76GlJ2Zi2l9rtkI5rvYVo0='; ",
+    "style-src 'sha256-tn8sUzmc2CvLjRzJo5C6bdt6vrvJ0xu+NGNXm0799Cc='; ",
+    "script-src 'sha256-qmbv+TPnE9VDnRMXz6mjLMcm71W7oyiAYPw6yZir0Wk='; ",
     "require-trusted-types-for 'script'; trusted-types 'none'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );

@@ -2,14 +2,13 @@
 //!
 //! HAProxy's `option httpchk` asks with OPTIONS, and reads the status.
 
+use super::api_router::{ApiRouter, routes};
 use super::problem::{BadRequest, Problem};
-use super::routes::ApiRouter;
 use super::yes_or_no::{ActivityQuery, YesOrNo, is_leader};
 use super::{AppState, Verdict};
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
-use utoipa_axum::routes;
 
 /// What the application alone may ask.
 pub(super) fn routes() -> ApiRouter {

@@ -1,9 +1,11 @@
 //! Errors, as RFC 9457 wants them.
 
 use crate::api::{self, PROBLEM_TYPES};
+use crate::status::Undone;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use std::fmt::Display;
 use utoipa::IntoResponses;
 
 pub(super) struct Problem {
@@ -58,6 +60,25 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, title, detail)
     }
 
+    /// A command is not known to be carried out.
+    pub(super) fn undone(undone: Undone) -> Self {
+        match undone {
+            Undone::NotTaken => {
+                let full = "too many ask at once: try again";
+                Self::unavailable("too-many-ask", "not taken", full)
+            }
+            Undone::Pending => {
+                let why = "the order is not carried out yet, and may still be: see /status";
+                Self::unavailable("order-pending", "not done yet", why)
+            }
+        }
+    }
+
+    pub(super) fn line_unread(why: impl Display) -> Self {
+        let detail = format!("{why}; /status says how this member stands with ZooKeeper");
+        Self::unavailable("line-unread", "the queue cannot be read", detail)
+    }
+
     /// The connection is closed with this answer; otherwise refused clients would keep all connections.
     pub(super) fn crowded(detail: &str) -> Self {
         Self::unavailable(CROWDED, "too many wait", detail)
@@ -97,6 +118,11 @@ impl Problem {
     /// What came with the request cannot be read as what it should be.
     pub(super) fn bad_body(status: StatusCode, detail: impl Into<String>) -> Self {
         Self::new(status, "bad-body", "the body makes no sense", detail)
+    }
+
+    /// What came with the request is JSON, and not what it should be.
+    pub(super) fn unprocessable(detail: impl Into<String>) -> Self {
+        Self::bad_body(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
 
     pub(super) fn header_missing() -> Self {

@@ -1,26 +1,17 @@
 //! What this member says of itself, and how its application changes that while it runs.
 
 use super::AppState;
+use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, Refused};
+use super::body;
 use super::problem::{Problem, Unavailable};
-use super::routes::ApiRouter;
 use crate::api::{self, OwnProfile, Patch};
 use crate::config;
 use axum::Json;
-use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
-use axum::http::StatusCode;
+use axum::extract::{Request, State};
 use recipes::election::Command;
 use recipes::election::Profile;
-use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::time::Duration;
-use utoipa_axum::routes;
-
-/// For the whole of a patch to come.
-const TO_SEND: Duration = Duration::from_secs(10);
-
-/// A patch is shorter than this.
-const BODY_MAX_BYTES: usize = 16 * 1024;
 
 const EXAMPLE: &str = r#"{"address": "host:port", "labels": {"changed": "value", "gone": null}}"#;
 
@@ -58,24 +49,14 @@ async fn own(State(sight): State<AppState>) -> Json<OwnProfile> {
 async fn amend(
     State(sight): State<AppState>,
     _: Authorized,
-    mut request: Request,
+    request: Request,
 ) -> Result<Json<OwnProfile>, Problem> {
-    let unprocessable = |why| Problem::bad_body(StatusCode::UNPROCESSABLE_ENTITY, why);
-    DefaultBodyLimit::max(BODY_MAX_BYTES).apply(&mut request);
-    let body = Json::<Map<String, Value>>::from_request(request, &());
-    let late = |_| Problem::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time");
-    let Json(patch) = tokio::time::timeout(TO_SEND, body)
-        .await
-        .map_err(late)?
-        .map_err(|error| Problem::bad_body(error.status(), error.body_text()))?;
-    // An object and nothing else: serde would take an array for one.
-    let patch: Patch = serde_json::from_value(Value::Object(patch))
-        .map_err(|error| unprocessable(format!("{error}: write {EXAMPLE}")))?;
+    let patch: Patch = body::object(request, EXAMPLE).await?;
     // Each patch is of what the one before it made.
     let _turn = sight.amending.lock().await;
     let profile = patch.applied_to(sight.judge().snapshot.standing.profile());
     config::fits(&profile, &sight.names.prefix)
-        .map_err(|error| unprocessable(error.to_string()))?;
+        .map_err(|error| Problem::unprocessable(error.to_string()))?;
     let Profile { address, labels, .. } = profile;
     sight.order(Command::UpdateProfile { address, labels }).await?;
     Ok(Json(sight.own()))

@@ -1,12 +1,11 @@
 //! Sends clients on to the leader's application.
 
+use super::api_router::{ApiRouter, routes};
 use super::problem::{Problem, Unavailable};
-use super::routes::ApiRouter;
 use super::{AppState, claim};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use utoipa_axum::routes;
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(redirect))

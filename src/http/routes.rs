@@ -4,16 +4,13 @@
 //! takes an [`Authorized`](super::authorize::Authorized). All that is said of routes elsewhere is made of that, or
 //! compared with it.
 
+use super::api_router::ApiRouter;
 use super::{
     AppState, DESCRIPTION, commands, events, health, history, leader, locks, members, metrics,
     openapi, page, patroni, profile, redirect, status, yes_or_no,
 };
 use axum::Router;
 use axum::routing::get;
-use utoipa_axum::router::OpenApiRouter;
-
-/// Handlers with their descriptions.
-pub(super) type ApiRouter = OpenApiRouter<AppState>;
 
 /// What one listener serves.
 pub(super) struct Served {
@@ -25,8 +22,16 @@ pub(super) struct Served {
 
 /// Returns all routes, for the application.
 pub(super) fn of_api() -> Served {
-    let routes = ApiRouter::with_openapi(openapi::head())
-        .merge(harmless())
+    let (router, mut paths) = described().split();
+    let hint = format!("there are {}; {DESCRIPTION} describes them", paths.join(", "));
+    let router = router.route(DESCRIPTION, get(openapi::document));
+    paths.push(DESCRIPTION.to_owned());
+    Served { router, paths, hint }
+}
+
+/// Returns all that the description is about.
+pub(super) fn described() -> ApiRouter {
+    harmless()
         .merge(leader::routes())
         .merge(redirect::routes())
         .merge(page::routes())
@@ -37,21 +42,13 @@ pub(super) fn of_api() -> Served {
         .merge(profile::routes())
         .merge(patroni::routes())
         .merge(commands::routes())
-        .merge(locks::routes());
-    let (router, description) = routes.split_for_parts();
-    let mut paths: Vec<_> = description.paths.paths.keys().cloned().collect();
-    let hint = format!("there are {}; {DESCRIPTION} describes them", paths.join(", "));
-    let document = openapi::written(description);
-    let router = router.route(DESCRIPTION, get(async move || openapi::told(document.clone())));
-    paths.push(DESCRIPTION.to_owned());
-    Served { router, paths, hint }
+        .merge(locks::routes())
 }
 
 /// Returns the harmless routes, for callers from other machines.
 pub(super) fn of_probes() -> Served {
     // No client may wait at this listener: it would keep others out.
-    let (router, description) = harmless().merge(leader::probes()).split_for_parts();
-    let paths: Vec<_> = description.paths.paths.into_keys().collect();
+    let (router, paths) = harmless().merge(leader::probes()).split();
     let hint = format!("the probes are {}; the rest is at http.listen", paths.join(", "));
     Served { router, paths, hint }
 }

@@ -168,9 +168,7 @@ async fn accept_all(
             let (answer, claims) = (handler.answer(request), claims.clone());
             async move {
                 let mut answer = if let Some(refusal) = refusal { refusal } else { answer.await };
-                if let Some(Claims(claim)) = answer.extensions_mut().remove() {
-                    claims.begin(claim);
-                }
+                claims.begin(answer.extensions_mut().remove().map(|Claims(claim)| claim));
                 Ok::<_, Infallible>(answer.map(|body| answering.with(body)))
             }
         });

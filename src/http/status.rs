@@ -1,13 +1,12 @@
 //! Everything that this member knows of itself.
 
-use super::routes::ApiRouter;
+use super::api_router::{ApiRouter, routes};
 use super::verdict::millis;
 use super::{AppState, claim, own_problems};
 use crate::api::{self, Clock, Hook, HookRun, Restart, Session, Standby, Status};
 use crate::status::{Application, HookRecord, Snapshot};
 use axum::Json;
 use axum::extract::State;
-use utoipa_axum::routes;
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(status))
@@ -54,6 +53,7 @@ async fn status(State(sight): State<AppState>) -> Json<Status> {
             .clone()
             .map(|Application { healthy, failure }| api::Application { healthy, failure }),
         hooks: sight.status.hooks.borrow().records.iter().map(hook).collect(),
+        locks: sight.asked.bodies(verdict.now),
         index: verdict.index(),
         clock: Clock {
             boot_id: sight.clock_identity.boot_id.clone(),

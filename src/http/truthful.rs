@@ -21,15 +21,15 @@ pub(super) struct Told(Arc<Mutex<Unwritten>>);
 
 #[derive(Default)]
 struct Unwritten {
-    /// In the order of their answers.
-    claims: Vec<Arc<dyn AnswerClaim>>,
+    /// In the order of their answers; `None` for one that claims nothing.
+    claims: Vec<Option<Arc<dyn AnswerClaim>>>,
     /// Whether all bytes so far are written. The last answer's body may have more to come.
     is_flushed: bool,
 }
 
 impl Told {
     /// Notes that all bytes from now on may be of this answer.
-    pub(super) fn begin(&self, claim: Arc<dyn AnswerClaim>) {
+    pub(super) fn begin(&self, claim: Option<Arc<dyn AnswerClaim>>) {
         let mut unwritten = self.lock();
         if unwritten.is_flushed {
             unwritten.claims.clear();
@@ -49,7 +49,7 @@ impl Told {
     fn check(&self) -> io::Result<()> {
         let mut unwritten = self.lock();
         unwritten.is_flushed = false;
-        if unwritten.claims.iter().all(|claim| claim.is_still_so()) {
+        if unwritten.claims.iter().flatten().all(|claim| claim.is_still_so()) {
             return Ok(());
         }
         Err(io::Error::new(ErrorKind::ConnectionAborted, "the answer is no longer so"))
@@ -140,7 +140,7 @@ mod tests {
         let (ours, mut theirs) = duplex(64);
         let mut stream = TruthfulStream::over(ours);
         let claim = holding();
-        stream.told().begin(claim.clone());
+        stream.told().begin(Some(claim.clone()));
         stream.write_all(b"yes").await.unwrap();
         claim.0.store(false, Ordering::Relaxed);
         let refused = stream.write_all(b"yes").await.unwrap_err();
@@ -155,12 +155,12 @@ mod tests {
     async fn the_claim_of_a_written_answer_does_not_count_for_the_next_one() {
         let (ours, _theirs) = duplex(64);
         let mut stream = TruthfulStream::over(ours);
-        let (first, second) = (holding(), holding());
-        stream.told().begin(first.clone());
+        let first = holding();
+        stream.told().begin(Some(first.clone()));
         stream.write_all(b"yes").await.unwrap();
         stream.flush().await.unwrap();
         first.0.store(false, Ordering::Relaxed);
-        stream.told().begin(second);
+        stream.told().begin(None);
         stream.write_all(b"no").await.unwrap();
     }
 
@@ -170,7 +170,7 @@ mod tests {
         let mut stream = TruthfulStream::over(ours);
         let (first, second) = (holding(), holding());
         for claim in [&first, &second] {
-            stream.told().begin(claim.clone());
+            stream.told().begin(Some(claim.clone()));
         }
         first.0.store(false, Ordering::Relaxed);
         stream.write_all(b"no").await.unwrap_err();

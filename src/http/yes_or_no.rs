@@ -1,7 +1,7 @@
 //! Whether this member leads or follows: the answer is the status.
 
+use super::api_router::{ApiRouter, routes};
 use super::problem::{BadRequest, Problem};
-use super::routes::ApiRouter;
 use super::{AppState, Verdict, claim, query};
 use crate::api::{self, Leadership};
 use axum::Json;
@@ -9,7 +9,6 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use utoipa::{IntoParams, IntoResponses};
-use utoipa_axum::routes;
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(is_leader)).routes(routes!(is_follower))

@@ -8,11 +8,13 @@ use hyper::client::conn::http1;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::pin::pin;
 use tls::TlsClient;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
 
 /// Returns when the answer begins, if it is 2xx. Nothing is sent any more when this is dropped. An
 /// IPv6 address is in brackets, as in an URL.
@@ -47,9 +49,27 @@ const LONGEST_COMPLAINT: usize = 64 * 1024;
 /// A connection for one request, by TLS or without: behind a pointer, so that HTTP is in the binary once.
 pub struct HttpConnection(Box<dyn ByteStream>);
 
-trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {
+    fn socket(&self) -> BorrowedFd<'_>;
+}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+impl ByteStream for TcpStream {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
+
+impl ByteStream for UnixStream {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
+
+impl ByteStream for TlsStream<TcpStream> {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.get_ref().0.as_fd()
+    }
+}
 
 impl HttpConnection {
     /// Connects to a port. An IPv6 address may be in brackets, as in an URL.
@@ -66,6 +86,14 @@ impl HttpConnection {
     /// There is no connection.
     pub async fn to_socket(path: &Path) -> io::Result<Self> {
         Ok(Self(Box::new(UnixStream::connect(path).await?)))
+    }
+
+    /// Returns a second hold on the connection: the other side sees it open until both are closed.
+    ///
+    /// # Errors
+    /// No more files may be opened.
+    pub fn second_hold(&self) -> io::Result<OwnedFd> {
+        self.0.socket().try_clone_to_owned()
     }
 
     /// Returns when the answer begins, and leaves its body to be read as it comes.

@@ -5,8 +5,11 @@ use super::sidecar::{Sidecar, SidecarAnswer, TO_ANSWER, TO_OBEY};
 use super::text::harmless_json;
 use super::views::HumanView;
 use super::{ClientError, Form, formed, print};
-use crate::api::{self, Get, Post};
+use crate::api::{self, Get, LockQueue, Post, Transfer, Transferred};
+use crate::locks::LockName;
 use hyper::Method;
+use std::borrow::Cow;
+use std::time::Duration;
 use tokio::time::sleep;
 
 /// A question or command of the sidecar's API, as a subcommand.
@@ -27,6 +30,16 @@ pub const QUESTIONS: &[Call] = &[
     Call::get(&api::MEMBERS, "Print the queue in order, and whom each member names as the leader"),
     Call::get(&api::HISTORY, "Print who led when, as far as this member has heard"),
 ];
+
+/// What `locks` asks without the name of a lock, and with it.
+pub static LOCK_NAMES: Call = Call::get(&api::LOCKS, "Print the names of the locks");
+pub static LOCK_QUEUE: Call = Call {
+    path: api::LOCKS.path,
+    is_command: false,
+    help: "Print who holds a lock and who waits for it",
+    more: None,
+    show: show::<LockQueue>,
+};
 
 pub const COMMANDS: &[Call] = &[
     Call::post(&api::ACK, "Say that the application has taken up its work as leader"),
@@ -61,8 +74,21 @@ impl Call {
         self.path.trim_start_matches('/')
     }
 
-    pub(super) async fn ask(&self, sidecar: &Sidecar, form: &Form) -> Result<(), ClientError> {
-        let Shown { text, trouble } = self.asked(sidecar, form).await?;
+    /// Returns the path to ask: its own, or that of a lock below it.
+    pub(super) fn path_of(&self, lock: Option<&LockName>) -> Cow<'static, str> {
+        match lock {
+            Some(lock) => format!("{}/{lock}", self.path).into(),
+            None => self.path.into(),
+        }
+    }
+
+    pub(super) async fn ask(
+        &self,
+        sidecar: &Sidecar,
+        path: &str,
+        form: &Form,
+    ) -> Result<(), ClientError> {
+        let Shown { text, trouble } = self.asked(sidecar, path, form).await?;
         print(&text)?;
         trouble.map_or(Ok(()), Err)
     }
@@ -71,11 +97,12 @@ impl Call {
     pub(super) async fn ask_again(
         &self,
         sidecar: &Sidecar,
+        path: &str,
         form: &Form,
     ) -> Result<(), ClientError> {
         let mut screen = Screen::of(form);
         loop {
-            match self.asked(sidecar, form).await {
+            match self.asked(sidecar, path, form).await {
                 Ok(Shown { text, trouble: None }) => screen.show(text)?,
                 Ok(Shown { trouble: Some(trouble), .. }) | Err(trouble) => screen.fail(trouble)?,
             }
@@ -83,12 +110,33 @@ impl Call {
         }
     }
 
-    async fn asked(&self, sidecar: &Sidecar, form: &Form) -> Result<Shown, ClientError> {
+    async fn asked(
+        &self,
+        sidecar: &Sidecar,
+        path: &str,
+        form: &Form,
+    ) -> Result<Shown, ClientError> {
         let (method, patience) =
             if self.is_command { (Method::POST, TO_OBEY) } else { (Method::GET, TO_ANSWER) };
-        let answer = sidecar.ask(method, self.path, patience).await?;
+        let answer = sidecar.ask(method, path, patience).await?;
         Ok((self.show)(&answer, form))
     }
+}
+
+/// Has the leader hand over, and prints what it answers.
+pub(super) async fn transfer(
+    sidecar: &Sidecar,
+    to: Option<String>,
+    within: Duration,
+    form: &Form,
+) -> Result<(), ClientError> {
+    let wanted = Transfer { to, within_ms: within.as_millis().try_into().ok() };
+    // Afterwards it waits for as long again to hear of the next leader.
+    let patience = 2 * within + TO_OBEY;
+    let answer = sidecar.post(api::TRANSFER.path, api::json(&wanted), patience).await?;
+    let Shown { text, trouble } = show::<Transferred>(&answer, form);
+    print(&text)?;
+    trouble.map_or(Ok(()), Err)
 }
 
 /// What to print, and the error with which the program ends.

@@ -444,6 +444,8 @@ mod tests {
             profile: profile(id),
             announcement: Some(Announcement { leader, ticket, active: true }),
             ready: false,
+            offer: None,
+            accepted: None,
             version: None,
         };
         Znode {

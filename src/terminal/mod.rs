@@ -4,11 +4,13 @@
 //! - `calls`: what one request asks or commands; `watch`, `wait` and `probe`: what takes more than that.
 //! - `views`: how answers, the bodies of `api`, look to people; `field`: one field of them. `screen` prints again what
 //!   has changed.
+//! - `lock`: runs a command while a lock is held.
 //! - `inspect`: the one subcommand that asks ZooKeeper and no sidecar.
 
 mod calls;
 mod field;
 mod inspect;
+mod lock;
 mod probe;
 mod screen;
 mod sidecar;
@@ -18,10 +20,13 @@ mod views;
 mod wait;
 mod watch;
 
+use crate::api::Transfer;
 use crate::clock::Clock;
 use crate::config::Settings;
-pub use calls::{COMMANDS, Call, QUESTIONS};
+pub use crate::locks::LockName;
+pub use calls::{COMMANDS, Call, LOCK_NAMES, LOCK_QUEUE, QUESTIONS};
 pub use field::FieldPath;
+pub use lock::{Holder, LockedCommand, Patience};
 pub use probe::Probe;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub use sidecar::{Sidecar, SidecarAnswer, Token};
@@ -34,32 +39,53 @@ pub use wait::{WaitFor, Waiting};
 pub enum ClientCommand {
     Ask { sidecar: Sidecar, question: Query, form: Form },
     Inspect { settings: Settings, patience: Duration, again: bool, form: Form },
+    Lock(LockedCommand),
 }
 
 impl ClientCommand {
     /// Tells whether this process holds secrets, so that no other may look into its memory.
     pub fn has_secrets(&self) -> bool {
         match self {
-            Self::Ask { sidecar, .. } => sidecar.is_shown_a_token(),
-            Self::Inspect { settings, .. } => settings.zookeeper.security.has_secrets(),
+            Self::Ask { sidecar, .. }
+            | Self::Lock(LockedCommand { holder: Holder::Sidecar(sidecar), .. }) => {
+                sidecar.is_shown_a_token()
+            }
+            Self::Inspect { .. } | Self::Lock(_) => {
+                self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets())
+            }
         }
     }
 
-    /// The program that this one is to become.
+    /// By what it goes to ZooKeeper, if it does.
+    pub fn settings(&self) -> Option<&Settings> {
+        match self {
+            Self::Inspect { settings, .. } => Some(settings),
+            Self::Lock(LockedCommand { holder: Holder::Itself(config), .. }) => {
+                Some(&config.settings)
+            }
+            Self::Ask { .. } | Self::Lock(_) => None,
+        }
+    }
+
+    /// The program that this one is to become, or to run.
     pub fn program(&self) -> Option<&OsStr> {
         match self {
-            Self::Ask { question: Query::Wait { command, .. }, .. } => {
-                command.first().map(OsString::as_os_str)
-            }
+            Self::Ask { question: Query::Wait { command, .. }, .. }
+            | Self::Lock(LockedCommand { command, .. }) => command.first().map(OsString::as_os_str),
             Self::Ask { .. } | Self::Inspect { .. } => None,
         }
     }
 }
 
+/// For how long a transfer may be tried.
+pub const LONGEST_TRANSFER: Duration = Transfer::LONGEST;
+
 pub enum Query {
     /// One of [`QUESTIONS`] or [`COMMANDS`]; `again` prints the answer whenever it is another.
     Call {
         call: &'static Call,
+        /// Of what is below its path.
+        of: Option<LockName>,
         again: bool,
     },
     Watch,
@@ -71,6 +97,11 @@ pub enum Query {
     Probe {
         probe: Probe,
         verbose: bool,
+    },
+    /// Without an id, to any member that is ready.
+    Transfer {
+        to: Option<String>,
+        within: Duration,
     },
 }
 
@@ -102,6 +133,8 @@ pub enum ClientError {
     NoAsPrinted,
     /// The command cannot be run: the exit code and why.
     Unrunnable(u8, String),
+    /// The command has ended with this exit code.
+    Ended(u8),
     /// No answer came, or none that makes sense.
     Unanswered(String),
     /// It cannot be printed.
@@ -115,6 +148,7 @@ impl ClientError {
             Self::No(why) => (1, Some(why)),
             Self::NoAsPrinted => (1, None),
             Self::Unrunnable(code, why) => (code, Some(why)),
+            Self::Ended(code) => (code, None),
             Self::Unanswered(why) => (3, Some(why)),
             // A reader that closes the pipe has read enough.
             Self::Unprintable(error) if error.kind() == io::ErrorKind::BrokenPipe => (0, None),
@@ -134,13 +168,21 @@ pub async fn run(errand: ClientCommand, clock: Clock) -> Result<(), ClientError>
             let inspection = inspect::Inspection::of(&settings, patience, clock, form);
             return if again { inspection.again().await } else { inspection.once().await };
         }
+        ClientCommand::Lock(locked) => return locked.run(clock).await,
     };
     match question {
-        Query::Call { call, again: false } => call.ask(&sidecar, &form).await,
-        Query::Call { call, again: true } => call.ask_again(&sidecar, &form).await,
+        Query::Call { call, of, again } => {
+            let path = call.path_of(of.as_ref());
+            if again {
+                call.ask_again(&sidecar, &path, &form).await
+            } else {
+                call.ask(&sidecar, &path, &form).await
+            }
+        }
         Query::Watch => watch::watch(&sidecar, clock, &form).await,
         Query::Wait { waiting, command } => wait::wait(&sidecar, &waiting, &command, &form).await,
         Query::Probe { probe, verbose } => probe::probe(&sidecar, probe, verbose).await,
+        Query::Transfer { to, within } => calls::transfer(&sidecar, to, within, &form).await,
     }
 }
 

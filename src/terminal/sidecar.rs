@@ -7,11 +7,12 @@ use crate::config::{self, Listen};
 use crate::http_client::HttpConnection;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::http::uri::Scheme;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -23,6 +24,8 @@ pub(super) const TO_ANSWER: Duration = Duration::from_secs(10);
 pub(super) const TO_OBEY: Duration = Duration::from_secs(20);
 /// The body of a queue of very many members is shorter.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Where sidecars listen if nothing else is said.
 const PORT: u16 = 4040;
@@ -137,24 +140,36 @@ impl Sidecar {
         path: &str,
         patience: Duration,
     ) -> Result<SidecarAnswer, ClientError> {
+        self.answer(method, path, None, patience).await
+    }
+
+    /// Sends a command with this JSON, and reads the whole answer.
+    ///
+    /// # Errors
+    /// There is none, or it makes no sense.
+    pub(super) async fn post(
+        &self,
+        path: &str,
+        json: String,
+        patience: Duration,
+    ) -> Result<SidecarAnswer, ClientError> {
+        let json = (CONTENT_TYPE, "application/json", json);
+        self.answer(Method::POST, path, Some(json), patience).await
+    }
+
+    async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        with: Option<(HeaderName, &str, String)>,
+        patience: Duration,
+    ) -> Result<SidecarAnswer, ClientError> {
         let asked = format!("{}{path}", self.name());
         let in_doubt = in_doubt(&method);
         let read = async {
-            let response = self.send(method, path, None).await?;
-            let (head, body) = response.into_parts();
-            let body = Limited::new(body, LONGEST_ANSWER).collect().await;
-            let body = body.map_err(|error| ClientError::unanswered(&asked, &error.to_string()))?;
-            let text = String::from_utf8(body.to_bytes().into());
-            let text =
-                text.map_err(|_| ClientError::unanswered(&asked, "the answer is no text"))?;
-            let header = |name: &str| head.headers.get(name)?.to_str().ok();
-            Ok(SidecarAnswer {
-                asked: asked.clone(),
-                status: head.status,
-                is_problem: header(CONTENT_TYPE.as_str()) == Some("application/problem+json"),
-                index: header("x-bellwether-index").and_then(|index| index.parse().ok()),
-                text,
-            })
+            let connection = self.connected().await?;
+            let response = self.send_over(connection, method, path, with).await?;
+            SidecarAnswer::read(&asked, response).await
         };
         let late = format!("no answer within {patience:?}{in_doubt}");
         let late = || ClientError::unanswered(&asked, &late);
@@ -168,17 +183,31 @@ impl Sidecar {
         path: &str,
         last_event: Option<&str>,
     ) -> Result<Response<Incoming>, ClientError> {
-        let cannot = |why: &str| ClientError::unanswered(&self.name(), why);
-        let connected = timeout(TO_CONNECT, self.connect()).await;
-        let connection = match connected {
-            Ok(connection) => {
-                connection.map_err(|error| cannot(&format!("{error}{WHAT_TO_TRY}")))?
-            }
-            Err(_) => {
-                let why = format!("no connection within {TO_CONNECT:?}{WHAT_TO_TRY}");
-                return Err(cannot(&why));
-            }
-        };
+        let connection = self.connected().await?;
+        let last_event = last_event.map(|id| (LAST_EVENT_ID, id, String::new()));
+        self.send_over(connection, method, path, last_event).await
+    }
+
+    /// Sends a command that lasts for as long as its connection. Returns also a second hold on that.
+    pub(super) async fn begin(
+        &self,
+        path: &str,
+    ) -> Result<(Response<Incoming>, OwnedFd), ClientError> {
+        let connection = self.connected().await?;
+        let hold = connection.second_hold();
+        let hold =
+            hold.map_err(|error| ClientError::unanswered(&self.name(), &error.to_string()))?;
+        Ok((self.send_over(connection, Method::POST, path, None).await?, hold))
+    }
+
+    /// Sends a request with one more header and a body.
+    async fn send_over(
+        &self,
+        connection: HttpConnection,
+        method: Method,
+        path: &str,
+        with: Option<(HeaderName, &str, String)>,
+    ) -> Result<Response<Incoming>, ClientError> {
         let mut request = Request::builder().method(&method).uri(path).header(HOST, self.host());
         if method != Method::GET {
             request = request.header("x-bellwether", "terminal");
@@ -186,14 +215,24 @@ impl Sidecar {
                 request = request.header(AUTHORIZATION, token);
             }
         }
-        if let Some(id) = last_event {
-            request = request.header("last-event-id", id);
+        let mut body = Bytes::new();
+        if let Some((name, value, content)) = with {
+            request = request.header(name, value);
+            body = content.into();
         }
-        let request = request.body(Full::<Bytes>::default());
+        let request = request.body(Full::new(body));
         let request = request.expect("every part was checked before");
         let lost = |error: hyper::Error| format!("{error}{}", in_doubt(&method));
         let answered = connection.send(request).await;
         answered.map_err(|error| ClientError::unanswered(&self.name(), &lost(error)))
+    }
+
+    async fn connected(&self) -> Result<HttpConnection, ClientError> {
+        let cannot = |why: &str| ClientError::unanswered(&self.name(), why);
+        match timeout(TO_CONNECT, self.connect()).await {
+            Ok(connection) => connection.map_err(|error| cannot(&format!("{error}{WHAT_TO_TRY}"))),
+            Err(_) => Err(cannot(&format!("no connection within {TO_CONNECT:?}{WHAT_TO_TRY}"))),
+        }
     }
 
     async fn connect(&self) -> io::Result<HttpConnection> {
@@ -257,6 +296,26 @@ impl ClientError {
 }
 
 impl SidecarAnswer {
+    /// Reads the whole answer to what was asked there.
+    pub(super) async fn read(
+        asked: &str,
+        response: Response<Incoming>,
+    ) -> Result<Self, ClientError> {
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, LONGEST_ANSWER).collect().await;
+        let body = body.map_err(|error| ClientError::unanswered(asked, &error.to_string()))?;
+        let text = String::from_utf8(body.to_bytes().into());
+        let text = text.map_err(|_| ClientError::unanswered(asked, "the answer is no text"))?;
+        let header = |name: &str| head.headers.get(name)?.to_str().ok();
+        Ok(Self {
+            asked: asked.to_owned(),
+            status: head.status,
+            is_problem: header(CONTENT_TYPE.as_str()) == Some("application/problem+json"),
+            index: header("x-bellwether-index").and_then(|index| index.parse().ok()),
+            text,
+        })
+    }
+
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -278,10 +337,15 @@ impl SidecarAnswer {
         if self.status.is_success() {
             return self.parsed();
         }
-        if !self.is_problem || !self.is_a_refusal() {
-            return Err(self.nonsense(&format!("it says {}", self.status)));
+        let no_refusal = || self.nonsense(&format!("it says {}", self.status));
+        if !self.is_problem || !self.may_be_a_refusal() {
+            return Err(no_refusal());
         }
         let Problem { r#type, title, detail, .. } = self.parsed()?;
+        // Else there is no such thing to ask.
+        if self.status == StatusCode::NOT_FOUND && !r#type.ends_with("-off") {
+            return Err(no_refusal());
+        }
         if !r#type.starts_with(PROBLEM_TYPES) {
             return Err(self.nonsense(&format!("it says {title}")));
         }
@@ -297,12 +361,13 @@ impl SidecarAnswer {
         ClientError::nonsense(&self.asked, why)
     }
 
-    /// Other errors say that there is no such thing to ask.
-    fn is_a_refusal(&self) -> bool {
+    /// Other errors say that it was asked wrongly.
+    fn may_be_a_refusal(&self) -> bool {
         matches!(
             self.status,
             StatusCode::UNAUTHORIZED
                 | StatusCode::FORBIDDEN
+                | StatusCode::NOT_FOUND
                 | StatusCode::CONFLICT
                 | StatusCode::SERVICE_UNAVAILABLE
         )

@@ -4,8 +4,9 @@ use super::Width;
 use super::table::{Cell, pairs, table};
 use super::text::visible;
 use crate::api::{
-    Application, Done, Event, History, Hook, HookRun, Leader, LeaderState, Member, Members,
-    Restart, Role, Standby, Status, Term,
+    Application, Done, Event, History, Hook, HookRun, Leader, LeaderState, LockMode, LockNames,
+    LockPlace, LockQueue, LockState, Member, Members, OwnLock, Restart, Role, Standby, Status,
+    Term, Transferred,
 };
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
@@ -101,6 +102,15 @@ impl HumanView for Status {
             };
             rows.push(("hook", Cell::new(&format!("{hook}: {does}")).style(style)));
         }
+        for OwnLock { lock, state, token, .. } in &self.locks {
+            let token = token.map(|token| format!(", token {token}")).unwrap_or_default();
+            let (is, style) = match state {
+                LockState::Held => ("held", GOOD),
+                LockState::Waiting => ("waited for", PLAIN),
+                LockState::Unknown => ("asked for", PLAIN),
+            };
+            rows.push(("lock", Cell::new(&format!("{lock}: {is}{token}")).style(style)));
+        }
         rows.push(("version", Cell::new(&self.version)));
         rows.push(("up for", Cell::new(&span(self.uptime_ms / 1000 * 1000))));
         pairs(rows)
@@ -157,6 +167,42 @@ impl HumanView for History {
     }
 }
 
+impl HumanView for LockNames {
+    fn view(&self, _: Width) -> String {
+        table(["LOCK"], self.locks.iter().map(|name| [Cell::new(name)]).collect())
+    }
+}
+
+impl HumanView for LockQueue {
+    fn view(&self, _: Width) -> String {
+        let row = |place: &LockPlace, holds: bool| {
+            let style = if holds { GOOD } else { PLAIN };
+            [
+                Cell::of(place.member.as_deref()).style(style),
+                Cell::new(if holds { "holds" } else { "waits" }).style(style),
+                Cell::new(&mode(place)),
+                Cell::new(&place.token.to_string()),
+                Cell::new(&place.since),
+                Cell::new(&place.znode),
+            ]
+        };
+        let holders = self.holders.iter().map(|place| row(place, true));
+        let waiting = self.waiting.iter().map(|place| row(place, false));
+        table(["MEMBER", "IS", "MODE", "TOKEN", "SINCE", "ZNODE"], holders.chain(waiting).collect())
+    }
+}
+
+/// One word without blanks, for scripts that split at them.
+fn mode(place: &LockPlace) -> String {
+    match (place.mode, place.slots) {
+        (LockMode::Exclusive, _) => "exclusive".into(),
+        (LockMode::Shared, _) => "shared".into(),
+        (LockMode::Slots, Some(slots)) => format!("slots={slots}"),
+        (LockMode::Slots, None) => "slots".into(),
+        (LockMode::Unknown, _) => "unknown".into(),
+    }
+}
+
 /// One line for one event.
 pub(super) fn event(name: &str, event: &Event) -> String {
     let Event { state, at, cause, change, .. } = event;
@@ -202,6 +248,14 @@ impl HumanView for Done {
             }
         };
         visible(&format!("this member has {}: {place}", self.done)) + "\n"
+    }
+}
+
+impl HumanView for Transferred {
+    fn view(&self, _: Width) -> String {
+        let leads = sentence(&self.leader, false);
+        let active = if self.leader.active { "" } else { ", once its application acknowledges" };
+        format!("{leads}{active}; there was no leader for {} at most\n", span(self.leaderless_ms))
     }
 }
 
@@ -301,6 +355,18 @@ mod tests {
     }
 
     #[test]
+    fn a_transfer_is_confirmed_in_one_sentence() {
+        let shown = |active: bool| {
+            let leader = json!({"id": "b", "address": "h:2", "labels": {}, "znode": "n_2",
+                                "token": 7, "active": active});
+            shown::<Transferred>(&json!({"leader": leader, "leaderless_ms": 12}))
+        };
+        let text = "b leads at h:2 with token 7; there was no leader for 12ms at most\n";
+        assert_eq!(shown(true), text);
+        assert!(shown(false).contains("token 7, once its application acknowledges; "));
+    }
+
+    #[test]
     fn a_missed_change_is_not_shown_as_the_present() {
         let leader = json!({"id": "b", "address": null, "labels": {}, "znode": "n_1", "token": 4});
         let line = |change: Option<&str>, leader: &Value| {
@@ -362,6 +428,26 @@ mod tests {
         );
         assert!(standby(json!({"ready": false})).contains("yes, but it has to claim first"));
         assert!(!standby(Value::Null).contains("standby"));
+    }
+
+    #[test]
+    fn who_holds_a_lock_stands_above_those_who_wait_for_it() {
+        let place = |member: Value, mode: &str, slots: Value, token: u64| {
+            let znode = format!("{mode}-{token:010}");
+            json!({
+                "member": member, "mode": mode, "slots": slots, "token": token, "znode": znode,
+                "since": "T",
+            })
+        };
+        let queue = json!({
+            "holders": [place(json!("a"), "slots", json!(3), 4)],
+            "waiting": [place(Value::Null, "shared", Value::Null, 5)],
+        });
+        let text = "MEMBER  IS     MODE     TOKEN  SINCE  ZNODE\n\
+                    a       holds  slots=3  4      T      slots-0000000004\n\
+                    -       waits  shared   5      T      shared-0000000005\n";
+        assert_eq!(shown::<LockQueue>(&queue), text);
+        assert_eq!(shown::<LockNames>(&json!({"locks": ["migrate"]})), "LOCK\nmigrate\n");
     }
 
     fn shown<T: HumanView>(body: &Value) -> String {

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 const SILENCE: Duration = Duration::from_secs(45);
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest event that is read; every event is shorter.
-const LONGEST_LINE: usize = 1024 * 1024;
+pub(super) const LONGEST_LINE: usize = 1024 * 1024;
 
 /// Ends only if no stream could be opened in the first place, or the output is closed.
 pub(super) async fn watch(sidecar: &Sidecar, clock: Clock, form: &Form) -> Result<(), ClientError> {
@@ -105,21 +105,21 @@ fn named(name: &str, data: &str) -> String {
 
 /// Makes events of bytes, however they are cut.
 #[derive(Default)]
-struct EventReader {
-    line: Vec<u8>,
+pub(super) struct EventReader {
+    pub(super) line: Vec<u8>,
     event: ReceivedEvent,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct ReceivedEvent {
-    name: String,
+pub(super) struct ReceivedEvent {
+    pub(super) name: String,
     /// Only digits: it is sent back as it came.
-    id: Option<String>,
-    data: String,
+    pub(super) id: Option<String>,
+    pub(super) data: String,
 }
 
 impl EventReader {
-    fn read(&mut self, bytes: &[u8]) -> Vec<ReceivedEvent> {
+    pub(super) fn read(&mut self, bytes: &[u8]) -> Vec<ReceivedEvent> {
         let mut events = vec![];
         for byte in bytes {
             if *byte != b'\n' {

@@ -5,6 +5,7 @@ use crate::{
     http::problem,
     member::{Member, Setup},
     servers::Servers,
+    transfer::transfer,
     wait::{eventually, throughout},
 };
 use serde_json::json;
@@ -97,6 +98,22 @@ fn an_elected_leader_is_active_when_its_application_has_acknowledged() {
     assert_eq!(active(&follower), true);
     assert_eq!(status(&follower, "/is-leader?active=1"), 503);
     assert_eq!(agreed([&leader, &follower]), elected, "the same term");
+}
+
+#[test]
+fn leadership_is_handed_over_to_a_member_whose_application_acknowledges_later() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers).option("--activate", "ack").option("--ack-timeout", "1m");
+    let [first, second] = started_in_order(&setup, ["a", "b"]);
+    agreed([&first, &second]);
+    assert_eq!(first.post("/ack").status, 200);
+
+    let moved = transfer(&first, &json!({"to": "b"}));
+    assert_eq!(moved.status, 200, "{moved:?}");
+    let leader = &moved.json()["leader"];
+    assert_eq!((&leader["id"], &leader["active"]), (&json!("b"), &json!(false)));
+    let acknowledged = second.post(&format!("/ack?token={}", leader["token"]));
+    assert_eq!(acknowledged.status, 200, "{acknowledged:?}");
 }
 
 #[test]

@@ -35,8 +35,11 @@ pub(crate) enum Fault {
     LeaderStoppedForASession,
     LeaderStoppedForThreeSessions,
     LeaderFrozenAmidRequests,
+    LeaderKilledAmidATransfer,
+    HeirKilledAmidATransfer,
     LeaderTerminated,
     LeaderResigned,
+    LeadershipTransferred,
     LeaderPaused,
     LeaderDrainedAndTerminated,
     AllMembersRestartedOneByOne,
@@ -153,6 +156,8 @@ impl Fault {
         Self::LeaderStoppedForASession,
         Self::LeaderStoppedForThreeSessions,
         Self::LeaderFrozenAmidRequests,
+        Self::LeaderKilledAmidATransfer,
+        Self::HeirKilledAmidATransfer,
         Self::LeaderTerminated,
     ];
 
@@ -160,6 +165,7 @@ impl Fault {
     pub(crate) const ORDERLY: &[Self] = &[
         Self::LeaderTerminated,
         Self::LeaderResigned,
+        Self::LeadershipTransferred,
         Self::LeaderPaused,
         Self::LeaderDrainedAndTerminated,
         Self::AllMembersRestartedOneByOne,
@@ -188,7 +194,7 @@ impl Fault {
         Self::LeaderStoppedBesideASecondProcess,
     ];
 
-    pub(crate) const ALL: [Self; 36] = [
+    pub(crate) const ALL: [Self; 39] = [
         Self::LeaderCutOff,
         Self::LeaderCutOffWithItsFollowerServer,
         Self::LeaderCutOffWithTheHeadServer,
@@ -205,8 +211,11 @@ impl Fault {
         Self::LeaderStoppedForASession,
         Self::LeaderStoppedForThreeSessions,
         Self::LeaderFrozenAmidRequests,
+        Self::LeaderKilledAmidATransfer,
+        Self::HeirKilledAmidATransfer,
         Self::LeaderTerminated,
         Self::LeaderResigned,
+        Self::LeadershipTransferred,
         Self::LeaderPaused,
         Self::LeaderDrainedAndTerminated,
         Self::AllMembersRestartedOneByOne,
@@ -244,6 +253,8 @@ impl Fault {
             | Self::LeaderStoppedForHalfASession
             | Self::LeaderStoppedForASession
             | Self::LeaderStoppedForThreeSessions
+            | Self::LeaderKilledAmidATransfer
+            | Self::HeirKilledAmidATransfer
             | Self::LeaderTerminated => Kind::Process,
             Self::LeaderFrozenAmidRequests => Kind::Freeze,
             Self::SidecarOfACommandKilled | Self::SidecarOfACommandStopped => {
@@ -260,6 +271,7 @@ impl Fault {
             | Self::LeaderRestartedToRelease
             | Self::LeaderStoppedBesideASecondProcess => Kind::Restart,
             Self::LeaderResigned
+            | Self::LeadershipTransferred
             | Self::LeaderPaused
             | Self::LeaderDrainedAndTerminated
             | Self::AllMembersRestartedOneByOne => Kind::Order,
@@ -310,8 +322,10 @@ impl Fault {
         match self {
             Self::AllServersKilled
             | Self::LeadersServerRestarted
+            | Self::HeirKilledAmidATransfer
             | Self::LeaderTerminated
             | Self::LeaderResigned
+            | Self::LeadershipTransferred
             | Self::LeaderDrainedAndTerminated
             | Self::AllMembersRestartedOneByOne
             | Self::LeaderRestarted
@@ -425,6 +439,17 @@ impl Fault {
             Self::LeaderResigned => {
                 assert_eq!(stage.members[cast.leader].post("/resign").status, 202);
             }
+            Self::LeadershipTransferred => {
+                let moved = stage.transfer(cast.leader, stage.last(), None);
+                assert_eq!(moved.as_ref().map(|answer| answer.status), Ok(200), "{moved:?}");
+            }
+            Self::LeaderKilledAmidATransfer => {
+                let _or_none = stage.transfer(cast.leader, stage.last(), Some(cast.leader));
+            }
+            Self::HeirKilledAmidATransfer => {
+                let heir = stage.last();
+                let _or_none = stage.transfer(cast.leader, heir, Some(heir));
+            }
             Self::LeaderPaused => stage.pause(cast.leader),
             Self::LeaderDrainedAndTerminated => {
                 assert_eq!(stage.members[cast.leader].post("/drain").status, 200);
@@ -524,7 +549,12 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
     let stints = stage.sampler.stints();
     let (yeses, late_yeses) = stage.requests.take().map(|it| it.end(&stints)).unwrap_or_default();
     let cuts_short = |fault: &Fault| {
-        let releases = *fault == Fault::LeaderRestartedToRelease;
+        let releases = matches!(
+            fault,
+            Fault::LeaderRestartedToRelease
+                | Fault::LeaderKilledAmidATransfer
+                | Fault::HeirKilledAmidATransfer
+        );
         Fault::ORDERLY.contains(fault) || fault.kind() == Kind::Force || releases
     };
     let mut too_soon = led_before_a_deadline(&stints);

@@ -9,8 +9,10 @@ use crate::{
     process::{send_signal, tied_to_this_thread},
     servers::{Servers, Settings},
     task::Diary,
+    transfer::transfer,
     wait::{eventually, throughout},
 };
+use serde_json::json;
 use std::{
     fs,
     process::{Command, Stdio},
@@ -131,6 +133,22 @@ fn a_member_that_resigns_is_out_of_the_queue_only_when_its_command_is_dead() {
     assert_eq!(diary.next_run(2).who, "a");
     diary.shows_one_at_a_time();
     eprintln!("resigned, drained: {:?}", diary.gaps());
+}
+
+#[test]
+fn a_member_that_hands_over_to_another_ends_its_command_first() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let setup = diary.kept_by(Setup::of(&servers), STUBBORN);
+    let members = started_in_order(&setup, ["a", "b", "c"]);
+    diary.next_run(0);
+
+    let moved = transfer(&members[0], &json!({"to": "c"}));
+    assert_eq!((moved.status, &moved.json()["leader"]["id"]), (200, &json!("c")), "{moved:?}");
+    let runs = (diary.next_run(0), diary.next_run(1));
+    assert_eq!((&*runs.0.who, &*runs.1.who), ("a", "c"));
+    diary.shows_one_at_a_time();
+    eprintln!("transferred: {:?}", diary.gaps());
 }
 
 #[test]

@@ -239,6 +239,18 @@ fn a_plain_client_holds_and_waits_in_the_same_queue() {
 }
 
 #[test]
+fn a_lock_that_any_client_may_end_is_warned_of_once_where_members_have_no_identity() {
+    let servers = Servers::standalone();
+    let [member] = started(&Setup::of(&servers), ["a"]);
+    Lock::of(&member, "migrate").event("held");
+    member.wait_for_log("at /locks/migrate, anyone who reaches ZooKeeper may delete");
+    let mut other = Lock::of(&member, "other");
+    other.event("held");
+    other.event("renewed");
+    assert!(!member.log().contains("at /locks/other,"), "{}", member.log());
+}
+
+#[test]
 fn a_lock_whose_znode_is_deleted_is_lost() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
@@ -335,8 +347,8 @@ fn zookeeper_is_asked_who_is_in_a_queue_once_a_second_however_many_look() {
         assert_eq!(ok(&member, "/locks/migrate")["holders"][0]["member"], "a");
     }
     let (after, seconds) = (received(), (boottime_ns() - begun) / 1_000_000_000 + 1);
-    // A reading takes three requests: to sync, to list and to read. What keeps two sessions alive takes fewer than ten.
-    assert!(after - before <= seconds * 13 + 3, "{} in {seconds} s", after - before);
+    // A reading takes four requests: to sync, to count, to list and to read. What keeps two sessions alive takes fewer than ten.
+    assert!(after - before <= seconds * 14 + 4, "{} in {seconds} s", after - before);
 }
 
 #[test]
@@ -348,12 +360,45 @@ fn a_sidecar_that_leaves_gives_all_locks_back() {
     let mut waiter = Lock::of(&second, "migrate");
     waiter.event("waiting");
 
+    let mut gone = Lock::of(&first, "migrate");
+    gone.event("waiting");
+
     first.signal("TERM");
-    let why = holder.event("lost")["why"].to_string();
-    assert!(why.contains("leaves"), "{why}");
+    for lock in [&mut holder, &mut gone] {
+        let why = lock.event("lost")["why"].to_string();
+        assert!(why.contains("leaves"), "{why}");
+    }
+    drop(holder);
     waiter.event("held");
     let (status, took) = first.wait();
     assert!(status.success() && took < Duration::from_secs(3), "{status} after {took:?}");
+}
+
+#[test]
+fn who_does_not_let_go_when_its_sidecar_leaves_is_not_overtaken_in_its_lease() {
+    let servers = Servers::standalone();
+    let [mut first, second] = started(&Setup::of(&servers).short_sessions(), ["a", "b"]);
+    let mut holder = Lock::of(&first, "migrate");
+    let mut until = number(&holder.event("held"), "valid_until_boottime_ns");
+    let kept = put(&first, "/locks/job?ttl=1m").json();
+    let mut waiters = ["migrate", "job"].map(|name| Lock::of(&second, name));
+    waiters.iter_mut().for_each(|waiter| drop(waiter.event("waiting")));
+
+    first.signal("TERM");
+    while let Some((event, data)) = holder.next() {
+        match &*event {
+            "renewed" => until = number(&data, "valid_until_boottime_ns"),
+            "lost" => break,
+            _ => panic!("{event}: {data}"),
+        }
+    }
+    let (status, took) = first.wait();
+    assert!(status.success() && took < Duration::from_secs(3), "{status} after {took:?}");
+    for (waiter, until) in waiters.iter_mut().zip([until, number(&kept, "valid_until_boottime_ns")])
+    {
+        waiter.event("held");
+        assert!(boottime_ns() > until, "no sooner than promised");
+    }
 }
 
 /// Locks have a session and a thread of their own: none of this costs the election its lease.
@@ -381,12 +426,12 @@ fn a_leader_leads_on_while_hundreds_wait_for_a_lock_and_give_up() {
 }
 
 /// One lock, as an application asks for it: closed when dropped.
-struct Lock {
+pub(crate) struct Lock {
     lines: BufReader<TcpStream>,
 }
 
 impl Lock {
-    fn of(member: &Member, name: &str) -> Self {
+    pub(crate) fn of(member: &Member, name: &str) -> Self {
         Self::asked(member, &format!("/locks/{name}"))
     }
 
@@ -432,7 +477,7 @@ impl Lock {
 
     /// The data of the next event of this name; renewals and changes of the place may come before it.
     #[track_caller]
-    fn event(&mut self, wanted: &str) -> Value {
+    pub(crate) fn event(&mut self, wanted: &str) -> Value {
         loop {
             match self.next() {
                 Some((event, data)) if event == wanted => return data,
@@ -465,7 +510,7 @@ fn names(observer: &Observer, path: &str) -> Vec<String> {
     names
 }
 
-fn is_empty(observer: &Observer, path: &str) {
+pub(crate) fn is_empty(observer: &Observer, path: &str) {
     eventually("nothing is left", || {
         let names = names(observer, path);
         if names.is_empty() { Ok(()) } else { Err(format!("{names:?}")) }

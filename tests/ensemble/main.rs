@@ -24,6 +24,8 @@ mod labels;
 mod leaving;
 mod listeners;
 mod load;
+mod lock_command;
+mod lock_observer;
 mod locks;
 mod logs;
 mod lost;
@@ -48,6 +50,7 @@ mod soak;
 mod standby;
 mod strangers;
 mod terminal;
+mod transfer;
 mod wakeups;
 mod webhook;
 

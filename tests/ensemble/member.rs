@@ -241,7 +241,7 @@ impl Member {
         self.try_send(method, path, headers, body).expect("a member that runs answers")
     }
 
-    fn try_send(
+    pub(crate) fn try_send(
         &self,
         method: &str,
         path: &str,

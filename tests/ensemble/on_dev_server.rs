@@ -16,6 +16,7 @@ mod identities;
 mod labels;
 mod leaving;
 mod listeners;
+mod lock_command;
 mod locks;
 mod logs;
 mod metrics;
@@ -28,6 +29,7 @@ mod silence;
 mod standby;
 mod strangers;
 mod terminal;
+mod transfer;
 mod wakeups;
 
 // What they are made of.

@@ -189,8 +189,9 @@ impl Soak {
         say("yeses around freezes", &yeses.to_string());
         say("  not true when asked for", &late.len().to_string());
         say("led before another's deadline", &too_soon.len().to_string());
-        let gave_up = |it: &Outcome| it.faults.iter().any(|fault| Fault::ORDERLY.contains(fault));
-        let lost = |it: &Outcome| !it.is_force() && !gave_up(it);
+        let orderly = |it: &Outcome| it.faults.iter().any(|fault| Fault::ORDERLY.contains(fault));
+        let gave_up = |it: &Outcome| !it.is_force() && orderly(it);
+        let lost = |it: &Outcome| !it.is_force() && !orderly(it);
         say("smallest gap, leader gave up", &self.smallest_gap(&changes, gave_up));
         say("smallest gap, leader lost", &self.smallest_gap(&changes, lost));
         say(

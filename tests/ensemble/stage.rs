@@ -3,7 +3,7 @@
 use crate::{
     group::{Named, look_settled, ready},
     host::Host,
-    member::{Handovers, Member, SHORT_SESSION, Setup},
+    member::{Answer, Handovers, Member, SHORT_SESSION, Setup},
     network::Network,
     observer::{Observer, Znode},
     process::{children_of, signal},
@@ -14,7 +14,8 @@ use crate::{
     wait::{LIMIT, eventually, within},
 };
 use rustix::process::Signal;
-use std::{fs, net::SocketAddrV4, sync::Arc, time::Duration};
+use serde_json::json;
+use std::{fs, net::SocketAddrV4, sync::Arc, thread, time::Duration};
 
 /// As `Server` configures it. It comes to 4 s, longer than a session: a server that is cut off with a
 /// member goes on answering that member when the others have already ended its session.
@@ -198,6 +199,38 @@ impl Stage {
     pub(crate) fn terminate(&mut self, member: usize) {
         self.members[member].signal("TERM");
         self.members[member].wait();
+    }
+
+    /// Returns the member at the tail of the queue.
+    pub(crate) fn last(&self) -> usize {
+        let queue = self.observer.line("/election", "leader_");
+        let last = queue.last().expect("all are in the queue").json();
+        self.members.iter().position(|it| last["id"] == *it.id).expect("it is one of them")
+    }
+
+    /// Has the leader hand over to this member, and kills one of them amid that, if that is wanted.
+    pub(crate) fn transfer(
+        &mut self,
+        leader: usize,
+        heir: usize,
+        killed: Option<usize>,
+    ) -> Result<Answer, String> {
+        let body = json!({"to": self.members[heir].id, "within_ms": 5000}).to_string();
+        let headers = [("x-bellwether", "1"), ("content-type", "application/json")];
+        let members = &self.members;
+        let answer = thread::scope(|scope| {
+            let asked =
+                scope.spawn(|| members[leader].try_send("POST", "/transfer", &headers, &body));
+            if let Some(killed) = killed {
+                thread::sleep(Duration::from_millis(fastrand::u64(..600)));
+                members[killed].signal("KILL");
+            }
+            asked.join().expect("it does not panic").map_err(|error| error.to_string())
+        });
+        if let Some(killed) = killed {
+            self.members[killed].kill();
+        }
+        answer
     }
 
     /// Pauses this member until `heal`.

@@ -52,8 +52,13 @@ impl Diary {
         setup.option("--kill-after", "500ms").environment("DIARY", home).executing(&[
             "sh",
             "-c",
-            &format!("{LOCK}\n{first}\n{LIVE}"),
+            &Self::script(first),
         ])
+    }
+
+    /// Returns what such a command is, with the diary's directory in `DIARY` and who it is in `BELLWETHER_ID`.
+    pub(crate) fn script(first: &str) -> String {
+        format!("{LOCK}\n{first}\n{LIVE}")
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

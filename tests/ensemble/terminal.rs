@@ -137,6 +137,25 @@ fn a_no_is_not_the_same_as_no_answer() {
 }
 
 #[test]
+fn a_transfer_is_asked_of_the_leader() {
+    let servers = Servers::standalone();
+    let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
+    let before = agreed([&first, &second]);
+    let said = no(&ask(&second, &["transfer", "--to", "b"]));
+    assert!(said.contains("a leads"), "{said}");
+    let said = no(&ask(&first, &["transfer", "--to", "z", "--within", "5s"]));
+    assert!(said.contains(r#""z" is not in the queue"#), "{said}");
+    assert_eq!(ask(&first, &["transfer", "--within", "6m"]).code, WRONG);
+
+    let said = yes(&ask(&first, &["transfer", "--to", "b", "--field", "leader.id"]));
+    assert_eq!(said, "b\n");
+    let after = agreed_after(&before, [&first, &second]);
+    let said = yes(&ask(&second, &["transfer"]));
+    assert!(said.starts_with("a leads with token ") && said.ends_with(" at most\n"), "{said}");
+    agreed_after(&after, [&first, &second]);
+}
+
+#[test]
 fn probes_say_nothing_but_why_not() {
     let servers = Servers::standalone();
     let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
@@ -460,11 +479,14 @@ fn completions_and_manual_pages_know_every_command() {
         "watch",
         "wait",
         "probe",
+        "lock",
+        "locks",
         "resign",
         "pause",
         "resume",
         "drain",
         "shutdown",
+        "transfer",
         "inspect",
         "version",
         "completions",

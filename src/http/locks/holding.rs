@@ -3,14 +3,16 @@
 use super::super::AppState;
 use super::super::problem::Problem;
 use super::super::serve::AnswerClaim;
+use super::asked::AskedLock;
 use crate::clock::Clock;
-use crate::locks::{Ask, Ended, HOLDINGS_MAX, Judged, LockName, Published};
+use crate::locks::{Ask, Ended, Judged, LockName, Published};
 use recipes::Moment;
 use recipes::lock::Mode;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
 
 /// How long a client that does not wait is kept, until it is known whether others are ahead.
@@ -21,6 +23,7 @@ pub(super) struct Holding {
     published: watch::Receiver<Published>,
     clock: Clock,
     pub(super) release: Release,
+    _asked: AskedLock,
 }
 
 /// Gives a lock back.
@@ -54,11 +57,19 @@ impl AppState {
         let (publisher, published) = watch::channel(Published::default());
         let (release, released) = oneshot::channel();
         let ask = Ask { name: name.clone(), mode, published: publisher, released };
-        let full = "too many ask at once: try again";
-        let asked = locks.asks.try_send(ask);
-        asked.map_err(|_| Problem::unavailable("too-many-ask", "not taken", full))?;
+        locks.asks.try_send(ask).map_err(|error| match error {
+            TrySendError::Full(_) => {
+                let full = "too many ask at once: try again";
+                Problem::unavailable("too-many-ask", "not taken", full)
+            }
+            TrySendError::Closed(_) => {
+                Problem::unavailable("not-locked", "not locked", Ended::Stopped.to_string())
+            }
+        })?;
         let release = Release(Arc::new(Mutex::new(Some(release))));
-        Ok(Holding { published, clock: self.clock, release })
+        let since = self.clock.date();
+        let asked = self.asked.add(name.clone(), mode, since, published.clone());
+        Ok(Holding { published, clock: self.clock, release, _asked: asked })
     }
 }
 
@@ -66,7 +77,7 @@ impl Holding {
     /// Judges it at the moment of the call.
     pub(super) fn judge(&mut self) -> Judged {
         // Asked before: what is published last is not missed.
-        let is_over = self.published.has_changed().is_err();
+        let is_over = self.is_gone();
         let judged = self.published.borrow_and_update().at(self.clock.now());
         match judged {
             Judged::Waiting { .. } | Judged::Held { .. } if is_over => {
@@ -120,6 +131,11 @@ impl Holding {
             Ok(judged) => judged,
             Err(_) => self.judge(),
         }
+    }
+
+    /// Whether nothing is left of it in ZooKeeper, or its runner has died.
+    pub(super) fn is_gone(&self) -> bool {
+        self.published.has_changed().is_err()
     }
 
     /// Waits until nothing is left of it in ZooKeeper.
@@ -193,21 +209,12 @@ pub(super) fn refusal(name: &LockName, mode: Mode, ended: Ended) -> Problem {
             let title = "the lock is one of another kind";
             Problem::conflict("another-kind", title, kinds(name, mode, found))
         }
-        Ended::TooMany => Problem::unavailable("too-many-locks", "too many locks", too_many()),
-        Ended::Lost(_) | Ended::Released | Ended::Stopped => {
-            Problem::unavailable("not-locked", "not locked", why(ended))
+        Ended::TooMany => {
+            Problem::unavailable("too-many-locks", "too many locks", ended.to_string())
         }
-    }
-}
-
-/// Says why a lock ended.
-pub(super) fn why(ended: Ended) -> String {
-    match ended {
-        Ended::Released => "it was given back".into(),
-        Ended::Refused { found } => format!("another asked before for it, {found}"),
-        Ended::Lost(loss) => loss.to_string(),
-        Ended::TooMany => too_many(),
-        Ended::Stopped => "this member leaves".into(),
+        Ended::Lost(_) | Ended::Released | Ended::Stopped => {
+            Problem::unavailable("not-locked", "not locked", ended.to_string())
+        }
     }
 }
 
@@ -215,11 +222,5 @@ pub(super) fn kinds(name: &LockName, mode: Mode, found: Mode) -> String {
     format!(
         "another asked before for {name}, {found}, and not {mode}: all who ask for one lock have to name the same number of \
          slots, or none"
-    )
-}
-
-fn too_many() -> String {
-    format!(
-        "{HOLDINGS_MAX} locks are held or waited for by way of this member: give some back, or try later"
     )
 }

@@ -3,7 +3,7 @@
 use super::super::AppState;
 use super::super::problem::Problem;
 use super::holding::{Holding, LockClaim};
-use crate::locks::{Judged, LockName};
+use crate::locks::{Ended, Judged, LockName};
 use recipes::{FencingToken, Moment};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -84,6 +84,8 @@ async fn give_back_in_time(sight: &AppState, id: &str) {
             let Some(kept) = all.get_mut(id) else { return };
             match kept.holding.judge() {
                 Judged::Held { until, .. } if sight.clock.now() < kept.until => (kept.until, until),
+                // Its client was told for how long it holds. While this member leaves, it is left to expire.
+                Judged::Ended(Ended::Stopped) if !kept.holding.is_gone() => return,
                 Judged::Held { .. } | Judged::Waiting { .. } | Judged::Ended(_) => {
                     all.remove(id);
                     return;

@@ -1,41 +1,43 @@
 //! Locks for any application: held for as long as a connection is open, or for a time that is renewed.
 //!
 //! - `holding`: one lock that a client asked for. `stream`, `kept`: the two ways to hold it.
+//! - `asked`: all that are asked for.
 
+mod asked;
 mod holding;
 mod kept;
 mod stream;
 #[cfg(test)]
 mod tests;
 
+pub(super) use asked::AskedLocks;
 pub(super) use holding::LockClaim;
 pub(super) use kept::KeptLocks;
 
 use self::holding::{Patience, refusal};
 use super::AppState;
+use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, Refused};
 use super::claim::Claim;
 use super::problem::{BadRequest, Problem, Unavailable};
-use super::routes::ApiRouter;
+use super::query::values;
 use super::verdict::millis;
 use crate::api::{self, LockHeld, LockMode, LockNames, LockPlace, LockQueue};
 use crate::config::table;
 use crate::locks::{Answer, Judged, LockName, LocksHandle, Look, Place};
 use axum::Json;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
-use serde::Deserialize;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use utoipa::{IntoParams, IntoResponses};
-use utoipa_axum::routes;
 
 /// How long a stream's answer waits for its first event, so that a refusal can be one.
 const TO_BEGIN: Duration = Duration::from_secs(2);
@@ -44,10 +46,12 @@ const TO_LOOK: Duration = Duration::from_secs(2);
 /// How long the deletion of a znode may take.
 const TO_GIVE_BACK: Duration = Duration::from_secs(5);
 
-/// A query, or why it is none.
-type Deserialized<T> = Result<Query<T>, QueryRejection>;
+/// Queries as they should be.
+const HOLD: &str = "?mode=shared&wait=30s or ?slots=3";
+const KEEP: &str = "?mode=shared&wait=30s&ttl=15s or ?slots=3";
+const RENEW: &str = "?ttl=15s";
 
-const SLOTS_MAX: u32 = 1000;
+const SLOTS_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 const WAIT_DEFAULT: Duration = Duration::from_secs(5);
 const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 const TTL_DEFAULT: Duration = Duration::from_secs(15);
@@ -75,48 +79,29 @@ struct NotGot(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 #[response(status = 410, content_type = "application/problem+json")]
 struct Gone(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
-/// How a lock is held by a stream.
-#[derive(Deserialize, IntoParams)]
+/// Which lock, and for how long to wait for it.
+#[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-struct HoldQuery {
+#[expect(dead_code, reason = "it is the schema")]
+struct LockQuery {
     /// `exclusive`, by default, or `shared`.
     #[param(value_type = Option<String>, pattern = "^(exclusive|shared)$")]
     mode: Option<LockMode>,
     /// A semaphore: so many of the queue hold at once.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     slots: Option<NonZeroU32>,
-    /// For how long to wait at most, such as `30s`, at most `10m`; by default for as long as the connection is open.
-    /// `0s` takes it only if it is free.
+    /// For how long to wait at most, such as `30s`, at most `10m`; by default for as long as a stream's connection is open,
+    /// and `5s` with `PUT`. `0s` takes it only if it is free.
     #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
     wait: Option<String>,
 }
 
-/// How a lock is kept.
-#[derive(Deserialize, IntoParams)]
+/// For how long a lock is kept.
+#[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-struct KeepQuery {
-    /// `exclusive`, by default, or `shared`.
-    #[param(value_type = Option<String>, pattern = "^(exclusive|shared)$")]
-    mode: Option<LockMode>,
-    /// A semaphore: so many of the queue hold at once.
-    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
-    slots: Option<NonZeroU32>,
-    /// For how long to wait at most: `30s`, by default `5s`, at most `10m`. `0s` takes it only if it is free.
-    #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
-    wait: Option<String>,
-    /// After how long it is given back, unless it is renewed: `1s` to `10m`, by default `15s`.
-    #[param(example = "15s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
-    ttl: Option<String>,
-}
-
-/// For how long a lock is kept on.
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-struct RenewQuery {
-    /// After how long it is given back, unless it is renewed again: `1s` to `10m`, by default `15s`.
+#[expect(dead_code, reason = "it is the schema")]
+struct TimeQuery {
+    /// After how long it is given back, unless it is kept on: `1s` to `10m`, by default `15s`.
     #[param(example = "15s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
     ttl: Option<String>,
 }
@@ -160,7 +145,7 @@ async fn queue(
 #[utoipa::path(post, path = api::LOCK_PATH, params(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
-    HoldQuery,
+    LockQuery,
 ), security((), ("token" = [])), responses(
     (status = 200, description = "It goes on until the lock is lost or one side ends it; the data of `held` and `renewed` is such a body", body = LockHeld, content_type = "text/event-stream"),
     BadRequest,
@@ -173,12 +158,12 @@ async fn hold(
     State(sight): State<AppState>,
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
-    query: Deserialized<HoldQuery>,
+    uri: Uri,
 ) -> Result<Response, Problem> {
     sight.locks()?;
     let name = lock_name(&path(name)?)?;
-    let HoldQuery { mode, slots, wait } = asked(query)?;
-    let mode = lock_mode(mode, slots)?;
+    let [mode, slots, wait] = values(&uri, ["mode", "slots", "wait"], HOLD)?;
+    let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
     let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
     let patience = Patience::of(wait, sight.clock.now());
     let permit = sight.place()?;
@@ -195,7 +180,8 @@ async fn hold(
 #[utoipa::path(put, path = api::LOCK_PATH, params(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
-    KeepQuery,
+    LockQuery,
+    TimeQuery,
 ), security((), ("token" = [])), responses(
     (status = 201, description = "It is held", body = api::KeptLock),
     BadRequest,
@@ -208,12 +194,12 @@ async fn keep(
     State(sight): State<AppState>,
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
-    query: Deserialized<KeepQuery>,
+    uri: Uri,
 ) -> Result<(StatusCode, Json<api::KeptLock>), Problem> {
     sight.locks()?;
     let name = lock_name(&path(name)?)?;
-    let KeepQuery { mode, slots, wait, ttl } = asked(query)?;
-    let mode = lock_mode(mode, slots)?;
+    let [mode, slots, wait, ttl] = values(&uri, ["mode", "slots", "wait", "ttl"], KEEP)?;
+    let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
     let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
     let wait = wait.unwrap_or(WAIT_DEFAULT);
     let ttl = time(ttl)?;
@@ -242,7 +228,7 @@ async fn keep(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     ("lock" = String, Path, description = "As it was answered"),
-    RenewQuery,
+    TimeQuery,
 ), security((), ("token" = [])), responses(
     (status = 200, description = "It is held on", body = api::KeptLock),
     BadRequest,
@@ -255,12 +241,12 @@ async fn renew(
     State(sight): State<AppState>,
     _: Authorized,
     names: Result<Path<(String, String)>, PathRejection>,
-    query: Deserialized<RenewQuery>,
+    uri: Uri,
 ) -> Result<Json<api::KeptLock>, Problem> {
     sight.locks()?;
     let (name, id) = path(names)?;
     let name = lock_name(&name)?;
-    let RenewQuery { ttl } = asked(query)?;
+    let [ttl] = values(&uri, ["ttl"], RENEW)?;
     kept(&sight, &name, id, Some(time(ttl)?)).map(Json)
 }
 
@@ -356,11 +342,7 @@ fn held_body(sight: &AppState, token: FencingToken, until: Moment) -> LockHeld {
 }
 
 fn place(place: &Place) -> LockPlace {
-    let (mode, slots) = match place.entry.mode {
-        Mode::Exclusive => (LockMode::Exclusive, None),
-        Mode::Shared => (LockMode::Shared, None),
-        Mode::Slots(slots) => (LockMode::Slots, Some(slots.get())),
-    };
+    let (mode, slots) = mode_words(place.entry.mode);
     LockPlace {
         member: place.member.clone(),
         mode,
@@ -368,6 +350,15 @@ fn place(place: &Place) -> LockPlace {
         token: place.ticket.token.0,
         znode: place.znode.clone(),
         since: api::date(place.since),
+    }
+}
+
+/// Returns the mode as bodies have it, and the number of slots.
+fn mode_words(mode: Mode) -> (LockMode, Option<u32>) {
+    match mode {
+        Mode::Exclusive => (LockMode::Exclusive, None),
+        Mode::Shared => (LockMode::Shared, None),
+        Mode::Slots(slots) => (LockMode::Slots, Some(slots.get())),
     }
 }
 
@@ -383,28 +374,21 @@ fn lock_name(written: &str) -> Result<LockName, Problem> {
     })
 }
 
-fn asked<T>(query: Deserialized<T>) -> Result<T, Problem> {
-    query.map(|Query(query)| query).map_err(|error| {
-        let example = "write ?mode=shared&wait=30s, ?slots=3 or ?ttl=15s";
-        Problem::bad_request(format!("{}: {example}", error.body_text()))
-    })
-}
-
-fn lock_mode(mode: Option<LockMode>, slots: Option<NonZeroU32>) -> Result<Mode, Problem> {
+fn lock_mode(mode: Option<&str>, slots: Option<&str>) -> Result<Mode, Problem> {
+    let wrong = |why: String| Err(Problem::bad_request(why));
     match (mode, slots) {
-        (_, Some(slots)) if slots.get() > SLOTS_MAX => {
-            Err(Problem::bad_request(format!("slots={slots} is too many: write 1 to {SLOTS_MAX}")))
-        }
-        (None, Some(slots)) => Ok(Mode::Slots(slots)),
-        (Some(_), Some(_)) => {
-            let why = "mode and slots exclude each other: leave one out";
-            Err(Problem::bad_request(why))
-        }
-        (None | Some(LockMode::Exclusive), None) => Ok(Mode::Exclusive),
-        (Some(LockMode::Shared), None) => Ok(Mode::Shared),
-        (Some(LockMode::Slots | LockMode::Unknown), None) => Err(Problem::bad_request(
-            "there is no such mode: write exclusive or shared, or ?slots=3",
+        (None | Some("exclusive"), None) => Ok(Mode::Exclusive),
+        (Some("shared"), None) => Ok(Mode::Shared),
+        (Some(other), None) => wrong(format!(
+            "mode={other:?} is not known: write exclusive or shared, or ?slots=3 for a semaphore"
         )),
+        (Some(_), Some(_)) => wrong("mode and slots exclude each other: leave one out".into()),
+        (None, Some(slots)) => match slots.parse::<NonZeroU32>() {
+            Ok(number) if number <= SLOTS_MAX => Ok(Mode::Slots(number)),
+            Ok(_) | Err(_) => wrong(format!(
+                "slots={slots:?} is no whole number from 1 to {SLOTS_MAX}: write ?slots=3"
+            )),
+        },
     }
 }
 

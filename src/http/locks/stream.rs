@@ -4,7 +4,7 @@ use super::super::claim::Claim;
 use super::super::events::{KEEP_ALIVE, framed, streamed};
 use super::super::visits::OpenStream;
 use super::super::{AppState, Problem};
-use super::holding::{Holding, Patience, kinds, why};
+use super::holding::{Holding, Patience, kinds};
 use super::{held_body, place};
 use crate::api::{self, LockEnded, LockWaiting};
 use crate::locks::{Ended, Judged, LockName};
@@ -25,6 +25,8 @@ struct LockStream {
     holding: Holding,
     patience: Patience,
     said: Said,
+    /// It is held yet while the member leaves, until its client lets go.
+    is_held_to_the_end: bool,
     /// Of the answer whose body this is.
     claim: Option<Arc<Claim>>,
     /// Until when the client was last told that it holds.
@@ -78,6 +80,7 @@ pub(super) fn stream(
         holding,
         patience,
         said: Said::Nothing,
+        is_held_to_the_end: false,
         claim,
         told_until,
         watchdog: watchdog.abort_handle(),
@@ -94,6 +97,9 @@ pub(super) fn stream(
 impl LockStream {
     async fn next(&mut self) -> Option<String> {
         if self.said == Said::Ended {
+            if self.is_held_to_the_end {
+                self.holding.gone().await;
+            }
             return None;
         }
         loop {
@@ -145,12 +151,14 @@ impl LockStream {
     }
 
     fn end(&mut self, ended: Ended) -> String {
+        self.is_held_to_the_end =
+            ended == Ended::Stopped && matches!(self.said, Said::Holds { .. });
         match ended {
             Ended::Refused { found } => self.last("refused", kinds(&self.name, self.mode, found)),
-            Ended::TooMany => self.last("refused", why(ended)),
+            Ended::TooMany => self.last("refused", ended.to_string()),
             // Nothing else gives it back while there is this stream.
             Ended::Released => self.last("lost", UNREAD.into()),
-            Ended::Lost(_) | Ended::Stopped => self.last("lost", why(ended)),
+            Ended::Lost(_) | Ended::Stopped => self.last("lost", ended.to_string()),
         }
     }
 

@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use recipes::holding::{Event, HoldingId, Holdings, Loss, Wanted};
 use recipes::lock::{self, Entry};
 use recipes::{Margins, Sequence, SessionId, Ticket};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::SystemTime;
 use tokio::time::{sleep, timeout};
 
@@ -51,15 +51,17 @@ async fn what_is_no_request_for_a_lock_is_refused_with_the_remedy() {
         (Method::DELETE, "/locks/%40/0", "1 to 64"),
         (Method::POST, "/locks/a?mode=read", "exclusive or shared"),
         (Method::POST, "/locks/a?mode=slots", "slots=3"),
-        (Method::POST, "/locks/a?slots=0", "slots=3"),
+        (Method::POST, "/locks/a?slots=0", "1 to 1000"),
         (Method::POST, "/locks/a?slots=1001", "1 to 1000"),
         (Method::PUT, "/locks/a?slots=2&mode=shared", "leave one out"),
-        (Method::POST, "/locks/a?ttl=15s", "`ttl`"),
+        (Method::POST, "/locks/a?ttl=15s", "ttl"),
+        (Method::POST, "/locks/a?slots=2&slots=3", "twice"),
+        (Method::POST, "/locks/a?slots=two", "1 to 1000"),
         (Method::POST, "/locks/a?wait=soon", "30s"),
         (Method::POST, "/locks/a?wait=11m", "600s"),
         (Method::PUT, "/locks/a?ttl=1ms", "1s"),
         (Method::PUT, "/locks/a/0?ttl=1h", "600s"),
-        (Method::PUT, "/locks/a/0?wait=1s", "`wait`"),
+        (Method::PUT, "/locks/a/0?wait=1s", "write ?ttl=15s"),
     ] {
         let answer = ask(&scene.service, method, path).await;
         assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{path}");
@@ -102,6 +104,38 @@ async fn a_lock_is_told_of_from_its_place_in_the_queue_to_its_end() {
     let (name, lost) = stream.event().await.unwrap();
     assert_eq!((&*name, &lost["why"]), ("lost", &"its znode was deleted".into()));
     assert!(stream.event().await.is_none(), "nothing comes behind it");
+}
+
+/// It has yet to end what it does: until then none is to hold beside it.
+#[tokio::test]
+async fn a_client_whose_member_leaves_is_told_and_holds_on_until_it_lets_go() {
+    let mut scene = Scene::new();
+    for lets_go in [true, false] {
+        let (mut stream, mut one) = scene.opened("/locks/migrate", One::held).await;
+        assert_eq!(stream.event().await.unwrap().0, "held");
+        one.ends(Ended::Stopped);
+        let (name, lost) = stream.event().await.unwrap();
+        assert_eq!((&*name, &lost["why"]), ("lost", &"this member leaves".into()));
+        let mut next = Box::pin(stream.event());
+        assert!(futures_util::poll!(&mut next).is_pending());
+        assert!(!one.is_released());
+        if lets_go {
+            drop(next);
+            drop(stream);
+            assert!(one.is_released());
+        } else {
+            drop(one);
+            assert!(next.await.is_none(), "the runner is gone");
+        }
+    }
+    let (kept, mut one) = scene.kept("/locks/job?ttl=10m").await;
+    one.ends(Ended::Stopped);
+    let until = Duration::from_nanos(kept["valid_until_boottime_ns"].as_u64().unwrap());
+    Clock::system().sleep_until(Some(Moment(until + Duration::from_millis(20)))).await;
+    assert!(
+        !one.is_released(),
+        "its session may end later than the lease that its client was told"
+    );
 }
 
 #[tokio::test]
@@ -237,6 +271,42 @@ async fn a_kept_lock_is_given_back_when_its_time_is_over_or_it_is_lost() {
     one.ends(Ended::Lost(Loss::SessionEnded));
     let answer = ask(&scene.service, Method::PUT, &path(&kept)).await;
     assert_eq!(answer.status(), StatusCode::GONE);
+}
+
+#[tokio::test]
+async fn what_is_asked_for_is_shown_as_it_stands() {
+    let mut scene = Scene::new();
+    let waits = async |requests: &mut LocksRequests| {
+        let mut one = One::taken_from(requests).await;
+        one.reads(&[(1, one.ask.mode), (2, one.ask.mode), (3, one.ask.mode)]);
+        one
+    };
+    let (holder, one) = scene.opened("/locks/migrate", One::held).await;
+    let (waiter, _other) = scene.opened("/locks/jobs?slots=3", waits).await;
+    let read = async |path: &str| text(ask(&scene.service, Method::GET, path).await).await;
+    let locks =
+        async || serde_json::from_str::<Value>(&read("/status").await).unwrap()["locks"].clone();
+    let told = locks().await;
+    let fields = |n: usize| {
+        Value::from(
+            ["lock", "mode", "slots", "state", "token"].map(|key| told[n][key].clone()).to_vec(),
+        )
+    };
+    assert_eq!(fields(0), json!(["migrate", "exclusive", null, "held", 7]));
+    assert_eq!(fields(1), json!(["jobs", "slots", 3, "waiting", null]));
+    let metrics = read("/metrics").await;
+    for line in [
+        r#"bellwether_locks{election="/election",state="held"} 1"#,
+        r#"bellwether_locks{election="/election",state="waiting"} 1"#,
+        r#"bellwether_locks_lost_total{election="/election"} 0"#,
+        r#"bellwether_lock_wait_seconds_count{election="/election"} 0"#,
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    one.ends(Ended::Lost(Loss::Deleted));
+    assert_eq!(locks().await.as_array().map(Vec::len), Some(1), "one that has ended is none");
+    drop((holder, waiter));
+    assert_eq!(locks().await, Value::Null);
 }
 
 struct Scene {

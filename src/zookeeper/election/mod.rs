@@ -14,8 +14,8 @@ use crate::clock::Clock;
 use crate::config::Settings;
 use crate::status::Entry;
 use ::zookeeper::Error;
-use recipes::election::{Action, Announcement, Event, ZnodeData};
-use recipes::{Holder, MemberId, Ticket};
+use recipes::election::{Action, Announcement, Event, Offer, ZnodeData};
+use recipes::{Holder, MemberId, Sequence, Ticket};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
@@ -25,7 +25,12 @@ pub(crate) struct ElectionSession {
     queue: Queue,
     events: mpsc::UnboundedReceiver<SourceEvent>,
     prefix: String,
+    clock: Clock,
     news_age: NewsAge,
+    /// What its heir's znode says is to be told of a transfer, and not of the head.
+    heir: Option<Sequence>,
+    /// The predecessor's offer, to be told behind what it announces.
+    offer: Option<Offer>,
     /// The predecessor as it was last read, and its member's id.
     predecessor: Option<(Ticket, MemberId)>,
 }
@@ -73,7 +78,8 @@ impl ElectionSession {
             }),
         );
         let prefix = settings.prefix.clone();
-        Self { session, queue, events, prefix, news_age, predecessor: None }
+        let (heir, offer, predecessor) = (None, None, None);
+        Self { session, queue, events, prefix, clock, news_age, heir, offer, predecessor }
     }
 
     /// Begins what the member wants done in this session.
@@ -87,6 +93,10 @@ impl ElectionSession {
             Action::ReadQueue => self.queue.list(),
             Action::WatchPredecessor(predecessor) => self.queue.watch_predecessor(predecessor),
             Action::ReadHead { head, prove, sent_at } => self.queue.read(head, prove, sent_at),
+            Action::ReadHeir(heir) => {
+                self.heir = Some(heir);
+                self.queue.read(heir, false, self.clock.now());
+            }
             Action::Relay { data, sent_at } => self.queue.write(self.encode(&data), sent_at),
             Action::Claim { data, sent_at } => self.queue.claim(self.encode(&data), sent_at),
             Action::Update(data) => self.queue.write(self.encode(&data), None),
@@ -102,6 +112,9 @@ impl ElectionSession {
     pub(crate) async fn heard(&mut self) -> Event {
         loop {
             self.queue.reap();
+            if let Some(offer) = self.offer.take() {
+                return Event::OfferRead(offer);
+            }
             let received = self.events.recv().await.expect("the queue holds a sender");
             let event = match received {
                 SourceEvent::Session(event) => Some(of_session(event)),
@@ -128,6 +141,7 @@ impl ElectionSession {
             QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
                 let data = decode(&data, &self.prefix);
                 self.predecessor = data.as_ref().map(|it| (predecessor, it.profile.id.clone()));
+                self.offer = data.as_ref().and_then(|it| it.offer);
                 let announcement = data.and_then(|it| it.announcement);
                 // The standby's predecessor is the leader, of which it reads nothing else.
                 if let Some(own) = announcement.as_ref().filter(|own| own.ticket == predecessor) {
@@ -139,8 +153,21 @@ impl ElectionSession {
                 self.predecessor = None;
                 Event::PredecessorGone { predecessor, token }
             }
+            // A member that leads reads no head.
+            QueueEvent::MemberRead { member, data, .. } if self.heir == Some(member.sequence) => {
+                let accepted = decode(&data, &self.prefix).and_then(|data| data.accepted);
+                Event::HeirRead { heir: member.sequence, accepted }
+            }
+            QueueEvent::MemberGone { member: heir, .. } if self.heir == Some(heir) => {
+                Event::HeirGone { heir }
+            }
             QueueEvent::MemberRead { member: head, data, modified_ms, sent_at } => {
-                let announcement = self.announcement(&data);
+                let data = decode(&data, &self.prefix);
+                // A member that has just become the standby may have read the offer before it knew that it is.
+                if self.predecessor.as_ref().is_some_and(|(it, _)| *it == head) {
+                    self.offer = data.as_ref().and_then(|it| it.offer);
+                }
+                let announcement = data.and_then(|it| it.announcement);
                 if let Some(announcement) = &announcement {
                     self.news_age.leader_wrote(announcement, modified_ms);
                 }
@@ -176,8 +203,10 @@ impl ElectionSession {
     }
 
     fn own_data(&self, data: &[u8]) -> Option<ZnodeData> {
-        let MemberData { profile, announcement, ready, .. } = decode(data, &self.prefix)?;
-        Some(ZnodeData { profile: Arc::new(profile), announcement, ready })
+        let MemberData { profile, announcement, ready, offer, accepted, .. } =
+            decode(data, &self.prefix)?;
+        let [offer, accepted] = [offer, accepted].map(|offer| offer.map(Box::new));
+        Some(ZnodeData { profile: Arc::new(profile), announcement, ready, offer, accepted })
     }
 
     fn announcement(&self, data: &[u8]) -> Option<Announcement> {
@@ -226,7 +255,7 @@ fn of_session(event: SessionEvent) -> Event {
 /// Returns a member as it is published.
 pub(crate) fn entry(Member { ticket, data }: Member, prefix: &str) -> Entry {
     match decode(&data, prefix) {
-        Some(MemberData { profile, announcement, ready, version }) => {
+        Some(MemberData { profile, announcement, ready, version, .. }) => {
             Entry { ticket, profile: Some(profile), names: announcement, ready, version }
         }
         None => Entry { ticket, profile: None, names: None, ready: false, version: None },

@@ -1,6 +1,6 @@
 //! How a member's profile and announcement are spelled in its znode.
 
-use recipes::election::{Announcement, Profile, ZnodeData};
+use recipes::election::{Announcement, Offer, Profile, ZnodeData};
 use recipes::{FencingToken, MemberId, Sequence, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,6 +17,12 @@ struct DataJson {
     leader: Option<LeaderJson>,
     #[serde(default, skip_serializing_if = "is_no")]
     standby_ready: bool,
+    /// To which member the leader would hand over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    offer: Option<OfferJson>,
+    /// The offer that the standby has accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accepted: Option<OfferJson>,
     #[serde(default)]
     version: Option<String>,
 }
@@ -29,6 +35,13 @@ struct LeaderJson {
     token: u64,
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     active: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct OfferJson {
+    token: u64,
+    heir: String,
+    number: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -68,12 +81,14 @@ pub struct MemberData {
     pub announcement: Option<Announcement>,
     /// Whether the member has written that it is a standby that could lead at once.
     pub ready: bool,
+    pub offer: Option<Offer>,
+    pub accepted: Option<Offer>,
     /// The version of the member's program.
     pub version: Option<String>,
 }
 
 pub(crate) fn encode(data: &ZnodeData, prefix: &str) -> Vec<u8> {
-    let ZnodeData { profile, announcement, ready } = data;
+    let ZnodeData { profile, announcement, ready, offer, accepted } = data;
     let leader = announcement.as_ref().map(|Announcement { leader, ticket, active }| LeaderJson {
         profile: ProfileJson::of(leader),
         znode: ticket.sequence.name(prefix),
@@ -82,8 +97,20 @@ pub(crate) fn encode(data: &ZnodeData, prefix: &str) -> Vec<u8> {
     });
     let (profile, standby_ready) = (ProfileJson::of(profile), *ready);
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
-    let json = DataJson { profile, leader, standby_ready, version };
-    serde_json::to_vec(&json).expect("it has nothing that JSON lacks")
+    let [offer, accepted] =
+        [offer, accepted].map(|offer| offer.as_ref().map(|offer| OfferJson::of(offer, prefix)));
+    let mut json = DataJson { profile, leader, standby_ready, offer, accepted, version };
+    let written = to_vec(&json);
+    if written.len() <= LONGEST {
+        return written;
+    }
+    // What is longer would be no member's: a transfer comes to nothing rather.
+    (json.offer, json.accepted) = (None, None);
+    to_vec(&json)
+}
+
+fn to_vec(json: &DataJson) -> Vec<u8> {
+    serde_json::to_vec(json).expect("it has nothing that JSON lacks")
 }
 
 /// Returns `None` for data that is no member's: other clients may write what they like.
@@ -91,13 +118,30 @@ pub(crate) fn decode(data: &[u8], prefix: &str) -> Option<MemberData> {
     if data.len() > LONGEST {
         return None;
     }
-    let DataJson { profile, leader, standby_ready, version } = serde_json::from_slice(data).ok()?;
+    let json = serde_json::from_slice(data).ok()?;
+    let DataJson { profile, leader, standby_ready, offer, accepted, version } = json;
     let announcement = leader.and_then(|LeaderJson { profile, znode, token, active }| {
         let ticket =
             Ticket { sequence: Sequence::of_name(&znode, prefix)?, token: FencingToken(token) };
         Some(Announcement { leader: Arc::new(profile.read()?), ticket, active })
     });
-    Some(MemberData { profile: profile.read()?, announcement, ready: standby_ready, version })
+    let [offer, accepted] = [offer, accepted].map(|offer| offer?.read(prefix));
+    let profile = profile.read()?;
+    Some(MemberData { profile, announcement, ready: standby_ready, offer, accepted, version })
+}
+
+impl OfferJson {
+    fn of(offer: &Offer, prefix: &str) -> Self {
+        let Offer { leader, heir, number } = *offer;
+        Self { token: leader.0, heir: heir.name(prefix), number }
+    }
+
+    /// Returns `None` if the heir's name is no member's.
+    fn read(self, prefix: &str) -> Option<Offer> {
+        let Self { token, heir, number } = self;
+        let heir = Sequence::of_name(&heir, prefix)?;
+        Some(Offer { leader: FencingToken(token), heir, number })
+    }
 }
 
 impl ProfileJson {
@@ -152,6 +196,37 @@ mod tests {
     }
 
     #[test]
+    fn an_offer_and_its_acceptance_are_decoded_to_the_same() {
+        let heir = Sequence::new(3).unwrap();
+        let offer = Some(Offer { leader: FencingToken(7), heir, number: 5_000_000_000 });
+        let none = || ZnodeData::of(Arc::new(profile("a")));
+        let offers = encode(&ZnodeData { offer: offer.map(Box::new), ..none() }, "leader_");
+        let text = r#""offer":{"token":7,"heir":"leader_0000000003","number":5000000000}"#;
+        assert!(String::from_utf8(offers.clone()).unwrap().contains(text));
+        let decoded = decode(&offers, "leader_").unwrap();
+        assert_eq!((decoded.offer, decoded.accepted), (offer, None));
+        let accepts = encode(&ZnodeData { accepted: offer.map(Box::new), ..none() }, "leader_");
+        let decoded = decode(&accepts, "leader_").unwrap();
+        assert_eq!((decoded.offer, decoded.accepted), (None, offer));
+    }
+
+    #[test]
+    fn an_offer_that_does_not_fit_is_left_out() {
+        let offer =
+            Some(Offer { leader: FencingToken(7), heir: Sequence::new(3).unwrap(), number: 5 });
+        let filled = |more: usize| {
+            let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
+            let data = ZnodeData::of(Arc::new(Profile { labels, ..profile("a") }));
+            encode(&ZnodeData { offer: offer.map(Box::new), ..data }, "leader_")
+        };
+        let room = LONGEST - filled(0).len();
+        let (full, over) = (filled(room), filled(room + 1));
+        assert_eq!(full.len(), LONGEST);
+        assert_eq!(decode(&full, "leader_").expect("it fits").offer, offer);
+        assert_eq!(decode(&over, "leader_").expect("it fits").offer, None);
+    }
+
+    #[test]
     fn foreign_data_is_not_decoded() {
         let long = [b" ".repeat(LONGEST), br#"{"id":"a","leader":null}"#.to_vec()].concat();
         for data in [&b""[..], b"\xff\x00", b"a", b"{}", b"null", br#"{"id":""}"#, &long] {
@@ -163,6 +238,6 @@ mod tests {
 
     fn written(profile: Profile, announcement: Option<&Announcement>, ready: bool) -> Vec<u8> {
         let (profile, announcement) = (Arc::new(profile), announcement.cloned());
-        encode(&ZnodeData { profile, announcement, ready }, "leader_")
+        encode(&ZnodeData { announcement, ready, ..ZnodeData::of(profile) }, "leader_")
     }
 }

@@ -18,9 +18,10 @@ use super::client::{Before, Credentials, SessionSettings, UnclosedSession};
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::Zookeeper;
+use crate::counters::LockMeter;
 use crate::locks::{Ask, Ended, HOLDINGS_MAX, Judged, LockName, LocksRequests, Published};
 use crate::status::ConnectionState;
-use recipes::holding::{Action, End, Event, HoldingId, Holdings, Wanted};
+use recipes::holding::{Action, End, Event, HoldingId, Holdings, Status, Wanted};
 use recipes::{Margins, MemberId, Moment};
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -32,6 +33,10 @@ use tracing::{debug, warn};
 
 /// The session is closed when nothing was asked for during this time.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
+
+/// For how long those who hold a lock may let it go when this member leaves. Else it is left to expire with the session: they
+/// were told until when they hold it.
+const TO_LET_GO: Duration = Duration::from_secs(1);
 
 /// The timer of a runner that has nothing to wait for.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
@@ -56,17 +61,17 @@ impl LocksSettings {
 pub async fn run_locks(
     settings: LocksSettings,
     clock: Clock,
-    requests: LocksRequests,
-    stop: oneshot::Receiver<()>,
+    requests: &mut LocksRequests,
+    stop: &mut oneshot::Receiver<()>,
 ) -> bool {
-    let LocksRequests { asks, looks } = requests;
+    let LocksRequests { asks, looks, meter } = requests;
     let reader = Reader::new(settings.clone(), clock).run(looks);
     let reading = async {
         reader.await;
         pending().await
     };
     tokio::select! {
-        is_closed = Runner::new(settings, clock).run(asks, stop) => is_closed,
+        is_closed = Runner::new(settings, clock, meter.clone()).run(asks, stop) => is_closed,
         never = reading => never,
     }
 }
@@ -86,11 +91,15 @@ struct Runner {
     releases: JoinSet<HoldingId>,
     last_id: HoldingId,
     alarm: Alarm,
+    /// Until when to wait for those who hold a lock; `None` unless this member leaves.
+    leaves_at: Option<Moment>,
+    meter: Arc<LockMeter>,
 }
 
 /// One lock that was asked for, and is not gone.
 struct Asked {
     name: LockName,
+    at: Moment,
     published: watch::Sender<Published>,
     ended: Option<Ended>,
 }
@@ -103,7 +112,7 @@ enum Touched {
 }
 
 impl Runner {
-    fn new(settings: LocksSettings, clock: Clock) -> Self {
+    fn new(settings: LocksSettings, clock: Clock, meter: Arc<LockMeter>) -> Self {
         // It has no other readers: each member's `/status` is about its election.
         let link = watch::Sender::new(ConnectionState::default());
         Self {
@@ -116,6 +125,8 @@ impl Runner {
             releases: JoinSet::new(),
             last_id: HoldingId(0),
             alarm: Alarm::new().expect("one more file can be opened"),
+            leaves_at: None,
+            meter,
             settings,
             clock,
         }
@@ -123,27 +134,67 @@ impl Runner {
 
     /// Of what is there at once, in this order: the end of the process; events of the session; the timer; what is given
     /// back; what is asked for.
-    async fn run(mut self, mut asks: mpsc::Receiver<Ask>, mut stop: oneshot::Receiver<()>) -> bool {
+    async fn run(
+        mut self,
+        asks: &mut mpsc::Receiver<Ask>,
+        stop: &mut oneshot::Receiver<()>,
+    ) -> bool {
         loop {
+            let leaves = self.leaves_at.is_some();
+            if leaves && self.asked.is_empty() {
+                break;
+            }
             let wake_at = self.holdings.wake_at();
             let latest = self.clock.now().after(LONGEST_WAIT);
             let event = tokio::select! {
                 biased;
-                _ = &mut stop => break,
+                _ = &mut *stop, if !leaves => {
+                    self.begin_to_leave().await;
+                    continue;
+                }
+                () = self.clock.sleep_until(self.leaves_at) => break,
                 event = session_event(&mut self.session) => event,
                 () = self.alarm.ring_at(wake_at.map_or(latest, |at| at.min(latest))) => Event::Woke,
                 Some(released) = self.releases.join_next() => {
                     Event::Released(released.expect("it neither panics nor is cancelled"))
                 }
-                Some(ask) = asks.recv() => match self.take(ask) {
+                Some(ask) = asks.recv(), if !leaves => match self.take(ask) {
                     Some(event) => event,
                     None => continue,
                 },
             };
             self.step(event).await;
         }
+        let now = self.clock.now();
+        if self.asked.keys().any(|id| self.is_held(*id, now)) {
+            // Were it dropped, the client library would end the session.
+            std::mem::forget(self.session.take());
+            return false;
+        }
         self.step(Event::Stop).await;
         self.unclosed.is_none()
+    }
+
+    /// Tells all that their lock ends, and no longer waits for those that are not held.
+    async fn begin_to_leave(&mut self) {
+        let now = self.clock.now();
+        self.leaves_at = Some(now.after(TO_LET_GO));
+        let ids: Vec<_> = self.asked.keys().copied().collect();
+        for id in ids {
+            let is_held = self.is_held(id, now);
+            if let Some(asked) = self.asked.get_mut(&id) {
+                asked.ended = asked.ended.or(Some(Ended::Stopped));
+            }
+            self.publish(id, now);
+            if !is_held {
+                self.step(Event::Released(id)).await;
+            }
+        }
+    }
+
+    fn is_held(&self, id: HoldingId, now: Moment) -> bool {
+        let status = self.holdings.standing(id).map(|standing| standing.at(now));
+        matches!(status, Some(Status::Held { .. }))
     }
 
     fn take(&mut self, ask: Ask) -> Option<Event> {
@@ -155,7 +206,7 @@ impl Runner {
         let id = HoldingId(self.last_id.0 + 1);
         self.last_id = id;
         debug!("lock {name}: asked for, {mode}");
-        self.asked.insert(id, Asked { name, published, ended: None });
+        self.asked.insert(id, Asked { name, at: self.clock.now(), published, ended: None });
         self.releases.spawn(async move {
             let _dropped = released.await;
             id
@@ -202,16 +253,20 @@ impl Runner {
         let Some(asked) = self.asked.get_mut(&id) else { return };
         let name = &asked.name;
         match end {
-            End::Lost(loss) => warn!("lock {name}: lost: {loss}"),
+            End::Lost(loss) => {
+                self.meter.lost();
+                warn!("lock {name}: lost: {loss}");
+            }
             End::Released | End::AllLeft | End::Refused { .. } => debug!("lock {name}: {end}"),
         }
-        asked.ended = Some(if stops { Ended::Stopped } else { end.into() });
+        let ended = if stops { Ended::Stopped } else { end.into() };
+        asked.ended = asked.ended.or(Some(ended));
         self.publish(id, now);
     }
 
     /// Publishes how one stands, and forgets it if nothing of it is left.
     fn publish(&mut self, id: HoldingId, now: Moment) {
-        let Some(Asked { name, published, ended }) = self.asked.get(&id) else { return };
+        let Some(Asked { name, at, published, ended }) = self.asked.get(&id) else { return };
         let standing = self.holdings.standing(id);
         let is_over = standing.is_none();
         published.send_if_modified(|published| {
@@ -219,6 +274,7 @@ impl Runner {
             *published = Published { standing, ended: *ended };
             let judged = published.at(now);
             if let (Judged::Waiting { .. }, Judged::Held { token, .. }) = (before, judged) {
+                self.meter.waits.add(now.since(*at));
                 debug!("lock {name}: held, token {token}");
             }
             judged != before

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::locks::{Answer, LockName, Look, Place};
 use crate::zookeeper::client::{Connection, Opened, in_words, is_verdict};
 use crate::zookeeper::inspect::{close, connect_or_explain};
-use crate::zookeeper::queue::{owner, refusal, token};
+use crate::zookeeper::queue::{Children, children, owner, refusal, token};
 use ::zookeeper::{Error, Stat};
 use recipes::lock::{Entry, holders};
 use recipes::{Moment, Ticket};
@@ -42,7 +42,7 @@ impl Reader {
     }
 
     /// Answers until there is none left that could ask.
-    pub(super) async fn run(mut self, mut looks: mpsc::Receiver<Look>) {
+    pub(super) async fn run(mut self, looks: &mut mpsc::Receiver<Look>) {
         loop {
             match timeout(IDLE_AFTER, looks.recv()).await {
                 Ok(Some(look)) => self.answer(look).await,
@@ -78,7 +78,7 @@ impl Reader {
     /// Reads over the connection that there is, or another.
     async fn read<T>(
         &mut self,
-        read: impl AsyncFn(&Self, &Connection) -> Result<T, Error>,
+        read: impl AsyncFn(&Self, &Connection) -> Result<Result<T, String>, Error>,
     ) -> Result<T, String> {
         let opened = match self.opened.take() {
             Some(opened) => opened,
@@ -87,7 +87,7 @@ impl Reader {
         let error = match read(self, &opened.connection).await {
             Ok(read) => {
                 self.opened = Some(opened);
-                return Ok(read);
+                return read;
             }
             Err(error) if is_verdict(&error) => {
                 let acl = self.settings.zookeeper.security.acl;
@@ -99,11 +99,13 @@ impl Reader {
         Err(error)
     }
 
-    async fn names(&self, connection: &Connection) -> Result<Arc<[String]>, Error> {
-        let mut names = children(connection, &self.settings.root).await?;
-        names.retain(|name| LockName::new(name).is_some());
-        names.sort_unstable();
-        Ok(names.into())
+    async fn names(&self, connection: &Connection) -> Result<Result<Arc<[String]>, String>, Error> {
+        let names = names_below(connection, &self.settings.root).await?;
+        Ok(names.map(|mut names| {
+            names.retain(|name| LockName::new(name).is_some());
+            names.sort_unstable();
+            names.into()
+        }))
     }
 
     async fn close(&mut self) {
@@ -122,22 +124,30 @@ fn tell<T: ?Sized>(answer: Answer<Arc<T>>, cached: &Cached<T>) {
     let _receiver_gone = answer.send(read.clone());
 }
 
-/// Returns none where there is no such path.
-async fn children(connection: &Connection, path: &str) -> Result<Vec<String>, Error> {
+/// Returns none where there is no such path, and a problem for operators where there are too many.
+async fn names_below(
+    connection: &Connection,
+    path: &str,
+) -> Result<Result<Vec<String>, String>, Error> {
     // What is read behind it is as new as what the servers' leader knew then.
     match connection.request(connection.client.sync(path)).await {
         Err(error) if !is_verdict(&error) => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    match connection.request(connection.client.list_children(path)).await {
-        Err(Error::NoNode) => Ok(vec![]),
-        children => children,
+    match children(connection, path).await {
+        Ok(Children::Listed(names)) => Ok(Ok(names)),
+        Ok(Children::TooMany(problem)) => Ok(Err(problem)),
+        Err(Error::NoNode) => Ok(Ok(vec![])),
+        Err(error) => Err(error),
     }
 }
 
 /// Returns who is in a queue, in order.
-async fn queue(connection: &Connection, path: &str) -> Result<Arc<[Place]>, Error> {
-    let names = children(connection, path).await?;
+async fn queue(connection: &Connection, path: &str) -> Result<Result<Arc<[Place]>, String>, Error> {
+    let names = match names_below(connection, path).await? {
+        Ok(names) => names,
+        Err(problem) => return Ok(Err(problem)),
+    };
     let mut entries: Vec<_> =
         names.into_iter().filter_map(|name| Some((Entry::of_name(&name)?, name))).collect();
     entries.sort_unstable_by_key(|(entry, _)| entry.sequence);
@@ -165,7 +175,7 @@ async fn queue(connection: &Connection, path: &str) -> Result<Arc<[Place]>, Erro
     for (place, holds) in places.iter_mut().zip(holders(&modes)) {
         place.holds = holds;
     }
-    Ok(places.into())
+    Ok(Ok(places.into()))
 }
 
 fn place(entry: Entry, znode: String, data: &[u8], stat: &Stat) -> Place {

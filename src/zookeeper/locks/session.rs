@@ -4,13 +4,14 @@ use super::readings::Readings;
 use super::watches::{self, Want};
 use super::{LocksSettings, data};
 use crate::clock::Clock;
+use crate::config::security::Acl;
 use crate::locks::LockName;
 use crate::zookeeper::client::{
     Session, SessionEvent, SessionHandle, SessionSettings, UnclosedSession,
 };
 use crate::zookeeper::queue::{
-    Context, Own, QueueEvent, QueueSettings, REJOIN_DELAY, RETRY_DELAY, Reports, join, still_ours,
-    unless_denied,
+    CHILDREN_MAX, Context, Own, QueueEvent, QueueSettings, REJOIN_DELAY, RETRY_DELAY, Reports,
+    join, queue_names, still_ours, unless_denied, warn_if_weak,
 };
 use ::zookeeper::Error;
 use recipes::holding::{Event, HoldingId};
@@ -26,6 +27,9 @@ use tracing::error;
 /// How many creates, deletes and readings of queues may be under way at once: heartbeats come between them.
 const REQUESTS_AT_ONCE: usize = 64;
 
+/// Of how many locks in a session the ACL is looked at.
+const ACLS_MAX: usize = 1000;
+
 /// Of one session, which requests end with.
 pub(super) struct LocksSession {
     session: Session,
@@ -35,8 +39,10 @@ pub(super) struct LocksSession {
     watches: JoinSet<()>,
     places: BTreeMap<HoldingId, Place>,
     readings: BTreeMap<LockName, Readings>,
-    /// What one answer told of several holdings.
-    ready: VecDeque<Event>,
+    /// Those whose queue has just been read, and what it was.
+    read: VecDeque<(HoldingId, Arc<[Named]>)>,
+    /// Those whose ACL is no news.
+    acls_known: BTreeSet<LockName>,
 }
 
 /// What all requests of a session need.
@@ -106,7 +112,8 @@ impl LocksSession {
             watches: JoinSet::new(),
             places: BTreeMap::new(),
             readings: BTreeMap::new(),
-            ready: VecDeque::new(),
+            read: VecDeque::new(),
+            acls_known: BTreeSet::new(),
         }
     }
 
@@ -159,30 +166,46 @@ impl LocksSession {
             watching.abort();
         }
         let data = data::encode(&shared.settings.member, id);
+        let is_acl_news = self.acls_known.len() < ACLS_MAX
+            && self.acls_known.insert(name.clone())
+            && !shared.is_open_and_told();
         self.requests.spawn(async move {
             if was_lost {
                 tokio::time::sleep(REJOIN_DELAY.mul_f64(1.0 + fastrand::f64())).await;
             }
-            let _turn = shared.turn().await;
+            let turn = shared.turn().await;
             let (ticket, sent_at) = join(&context, &data, Own::WithData).await;
             shared.tell(Told::Place(id, lock::Event::Joined { ticket, sent_at }));
+            drop(turn);
+            if is_acl_news {
+                warn_if_weak(&context).await;
+            }
         });
     }
 
     fn read_queue(&mut self, id: HoldingId) {
-        let Some(Place { name, context, .. }) = self.places.get(&id) else { return };
+        let Some(Place { name, .. }) = self.places.get(&id) else { return };
+        let name = name.clone();
         if self.readings.entry(name.clone()).or_default().ask(id) {
-            self.begin_reading(name.clone(), context.clone());
+            self.begin_reading(name, id);
         }
     }
 
-    fn begin_reading(&mut self, name: LockName, context: Arc<Context>) {
-        let shared = self.shared.clone();
+    /// Reads the queue of this one, and of all others that asked.
+    fn begin_reading(&mut self, name: LockName, id: HoldingId) {
+        let Some(place) = self.places.get(&id) else { return };
+        let (shared, context) = (self.shared.clone(), place.context.clone());
+        // No more stood there when it joined than were ever created, as its number says: nobody need be asked how many do.
+        let is_short = |ticket: Ticket| ticket.sequence.number() < CHILDREN_MAX;
+        let is_short = place.queue.is_empty() && place.ticket.is_some_and(is_short);
         self.requests.spawn(async move {
             let _turn = shared.turn().await;
-            let root = &context.settings.root;
-            let read = context.until_judged(async |connection| {
-                connection.request(connection.client.list_children(root)).await
+            let read = context.until_judged(async |connection| match is_short {
+                true => {
+                    let root = &context.settings.root;
+                    connection.request(connection.client.list_children(root)).await
+                }
+                false => queue_names(&context, &connection).await,
             });
             let named = |name: String| Some(Named { entry: Entry::of_name(&name)?, name });
             let mut queue: Vec<_> =
@@ -195,13 +218,13 @@ impl LocksSession {
     fn on_read(&mut self, name: LockName, queue: &Arc<[Named]>) {
         let Some(readings) = self.readings.get_mut(&name) else { return };
         let (asked, again) = readings.end();
-        let next = readings.one().and_then(|id| self.places.get(&id));
-        match next.map(|place| place.context.clone()) {
-            Some(context) if again => self.begin_reading(name, context),
+        let next = readings.one().filter(|id| self.places.contains_key(id));
+        match next {
+            Some(id) if again => self.begin_reading(name, id),
             Some(_) | None => drop(self.readings.remove(&name)),
         }
         for id in asked {
-            let Some(place) = self.places.get_mut(&id) else { continue };
+            let Some(place) = self.places.get(&id) else { continue };
             let Some(ticket) = place.ticket else { continue };
             if find(queue, ticket.sequence).is_none() {
                 // It may be that the server at hand lacks it.
@@ -210,12 +233,21 @@ impl LocksSession {
                     .spawn(async move { own_is_not_shown(&shared, &context, id, ticket).await });
                 continue;
             }
-            place.queue = queue.clone();
-            place.gone.retain(|sequence| find(queue, *sequence).is_some());
+            self.read.push_back((id, queue.clone()));
+        }
+    }
+
+    /// Returns what the next of those hears whose queue has just been read. One by one: there may be many, of a long queue.
+    fn next_read(&mut self) -> Option<Event> {
+        while let Some((id, queue)) = self.read.pop_front() {
+            let Some(place) = self.places.get_mut(&id) else { continue };
+            place.gone.retain(|sequence| find(&queue, *sequence).is_some());
             let entries = queue.iter().map(|named| named.entry);
             let entries = entries.filter(|entry| !place.gone.contains(&entry.sequence)).collect();
-            self.ready.push_back(Event::Lock(id, lock::Event::QueueRead(entries)));
+            place.queue = queue;
+            return Some(Event::Lock(id, lock::Event::QueueRead(entries)));
         }
+        None
     }
 
     fn watch(&mut self, id: HoldingId, sequence: Sequence) {
@@ -249,7 +281,7 @@ impl LocksSession {
     /// Waits for the next event of the holdings. May be dropped and called again: nothing is lost.
     pub(super) async fn next_event(&mut self) -> Event {
         loop {
-            if let Some(event) = self.ready.pop_front() {
+            if let Some(event) = self.next_read() {
                 return event;
             }
             self.reap();
@@ -301,6 +333,7 @@ impl LocksSession {
     }
 
     fn forget_readings(&mut self, id: HoldingId) {
+        self.read.retain(|(other, _)| *other != id);
         if let Some(place) = self.places.get(&id)
             && let Some(readings) = self.readings.get_mut(&place.name)
         {
@@ -345,6 +378,12 @@ impl Shared {
 
     async fn turn(&self) -> impl Drop + use<> {
         self.pace.clone().acquire_owned().await.expect("it is never closed")
+    }
+
+    /// Whether it was told that all is open: so is each lock then.
+    fn is_open_and_told(&self) -> bool {
+        let told = self.reports.acl_warning.lock().expect("no panic while it is held");
+        self.settings.zookeeper.security.acl == Acl::Open && told.is_some()
     }
 
     fn context(&self, name: &LockName, mode: Mode) -> Context {

@@ -1,11 +1,10 @@
-//! Watches the own znode of one holding, and those ahead that it waits for.
-//!
-//! The invariant is that of `queue/watches`, with several znodes ahead: the loss of the own znode is told before the
-//! disappearance of another if it was committed before it. It holds for the same reasons.
+//! Watches the own znode of one holding, and those ahead that it waits for. `queue/watches` has the invariant of that, and
+//! the loop that keeps it.
 
-use crate::zookeeper::client::{Connection, Leaving, SessionHandle};
+use crate::zookeeper::client::{Connection, Leaving};
 use crate::zookeeper::queue::{
-    Context, leave_if_lacking, leave_wrong_server, owner, token, watch_own,
+    Context, ZnodesAhead, leave_if_lacking, leave_wrong_server, owner, token,
+    watch_until_own_is_lost,
 };
 use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -33,59 +32,10 @@ pub(super) async fn watch(
     wanted: mpsc::UnboundedReceiver<Want>,
     tell: impl Fn(Event),
 ) {
-    let mut connections = context.session.clone();
-    let watched = BTreeMap::new();
-    let mut ahead =
-        Ahead { context: context.clone(), wanted, watched, steps: FuturesUnordered::new() };
-    let mut unsent = None;
-    loop {
-        connections.mark_seen();
-        let Some(mut own) = watch_own(&context, ticket).await else {
-            return tell(Event::TicketLost(ticket));
-        };
-        if let Some(event) = unsent.take() {
-            tell(event);
-        }
-        match watch_all(&mut own, &mut connections, &mut ahead, &tell).await {
-            WatchesEnd::OwnLost => return tell(Event::TicketLost(ticket)),
-            WatchesEnd::ReadAgain(event) => unsent = event,
-        }
-        ahead.read_again();
-    }
-}
-
-/// What follows when the watches that there are can be used no longer.
-enum WatchesEnd {
-    OwnLost,
-    /// All znodes are to be read again; the event is told once the own one is seen to be there still.
-    ReadAgain(Option<Event>),
-}
-
-async fn watch_all(
-    own: &mut BoxFuture<'static, WatchedEvent>,
-    connections: &mut SessionHandle,
-    ahead: &mut Ahead,
-    tell: &impl Fn(Event),
-) -> WatchesEnd {
-    let after_own_change = |change: WatchedEvent, unsent| match change.event_type {
-        EventType::NodeDeleted => WatchesEnd::OwnLost,
-        _ => WatchesEnd::ReadAgain(unsent),
-    };
-    loop {
-        tokio::select! {
-            biased;
-            // The watches went with their connection: the library panics where one is polled after it.
-            _ = connections.changed() => return WatchesEnd::ReadAgain(None),
-            change = &mut *own => return after_own_change(change, None),
-            event = ahead.next_event() => {
-                // The watch of the own znode may have fired since it was polled above.
-                if let Some(change) = (&mut *own).now_or_never() {
-                    return after_own_change(change, Some(event));
-                }
-                tell(event);
-            }
-        }
-    }
+    let (watched, steps) = (BTreeMap::new(), FuturesUnordered::new());
+    let ahead = Ahead { context: context.clone(), wanted, watched, steps };
+    watch_until_own_is_lost(&context, ticket, ahead, &tell).await;
+    tell(Event::TicketLost(ticket));
 }
 
 /// The znodes ahead that are watched.
@@ -117,8 +67,9 @@ enum Found {
     NotShown,
 }
 
-impl Ahead {
-    /// Waits for an event of one of them. May be dropped and called again: nothing is lost.
+impl ZnodesAhead for Ahead {
+    type Event = Event;
+
     async fn next_event(&mut self) -> Event {
         loop {
             tokio::select! {
@@ -134,6 +85,14 @@ impl Ahead {
         }
     }
 
+    fn read_again(&mut self) {
+        self.steps.clear();
+        let sequences: Vec<_> = self.watched.keys().copied().collect();
+        sequences.into_iter().for_each(|sequence| self.read(sequence));
+    }
+}
+
+impl Ahead {
     fn begin(&mut self, want: Want) {
         match want {
             Want::Watch(sequence, path) => {
@@ -197,13 +156,6 @@ impl Ahead {
     fn gone(&mut self, sequence: Sequence) -> Option<Event> {
         let Watched { token, .. } = self.watched.remove(&sequence)?;
         Some(Event::Gone { sequence, token })
-    }
-
-    /// Has all of them read anew: the watches went with their connection.
-    fn read_again(&mut self) {
-        self.steps.clear();
-        let sequences: Vec<_> = self.watched.keys().copied().collect();
-        sequences.into_iter().for_each(|sequence| self.read(sequence));
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn of_ancestors(acl: Acl) -> Acls<'static> {
 
 /// Warns, once in a session and only if it was not the last warning, when clients other than members may
 /// harm what stands at the path.
-pub(super) async fn warn_if_weak(context: &Context) {
+pub(in crate::zookeeper) async fn warn_if_weak(context: &Context) {
     let settings = &context.settings;
     if settings.is_open_by_choice || context.is_acl_checked.swap(true, Ordering::Relaxed) {
         return;

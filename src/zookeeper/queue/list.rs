@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use tokio::time::sleep;
 
 /// The most znodes below the path that are listed: a listing takes some 100 bytes of memory for each.
-const CHILDREN_MAX: i32 = 100_000;
+pub(in crate::zookeeper) const CHILDREN_MAX: i32 = 100_000;
 
 /// Lists the members in the queue.
 pub(super) async fn list(context: &Context, number: u64) {
@@ -57,29 +57,57 @@ async fn without_a_dead_head(
     Ok(members.iter().copied().filter(|member| !denied.contains(member)).collect())
 }
 
+/// What stands below a path.
+pub(in crate::zookeeper) enum Children {
+    Listed(Vec<String>),
+    /// More than are listed, which is a problem for operators.
+    TooMany(String),
+}
+
+/// Lists what stands below a path, unless that is too much.
+pub(in crate::zookeeper) async fn children(
+    connection: &Connection,
+    root: &str,
+) -> Result<Children, Error> {
+    let stat =
+        connection.request(connection.client.check_stat(root)).await?.ok_or(Error::NoNode)?;
+    if stat.num_children > CHILDREN_MAX {
+        return Ok(Children::TooMany(format!(
+            "{} znodes stand below {root}, more than the {CHILDREN_MAX} that are listed: delete those that are no \
+             members', and keep strangers out",
+            stat.num_children
+        )));
+    }
+    connection.request(connection.client.list_children(root)).await.map(Children::Listed)
+}
+
+/// Lists what stands below the queue's path. Where that is too much, it is published, and asked again later.
+pub(in crate::zookeeper) async fn queue_names(
+    context: &Context,
+    connection: &Connection,
+) -> Result<Vec<String>, Error> {
+    match children(connection, &context.settings.root).await? {
+        Children::Listed(names) => {
+            context.set_crowded(None);
+            Ok(names)
+        }
+        Children::TooMany(problem) => {
+            context.set_crowded(Some(problem.clone()));
+            sleep(REFUSED_DELAY).await;
+            Err(Error::UnexpectedError(problem))
+        }
+    }
+}
+
 /// Returns the numbers of all znodes that are named like a member's and are not known to be no member's.
 pub(super) async fn sequences(
     context: &Context,
     connection: &Connection,
 ) -> Result<BTreeSet<Sequence>, Error> {
     let settings = &context.settings;
-    let root = &settings.root;
-    let stat =
-        connection.request(connection.client.check_stat(root)).await?.ok_or(Error::NoNode)?;
-    if stat.num_children > CHILDREN_MAX {
-        let problem = format!(
-            "{} znodes stand below {root}, more than the {CHILDREN_MAX} that are listed: delete those that are no \
-             members', and keep strangers out",
-            stat.num_children
-        );
-        context.set_crowded(Some(problem.clone()));
-        sleep(REFUSED_DELAY).await;
-        return Err(Error::UnexpectedError(problem));
-    }
-    context.set_crowded(None);
-    let children = connection.request(connection.client.list_children(root)).await?;
+    let names = queue_names(context, connection).await?;
     let (non_ephemeral, denied) = (context.non_ephemeral(), context.denied());
-    Ok(children
+    Ok(names
         .iter()
         .filter_map(|name| Sequence::of_name(name, &settings.prefix))
         .filter(|sequence| !non_ephemeral.contains(sequence) && !denied.contains(sequence))

@@ -17,13 +17,15 @@ mod write;
 mod znode;
 
 pub(crate) use acl::refusal;
+pub(in crate::zookeeper) use acl::warn_if_weak;
 pub(crate) use claim::claim_name;
 pub(in crate::zookeeper) use context::{
     Context, RETRY_DELAY, leave_if_lacking, leave_wrong_server,
 };
 pub(in crate::zookeeper) use join::{Own, join};
+pub(in crate::zookeeper) use list::{CHILDREN_MAX, Children, children, queue_names};
 pub(crate) use read::Member;
-pub(in crate::zookeeper) use watches::watch_own;
+pub(in crate::zookeeper) use watches::{ZnodesAhead, watch_until_own_is_lost};
 pub(in crate::zookeeper) use write::{still_ours, unless_denied};
 pub(crate) use znode::{owner, token};
 
@@ -288,5 +290,5 @@ async fn stand(
     context.set_own(Some(ticket));
     let _receiver_gone = writes.send(Write::Joined(ticket));
     context.tell(event);
-    tokio::join!(watches::watch(context, ticket, predecessor), acl::warn_if_weak(context));
+    tokio::join!(watches::watch(context, ticket, predecessor), warn_if_weak(context));
 }

@@ -1,15 +1,14 @@
-//! Watches our own znode and the predecessor's.
+//! Watches our own znode and the predecessor's, or others ahead.
 //!
-//! The invariant of this file: **the loss of our own znode reaches the member before the loss of the predecessor's if
-//! it was committed before it.** Else a member could act as first by a znode that it no longer has. The invariant holds
+//! The invariant of this file: **the loss of our own znode is told before the loss of one ahead if it was
+//! committed before it.** Else a member could act as first by a znode that it no longer has. The invariant holds
 //! because
 //!
 //! 1. the servers send the notifications and answers of one session in the order of commits, and the
 //!    client library hands them on in that order;
-//! 2. one task watches both znodes, polls our own first, and after each event of the predecessor, notification or
-//!    answer, it looks at the watch of our own znode before it tells that event;
+//! 2. one task watches them all, polls our own first, and after each event of one ahead, notification or answer, it looks at the watch of our own znode before it tells that event;
 //! 3. a watch ends with its connection, and over the next one our own znode is read, and watched, before
-//!    the predecessor's is.
+//!    those ahead are.
 
 use super::QueueEvent;
 use super::context::{Context, leave_if_lacking};
@@ -27,38 +26,59 @@ pub(super) async fn watch(
     ticket: Ticket,
     wanted: watch::Receiver<Option<Sequence>>,
 ) {
+    let predecessor = Predecessor { context, wanted, watched: None };
+    watch_until_own_is_lost(context, ticket, predecessor, |event| context.tell(event)).await;
+    context.tell(QueueEvent::TicketLost(ticket));
+}
+
+/// The znodes ahead of our own, in the order in which what happens to them is to be told.
+pub(in crate::zookeeper) trait ZnodesAhead {
+    type Event;
+
+    /// Waits for an event of one of them. May be dropped and called again: nothing is lost.
+    async fn next_event(&mut self) -> Self::Event;
+
+    /// Has all of them read anew: the watches went with their connection.
+    fn read_again(&mut self);
+}
+
+/// Watches our own znode beside those ahead, and tells the events of these, until our own is lost: that is to be told
+/// when this returns.
+pub(in crate::zookeeper) async fn watch_until_own_is_lost<A: ZnodesAhead>(
+    context: &Context,
+    ticket: Ticket,
+    mut ahead: A,
+    tell: impl Fn(A::Event),
+) {
     let mut connections = context.session.clone();
-    let mut predecessor = Predecessor { wanted, watched: None };
     let mut unsent = None;
     loop {
         connections.mark_seen();
-        let Some(mut own) = watch_own(context, ticket).await else {
-            return context.tell(QueueEvent::TicketLost(ticket));
-        };
+        let Some(mut own) = watch_own(context, ticket).await else { return };
         if let Some(event) = unsent.take() {
-            context.tell(event);
+            tell(event);
         }
-        match watch_both(context, &mut own, &mut connections, &mut predecessor).await {
-            WatchesEnd::OwnLost => return context.tell(QueueEvent::TicketLost(ticket)),
+        match watch_all(&mut own, &mut connections, &mut ahead, &tell).await {
+            WatchesEnd::OwnLost => return,
             WatchesEnd::ReadAgain(event) => unsent = event,
         }
-        predecessor.read_again();
+        ahead.read_again();
     }
 }
 
 /// What follows when the watches that there are can be used no longer.
-enum WatchesEnd {
+enum WatchesEnd<E> {
     OwnLost,
-    /// Both znodes are to be read again; the event of the predecessor is sent once our own is seen to be there still.
-    ReadAgain(Option<QueueEvent>),
+    /// All znodes are to be read again; the event of one ahead is told once our own is seen to be there still.
+    ReadAgain(Option<E>),
 }
 
-async fn watch_both(
-    context: &Context,
+async fn watch_all<A: ZnodesAhead>(
     own: &mut BoxFuture<'static, WatchedEvent>,
     connections: &mut SessionHandle,
-    predecessor: &mut Predecessor,
-) -> WatchesEnd {
+    ahead: &mut A,
+    tell: &impl Fn(A::Event),
+) -> WatchesEnd<A::Event> {
     let after_own_change = |change: WatchedEvent, unsent| match change.event_type {
         EventType::NodeDeleted => WatchesEnd::OwnLost,
         _ => WatchesEnd::ReadAgain(unsent),
@@ -69,12 +89,12 @@ async fn watch_both(
             // The watches went with their connection: the library panics where one is polled after it.
             _ = connections.changed() => return WatchesEnd::ReadAgain(None),
             change = &mut *own => return after_own_change(change, None),
-            event = predecessor.next_event(context) => {
+            event = ahead.next_event() => {
                 // The watch of our own znode may have fired since it was polled above.
                 if let Some(change) = (&mut *own).now_or_never() {
                     return after_own_change(change, Some(event));
                 }
-                context.tell(event);
+                tell(event);
             }
         }
     }
@@ -84,10 +104,7 @@ async fn watch_both(
 ///
 /// It is a watch for children, of which an ephemeral znode has none: so it fires when the znode is
 /// deleted, and not at each of our own writes.
-pub(in crate::zookeeper) async fn watch_own(
-    context: &Context,
-    ticket: Ticket,
-) -> Option<BoxFuture<'static, WatchedEvent>> {
+async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'static, WatchedEvent>> {
     let path = context.path(ticket.sequence);
     let read = context.until_judged(async |connection| {
         let asked = connection.client.get_and_watch_children(&path);
@@ -102,7 +119,8 @@ pub(in crate::zookeeper) async fn watch_own(
 }
 
 /// The predecessor that is to be watched.
-struct Predecessor {
+struct Predecessor<'a> {
+    context: &'a Context,
     wanted: watch::Receiver<Option<Sequence>>,
     watched: Option<Watched>,
 }
@@ -115,9 +133,11 @@ struct Watched {
     change: Option<BoxFuture<'static, WatchedEvent>>,
 }
 
-impl Predecessor {
-    /// Waits for an event of the predecessor. May be dropped and called again: nothing is lost.
-    async fn next_event(&mut self, context: &Context) -> QueueEvent {
+impl ZnodesAhead for Predecessor<'_> {
+    type Event = QueueEvent;
+
+    async fn next_event(&mut self) -> QueueEvent {
+        let context = self.context;
         loop {
             let watched = &mut self.watched;
             let next = async {
@@ -143,7 +163,6 @@ impl Predecessor {
         }
     }
 
-    /// Has the predecessor read anew: the watch went with its connection.
     fn read_again(&mut self) {
         if let Some(watched) = &mut self.watched {
             watched.change = None;

@@ -473,13 +473,20 @@ const REFUSED: &str = "the session timeout that the servers grant leaves no usef
 /// Returns whether the event comes again and again, and asks for no more than usual.
 fn is_routine(event: &Event, actions: &[Action]) -> bool {
     let is_usual = |action: &Action| {
-        matches!(action, Action::Renew { .. } | Action::ReadHead { .. } | Action::ReadQueue)
+        matches!(
+            action,
+            Action::Renew { .. }
+                | Action::ReadHead { .. }
+                | Action::ReadHeir(_)
+                | Action::ReadQueue
+        )
     };
     let recurs = matches!(
         event,
         Event::Woke
             | Event::Committed { .. }
             | Event::HeadRead { .. }
+            | Event::HeirRead { accepted: None, .. }
             | Event::PredecessorRead { .. }
     );
     recurs && actions.iter().all(is_usual)

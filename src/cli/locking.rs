@@ -1,0 +1,95 @@
+//! What `lock` is to hold, for how long it may wait, and who holds it.
+
+use super::client_commands::{Address, TokenFile};
+use super::{ConfigFile, sources};
+use crate::config::{self, LockConfig, Scope, table};
+use crate::terminal::{ClientCommand, Holder, LockName, LockedCommand, Patience};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
+use recipes::lock::Mode;
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+
+#[derive(Args)]
+pub(super) struct Locking {
+    /// The name of the lock: 1 to 64 of A-Z a-z 0-9 . _ -
+    name: String,
+    /// Hold it beside any number of others that share it, and beside none that does not
+    #[arg(long)]
+    shared: bool,
+    /// A semaphore: the first so many of the queue hold it, from 1 to 1000; all have to name the same number
+    #[arg(long, value_name = "NUMBER", conflicts_with = "shared", value_parser = slots)]
+    slots: Option<NonZeroU32>,
+    /// For how long to wait at most: 500ms, 10s, 2m [default: for ever]
+    #[arg(short, long, value_name = "DURATION")]
+    wait: Option<String>,
+    /// Do not wait: take it only if it is free
+    #[arg(long = "try", conflicts_with = "wait")]
+    only_if_free: bool,
+    /// From SIGTERM to SIGKILL at most, when the command has to end; less where the lease is short
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    kill_after: String,
+    #[command(flatten)]
+    address: Address,
+    #[command(flatten)]
+    token: TokenFile,
+    #[command(flatten)]
+    file: ConfigFile,
+    /// The command and its arguments, behind --
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Locking {
+    /// # Errors
+    /// One sentence that says what is wrong with the arguments, or with what they name.
+    pub(super) fn errand(self, given: &ArgMatches) -> Result<ClientCommand, String> {
+        let name = lock_name(&self.name)?;
+        let mode = match self.slots {
+            Some(slots) => Mode::Slots(slots),
+            None if self.shared => Mode::Shared,
+            None => Mode::Exclusive,
+        };
+        let patience = match self.wait {
+            _ if self.only_if_free => Patience::Try,
+            Some(wait) => Patience::AtMost(config::span("--wait", &wait)?),
+            None => Patience::Endless,
+        };
+        let kill_after = config::span("--kill-after", &self.kill_after)?;
+        let is_flag = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
+        let holder = if is_flag(table::SERVERS.key()) || is_flag("config") {
+            if is_flag("url") {
+                let why = "--url names a sidecar, and --zookeeper and --config go without one: leave one out";
+                return Err(why.into());
+            }
+            let values = sources::values(self.file.config, given)?;
+            Holder::Itself(Box::new(LockConfig::new(&values)?))
+        } else {
+            let mut settings = table::ALL.iter().filter(|row| Scope::Lease.takes(row.scope));
+            if let Some(row) = settings.find(|row| is_flag(row.key))
+                && let Some(flag) = &row.flag
+            {
+                return Err(format!(
+                    "--{} is for a lock without a sidecar: name the servers by --zookeeper",
+                    flag.name
+                ));
+            }
+            Holder::Sidecar(self.address.sidecar()?.shown(self.token.read()?))
+        };
+        let command = self.command;
+        Ok(ClientCommand::Lock(LockedCommand { name, mode, patience, kill_after, command, holder }))
+    }
+}
+
+pub(super) fn lock_name(written: &str) -> Result<LockName, String> {
+    LockName::new(written).ok_or_else(|| {
+        format!(
+            "{written:?} is no lock's name: write 1 to 64 of A-Z a-z 0-9 . _ -, such as migrate"
+        )
+    })
+}
+
+fn slots(written: &str) -> Result<NonZeroU32, String> {
+    let slots = written.parse().ok().filter(|slots: &NonZeroU32| slots.get() <= 1000);
+    slots.ok_or_else(|| "write a number from 1 to 1000".into())
+}

@@ -1,0 +1,109 @@
+//! A lock that this process holds itself, in a session of its own.
+
+use super::{LockedCommand, Patience, Standing};
+use crate::clock::Clock;
+use crate::config::LockConfig;
+use crate::config::security::Acl;
+use crate::exec::Lease;
+use crate::locks::{self, Ask, Judged, Published};
+use crate::zookeeper::{LocksSettings, run_locks};
+use std::convert::Infallible;
+use std::future::pending;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+/// How long one who does not wait is kept, until it is known whether others are ahead.
+const TO_TRY: Duration = Duration::from_secs(5);
+/// How long the deletion of the znode may take, and then the end of the session: else they are left to expire.
+const TO_GIVE_BACK: Duration = Duration::from_secs(5);
+const TO_CLOSE: Duration = Duration::from_millis(1500);
+
+/// Holds the lock for as long as what is done under it lasts, and returns that.
+pub(super) async fn hold<T, F: Future<Output = T>>(
+    config: &LockConfig,
+    wanted: &LockedCommand,
+    clock: Clock,
+    done: impl FnOnce(watch::Receiver<Standing>) -> F,
+) -> T {
+    let (mut requests, handle) = locks::set_up();
+    let (stop, mut stopping) = oneshot::channel();
+    let mut zookeeper = config.settings.zookeeper.clone();
+    // Members say so when they start. A command that runs again and again need not repeat it.
+    zookeeper.security.is_open_by_choice |= zookeeper.security.acl == Acl::Open;
+    let settings = LocksSettings {
+        zookeeper,
+        root: config.root.clone(),
+        margins: config.margins,
+        member: config.member.clone(),
+    };
+    let (publisher, mut published) = watch::channel(Published::default());
+    let (release, released) = oneshot::channel();
+    let ask = Ask { name: wanted.name.clone(), mode: wanted.mode, published: publisher, released };
+    handle.asks.try_send(ask).expect("nothing else was asked for");
+    let (standing, known) = watch::channel(Standing::Asked);
+    let done = async {
+        let judging = judge(published.clone(), wanted.patience, clock, &standing);
+        let ended = tokio::select! {
+            biased;
+            ended = done(known) => ended,
+            never = judging => match never {},
+        };
+        drop(release);
+        let gone = async { while published.changed().await.is_ok() {} };
+        let _left_to_expire = timeout(TO_GIVE_BACK, gone).await;
+        let _runner_gone = stop.send(());
+        ended
+    };
+    let mut runner = pin!(run_locks(settings, clock, &mut requests, &mut stopping));
+    let mut done = pin!(done);
+    let ended = tokio::select! {
+        biased;
+        ended = &mut done => ended,
+        _ = &mut runner => unreachable!("it is told to stop when the other is done"),
+    };
+    let _left_to_expire = timeout(TO_CLOSE, runner).await;
+    ended
+}
+
+/// Publishes how the lock stands, whenever that changes.
+async fn judge(
+    mut published: watch::Receiver<Published>,
+    patience: Patience,
+    clock: Clock,
+    standing: &watch::Sender<Standing>,
+) -> Infallible {
+    let mut tried = pin!(sleep(TO_TRY));
+    loop {
+        let judged = published.borrow_and_update().at(clock.now());
+        let (now, lease_end) = match judged {
+            Judged::Waiting { ahead: Some(ahead @ 1..) } if patience != Patience::Try => {
+                (Standing::Waits(format!("behind {ahead} at most")), None)
+            }
+            Judged::Waiting { ahead: Some(1..) } => (Standing::NotInTime, None),
+            Judged::Waiting { .. } if patience == Patience::Try && tried.is_elapsed() => {
+                let why = "ZooKeeper has not answered in time";
+                (Standing::Over(why.to_owned()), None)
+            }
+            Judged::Waiting { .. } => (Standing::Asked, None),
+            Judged::Held { token, until } => (Standing::Held(Lease { token, until }), Some(until)),
+            Judged::Ended(ended) => (Standing::Over(ended.to_string()), None),
+        };
+        standing.send_if_modified(|before| {
+            let is_new = *before != now;
+            *before = now;
+            is_new
+        });
+        tokio::select! {
+            changed = published.changed() => {
+                // Nothing is left of it, and its end is published.
+                if changed.is_err() {
+                    return pending().await;
+                }
+            }
+            () = clock.sleep_until(lease_end) => {}
+            () = &mut tried, if !tried.is_elapsed() => {}
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A lock that a sidecar holds for this process, for as long as their connection is open.
+
+use super::super::ClientError;
+use super::super::sidecar::{Sidecar, SidecarAnswer, TO_ANSWER};
+use super::super::watch::{EventReader, LONGEST_LINE, ReceivedEvent};
+use super::{Patience, Standing};
+use crate::api::{self, LockEnded, LockHeld, LockWaiting};
+use crate::clock::ClockIdentity;
+use crate::exec::Lease;
+use crate::locks::LockName;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::CONTENT_TYPE;
+use hyper::{Method, StatusCode};
+use recipes::lock::Mode;
+use recipes::{FencingToken, Moment};
+use serde::de::DeserializeOwned;
+use std::convert::Infallible;
+use std::future::pending;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// A sidecar sends at least a comment every 15 s.
+const SILENCE: Duration = Duration::from_secs(45);
+
+/// What the sidecar tells of the lock.
+pub(super) struct Stream(Incoming);
+
+impl Stream {
+    /// Asks for the lock. Returns also a second hold on the connection, which keeps the lock.
+    pub(super) async fn open(
+        sidecar: &Sidecar,
+        name: &LockName,
+        mode: Mode,
+        patience: Patience,
+    ) -> Result<(Self, OwnedFd), ClientError> {
+        check_clock(sidecar).await?;
+        let mode = match mode {
+            Mode::Exclusive => "mode=exclusive".to_owned(),
+            Mode::Shared => "mode=shared".to_owned(),
+            Mode::Slots(slots) => format!("slots={slots}"),
+        };
+        // Other limits are kept here, however long they are.
+        let wait = if patience == Patience::Try { "&wait=0s" } else { "" };
+        let path = format!("{}/{name}?{mode}{wait}", api::LOCKS.path);
+        let asked = format!("{}{path}", sidecar.name());
+        let opened = timeout(TO_ANSWER, sidecar.begin(&path)).await;
+        let (response, hold) =
+            opened.unwrap_or_else(|_| Err(ClientError::nonsense(&asked, "no answer in time")))?;
+        let kind = response.headers().get(CONTENT_TYPE);
+        if response.status() == StatusCode::OK
+            && kind.is_some_and(|kind| kind == "text/event-stream")
+        {
+            return Ok((Self(response.into_body()), hold));
+        }
+        let answer = timeout(TO_ANSWER, SidecarAnswer::read(&asked, response)).await;
+        let answer = answer
+            .unwrap_or_else(|_| Err(ClientError::nonsense(&asked, "its answer does not end")))?;
+        // A refusal is told as it is.
+        let _body: serde_json::Value = answer.body()?;
+        Err(answer.nonsense("it tells no events"))
+    }
+
+    /// Publishes what is told, to the end of it, and then waits.
+    pub(super) async fn follow(mut self, publisher: &watch::Sender<Standing>) -> Infallible {
+        let last = self.last(publisher).await;
+        publisher.send_replace(last);
+        pending().await
+    }
+
+    /// Publishes what is told before the last, and returns that.
+    async fn last(&mut self, publisher: &watch::Sender<Standing>) -> Standing {
+        let mut reader = EventReader::default();
+        let over = |why: &str| Standing::Over(format!("the sidecar {why}"));
+        loop {
+            let frame = match timeout(SILENCE, self.0.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(error))) => return over(&format!("is gone: {error}")),
+                Ok(None) => return over("has closed the connection"),
+                Err(_) => return over(&format!("said nothing for {SILENCE:?}")),
+            };
+            let Some(bytes) = frame.data_ref() else { continue };
+            for event in reader.read(bytes) {
+                match standing(&event) {
+                    Ok(Some(standing @ (Standing::NotInTime | Standing::Over(_)))) => {
+                        return standing;
+                    }
+                    Ok(Some(standing)) => drop(publisher.send_replace(standing)),
+                    // What another version says.
+                    Ok(None) => {}
+                    Err(why) => return over(&format!("says what makes no sense: {why}")),
+                }
+            }
+            if reader.line.len() > LONGEST_LINE {
+                return over("sent a line without an end");
+            }
+        }
+    }
+}
+
+/// Returns how the lock stands by an event; `None` if it says nothing of that.
+fn standing(event: &ReceivedEvent) -> Result<Option<Standing>, String> {
+    let ReceivedEvent { name, data, .. } = event;
+    Ok(Some(match &**name {
+        "waiting" => {
+            let LockWaiting { position, holders } = parsed(data)?;
+            let holders = holders.unwrap_or_default();
+            let members = holders.iter().map(|place| place.member.as_deref().unwrap_or("another"));
+            let members = members.collect::<Vec<_>>().join(", ");
+            Standing::Waits(match &*members {
+                "" => format!("behind {position} at most"),
+                members => format!("behind {position} at most, held by way of {members}"),
+            })
+        }
+        "held" | "renewed" => {
+            let LockHeld { token, valid_until_boottime_ns, .. } = parsed(data)?;
+            let until = valid_until_boottime_ns.ok_or("it has no valid_until_boottime_ns")?;
+            let until = Moment(Duration::from_nanos(until));
+            Standing::Held(Lease { token: FencingToken(token), until })
+        }
+        "timeout" => Standing::NotInTime,
+        "lost" | "refused" => {
+            let LockEnded { why } = parsed(data)?;
+            Standing::Over(why)
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn parsed<T: DeserializeOwned>(data: &str) -> Result<T, String> {
+    serde_json::from_str(data).map_err(|error| error.to_string())
+}
+
+/// Checks that the sidecar says by the clock of this process until when a lock is held.
+async fn check_clock(sidecar: &Sidecar) -> Result<(), ClientError> {
+    let answer = sidecar.ask(Method::GET, api::STATUS.path, TO_ANSWER).await?;
+    let api::Status { clock: api::Clock { boot_id, time_namespace }, .. } = answer.body()?;
+    let ours = ClockIdentity::read();
+    if boot_id.is_some() && (boot_id, time_namespace) == (ours.boot_id, ours.time_namespace) {
+        return Ok(());
+    }
+    Err(ClientError::No(format!(
+        "{} goes by another clock than this process, which so cannot know until when a lock is held: ask a sidecar on this \
+         machine (--url), or none (--zookeeper)",
+        sidecar.name()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_say_how_the_lock_stands() {
+        let read = |name: &str, data: &str| {
+            standing(&ReceivedEvent { name: name.into(), id: None, data: data.into() })
+        };
+        let held = r#"{"token":4,"valid_for_ms":5,"valid_until_boottime_ns":7000,"valid_until_monotonic_ns":6}"#;
+        let lease = Lease { token: FencingToken(4), until: Moment(Duration::from_micros(7)) };
+        for name in ["held", "renewed"] {
+            assert_eq!(read(name, held), Ok(Some(Standing::Held(lease))));
+        }
+        let place = r#"{"member":"a","mode":"exclusive","slots":null,"token":4,"znode":"write-0000000001","since":"T"}"#;
+        let waiting = read("waiting", &format!(r#"{{"position":2,"holders":[{place}]}}"#));
+        let behind = "behind 2 at most, held by way of a";
+        assert_eq!(waiting, Ok(Some(Standing::Waits(behind.into()))));
+        let waiting = read("waiting", r#"{"position":2,"holders":null}"#);
+        assert_eq!(waiting, Ok(Some(Standing::Waits("behind 2 at most".into()))));
+        let over = Ok(Some(Standing::Over("w".into())));
+        assert_eq!(read("lost", r#"{"why":"w"}"#), over);
+        assert_eq!(read("refused", r#"{"why":"w"}"#), over);
+        assert_eq!(read("timeout", r#"{"why":"w"}"#), Ok(Some(Standing::NotInTime)));
+        assert_eq!(read("of-another-version", "{}"), Ok(None));
+        let remote = r#"{"token":4,"valid_for_ms":5,"valid_until_boottime_ns":null,"valid_until_monotonic_ns":null}"#;
+        assert!(read("held", remote).is_err() && read("held", "{").is_err());
+    }
+}

@@ -1,0 +1,280 @@
+//! Runs a command while a lock is held: by a sidecar for this process, or by this process itself.
+//!
+//! The command is watched over as that of `bellwether exec` is: see [`crate::exec`].
+
+mod by_itself;
+mod by_sidecar;
+
+use self::by_sidecar::Stream;
+use super::{ClientError, Sidecar, remark, text};
+use crate::clock::Clock;
+use crate::config::{LockConfig, OnExit, TO_DIE};
+use crate::exec::{self, Lease, Plan};
+use crate::locks::LockName;
+use recipes::lock::Mode;
+use rustix::process::{Resource, getrlimit};
+use std::ffi::OsString;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+/// The exit code where the lock is not got in time, as `timeout` has it where something takes too long.
+const NOT_IN_TIME: u8 = 124;
+
+/// For how long a lease may be too short that was passed on: heartbeats that are closer together make a longer one.
+const TO_GROW: Duration = Duration::from_secs(5);
+
+/// A command to run while a lock is held.
+pub struct LockedCommand {
+    pub name: LockName,
+    pub mode: Mode,
+    pub patience: Patience,
+    /// How long the command may take to end by itself, where the lease leaves as much.
+    pub kill_after: Duration,
+    pub command: Vec<OsString>,
+    pub holder: Holder,
+}
+
+/// How long to wait for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// For as long as it takes.
+    Endless,
+    AtMost(Duration),
+    /// Not while another has it, or asked before.
+    Try,
+}
+
+/// What holds the lock.
+pub enum Holder {
+    Sidecar(Sidecar),
+    /// This process, in a session of its own.
+    Itself(Box<LockConfig>),
+}
+
+/// How the lock stands, as far as its holder has told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Standing {
+    Asked,
+    /// Behind these, in words.
+    Waits(String),
+    Held(Lease),
+    NotInTime,
+    /// It was not got, or is lost, for this reason.
+    Over(String),
+}
+
+impl Standing {
+    fn lease(&self) -> Option<Lease> {
+        match self {
+            Self::Held(lease) => Some(*lease),
+            Self::Asked | Self::Waits(_) | Self::NotInTime | Self::Over(_) => None,
+        }
+    }
+}
+
+impl LockedCommand {
+    /// Runs the command, and returns when nothing is left of it, and the lock is let go.
+    pub(super) async fn run(&self, clock: Clock) -> Result<(), ClientError> {
+        match &self.holder {
+            Holder::Sidecar(sidecar) => {
+                let opened = Stream::open(sidecar, &self.name, self.mode, self.patience).await;
+                let (stream, hold) = opened.map_err(failed)?;
+                let (publisher, standing) = watch::channel(Standing::Asked);
+                tokio::select! {
+                    biased;
+                    ended = self.run_while_held(clock, standing, Some(hold)) => ended,
+                    never = stream.follow(&publisher) => match never {},
+                }
+            }
+            Holder::Itself(config) => {
+                by_itself::hold(config, self, clock, |standing| {
+                    self.run_while_held(clock, standing, None)
+                })
+                .await
+            }
+        }
+    }
+
+    /// Waits until the lock is held, and runs the command. `hold` is what the guards of the command are to keep open.
+    async fn run_while_held(
+        &self,
+        clock: Clock,
+        mut standing: watch::Receiver<Standing>,
+        hold: Option<OwnedFd>,
+    ) -> Result<(), ClientError> {
+        let time_to_end = self.until_held(clock, &mut standing).await?;
+        let plan = Plan {
+            command: self.command.clone(),
+            under: "the lock",
+            kill_after: time_to_end.saturating_sub(TO_DIE),
+            on_exit: OnExit::Leave,
+            once: false,
+            files: getrlimit(Resource::Nofile).current,
+            environment: vec![("BELLWETHER_LOCK", self.name.to_string())],
+            kept: hold.map(Arc::new),
+            after_restart: false,
+        };
+        match exec::run_under(plan, clock, standing.clone(), Standing::lease).await {
+            Ok(Some(0)) => Ok(()),
+            Ok(Some(code)) => Err(ClientError::Ended(code)),
+            Ok(None) => {
+                let why = match &*standing.borrow() {
+                    Standing::Over(why) => why.clone(),
+                    Standing::Asked
+                    | Standing::Waits(_)
+                    | Standing::Held(_)
+                    | Standing::NotInTime => "its lease was not renewed in time".to_owned(),
+                };
+                Err(self.lost(&why))
+            }
+            Err(error) => Err(ClientError::Unrunnable(
+                exec::FAILED,
+                format!("cannot run the command: {error}"),
+            )),
+        }
+    }
+
+    /// Waits until the lock is held, and returns how much of a lease to end the command in.
+    async fn until_held(
+        &self,
+        clock: Clock,
+        standing: &mut watch::Receiver<Standing>,
+    ) -> Result<Duration, ClientError> {
+        let mut signals = Signals::new().map_err(|error| {
+            ClientError::Unrunnable(exec::FAILED, format!("cannot wait for signals: {error}"))
+        })?;
+        let until = match self.patience {
+            Patience::AtMost(limit) => Some(clock.now().after(limit)),
+            Patience::Endless | Patience::Try => None,
+        };
+        let (mut is_told, mut held_since) = (false, None);
+        loop {
+            let known = standing.borrow_and_update().clone();
+            match known {
+                Standing::Asked => {}
+                Standing::Waits(behind) => {
+                    if !is_told {
+                        remark(&format!("waiting for lock {}, {behind}", self.name));
+                        is_told = true;
+                    }
+                }
+                Standing::Held(lease) => {
+                    let now = clock.now();
+                    let left = lease.until.since(now);
+                    let held_for = held_since.map(|since| now.since(since));
+                    match time_to_end(self.kill_after, left) {
+                        Some(enough)
+                            if held_for.is_some() || enough == self.kill_after + TO_DIE =>
+                        {
+                            return Ok(enough);
+                        }
+                        None if held_for >= Some(TO_GROW) => return Err(too_short(left)),
+                        // It may be as old as a heartbeat. The next is new.
+                        Some(_) | None => held_since = held_since.or(Some(now)),
+                    }
+                }
+                Standing::NotInTime => return Err(self.not_in_time()),
+                Standing::Over(why) => return Err(self.not_got(&why)),
+            }
+            tokio::select! {
+                changed = standing.changed() => {
+                    changed.map_err(|_| self.not_got("nothing tells of it any more"))?;
+                }
+                () = clock.sleep_until(until) => return Err(self.not_in_time()),
+                signal = signals.next() => {
+                    let code = u8::try_from(128 + signal).unwrap_or(exec::FAILED);
+                    return Err(ClientError::Ended(code));
+                }
+            }
+        }
+    }
+
+    fn not_in_time(&self) -> ClientError {
+        ClientError::Unrunnable(
+            NOT_IN_TIME,
+            format!(
+                "lock {} was not got in time: `bellwether locks {0}` has who is ahead",
+                self.name
+            ),
+        )
+    }
+
+    fn not_got(&self, why: &str) -> ClientError {
+        let why = format!("lock {} was not got: {}", self.name, text::visible(why));
+        ClientError::Unrunnable(exec::FAILED, why)
+    }
+
+    fn lost(&self, why: &str) -> ClientError {
+        let why = format!(
+            "lock {} was lost, and the command was ended: {}",
+            self.name,
+            text::visible(why)
+        );
+        ClientError::Unrunnable(exec::FAILED, why)
+    }
+}
+
+fn too_short(left: Duration) -> ClientError {
+    let why = format!(
+        "a lease of {left:?} leaves no time to end a command before it ends: have the session timeout raised \
+         (zookeeper.session_timeout)"
+    );
+    ClientError::Unrunnable(exec::FAILED, why)
+}
+
+/// Returns how much of each lease to end the command in: at most half of it, since it is renewed in the other. `None` if
+/// that is too little to kill.
+fn time_to_end(kill_after: Duration, lease: Duration) -> Option<Duration> {
+    let half = lease / 2;
+    (half > TO_DIE).then(|| half.min(kill_after + TO_DIE))
+}
+
+/// Returns the same error, with the exit code of one who could not run a command.
+fn failed(error: ClientError) -> ClientError {
+    match error.told() {
+        (_, Some(why)) => ClientError::Unrunnable(exec::FAILED, why),
+        (_, None) => ClientError::Ended(exec::FAILED),
+    }
+}
+
+/// The signals that end a wait. By default they would end the process, which leaves a session behind.
+struct Signals([(i32, Signal); 2]);
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        let listen =
+            |kind: SignalKind| -> io::Result<_> { Ok((kind.as_raw_value(), signal(kind)?)) };
+        Ok(Self([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?]))
+    }
+
+    /// Returns the number of the next one.
+    async fn next(&mut self) -> i32 {
+        poll_fn(|context| {
+            let received = self.0.iter_mut().find_map(|(number, stream)| {
+                stream.poll_recv(context).is_ready().then_some(*number)
+            });
+            received.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_most_half_of_a_lease_is_there_to_end_a_command_in() {
+        let ms = Duration::from_millis;
+        let wanted = ms(2000);
+        assert_eq!(time_to_end(wanted, ms(6890)), Some(ms(2500)), "as long as is wanted");
+        assert_eq!(time_to_end(wanted, ms(2846)), Some(ms(1423)), "the other half is for renewals");
+        assert_eq!(time_to_end(wanted, ms(1000)), None, "it takes as long to kill");
+    }
+}

@@ -1,0 +1,513 @@
+//! Moves leadership to another member: names the heir, waits until it has accepted, and hands over.
+//!
+//! Until then this member leads on, so that a transfer which comes to nothing costs no term.
+
+use crate::clock::Clock;
+use crate::status::{RecentChanges, StatusHandle, Undone};
+use recipes::election::{Announcement, ChangeKind, Command, Heir, Offer, Role, Standing};
+use recipes::{FencingToken, Sequence, Ticket};
+use std::fmt;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// For how long at least to wait for the announcement of the next leader.
+const TO_HEAR: Duration = Duration::from_secs(5);
+/// How old a reading of the queue may be, and a little more.
+const READING: Duration = Duration::from_millis(1100);
+/// How many heartbeats a member has to become ready before the next one is tried, where any will do.
+const HEARTBEATS: u32 = 3;
+
+/// Leadership was moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transferred {
+    pub leader: Announcement,
+    /// From the end of the old term until this member heard of the new one: an upper bound of the time without a leader.
+    pub leaderless: Duration,
+}
+
+/// Why leadership was not moved to the member that was wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// This member does not lead.
+    NotLeader,
+    /// The heir is this member.
+    Itself,
+    /// No such member is in the queue, or no other at all.
+    NotInQueue(Option<String>),
+    /// The heir has left the queue since.
+    Gone,
+    /// The heir has not accepted in time.
+    NotReady,
+    /// Another heir was named meanwhile.
+    Replaced,
+    /// This member ceased to lead meanwhile.
+    LeadsNoMore,
+    /// The queue cannot be read: why.
+    Unread(String),
+    /// It is not known whether the election was told.
+    Undone(Undone),
+    /// This member has handed over, and knows no leader yet.
+    Unheard,
+    /// This member has handed over, and another leads than the one that was wanted.
+    AnotherLeads(Announcement),
+}
+
+/// Has this member, which leads, hand over to the member with this id, or to any that is ready, within this time.
+///
+/// If the future is dropped before that, this member leads on.
+///
+/// # Errors
+/// Why the member that was wanted does not lead.
+pub async fn transfer(
+    status: &StatusHandle,
+    clock: Clock,
+    to: Option<&str>,
+    within: Duration,
+) -> Result<Transferred, Refusal> {
+    let standing = status.snapshot.borrow().standing.clone();
+    let Role::Leader { announcement, .. } = standing.at(clock.now()) else {
+        return Err(Refusal::NotLeader);
+    };
+    let mut attempt = Attempt { status, clock, own: announcement, within, named: None };
+    let result = attempt.carried_out(to).await;
+    status.meter.transferred(result.is_ok());
+    result
+}
+
+struct Attempt<'a> {
+    status: &'a StatusHandle,
+    clock: Clock,
+    /// The term that is to end.
+    own: Announcement,
+    within: Duration,
+    /// The last offer that was made.
+    named: Option<Offer>,
+}
+
+impl Attempt<'_> {
+    async fn carried_out(&mut self, to: Option<&str>) -> Result<Transferred, Refusal> {
+        let accepted = timeout(self.within, self.accepted(to)).await;
+        let ended = match accepted.unwrap_or(Err(Refusal::NotReady)) {
+            Ok(offer) => self.hand_over(offer, to).await,
+            Err(refusal) => Err(refusal),
+        };
+        if let (Err(_), Some(offer)) = (&ended, self.named) {
+            // The member has forgotten it if it leads no more, or has another heir; else it forgets it in time.
+            let _done = self.status.order(Command::CancelTransfer(offer), self.clock.now()).await;
+        }
+        ended
+    }
+
+    /// Waits until an heir has accepted. Where any will do, those that are not ready are passed over.
+    async fn accepted(&mut self, to: Option<&str>) -> Result<Offer, Refusal> {
+        if to.is_some_and(|to| to == self.own.leader.id.as_str()) {
+            return Err(Refusal::Itself);
+        }
+        let mut heirs = self.heirs(to).await?;
+        if heirs.is_empty() {
+            // It may have joined since the queue was read.
+            sleep(READING).await;
+            heirs = self.heirs(to).await?;
+        }
+        let none = || Refusal::NotInQueue(to.map(str::to_owned));
+        if to.is_some() {
+            // Of two with one id, one may be an earlier life, which came first.
+            let heir = heirs.last().ok_or_else(none)?;
+            return self.accepted_by(*heir, self.within).await;
+        }
+        while !heirs.is_empty() {
+            for heir in heirs {
+                match self.accepted_by(heir, HEARTBEATS * self.status.heartbeat).await {
+                    Err(Refusal::Gone | Refusal::NotReady) => {}
+                    ended => return ended,
+                }
+            }
+            sleep(READING).await;
+            heirs = self.heirs(to).await?;
+        }
+        Err(none())
+    }
+
+    /// Returns the members behind this one that have this id, or any, in order.
+    async fn heirs(&self, to: Option<&str>) -> Result<Vec<Sequence>, Refusal> {
+        let queue = self.status.members().await.map_err(Refusal::Unread)?;
+        let behind = queue.iter().filter(|it| it.ticket.sequence > self.own.ticket.sequence);
+        let wanted = behind.filter(|it| {
+            let id = it.profile.as_ref().map(|profile| profile.id.as_str());
+            id.is_some_and(|id| to.is_none_or(|to| to == id))
+        });
+        Ok(wanted.map(|it| it.ticket.sequence).collect())
+    }
+
+    async fn accepted_by(&mut self, heir: Sequence, at_most: Duration) -> Result<Offer, Refusal> {
+        // It outlasts the end of a command that `exec` runs.
+        let until = self.clock.now().after(self.within + self.status.patience);
+        self.order(Command::Transfer { heir, until }).await?;
+        let named = self.status.snapshot.borrow().standing.heir();
+        let Some((offer, _)) = named.filter(|(offer, _)| offer.heir == heir) else {
+            return Err(named.map_or(Refusal::LeadsNoMore, |_| Refusal::Replaced));
+        };
+        self.named = Some(offer);
+        let mut seen = Err(Refusal::NotReady);
+        let settled = self.status.until(at_most, |snapshot| {
+            seen = self.judged(&snapshot.standing, offer);
+            seen != Err(Refusal::NotReady)
+        });
+        let _or_late = settled.await;
+        seen
+    }
+
+    /// What has become of this offer.
+    fn judged(&self, standing: &Standing, offer: Offer) -> Result<Offer, Refusal> {
+        match standing.heir() {
+            Some((named, _)) if named != offer => Err(Refusal::Replaced),
+            Some((_, Heir::Awaited)) => Err(Refusal::NotReady),
+            Some((_, Heir::Gone)) => Err(Refusal::Gone),
+            Some((_, Heir::Ready)) => Ok(offer),
+            None if self.leads(standing) => Err(Refusal::NotReady),
+            None => Err(Refusal::LeadsNoMore),
+        }
+    }
+
+    async fn hand_over(&self, offer: Offer, to: Option<&str>) -> Result<Transferred, Refusal> {
+        self.order(Command::HandOver(offer)).await?;
+        let standing = self.status.snapshot.borrow().standing.clone();
+        if self.leads(&standing) {
+            return Err(self.judged(&standing, offer).err().unwrap_or(Refusal::NotReady));
+        }
+        let Ticket { token, .. } = self.own.ticket;
+        let patience = self.within.max(TO_HEAR);
+        let heard = self
+            .status
+            .until(patience, |snapshot| successor(&snapshot.recent_changes, token).is_some());
+        let _or_late = heard.await;
+        let found = successor(&self.status.snapshot.borrow().recent_changes, token);
+        let (leader, leaderless) = found.ok_or(Refusal::Unheard)?;
+        let (id, own) = (leader.leader.id.as_str(), self.own.leader.id.as_str());
+        match to.map_or(id != own, |to| id == to) {
+            true => Ok(Transferred { leader, leaderless }),
+            false => Err(Refusal::AnotherLeads(leader)),
+        }
+    }
+
+    async fn order(&self, command: Command) -> Result<(), Refusal> {
+        let done = self.status.order(command, self.clock.now()).await;
+        done.map(drop).map_err(Refusal::Undone)
+    }
+
+    /// Whether the term that is to end goes on.
+    fn leads(&self, standing: &Standing) -> bool {
+        standing.way().is_some() && standing.ticket() == Some(self.own.ticket)
+    }
+}
+
+/// Returns the leader that was heard of first after this term, and how long after its end.
+fn successor(changes: &RecentChanges, term: FencingToken) -> Option<(Announcement, Duration)> {
+    let ended = changes
+        .iter()
+        .find(|it| it.change.kind == ChangeKind::LostLeadership && it.change.token == Some(term))?;
+    changes.iter().find_map(|it| {
+        let leader = it.change.view().leader().cloned().filter(|it| it.ticket.token > term)?;
+        // The wall clock may have been set back.
+        Some((leader, it.at.duration_since(ended.at).unwrap_or_default()))
+    })
+}
+
+impl Refusal {
+    /// Returns the name for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NotLeader => "not-leader",
+            Self::Itself => "leads-already",
+            Self::NotInQueue(_) => "no-such-member",
+            Self::Gone => "heir-gone",
+            Self::NotReady => "heir-not-ready",
+            Self::Replaced => "another-heir",
+            Self::LeadsNoMore => "leads-no-more",
+            Self::Unread(_) => "line-unread",
+            Self::Undone(_) => "order-pending",
+            Self::Unheard => "no-leader",
+            Self::AnotherLeads(_) => "another-leads",
+        }
+    }
+}
+
+/// Explains it to operators.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const OUT: &str =
+            "it is stopped, paused, or its application is not healthy (see its own /status)";
+        match self {
+            Self::NotLeader => f.write_str("this member does not lead"),
+            Self::Itself => f.write_str("it leads already"),
+            Self::NotInQueue(Some(id)) => write!(f, "{id:?} is not in the queue: {OUT}"),
+            Self::NotInQueue(None) => f.write_str("no other member is in the queue"),
+            Self::Gone => write!(f, "the heir has left the queue: {OUT}; this member leads on"),
+            Self::NotReady => f.write_str(
+                "no heir was ready in time: it, or a member between, has no connection or no lease, or is of a version \
+                 without transfers; this member leads on",
+            ),
+            Self::Replaced => f.write_str("another heir was named meanwhile"),
+            Self::LeadsNoMore => {
+                f.write_str("this member ceased to lead before the heir was ready (see /history)")
+            }
+            Self::Unread(why) => write!(f, "the queue cannot be read: {why}"),
+            Self::Undone(_) => f.write_str("the election was not told in time"),
+            Self::Unheard => {
+                f.write_str("this member has handed over, and has not heard yet who leads")
+            }
+            Self::AnotherLeads(leader) => write!(
+                f,
+                "the heir was gone when this member had handed over: {} leads, with token {}",
+                leader.leader.id, leader.ticket.token
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{self, Caller, Entry, RecordedChange, Request, StatusPublisher};
+    use recipes::election::{Cause, Event, Member, Policy, Profile, changes};
+    use recipes::{Margins, MemberId, SessionId};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// What the members behind do when they read an offer.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Behind {
+        Accept,
+        /// The first is passed over, the others accept.
+        AllButTheFirstAccept,
+        AcceptAndVanish,
+        Leave,
+        Nothing,
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_heir_that_was_named_leads_and_the_answer_has_its_token() {
+        let (done, runner) = transferred(Behind::Accept, Some("c"), MINUTE).await;
+        let Transferred { leader, leaderless } = done.expect("it accepted");
+        assert_eq!((leader.leader.id.as_str(), leader.ticket), ("c", ticket(3)));
+        assert!(leaderless < MINUTE);
+        assert_eq!(runner.status.meter.transfers(), [1, 0]);
+        let causes: Vec<_> = runner.recent_changes.iter().map(|it| it.cause).collect();
+        assert!(causes.contains(&Cause::Transferred), "{causes:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_name_one_that_is_not_ready_is_passed_over() {
+        let (done, _) = transferred(Behind::Accept, None, MINUTE).await;
+        assert_eq!(done.expect("it accepted").leader.ticket, ticket(2));
+        let (done, _) = transferred(Behind::AllButTheFirstAccept, None, MINUTE).await;
+        assert_eq!(done.expect("it accepted").leader.ticket, ticket(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_transfer_that_comes_to_nothing_says_why_and_leaves_no_heir() {
+        for (behind, to, expected) in [
+            (Behind::Nothing, Some("b"), Refusal::NotReady),
+            (Behind::Nothing, None, Refusal::NotReady),
+            (Behind::Leave, Some("b"), Refusal::Gone),
+            (Behind::Accept, Some("a"), Refusal::Itself),
+            (Behind::Accept, Some("z"), Refusal::NotInQueue(Some("z".into()))),
+        ] {
+            let (done, runner) = transferred(behind, to, MINUTE).await;
+            assert_eq!(done, Err(expected.clone()));
+            let now = runner.clock.now();
+            let is_leader = matches!(runner.member.standing().at(now), Role::Leader { .. });
+            assert!(is_leader, "{expected}");
+            assert_eq!(runner.member.standing().heir(), None, "{expected}");
+            assert_eq!(runner.status.meter.transfers(), [0, 1]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_heir_that_is_gone_once_leadership_was_given_up_is_told_of() {
+        let (done, _) = transferred(Behind::AcceptAndVanish, Some("b"), MINUTE).await;
+        let Err(Refusal::AnotherLeads(leader)) = done else { panic!("{done:?}") };
+        assert_eq!(leader.ticket, ticket(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_heir_that_was_named_last_is_waited_for() {
+        let mut runner = Runner::new(Behind::Nothing);
+        let (status, clock) = (runner.status.clone(), runner.clock);
+        let first = transfer(&status, clock, Some("b"), MINUTE);
+        let second = async {
+            // The first has named its heir by then.
+            let _named = status.until(MINUTE, |it| it.standing.heir().is_some()).await;
+            transfer(&status, clock, Some("c"), 2 * MINUTE).await
+        };
+        let both = async { tokio::join!(first, second) };
+        let (first, second) = tokio::select! {
+            both = both => both,
+            () = runner.run() => unreachable!("it runs for ever"),
+        };
+        assert_eq!((first, second), (Err(Refusal::Replaced), Err(Refusal::NotReady)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_leader_transfers_and_only_while_it_leads() {
+        let mut runner = Runner::new(Behind::Nothing);
+        let (status, clock) = (runner.status.clone(), runner.clock);
+        let asked = transfer(&status, clock, Some("b"), MINUTE);
+        let paused = async {
+            let _named = status.until(MINUTE, |it| it.standing.heir().is_some()).await;
+            status.order(Command::Pause, clock.now()).await
+        };
+        let both = async { tokio::join!(asked, paused) };
+        let (asked, _) = tokio::select! {
+            both = both => both,
+            () = runner.run() => unreachable!("it runs for ever"),
+        };
+        assert_eq!(asked, Err(Refusal::LeadsNoMore));
+        let again = transfer(&status, clock, Some("b"), MINUTE).await;
+        assert_eq!(again, Err(Refusal::NotLeader));
+        assert_eq!(status.meter.transfers(), [0, 1], "the second was none");
+    }
+
+    async fn transferred(
+        behind: Behind,
+        to: Option<&str>,
+        within: Duration,
+    ) -> (Result<Transferred, Refusal>, Runner) {
+        let mut runner = Runner::new(behind);
+        let (status, clock) = (runner.status.clone(), runner.clock);
+        let done = tokio::select! {
+            done = transfer(&status, clock, to, within) => done,
+            () = runner.run() => unreachable!("it runs for ever"),
+        };
+        (done, runner)
+    }
+
+    /// A leader, a, ahead of b and c, and what is needed to run it.
+    struct Runner {
+        member: Member,
+        publisher: StatusPublisher,
+        status: StatusHandle,
+        clock: Clock,
+        behind: Behind,
+        recent_changes: Arc<RecentChanges>,
+    }
+
+    impl Runner {
+        fn new(behind: Behind) -> Self {
+            let second = Duration::from_secs(1);
+            let policy = Policy::new(Margins { heartbeat: second, half_tick: second });
+            let member = Member::new(profile("a"), policy);
+            let clock = Clock::system();
+            let (publisher, status) = status::set_up(&member, clock.now());
+            let recent_changes = Arc::default();
+            let mut runner = Self { member, publisher, status, clock, behind, recent_changes };
+            let (timeout, sent_at) = (Duration::from_secs(600), clock.now());
+            for event in [
+                Event::SessionOpened { session: SessionId(1), timeout, sent_at },
+                Event::Joined(ticket(1)),
+                Event::QueueRead([1, 2, 3].map(sequence).into_iter().collect()),
+            ] {
+                runner.step(event);
+            }
+            let sent_at = clock.now();
+            runner.step(Event::Committed { sent_at });
+            runner
+        }
+
+        async fn run(&mut self) {
+            while let Some(request) = self.publisher.requests.recv().await {
+                match request {
+                    Request::Members(answer) => {
+                        let entries = [(1, "a"), (2, "b"), (3, "c")].map(|(n, id)| entry(n, id));
+                        answer.send(Ok(entries.into())).expect("it is waited for");
+                    }
+                    Request::Carry(command, caller) => self.carry(command, caller),
+                }
+            }
+        }
+
+        fn carry(&mut self, command: Command, caller: Caller) {
+            self.step(Event::Command(command.clone()));
+            caller.tell(true);
+            match command {
+                Command::Transfer { heir, .. } => self.answer_offer(heir),
+                Command::HandOver(offer) => self.rejoin(offer.heir),
+                Command::Resign
+                | Command::CancelTransfer(_)
+                | Command::Pause
+                | Command::Resume
+                | Command::Acknowledge(_)
+                | Command::ReportHealth { .. }
+                | Command::UpdateProfile { .. } => {}
+            }
+        }
+
+        fn answer_offer(&mut self, heir: Sequence) {
+            let (offer, _) = self.member.standing().heir().expect("it leads");
+            let accepted = Event::HeirRead { heir, accepted: Some(offer) };
+            match self.behind {
+                Behind::Accept | Behind::AcceptAndVanish => self.step(accepted),
+                Behind::AllButTheFirstAccept if heir != ticket(2).sequence => self.step(accepted),
+                Behind::Leave => self.step(Event::HeirGone { heir }),
+                Behind::AllButTheFirstAccept | Behind::Nothing => {}
+            }
+        }
+
+        /// It is behind the next leader.
+        fn rejoin(&mut self, heir: Sequence) {
+            let vanished = self.behind == Behind::AcceptAndVanish;
+            let (leader, id) = match heir == ticket(2).sequence && !vanished {
+                true => (ticket(2), "b"),
+                false => (ticket(3), "c"),
+            };
+            let (timeout, sent_at) = (Duration::from_secs(600), self.clock.now());
+            let announcement = Announcement { leader: profile(id), ticket: leader, active: true };
+            let announcement = Some(announcement);
+            for event in [
+                Event::SessionOpened { session: SessionId(2), timeout, sent_at },
+                Event::Joined(ticket(9)),
+                Event::QueueRead([leader.sequence, sequence(9)].into_iter().collect()),
+                Event::PredecessorRead { predecessor: leader, announcement },
+            ] {
+                self.step(event);
+            }
+        }
+
+        fn step(&mut self, event: Event) {
+            let now = self.clock.now();
+            let before = self.member.standing();
+            let _undone = self.member.step(now, event.clone());
+            let standing = self.member.standing();
+            let cause = Cause::of(&event, &before, now);
+            for change in changes(&self.recent_changes.view(), &standing.at(now)) {
+                let (index, at) = (standing.index_at(now), self.clock.date());
+                let recorded = RecordedChange { change, index, at, cause, down_for: None };
+                Arc::make_mut(&mut self.recent_changes).push(recorded);
+            }
+            let recent_changes = self.recent_changes.clone();
+            self.publisher.snapshot.send_modify(|snapshot| {
+                (snapshot.standing, snapshot.recent_changes) = (standing, recent_changes);
+            });
+        }
+    }
+
+    fn entry(number: i32, id: &str) -> Entry {
+        let profile = Some((*profile(id)).clone());
+        Entry { ticket: ticket(number), profile, names: None, ready: false, version: None }
+    }
+
+    fn profile(id: &str) -> Arc<Profile> {
+        let (id, labels) = (MemberId::new(id).unwrap(), BTreeMap::new());
+        Arc::new(Profile { id, address: None, labels, revision: 0 })
+    }
+
+    fn ticket(number: i32) -> Ticket {
+        Ticket { sequence: sequence(number), token: FencingToken(number.unsigned_abs().into()) }
+    }
+
+    fn sequence(number: i32) -> Sequence {
+        Sequence::new(number).unwrap()
+    }
+}
