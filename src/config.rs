@@ -64,6 +64,8 @@ pub struct Config {
     /// Where the session is kept for a next process.
     pub session_file: Option<PathBuf>,
     pub on_restart: OnRestart,
+    /// Whether the member's znode says how it is.
+    pub tells_state: bool,
     /// How the application's health is checked, if it is.
     pub health: Option<Health>,
     /// In the order in which they run.
@@ -205,6 +207,7 @@ impl Config {
             },
             session_file: values.written(&table::SESSION_FILE)?,
             on_restart: values.get(&table::ON_RESTART)?,
+            tells_state: values.get(&table::TELL_STATE)?,
             health: Health::new(values)?,
             hooks: hooks(values, policy.activation)?,
             reserve: Duration::ZERO,

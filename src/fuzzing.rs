@@ -30,7 +30,7 @@ pub fn znode(data: &[u8]) {
         let (ready, offer, accepted) =
             (read.ready, read.offer.map(Box::new), read.accepted.map(Box::new));
         let data = ZnodeData { profile, announcement, ready, offer, accepted };
-        let written = zookeeper::encode(&data, PREFIX);
+        let written = zookeeper::encode(&data, read.state, PREFIX);
         if let Some(again) = zookeeper::decode(&written, PREFIX) {
             assert_eq!((&again.profile, &again.announcement), (&read.profile, &read.announcement));
         } else {

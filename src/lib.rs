@@ -15,6 +15,7 @@
 //! - [`process`]: starts other processes, waits for them, kills them.
 //! - [`status`]: the snapshot that the runner publishes, and the requests that it takes.
 //! - [`transfer`]: moves leadership to a chosen member, by the runner's commands.
+//! - [`own_state`]: tells how this member is, in its own znode.
 //! - [`locks`]: the channels between the runner of the locks and those who ask for them.
 //! - [`counters`]: what is counted and measured, for `/metrics`.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
@@ -46,6 +47,7 @@ pub mod http;
 pub mod http_client;
 pub mod locks;
 pub mod notify;
+pub mod own_state;
 pub mod process;
 pub mod runtime;
 pub mod status;

@@ -173,6 +173,8 @@ impl Onsets {
 /// What may be asked of the runner.
 pub enum Request {
     Members(oneshot::Sender<Result<Arc<[Entry]>, String>>),
+    /// To be written into the member's own znode.
+    Tell(OwnState),
     /// Answered when it has been carried out: whether ZooKeeper confirmed that the session, if it
     /// had to end, has ended.
     Carry(Command, Caller),
@@ -243,6 +245,18 @@ pub fn comes_too_late(command: &Command, caller: &Caller, now: Moment) -> bool {
     }
 }
 
+/// How a member is, as its znode tells those who look at the whole election. No member decides anything by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnState {
+    pub leads: bool,
+    /// Since when it leads, or else stands in its place, by its own wall clock, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// `None` if its application's health is not checked, or not known yet.
+    pub healthy: Option<bool>,
+    /// How many of its hooks have failed and not succeeded since.
+    pub hooks_failing: u32,
+}
+
 /// One member's znode, as it was read.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -254,6 +268,8 @@ pub struct Entry {
     pub ready: bool,
     /// The version of its program.
     pub version: Option<String>,
+    /// `None` if it does not tell.
+    pub state: Option<OwnState>,
 }
 
 /// The state of the hooks.

@@ -423,6 +423,7 @@ mod tests {
                         let entries = [(1, "a"), (2, "b"), (3, "c")].map(|(n, id)| entry(n, id));
                         answer.send(Ok(entries.into())).expect("it is waited for");
                     }
+                    Request::Tell(_) => {}
                     Request::Carry(command, caller) => self.carry(command, caller),
                 }
             }
@@ -495,7 +496,14 @@ mod tests {
 
     fn entry(number: i32, id: &str) -> Entry {
         let profile = Some((*profile(id)).clone());
-        Entry { ticket: ticket(number), profile, names: None, ready: false, version: None }
+        Entry {
+            ticket: ticket(number),
+            profile,
+            names: None,
+            ready: false,
+            version: None,
+            state: None,
+        }
     }
 
     fn profile(id: &str) -> Arc<Profile> {

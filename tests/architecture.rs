@@ -25,6 +25,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("locks", &["recipes", "counters"]),
     ("status", &["recipes", "counters", "locks"]),
     ("transfer", &["recipes", "clock", "status"]),
+    ("own_state", &["recipes", "clock", "status"]),
     (
         "zookeeper",
         &["recipes", "clock", "config", "status", "files", "runtime", "counters", "locks"],
@@ -43,6 +44,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "http",
             "locks",
             "notify",
+            "own_state",
             "runtime",
             "zookeeper",
         ],

@@ -3,6 +3,7 @@
 //! `http` and `notify` write them, `terminal` reads them. A field is a promise: it keeps its name, its type and its
 //! place. One that came later has a default for reading, since an older sidecar does not write it.
 
+mod cluster;
 mod command;
 mod elector;
 mod history;
@@ -14,6 +15,7 @@ mod profile;
 mod queue;
 mod status;
 
+pub use cluster::{CLUSTER, Cluster, ClusterLeader, NextLeader};
 pub use command::{
     ACK, DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN, TRANSFER, Transfer, Transferred,
 };
@@ -120,7 +122,10 @@ mod tests {
             "{{{begins},{session},{problems},{application},\"hooks\":[{hook}],\"locks\":[{lock}],{ends}}}"
         ));
         keeps::<Members>(
-            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1"}]}"#,
+            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","since":"T","healthy":true,"hooks_failing":0}]}"#,
+        );
+        keeps::<Cluster>(
+            r#"{"election":"/e","leader":{"id":"a","token":4,"active":true,"for_ms":5},"next":{"id":null,"znode":"n_2","ready":false},"members":[],"problems":["p"]}"#,
         );
         keeps::<History>(
             r#"{"terms":[{"id":"a","token":4,"is_self":true,"from":"T","to":null,"ended":null}]}"#,

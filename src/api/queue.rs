@@ -27,4 +27,17 @@ pub struct Member {
     /// The id of the leader that this member's znode announces: so one sees an announcement go down the queue.
     pub names: Option<String>,
     pub version: Option<String>,
+    /// Since when it leads, or else stands in its place, by its own wall clock. Null, with the next two, if it does not
+    /// tell: so is a member in its first second.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub since: Option<String>,
+    /// Whether its application is; null also if that is not checked.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub healthy: Option<bool>,
+    /// How many of its hooks have failed and not succeeded since.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub hooks_failing: Option<u32>,
 }

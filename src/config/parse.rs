@@ -204,6 +204,10 @@ pub(super) fn on_exit(text: &str) -> Result<OnExit, Flaw> {
     one_of(text, &known)
 }
 
+pub(super) fn switch(text: &str) -> Result<bool, Flaw> {
+    one_of(text, &[("true", true), ("false", false)])
+}
+
 pub(super) fn on_restart(text: &str) -> Result<OnRestart, Flaw> {
     one_of(text, &[("resume", OnRestart::Resume), ("release", OnRestart::Release)])
 }

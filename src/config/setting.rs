@@ -70,6 +70,8 @@ impl Scope {
 pub enum ValueKind {
     Text,
     Number,
+    /// `true` or `false`.
+    Switch,
     /// A table of texts; its flag may be given again, once for each label.
     Labels,
 }

@@ -8,7 +8,7 @@ use super::health::{self, Check};
 use super::parse::{
     activate, disconnect, duration, failures, file, group, health_policy, labels, listen_at,
     log_format, log_level, member_address, member_id, mode, on_exit, on_restart, probe_address,
-    shown_labels,
+    shown_labels, switch,
 };
 use super::security::{Acl, Scheme};
 use super::servers::{self, Servers};
@@ -127,6 +127,11 @@ table! {
         .flag("ack-timeout", "DURATION").variable("BELLWETHER_ACK_TIMEOUT")
         .default("30s")
         .help("With --activate ack, how soon the application has to say so");
+
+    TELL_STATE: bool = Setting::new("election.tell_state", switch)
+        .flag("tell-state", "true|false").variable("BELLWETHER_TELL_STATE")
+        .default("true").kind(ValueKind::Switch)
+        .help("Whether this member's znode says how it is, for those who look at the whole election");
 
     LOCKS: Option<String> = Setting::new("recipes.locks", servers::parse_root)
         .flag("locks", "PATH").variable("BELLWETHER_LOCKS")

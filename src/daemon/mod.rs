@@ -204,9 +204,16 @@ impl Daemon {
             Some(settings) => Some(SessionThread::locks(settings, clock, lock_requests)?),
             None => None,
         };
-        let (health, handle) = (config.health, status.clone());
-        let inputs =
-            ApplicationInputs { stage, names, health, examined, files, clock, status: handle };
+        let inputs = ApplicationInputs {
+            stage,
+            names,
+            health: config.health,
+            tells_state: config.tells_state,
+            examined,
+            files,
+            clock,
+            status: status.clone(),
+        };
         let application = ApplicationThread::start(inputs, hooks, leave)?;
         let command = match supervised {
             Some((plan, status, orders)) => {

@@ -6,6 +6,7 @@ use crate::exec::{self, Orders, Plan};
 use crate::health;
 use crate::locks::LocksRequests;
 use crate::notify::{self, HookInputs, HookNames};
+use crate::own_state;
 use crate::runtime;
 use crate::status::{Application, StatusHandle, StatusPublisher};
 use crate::zookeeper::{self, Kept, LocksSettings};
@@ -99,6 +100,8 @@ pub(super) struct ApplicationInputs {
     pub(super) stage: HookInputs,
     pub(super) names: HookNames,
     pub(super) health: Option<Health>,
+    /// Whether the member's znode says how it is.
+    pub(super) tells_state: bool,
     pub(super) examined: watch::Sender<Option<Application>>,
     /// How many files a command may open.
     pub(super) files: Option<u64>,
@@ -109,9 +112,16 @@ pub(super) struct ApplicationInputs {
 impl ApplicationInputs {
     /// Ends with the hooks: when they have told that this member leaves, or cannot run.
     async fn run(self) -> io::Result<()> {
-        let Self { stage, names, health, examined, files, clock, status } = self;
+        let Self { stage, names, health, tells_state, examined, files, clock, status } = self;
         let requests = status.requests.clone();
+        let own_state = status.clone();
         let telling = notify::run(stage, names, files, clock, status);
+        let telling_state = async {
+            if tells_state {
+                own_state::tell(own_state, clock).await;
+            }
+            pending::<io::Result<()>>().await
+        };
         let checking = async {
             if let Some(health) = health {
                 health::run(health, files, clock, requests, examined).await?;
@@ -121,6 +131,7 @@ impl ApplicationInputs {
         tokio::select! {
             ended = telling => ended,
             failed = checking => failed,
+            never = telling_state => never,
         }
     }
 }

@@ -113,7 +113,7 @@ pub async fn supervise(
                     }
                     held.push((order, caller));
                 }
-                other @ (Request::Carry(..) | Request::Members(_)) => {
+                other @ (Request::Carry(..) | Request::Members(_) | Request::Tell(_)) => {
                     let _receiver_gone = status.requests.send(other).await;
                 }
             },

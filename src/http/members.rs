@@ -2,11 +2,12 @@
 
 use super::api_router::{ApiRouter, routes};
 use super::problem::{Problem, Unavailable};
-use super::{AppState, claim};
+use super::{AppState, Verdict, claim};
 use crate::api::{self, Member, Members, Standby};
 use crate::status::Entry;
 use axum::Json;
 use axum::extract::State;
+use std::time::{Duration, SystemTime};
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(members))
@@ -21,6 +22,11 @@ async fn members(State(sight): State<AppState>) -> Result<Json<Members>, Problem
     let entries = sight.status.members().await.map_err(Problem::line_unread)?;
     let verdict = sight.judge();
     claim::follow(&verdict);
+    Ok(Json(Members { members: bodies(&sight, &verdict, &entries) }))
+}
+
+/// Returns the members as bodies have them.
+pub(super) fn bodies(sight: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<Member> {
     let leader = verdict.leader().map(|leader| leader.ticket.token);
     let own = verdict.snapshot.standing.ticket().map(|ticket| ticket.token);
     let member = |(at, entry): (usize, &Entry)| Member {
@@ -34,8 +40,18 @@ async fn members(State(sight): State<AppState>) -> Result<Json<Members>, Problem
         standby: (at == 1).then_some(Standby { ready: entry.ready }),
         names: entry.names.as_ref().map(|names| names.leader.id.to_string()),
         version: entry.version.clone(),
+        since: entry.state.and_then(|state| since(state.since_ms)),
+        healthy: entry.state.and_then(|state| state.healthy),
+        hooks_failing: entry.state.map(|state| state.hooks_failing),
     };
-    Ok(Json(Members { members: entries.iter().enumerate().map(member).collect() }))
+    entries.iter().enumerate().map(member).collect()
+}
+
+/// Returns the date; `None` for one that no clock has shown: another wrote it.
+fn since(since_ms: u64) -> Option<String> {
+    // The year 9999, behind which there is no date of four digits.
+    let is_date = since_ms < 253_402_300_800_000;
+    is_date.then(|| api::date(SystemTime::UNIX_EPOCH + Duration::from_millis(since_ms)))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod api_router;
 mod authorize;
 mod body;
 mod claim;
+mod cluster;
 mod commands;
 mod elector;
 mod events;

@@ -14,7 +14,7 @@ const PAGE: &str = include_str!("page.html");
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-tn8sUzmc2CvLjRzJo5C6bdt6vrvJ0xu+NGNXm0799Cc='; ",
-    "script-src 'sha256-qmbv+TPnE9VDnRMXz6mjLMcm71W7oyiAYPw6yZir0Wk='; ",
+    "script-src 'sha256-xwBA2bJzQat0FP8KyRFWnLpFW+MDtI/oPB7su3Hi+FA='; ",
     "require-trusted-types-for 'script'; trusted-types 'none'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );

@@ -5,7 +5,7 @@
 
 use super::screen::{PAUSE, Screen};
 use super::table::{Cell, pairs, table};
-use super::views::{BAD, GOOD, ODD, PLAIN, labels, marks};
+use super::views::{BAD, GOOD, ODD, PLAIN, condition, labels, marks};
 use super::{ClientError, Form, Width, formed, print};
 use crate::api::{self, Standby};
 use crate::clock::Clock;
@@ -57,6 +57,11 @@ struct QueuedMember<'a> {
     names: Option<Named<'a>>,
     /// Null unless only the head is ahead of this member.
     standby: Option<Standby>,
+    /// Since when it leads or stands in its place, as it tells itself, in milliseconds since 1970; null, with the next two,
+    /// if it does not tell.
+    since_ms: Option<u64>,
+    healthy: Option<bool>,
+    hooks_failing: Option<u32>,
 }
 
 /// The znode with which the leader excludes others.
@@ -184,20 +189,20 @@ impl<'a> InspectedElection<'a> {
             pairs(vec![("election", Cell::new(self.path)), ("verdict", verdict), ("claim", claim)]);
         if !self.line.is_empty() {
             let heading = [
-                "ID", "IS", "NAMES", "ZNODE", "TOKEN", "AGE", "ADDRESS", "VERSION", "SESSION",
-                "LABELS",
+                "ID", "IS", "NAMES", "STATE", "ZNODE", "TOKEN", "AGE", "ADDRESS", "VERSION",
+                "SESSION", "LABELS",
             ];
             let rows: Vec<_> = self.line.iter().map(QueuedMember::row).collect();
             text.push('\n');
             text += &match width {
                 Width::Wide => table(heading, rows),
                 Width::Narrow => {
-                    let [id, is, names, znode, token, age, address, version, ..] = heading;
-                    let heading = [id, is, names, znode, token, age, address, version];
-                    let narrow =
-                        |[id, is, names, znode, token, age, address, version, ..]: [Cell; 10]| {
-                            [id, is, names, znode, token, age, address, version]
-                        };
+                    let [id, is, names, state, znode, token, age, address, version, ..] = heading;
+                    let heading = [id, is, names, state, znode, token, age, address, version];
+                    let narrow = |row: [Cell; 11]| {
+                        let [id, is, names, state, znode, token, age, address, version, ..] = row;
+                        [id, is, names, state, znode, token, age, address, version]
+                    };
                     table(heading, rows.into_iter().map(narrow).collect())
                 }
             };
@@ -262,6 +267,7 @@ impl<'a> QueuedMember<'a> {
         let data = znode.data.as_ref();
         let profile = data.map(|data| &data.profile);
         let ready = data.is_some_and(|data| data.ready);
+        let state = data.and_then(|data| data.state);
         Some(Self {
             znode: &znode.name,
             sequence: sequence.number(),
@@ -279,6 +285,9 @@ impl<'a> QueuedMember<'a> {
                 .collect(),
             version: data.and_then(|data| data.version.as_deref()),
             names: data.and_then(|data| Named::by(data, tokens)),
+            since_ms: state.map(|state| state.since_ms),
+            healthy: state.and_then(|state| state.healthy),
+            hooks_failing: state.map(|state| state.hooks_failing),
         })
     }
 
@@ -286,7 +295,7 @@ impl<'a> QueuedMember<'a> {
         self.names.as_ref().is_some_and(|named| named.is == Whereabouts::Head)
     }
 
-    fn row(&self) -> [Cell; 10] {
+    fn row(&self) -> [Cell; 11] {
         let named = match &self.names {
             Some(Named { id, is: Whereabouts::Head, .. }) => Cell::new(id),
             Some(Named { id, is: Whereabouts::Behind, .. }) => {
@@ -308,6 +317,7 @@ impl<'a> QueuedMember<'a> {
             id,
             Cell::new(&marks(leads, self.standby.as_ref(), false)),
             named,
+            condition(self.healthy, self.hooks_failing),
             Cell::new(self.znode),
             Cell::new(&self.token.to_string()),
             Cell::new(&age(self.age_ms)),
@@ -447,6 +457,7 @@ mod tests {
             offer: None,
             accepted: None,
             version: None,
+            state: None,
         };
         Znode {
             name: format!("n_{n}"),

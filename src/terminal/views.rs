@@ -4,9 +4,9 @@ use super::Width;
 use super::table::{Cell, pairs, table};
 use super::text::visible;
 use crate::api::{
-    Application, Done, Event, History, Hook, HookRun, Leader, LeaderState, LockMode, LockNames,
-    LockPlace, LockQueue, LockState, Member, Members, OwnLock, Restart, Role, Standby, Status,
-    Term, Transferred,
+    Application, Cluster, ClusterLeader, Done, Event, History, Hook, HookRun, Leader, LeaderState,
+    LockMode, LockNames, LockPlace, LockQueue, LockState, Member, Members, OwnLock, Restart, Role,
+    Standby, Status, Term, Transferred,
 };
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
@@ -148,6 +148,78 @@ impl HumanView for Members {
             }
         }
     }
+}
+
+impl HumanView for Cluster {
+    fn view(&self, width: Width) -> String {
+        let leader = match &self.leader {
+            Some(ClusterLeader { id, token, active, for_ms }) => {
+                let active = if *active { "" } else { ", not active yet" };
+                let led = for_ms.map(|ms| format!(", for {}", span(ms / 1000 * 1000)));
+                let leads = format!("{id}, token {token}{}{active}", led.unwrap_or_default());
+                Cell::new(&leads).style(GOOD)
+            }
+            None => Cell::new("none is known").style(BAD),
+        };
+        let next = match &self.next {
+            Some(next) => {
+                let (is, style) = match next.ready {
+                    true => ("ready to lead at once", PLAIN),
+                    false => ("not ready: it has to claim first", ODD),
+                };
+                let id = next.id.as_deref().unwrap_or(&next.znode);
+                Cell::new(&format!("{id}, {is}")).style(style)
+            }
+            None => Cell::new("none: no other member is in the queue").style(ODD),
+        };
+        let mut rows =
+            vec![("election", Cell::new(&self.election)), ("leader", leader), ("next", next)];
+        rows.extend(self.problems.iter().map(|it| ("problem", Cell::new(it).style(BAD))));
+        let leader = self.leader.as_ref().map(|leader| &*leader.id);
+        let row = |member: &Member| {
+            let Member { is_leader, is_self, .. } = *member;
+            let agrees = leader.is_some() && member.names.as_deref() == leader;
+            [
+                Cell::of(member.id.as_deref()).style(if is_leader { GOOD } else { PLAIN }),
+                Cell::new(&marks(is_leader, member.standby.as_ref(), is_self)),
+                Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
+                condition(member.healthy, member.hooks_failing),
+                Cell::of(member.since.as_deref()),
+                Cell::of(member.address.as_deref()),
+                Cell::of(member.version.as_deref()),
+                Cell::new(&member.znode),
+                Cell::new(&labels(&member.labels)),
+            ]
+        };
+        let heading =
+            ["ID", "IS", "NAMES", "STATE", "SINCE", "ADDRESS", "VERSION", "ZNODE", "LABELS"];
+        let members: Vec<_> = self.members.iter().map(row).collect();
+        let members = match width {
+            Width::Wide => table(heading, members),
+            Width::Narrow => {
+                let narrow = |[id, is, names, state, since, address, version, ..]: [Cell; 9]| {
+                    [id, is, names, state, since, address, version]
+                };
+                let [id, is, names, state, since, address, version, ..] = heading;
+                let heading = [id, is, names, state, since, address, version];
+                table(heading, members.into_iter().map(narrow).collect())
+            }
+        };
+        format!("{}\n{members}", pairs(rows))
+    }
+}
+
+/// Says how a member is, as far as it tells.
+pub(super) fn condition(healthy: Option<bool>, hooks_failing: Option<u32>) -> Cell {
+    let hooks = match hooks_failing {
+        None | Some(0) => None,
+        Some(1) => Some("1 hook fails".to_owned()),
+        Some(failing) => Some(format!("{failing} hooks fail")),
+    };
+    let health = healthy.map(|healthy| if healthy { "healthy" } else { "not healthy" });
+    let style = if healthy == Some(false) || hooks.is_some() { BAD } else { PLAIN };
+    let words: Vec<_> = health.into_iter().map(str::to_owned).chain(hooks).collect();
+    Cell::new(&words.join(", ")).style(style)
 }
 
 impl HumanView for History {

@@ -9,6 +9,7 @@
 mod answers;
 mod application;
 mod clients;
+mod cluster;
 mod confined;
 mod counter;
 mod election;

@@ -12,7 +12,7 @@ use super::client::{Session, SessionEvent, SessionSettings, UnclosedSession};
 use super::queue::{ClaimHolder, Member, Queue, QueueEvent, QueueSettings, Reports};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::status::Entry;
+use crate::status::{Entry, OwnState};
 use ::zookeeper::Error;
 use recipes::election::{Action, Announcement, Event, Offer, ZnodeData};
 use recipes::{Holder, MemberId, Sequence, Ticket};
@@ -33,6 +33,18 @@ pub(crate) struct ElectionSession {
     offer: Option<Offer>,
     /// The predecessor as it was last read, and its member's id.
     predecessor: Option<(Ticket, MemberId)>,
+    /// What is to be told in the own znode beside the member's data.
+    state: Option<OwnState>,
+    own_znode: OwnZnode,
+}
+
+/// The own znode, as far as its data is known that was written last, or is to be.
+#[derive(Default)]
+struct OwnZnode {
+    data: Option<ZnodeData>,
+    state: Option<OwnState>,
+    /// Whether it can be written to.
+    stands: bool,
 }
 
 /// An event of the session or of the queue: both come over one channel, which keeps their order.
@@ -78,8 +90,34 @@ impl ElectionSession {
             }),
         );
         let prefix = settings.prefix.clone();
-        let (heir, offer, predecessor) = (None, None, None);
-        Self { session, queue, events, prefix, clock, news_age, heir, offer, predecessor }
+        Self {
+            session,
+            queue,
+            events,
+            prefix,
+            clock,
+            news_age,
+            heir: None,
+            offer: None,
+            predecessor: None,
+            state: None,
+            own_znode: OwnZnode::default(),
+        }
+    }
+
+    /// Has the own znode say this of the member from now on.
+    pub(crate) fn tell(&mut self, state: OwnState) {
+        self.state = Some(state);
+        self.tell_if_news();
+    }
+
+    fn tell_if_news(&mut self) {
+        let OwnZnode { data: Some(data), state, stands: true } = &self.own_znode else { return };
+        if *state != self.state {
+            let data = data.clone();
+            let written = self.encode(&data);
+            self.queue.write(written, None);
+        }
     }
 
     /// Begins what the member wants done in this session.
@@ -88,7 +126,12 @@ impl ElectionSession {
             Action::OpenSession | Action::CloseSession => {
                 unreachable!("the runner opens and closes sessions")
             }
-            Action::Join(data) => self.queue.join(self.encode(&data)),
+            Action::Join(data) => {
+                // What was told was of the place before.
+                (self.state, self.own_znode.stands) = (None, false);
+                let data = self.encode(&data);
+                self.queue.join(data);
+            }
             Action::FindTicket => self.queue.find(),
             Action::ReadQueue => self.queue.list(),
             Action::WatchPredecessor(predecessor) => self.queue.watch_predecessor(predecessor),
@@ -97,15 +140,27 @@ impl ElectionSession {
                 self.heir = Some(heir);
                 self.queue.read(heir, false, self.clock.now());
             }
-            Action::Relay { data, sent_at } => self.queue.write(self.encode(&data), sent_at),
-            Action::Claim { data, sent_at } => self.queue.claim(self.encode(&data), sent_at),
-            Action::Update(data) => self.queue.write(self.encode(&data), None),
+            Action::Relay { data, sent_at } => {
+                let data = self.encode(&data);
+                self.queue.write(data, sent_at);
+            }
+            Action::Claim { data, sent_at } => {
+                let data = self.encode(&data);
+                self.queue.claim(data, sent_at);
+            }
+            Action::Update(data) => {
+                let data = self.encode(&data);
+                self.queue.write(data, None);
+            }
             Action::Renew { predecessor, sent_at } => self.queue.renew(predecessor, sent_at),
         }
     }
 
-    fn encode(&self, data: &ZnodeData) -> Vec<u8> {
-        encode(data, &self.prefix)
+    /// Returns what is to be written, and notes it.
+    fn encode(&mut self, data: &ZnodeData) -> Vec<u8> {
+        self.own_znode.state = self.state;
+        self.own_znode.data = Some(data.clone());
+        encode(data, self.state, &self.prefix)
     }
 
     /// Waits for the member's next event. May be dropped and called again: nothing is lost.
@@ -128,9 +183,17 @@ impl ElectionSession {
 
     fn of_queue(&mut self, event: QueueEvent) -> Option<Event> {
         Some(match event {
-            QueueEvent::Joined(ticket) => Event::Joined(ticket),
-            QueueEvent::TicketLost(ticket) => Event::TicketLost(ticket),
+            QueueEvent::Joined(ticket) => {
+                self.own_znode.stands = true;
+                self.tell_if_news();
+                Event::Joined(ticket)
+            }
+            QueueEvent::TicketLost(ticket) => {
+                self.own_znode.stands = false;
+                Event::TicketLost(ticket)
+            }
             QueueEvent::Found { ticket, data } => {
+                self.own_znode.stands = true;
                 Event::TicketFound { ticket, data: self.own_data(&data) }
             }
             QueueEvent::NoneFound => Event::NoTicketFound,
@@ -255,9 +318,11 @@ fn of_session(event: SessionEvent) -> Event {
 /// Returns a member as it is published.
 pub(crate) fn entry(Member { ticket, data }: Member, prefix: &str) -> Entry {
     match decode(&data, prefix) {
-        Some(MemberData { profile, announcement, ready, version, .. }) => {
-            Entry { ticket, profile: Some(profile), names: announcement, ready, version }
+        Some(MemberData { profile, announcement, ready, version, state, .. }) => {
+            Entry { ticket, profile: Some(profile), names: announcement, ready, version, state }
         }
-        None => Entry { ticket, profile: None, names: None, ready: false, version: None },
+        None => {
+            Entry { ticket, profile: None, names: None, ready: false, version: None, state: None }
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! How a member's profile and announcement are spelled in its znode.
 
+use crate::status::OwnState;
 use recipes::election::{Announcement, Offer, Profile, ZnodeData};
 use recipes::{FencingToken, MemberId, Sequence, Ticket};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,19 @@ struct DataJson {
     accepted: Option<OfferJson>,
     #[serde(default)]
     version: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<StateJson>,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct StateJson {
+    #[serde(default, skip_serializing_if = "is_no")]
+    leads: bool,
+    since_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    healthy: Option<bool>,
+    #[serde(default, skip_serializing_if = "is_none_of")]
+    hooks_failing: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -70,6 +84,11 @@ fn is_no(ready: &bool) -> bool {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_none_of(hooks: &u32) -> bool {
+    *hooks == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(revision: &u64) -> bool {
     *revision == 0
 }
@@ -85,9 +104,11 @@ pub struct MemberData {
     pub accepted: Option<Offer>,
     /// The version of the member's program.
     pub version: Option<String>,
+    /// What the member tells of itself beside that.
+    pub state: Option<OwnState>,
 }
 
-pub(crate) fn encode(data: &ZnodeData, prefix: &str) -> Vec<u8> {
+pub(crate) fn encode(data: &ZnodeData, state: Option<OwnState>, prefix: &str) -> Vec<u8> {
     let ZnodeData { profile, announcement, ready, offer, accepted } = data;
     let leader = announcement.as_ref().map(|Announcement { leader, ticket, active }| LeaderJson {
         profile: ProfileJson::of(leader),
@@ -99,14 +120,19 @@ pub(crate) fn encode(data: &ZnodeData, prefix: &str) -> Vec<u8> {
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
     let [offer, accepted] =
         [offer, accepted].map(|offer| offer.as_ref().map(|offer| OfferJson::of(offer, prefix)));
-    let mut json = DataJson { profile, leader, standby_ready, offer, accepted, version };
-    let written = to_vec(&json);
-    if written.len() <= LONGEST {
-        return written;
+    let state = state.map(StateJson::of);
+    let mut json = DataJson { profile, leader, standby_ready, offer, accepted, version, state };
+    // What is longer would be no member's. Those who look know less then; and a transfer comes to nothing rather.
+    let shortened: [fn(&mut DataJson); 2] =
+        [|json| json.state = None, |json| (json.offer, json.accepted) = (None, None)];
+    let mut written = to_vec(&json);
+    for shorten in shortened {
+        if written.len() > LONGEST {
+            shorten(&mut json);
+            written = to_vec(&json);
+        }
     }
-    // What is longer would be no member's: a transfer comes to nothing rather.
-    (json.offer, json.accepted) = (None, None);
-    to_vec(&json)
+    written
 }
 
 fn to_vec(json: &DataJson) -> Vec<u8> {
@@ -119,7 +145,7 @@ pub(crate) fn decode(data: &[u8], prefix: &str) -> Option<MemberData> {
         return None;
     }
     let json = serde_json::from_slice(data).ok()?;
-    let DataJson { profile, leader, standby_ready, offer, accepted, version } = json;
+    let DataJson { profile, leader, standby_ready, offer, accepted, version, state } = json;
     let announcement = leader.and_then(|LeaderJson { profile, znode, token, active }| {
         let ticket =
             Ticket { sequence: Sequence::of_name(&znode, prefix)?, token: FencingToken(token) };
@@ -127,7 +153,20 @@ pub(crate) fn decode(data: &[u8], prefix: &str) -> Option<MemberData> {
     });
     let [offer, accepted] = [offer, accepted].map(|offer| offer?.read(prefix));
     let profile = profile.read()?;
-    Some(MemberData { profile, announcement, ready: standby_ready, offer, accepted, version })
+    let (ready, state) = (standby_ready, state.map(StateJson::read));
+    Some(MemberData { profile, announcement, ready, offer, accepted, version, state })
+}
+
+impl StateJson {
+    fn of(state: OwnState) -> Self {
+        let OwnState { leads, since_ms, healthy, hooks_failing } = state;
+        Self { leads, since_ms, healthy, hooks_failing }
+    }
+
+    fn read(self) -> OwnState {
+        let Self { leads, since_ms, healthy, hooks_failing } = self;
+        OwnState { leads, since_ms, healthy, hooks_failing }
+    }
 }
 
 impl OfferJson {
@@ -200,12 +239,13 @@ mod tests {
         let heir = Sequence::new(3).unwrap();
         let offer = Some(Offer { leader: FencingToken(7), heir, number: 5_000_000_000 });
         let none = || ZnodeData::of(Arc::new(profile("a")));
-        let offers = encode(&ZnodeData { offer: offer.map(Box::new), ..none() }, "leader_");
+        let offers = encode(&ZnodeData { offer: offer.map(Box::new), ..none() }, None, "leader_");
         let text = r#""offer":{"token":7,"heir":"leader_0000000003","number":5000000000}"#;
         assert!(String::from_utf8(offers.clone()).unwrap().contains(text));
         let decoded = decode(&offers, "leader_").unwrap();
         assert_eq!((decoded.offer, decoded.accepted), (offer, None));
-        let accepts = encode(&ZnodeData { accepted: offer.map(Box::new), ..none() }, "leader_");
+        let accepts =
+            encode(&ZnodeData { accepted: offer.map(Box::new), ..none() }, None, "leader_");
         let decoded = decode(&accepts, "leader_").unwrap();
         assert_eq!((decoded.offer, decoded.accepted), (None, offer));
     }
@@ -217,13 +257,34 @@ mod tests {
         let filled = |more: usize| {
             let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
             let data = ZnodeData::of(Arc::new(Profile { labels, ..profile("a") }));
-            encode(&ZnodeData { offer: offer.map(Box::new), ..data }, "leader_")
+            encode(&ZnodeData { offer: offer.map(Box::new), ..data }, None, "leader_")
         };
         let room = LONGEST - filled(0).len();
         let (full, over) = (filled(room), filled(room + 1));
         assert_eq!(full.len(), LONGEST);
         assert_eq!(decode(&full, "leader_").expect("it fits").offer, offer);
         assert_eq!(decode(&over, "leader_").expect("it fits").offer, None);
+    }
+
+    #[test]
+    fn the_state_is_decoded_to_the_same_and_left_out_where_it_does_not_fit() {
+        let state = OwnState { leads: true, since_ms: 5, healthy: Some(false), hooks_failing: 2 };
+        let told = |state, more: usize| {
+            let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
+            let profile = Profile { labels, ..profile("a") };
+            encode(&ZnodeData::of(Arc::new(profile)), Some(state), "leader_")
+        };
+        let text = r#""state":{"leads":true,"since_ms":5,"healthy":false,"hooks_failing":2}"#;
+        assert!(String::from_utf8(told(state, 0)).unwrap().contains(text));
+        let usual = OwnState { leads: false, since_ms: 5, healthy: None, hooks_failing: 0 };
+        assert!(String::from_utf8(told(usual, 0)).unwrap().contains(r#""state":{"since_ms":5}"#));
+        for state in [state, usual] {
+            let room = LONGEST - told(state, 0).len();
+            assert_eq!(decode(&told(state, room), "leader_").expect("it fits").state, Some(state));
+            assert_eq!(decode(&told(state, room + 1), "leader_").expect("it fits").state, None);
+        }
+        let other = br#"{"id":"a","leader":null,"state":{"since_ms":5,"mood":"fine"}}"#;
+        assert_eq!(decode(other, "leader_").expect("of a later version").state, Some(usual));
     }
 
     #[test]
@@ -238,6 +299,6 @@ mod tests {
 
     fn written(profile: Profile, announcement: Option<&Announcement>, ready: bool) -> Vec<u8> {
         let (profile, announcement) = (Arc::new(profile), announcement.cloned());
-        encode(&ZnodeData { announcement, ready, ..ZnodeData::of(profile) }, "leader_")
+        encode(&ZnodeData { announcement, ready, ..ZnodeData::of(profile) }, None, "leader_")
     }
 }

@@ -374,6 +374,10 @@ impl Runner {
                 self.members.ask(answer, read, self.clock.now());
                 None
             }
+            Request::Tell(state) => {
+                self.session.iter_mut().for_each(|session| session.tell(state));
+                None
+            }
             Request::Carry(command, caller) => {
                 self.commands.push(caller);
                 Some(Event::Command(command))

@@ -1,0 +1,211 @@
+//! The whole election: who leads, who is next, how each member is, and what is wrong.
+
+use super::api_router::{ApiRouter, routes};
+use super::members::bodies;
+use super::problem::{Problem, Unavailable};
+use super::{AppState, Verdict, claim};
+use crate::api::{self, Cluster, ClusterLeader, NextLeader};
+use crate::status::Entry;
+use axum::Json;
+use axum::extract::State;
+use recipes::election::{Announcement, View};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(cluster))
+}
+
+/// The whole election, as its znodes tell; read from ZooKeeper at most once a second, and anew after a change of who leads.
+#[utoipa::path(get, path = api::CLUSTER.path, responses(
+    (status = 200, description = "The election", body = Cluster),
+    Unavailable,
+))]
+async fn cluster(State(sight): State<AppState>) -> Result<Json<Cluster>, Problem> {
+    let entries = sight.status.members().await.map_err(Problem::line_unread)?;
+    let verdict = sight.judge();
+    claim::follow(&verdict);
+    let leader = verdict.leader();
+    Ok(Json(Cluster {
+        election: sight.names.election.to_string(),
+        leader: leader.map(|leader| of_leader(&sight, &verdict, leader, &entries)),
+        next: entries.get(1).map(|next| NextLeader {
+            id: next.profile.as_ref().map(|profile| profile.id.to_string()),
+            znode: next.ticket.sequence.name(&sight.names.prefix),
+            ready: next.ready,
+        }),
+        problems: problems(&sight, leader, &entries),
+        members: bodies(&sight, &verdict, &entries),
+    }))
+}
+
+fn of_leader(
+    sight: &AppState,
+    verdict: &Verdict,
+    leader: &Announcement,
+    entries: &[Entry],
+) -> ClusterLeader {
+    let told = entries.iter().find(|entry| entry.ticket == leader.ticket);
+    let told = told.and_then(|entry| entry.state).filter(|state| state.leads);
+    let told = told.map(|state| SystemTime::UNIX_EPOCH + Duration::from_millis(state.since_ms));
+    let heard = || began(verdict, leader);
+    let led = told.or_else(heard).map(|since| {
+        // Clocks of two machines differ.
+        sight.clock.date().duration_since(since).unwrap_or_default()
+    });
+    ClusterLeader {
+        id: leader.leader.id.to_string(),
+        token: leader.ticket.token.0,
+        active: leader.active,
+        for_ms: led.and_then(|led| led.as_millis().try_into().ok()),
+    }
+}
+
+/// Returns when this member heard of the term.
+fn began(verdict: &Verdict, leader: &Announcement) -> Option<SystemTime> {
+    let is_its = |view: &View| view.leader().is_some_and(|it| it.ticket == leader.ticket);
+    let changes = verdict.snapshot.recent_changes.iter().rev();
+    changes.take_while(|it| is_its(&it.change.view())).last().map(|it| it.at)
+}
+
+/// Returns what is wrong, of the election first and then of each member in order.
+fn problems(sight: &AppState, leader: Option<&Announcement>, entries: &[Entry]) -> Vec<String> {
+    let mut problems = vec![];
+    match leader {
+        None => problems.push("no leader is known".to_owned()),
+        Some(leader) if !leader.active => problems.push(format!(
+            "{} is elected and not active: its application has not acknowledged that it leads",
+            leader.leader.id
+        )),
+        Some(_) => {}
+    }
+    let mut of_id = BTreeMap::<_, usize>::new();
+    for id in entries.iter().filter_map(|entry| Some(&entry.profile.as_ref()?.id)) {
+        *of_id.entry(id).or_default() += 1;
+    }
+    for (id, count) in of_id.into_iter().filter(|(_, count)| *count > 1) {
+        problems.push(format!(
+            "{count} members have the id {id}: give each its own (member.id), unless one is of an earlier life whose \
+             session is yet to end"
+        ));
+    }
+    let token = leader.map(|leader| leader.ticket.token);
+    for (at, entry) in entries.iter().enumerate() {
+        let znode = entry.ticket.sequence.name(&sight.names.prefix);
+        let Some(profile) = &entry.profile else {
+            problems.push(format!("{znode} does not say whose it is: another client made it"));
+            continue;
+        };
+        let id = &profile.id;
+        let named = entry.names.as_ref().map(|named| named.ticket.token);
+        if token.is_some() && named != token {
+            problems.push(format!("{id} does not name the leader yet"));
+        }
+        if at == 1 && !entry.ready {
+            problems.push(format!("{id} is next, and not ready: it would have to claim first"));
+        }
+        let Some(state) = entry.state else { continue };
+        if state.healthy == Some(false) {
+            problems.push(format!("the application of {id} is not healthy"));
+        }
+        match state.hooks_failing {
+            0 => {}
+            1 => problems.push(format!("a hook of {id} fails")),
+            failing => problems.push(format!("{failing} hooks of {id} fail")),
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::{Scene, at};
+    use super::super::tests::ask;
+    use crate::status::{Entry, OwnState, Request};
+    use http_body_util::BodyExt;
+    use recipes::election::{Announcement, Profile};
+    use recipes::{FencingToken, MemberId, Sequence, Ticket};
+    use serde_json::{Value, json};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    fn entry(number: i32, id: &str, names: i32) -> Entry {
+        let profile = |id: &str| {
+            let (id, labels) = (MemberId::new(id).unwrap(), BTreeMap::new());
+            Profile { id, address: None, labels, revision: 0 }
+        };
+        let ticket = |number: i32| {
+            let token = FencingToken(number.unsigned_abs().into());
+            Ticket { sequence: Sequence::new(number).unwrap(), token }
+        };
+        let leader = Arc::new(profile("a"));
+        let names = Some(Announcement { leader, ticket: ticket(names), active: true });
+        let since = at(60).duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let state = Some(OwnState {
+            leads: number == names.as_ref().unwrap().ticket.sequence.number(),
+            since_ms: since.as_millis().try_into().unwrap(),
+            healthy: Some(true),
+            hooks_failing: 0,
+        });
+        let (ticket, profile) = (ticket(number), Some(profile(id)));
+        Entry { ticket, profile, names, ready: true, version: None, state }
+    }
+
+    async fn cluster(entries: Vec<Entry>) -> Value {
+        let mut scene = Scene::new();
+        scene.leads(1);
+        let Scene { service, publisher, .. } = &mut scene;
+        let reads = async {
+            match publisher.requests.recv().await.unwrap() {
+                Request::Members(answer) => answer.send(Ok(entries.into())).unwrap(),
+                Request::Tell(_) | Request::Carry(..) => panic!("it only asks"),
+            }
+        };
+        let (answer, ()) = tokio::join!(ask(service, "/cluster"), reads);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_election_in_which_all_is_well_has_no_problems() {
+        let told = cluster(vec![entry(1, "a", 1), entry(2, "b", 1)]).await;
+        assert_eq!(told["problems"], json!([]));
+        let next = json!({"id": "b", "znode": "leader_0000000002", "ready": true});
+        assert_eq!((&told["leader"]["id"], &told["leader"]["token"]), (&json!("a"), &json!(1)));
+        assert!(told["leader"]["for_ms"].as_u64() > Some(60_000), "{}", told["leader"]);
+        assert_eq!(told["next"], next);
+        let member = &told["members"][1];
+        assert_eq!(member["since"], json!(crate::api::date(at(60))));
+        assert_eq!((&member["healthy"], &member["hooks_failing"]), (&json!(true), &json!(0)));
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_any_member_is_a_sentence() {
+        let leader = entry(1, "a", 1);
+        let mut next = entry(2, "b", 1);
+        next.ready = false;
+        let unheard = entry(3, "c", 9);
+        let mut ill = entry(4, "d", 1);
+        ill.state = ill.state.map(|it| OwnState { healthy: Some(false), hooks_failing: 2, ..it });
+        let namesake = entry(5, "d", 1);
+        let stranger = Entry { profile: None, names: None, state: None, ..entry(6, "e", 1) };
+        let silent = Entry { state: None, ..entry(7, "f", 1) };
+        let told = cluster(vec![leader, next, unheard, ill, namesake, stranger, silent]).await;
+        let problems: Vec<_> =
+            told["problems"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let [several, is_next, hears, unhealthy, hooks, unknown] = problems[..] else {
+            panic!("{problems:?}")
+        };
+        assert!(several.starts_with("2 members have the id d: "), "{several}");
+        assert!(is_next.starts_with("b is next, and not ready"), "{is_next}");
+        assert_eq!(hears, "c does not name the leader yet");
+        assert_eq!(unhealthy, "the application of d is not healthy");
+        assert_eq!(hooks, "2 hooks of d fail");
+        assert!(unknown.starts_with("leader_0000000006 does not say"), "{unknown}");
+        let silent = &told["members"][6];
+        for field in ["since", "healthy", "hooks_failing"] {
+            assert_eq!(silent[field], Value::Null, "{field}");
+        }
+    }
+}
