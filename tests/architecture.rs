@@ -23,11 +23,22 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("dev", &["api", "clock", "config", "process", "recipes", "runtime", "terminal"]),
     ("counters", &["recipes"]),
     ("locks", &["recipes", "counters"]),
-    ("status", &["recipes", "counters", "locks"]),
+    ("shared_config", &["recipes", "counters", "locks"]),
+    ("status", &["recipes", "counters", "locks", "shared_config"]),
     ("transfer", &["recipes", "clock", "status"]),
     (
         "zookeeper",
-        &["recipes", "clock", "config", "status", "files", "runtime", "counters", "locks"],
+        &[
+            "recipes",
+            "clock",
+            "config",
+            "status",
+            "files",
+            "runtime",
+            "counters",
+            "locks",
+            "shared_config",
+        ],
     ),
     // It builds, runs and shuts down all that there is.
     (
@@ -44,6 +55,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "locks",
             "notify",
             "runtime",
+            "shared_config",
             "zookeeper",
         ],
     ),
@@ -57,12 +69,35 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("daemon/signals", &[]),
     ("daemon/systemd", &["recipes", "clock", "status"]),
     // How much a member may say of itself is the configuration's rule, also where a request changes it.
-    ("http", &["recipes", "api", "clock", "config", "status", "counters", "locks", "transfer"]),
+    (
+        "http",
+        &[
+            "recipes",
+            "api",
+            "clock",
+            "config",
+            "status",
+            "counters",
+            "locks",
+            "shared_config",
+            "transfer",
+        ],
+    ),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     // But `lock` may hold one by itself, and runs its command as `exec` does.
     (
         "terminal",
-        &["recipes", "api", "clock", "config", "exec", "http_client", "locks", "zookeeper"],
+        &[
+            "recipes",
+            "api",
+            "clock",
+            "config",
+            "exec",
+            "http_client",
+            "locks",
+            "shared_config",
+            "zookeeper",
+        ],
     ),
     ("exec", &["recipes", "clock", "config", "status", "process", "runtime"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
@@ -76,6 +111,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("zookeeper/client", &["queue", "election", "super::super", "crate::zookeeper"]),
     ("zookeeper/queue", &["super::election", "zookeeper::election", "Announcement", "Profile"]),
     ("zookeeper/locks", &["zookeeper::election", "zookeeper::runner", "Announcement", "Profile"]),
+    ("zookeeper/shared_config", &["zookeeper::election", "zookeeper::runner", "zookeeper::locks"]),
     ("zookeeper/election", &["super::runner", "zookeeper::runner", "Standing"]),
 ];
 

@@ -34,6 +34,7 @@ mod routes;
 #[cfg(test)]
 mod scene;
 mod serve;
+mod shared_config;
 mod slots;
 mod status;
 mod truthful;

@@ -9,6 +9,8 @@
 mod answers;
 mod application;
 mod clients;
+mod configuration;
+mod configuration_servers;
 mod confined;
 mod counter;
 mod election;

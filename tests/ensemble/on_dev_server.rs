@@ -7,6 +7,7 @@
 // The tests, by theme.
 mod answers;
 mod application;
+mod configuration;
 mod election;
 mod exec;
 mod hooks;
