@@ -15,6 +15,7 @@ mod first_process;
 mod locking;
 mod packaging;
 mod programs;
+mod shared_config;
 mod sources;
 mod unknown_variables;
 
@@ -137,7 +138,7 @@ const CONFIGURED: &[(&str, Scope)] = &[
 const GROUPS: &[(&str, &[Call], &[&str])] = &[
     ("Beside your application", &[], &["run", "exec", "lock", "leave", "check-config"]),
     ("Ask the sidecar", QUESTIONS, &["locks", "watch", "wait", "probe"]),
-    ("Tell the sidecar", COMMANDS, &["transfer"]),
+    ("Tell the sidecar", COMMANDS, &["transfer", "config"]),
     ("Look into ZooKeeper", &[], &["inspect"]),
     #[cfg(feature = "dev")]
     ("Try and develop", &[], &["dev"]),

@@ -53,6 +53,8 @@ pub struct Config {
     pub election: String,
     /// The full path of the locks, unless they are switched off.
     pub locks: Option<String>,
+    /// The full path of the shared configuration, unless it is switched off.
+    pub shared_config: Option<String>,
     pub profile: Profile,
     pub policy: Policy,
     pub listen: Listen,
@@ -195,6 +197,7 @@ impl Config {
             settings,
             election: values.get(&table::PATH)?,
             locks: locks(values)?,
+            shared_config: recipe_root(values, &table::CONFIG_ROOT, &[&table::LOCKS])?,
             profile,
             policy,
             listen,
@@ -264,12 +267,28 @@ impl LockConfig {
 
 /// Returns the full path of the locks.
 fn locks(values: &Values) -> Result<Option<String>, ConfigError> {
+    recipe_root(values, &table::LOCKS, &[])
+}
+
+/// Returns the full path of a recipe's znodes, which is not the election's nor one of the others'.
+fn recipe_root(
+    values: &Values,
+    setting: &'static Setting<Option<String>>,
+    others: &[&'static Setting<Option<String>>],
+) -> Result<Option<String>, ConfigError> {
     let Servers { chroot, .. } = values.get(&table::SERVERS)?;
-    let Some(root) = values.get(&table::LOCKS)? else { return Ok(None) };
-    if root == values.get(&table::PATH)? {
-        let problem = format!("is {} as well", table::PATH.key());
-        let remedy = "give it a path of its own, such as \"/locks\", or switch locks off with \"\"";
-        return Err(ConfigError::new(table::LOCKS.key(), problem).found(root).remedy(remedy));
+    let Some(root) = values.get(setting)? else { return Ok(None) };
+    let mut taken = vec![(table::PATH.key(), Some(values.get(&table::PATH)?))];
+    for other in others {
+        taken.push((other.key(), values.get(*other)?));
+    }
+    if let Some((key, _)) = taken.iter().find(|(_, path)| path.as_ref() == Some(&root)) {
+        let problem = format!("is {key} as well");
+        let remedy = format!(
+            "give it a path of its own, such as \"{}\", or switch it off with \"\"",
+            setting.row.default.words()
+        );
+        return Err(ConfigError::new(setting.key(), problem).found(root).remedy(remedy));
     }
     Ok(Some(format!("{chroot}{root}")))
 }

@@ -187,6 +187,60 @@ impl LockMeter {
     }
 }
 
+/// Measurements of the shared configuration.
+#[derive(Debug, Default)]
+pub struct ConfigMeter {
+    watched: AtomicU64,
+    changes: AtomicU64,
+    done: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteResult {
+    Done,
+    /// Its condition was not met, or the servers refused it.
+    Refused,
+    /// ZooKeeper did not answer.
+    Failed,
+}
+
+impl ConfigMeter {
+    pub fn set_watched(&self, names: usize) {
+        self.watched.store(names.try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Returns how many names are watched.
+    pub fn watched(&self) -> u64 {
+        self.watched.load(Ordering::Relaxed)
+    }
+
+    /// Counts a change of a value that is watched.
+    pub fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    pub fn written(&self, result: WriteResult) {
+        let counter = match result {
+            WriteResult::Done => &self.done,
+            WriteResult::Refused => &self.refused,
+            WriteResult::Failed => &self.failed,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many writes were done, were refused, and failed.
+    pub fn writes(&self) -> [u64; 3] {
+        [&self.done, &self.refused, &self.failed].map(|it| it.load(Ordering::Relaxed))
+    }
+}
+
 const fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }

@@ -17,6 +17,7 @@
 //! - [`transfer`]: moves leadership to a chosen member, by the runner's commands.
 //! - [`own_state`]: tells how this member is, in its own znode.
 //! - [`locks`]: the channels between the runner of the locks and those who ask for them.
+//! - [`shared_config`]: the channels between the runner of the shared configuration and those who read and write it.
 //! - [`counters`]: what is counted and measured, for `/metrics`.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
@@ -50,6 +51,7 @@ pub mod notify;
 pub mod own_state;
 pub mod process;
 pub mod runtime;
+pub mod shared_config;
 pub mod status;
 pub mod terminal;
 pub mod transfer;

@@ -3,6 +3,7 @@
 
 use crate::counters::{Counters, Meter};
 use crate::locks::LocksHandle;
+use crate::shared_config::ConfigHandle;
 use recipes::election::{Announcement, Cause, Change, Command, Member, Profile, Standing, View};
 use recipes::{FencingToken, Moment, SessionId, Ticket};
 use std::collections::VecDeque;
@@ -366,6 +367,8 @@ pub struct StatusHandle {
     pub heartbeat: Duration,
     /// Where to ask for locks; `None` if they are switched off.
     pub locks: Option<LocksHandle>,
+    /// Where to ask for the shared configuration; `None` if it is switched off.
+    pub shared_config: Option<ConfigHandle>,
     /// Notified when a client has asked for the end of the process.
     pub shutdown: Arc<Notify>,
 }
@@ -472,6 +475,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         patience,
         heartbeat: member.heartbeat(),
         locks: None,
+        shared_config: None,
         shutdown: Arc::default(),
     };
     (publisher, status)

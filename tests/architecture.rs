@@ -23,12 +23,23 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("dev", &["api", "clock", "config", "process", "recipes", "runtime", "terminal"]),
     ("counters", &["recipes"]),
     ("locks", &["recipes", "counters"]),
-    ("status", &["recipes", "counters", "locks"]),
+    ("shared_config", &["recipes", "counters", "locks"]),
+    ("status", &["recipes", "counters", "locks", "shared_config"]),
     ("transfer", &["recipes", "clock", "status"]),
     ("own_state", &["recipes", "clock", "status"]),
     (
         "zookeeper",
-        &["recipes", "clock", "config", "status", "files", "runtime", "counters", "locks"],
+        &[
+            "recipes",
+            "clock",
+            "config",
+            "status",
+            "files",
+            "runtime",
+            "counters",
+            "locks",
+            "shared_config",
+        ],
     ),
     // It builds, runs and shuts down all that there is.
     (
@@ -46,6 +57,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "notify",
             "own_state",
             "runtime",
+            "shared_config",
             "zookeeper",
         ],
     ),
@@ -59,12 +71,35 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("daemon/signals", &[]),
     ("daemon/systemd", &["recipes", "clock", "status"]),
     // How much a member may say of itself is the configuration's rule, also where a request changes it.
-    ("http", &["recipes", "api", "clock", "config", "status", "counters", "locks", "transfer"]),
+    (
+        "http",
+        &[
+            "recipes",
+            "api",
+            "clock",
+            "config",
+            "status",
+            "counters",
+            "locks",
+            "shared_config",
+            "transfer",
+        ],
+    ),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     // But `lock` may hold one by itself, and runs its command as `exec` does.
     (
         "terminal",
-        &["recipes", "api", "clock", "config", "exec", "http_client", "locks", "zookeeper"],
+        &[
+            "recipes",
+            "api",
+            "clock",
+            "config",
+            "exec",
+            "http_client",
+            "locks",
+            "shared_config",
+            "zookeeper",
+        ],
     ),
     ("exec", &["recipes", "clock", "config", "status", "process", "runtime"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
@@ -78,6 +113,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("zookeeper/client", &["queue", "election", "super::super", "crate::zookeeper"]),
     ("zookeeper/queue", &["super::election", "zookeeper::election", "Announcement", "Profile"]),
     ("zookeeper/locks", &["zookeeper::election", "zookeeper::runner", "Announcement", "Profile"]),
+    ("zookeeper/shared_config", &["zookeeper::election", "zookeeper::runner", "zookeeper::locks"]),
     ("zookeeper/election", &["super::runner", "zookeeper::runner", "Standing"]),
 ];
 

@@ -13,6 +13,7 @@ mod locks;
 mod problem;
 mod profile;
 mod queue;
+mod shared_config;
 mod status;
 
 pub use cluster::{CLUSTER, Cluster, ClusterLeader, NextLeader};
@@ -30,6 +31,9 @@ pub use locks::{
 pub use problem::{PROBLEM_TYPES, Problem};
 pub use profile::{OwnProfile, Patch};
 pub use queue::{MEMBERS, Member, Members};
+pub use shared_config::{
+    CONFIG_NAMES, CONFIG_PATH, ConfigAbsent, ConfigNames, ConfigValue, ConfigWritten,
+};
 pub use status::{
     Application, Clock, Hook, HookRun, OwnProblem, Restart, STATUS, Session, Standby, Status,
 };

@@ -2,6 +2,7 @@
 
 use super::calls::{Arguments, Listed};
 use super::locking::Locking;
+use super::shared_config::SharedConfig;
 use super::{ConfigFile, first_process, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
@@ -46,6 +47,8 @@ pub(super) enum Asking {
     /// found, 126 if it cannot be run; 124 if the lock is not got in time, 125 if it is lost or something else fails; 2
     /// if the configuration is wrong.
     Lock(Locking),
+    /// Read, write and follow values that applications share, by way of the sidecar.
+    Config(SharedConfig),
     #[command(flatten)]
     Command(Listed<Order>),
     /// Have the leader hand over to another member.
@@ -259,6 +262,7 @@ pub(super) fn errand(client_commands: Asking, given: &ArgMatches) -> Result<Clie
             question.asking(call, name)
         }
         Asking::Lock(locking) => locking.errand(given),
+        Asking::Config(config) => config.errand(),
         Asking::Inspect(inspecting) => inspecting.errand(given),
     }
 }
@@ -272,7 +276,11 @@ impl Arguments for OutputFormat {
 }
 
 impl OutputFormat {
-    fn asking(self, call: &'static Call, of: Option<LockName>) -> Result<ClientCommand, String> {
+    pub(super) fn asking(
+        self,
+        call: &'static Call,
+        of: Option<LockName>,
+    ) -> Result<ClientCommand, String> {
         let question = Query::Call { call, of, again: self.watch };
         Ok(ClientCommand::Ask {
             sidecar: self.address.sidecar()?,

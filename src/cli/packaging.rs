@@ -60,15 +60,20 @@ pub(super) fn written(packaging: Papers, mut command: Command) -> Result<Vec<u8>
 fn write_pages(mut command: Command, directory: &std::path::Path) -> io::Result<()> {
     // Gives each subcommand its display name, by which its page is called.
     command.build();
-    let shown = command.get_subcommands().filter(|each| !each.is_hide_set());
-    let each: Vec<_> = shown.cloned().collect();
-    for command in std::iter::once(command).chain(each) {
+    for command in with_subcommands(&command) {
         let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
         let mut text = vec![];
         render_page(command, &mut text)?;
         std::fs::write(directory.join(format!("{name}.1")), text)?;
     }
     Ok(())
+}
+
+/// Returns a command and all below it, each with its whole name.
+fn with_subcommands(command: &Command) -> Vec<Command> {
+    let below = command.get_subcommands().filter(|each| !each.is_hide_set());
+    let below = below.filter(|each| each.get_name() != "help").flat_map(with_subcommands);
+    std::iter::once(command.clone()).chain(below).collect()
 }
 
 fn render_page(command: Command, text: &mut Vec<u8>) -> io::Result<()> {

@@ -138,6 +138,11 @@ table! {
         .default("/locks").scope(Scope::Lease)
         .help("The path of locks in ZooKeeper, for any application; empty switches them off");
 
+    CONFIG_ROOT: Option<String> = Setting::new("recipes.config", servers::parse_root)
+        .flag("config-root", "PATH").variable("BELLWETHER_CONFIG_ROOT")
+        .default("/config")
+        .help("The path of the shared configuration in ZooKeeper, for any application; empty switches it off");
+
     ID: MemberId = Setting::new("member.id", member_id)
         .flag("id", "NAME").short('i').variable("BELLWETHER_ID")
         .derived("$POD_NAME, else the host's name").scope(Scope::Lease)

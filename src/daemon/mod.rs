@@ -27,6 +27,7 @@ use crate::http::{self, Authorization, Limits};
 use crate::locks;
 use crate::notify::{self, HooksHandle};
 use crate::runtime;
+use crate::shared_config;
 use crate::status::{self, StatusHandle};
 use crate::zookeeper::{self, Kept, LocksSettings, OpenedSessionFile, SessionFile};
 use anyhow::{anyhow, bail};
@@ -149,9 +150,13 @@ impl Daemon {
         let config = effective.config;
         let plan = task.map(|task| task.plan(&config, files, &kept)).transpose()?;
         let id = config.profile.id.to_string();
-        let locks_settings = config.locks.map(|root| LocksSettings {
+        let (has_locks, has_config) = (config.locks.is_some(), config.shared_config.is_some());
+        let config_root = config.shared_config.unwrap_or_default();
+        let locks_settings = (has_locks || has_config).then(|| LocksSettings {
             zookeeper: config.settings.zookeeper.clone(),
-            root,
+            // What is switched off is not asked for.
+            root: config.locks.unwrap_or_default(),
+            config_root: config_root.clone(),
             margins: config.policy.margins,
             member: config.profile.id.clone(),
         });
@@ -185,8 +190,10 @@ impl Daemon {
         let (stage, HooksHandle { hooks, leave, records }) = notify::set_up(config.hooks);
         let (examined, application) = watch::channel(None);
         let (lock_requests, locks) = locks::set_up();
-        let locks = locks_settings.is_some().then_some(locks);
-        let status = StatusHandle { hooks: records, application, locks, ..status };
+        let locks = has_locks.then_some(locks);
+        let (config_requests, shared_config) = shared_config::set_up(&config_root);
+        let shared_config = has_config.then_some(shared_config);
+        let status = StatusHandle { hooks: records, application, locks, shared_config, ..status };
         let settings = config.settings;
         let served_names =
             http::ElectionNames { election: config.election, prefix: settings.prefix.clone() };
@@ -201,7 +208,9 @@ impl Daemon {
         }
         let election = SessionThread::election(member, settings, clock, publisher, kept)?;
         let locks = match locks_settings {
-            Some(settings) => Some(SessionThread::locks(settings, clock, lock_requests)?),
+            Some(settings) => {
+                Some(SessionThread::locks(settings, clock, (lock_requests, config_requests))?)
+            }
             None => None,
         };
         let inputs = ApplicationInputs {

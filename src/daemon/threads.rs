@@ -8,6 +8,7 @@ use crate::locks::LocksRequests;
 use crate::notify::{self, HookInputs, HookNames};
 use crate::own_state;
 use crate::runtime;
+use crate::shared_config::ConfigRequests;
 use crate::status::{Application, StatusHandle, StatusPublisher};
 use crate::zookeeper::{self, Kept, LocksSettings};
 use recipes::Moment;
@@ -46,12 +47,13 @@ impl SessionThread {
     pub(super) fn locks(
         settings: LocksSettings,
         clock: Clock,
-        requests: LocksRequests,
+        requests: (LocksRequests, ConfigRequests),
     ) -> io::Result<Self> {
         let (stop, mut stopping) = oneshot::channel();
-        let mut requests = requests;
+        let (mut requests, mut config) = requests;
         let mut life = async move || {
-            zookeeper::run_locks(settings.clone(), clock, &mut requests, &mut stopping).await
+            let requests = (&mut requests, &mut config);
+            zookeeper::run_locks(settings.clone(), clock, requests, &mut stopping).await
         };
         let left = spawn("locks", move || {
             loop {

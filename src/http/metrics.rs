@@ -2,7 +2,7 @@
 
 use super::api_router::{ApiRouter, routes};
 use super::{AppState, Verdict, claim};
-use crate::counters::Readout;
+use crate::counters::{ConfigMeter, Readout};
 use crate::status::HookRecord;
 use axum::extract::State;
 use axum::http::header;
@@ -211,6 +211,9 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
             locks.meter.waits.read(),
         );
     }
+    if let Some(config) = &sight.status.shared_config {
+        scrape.config(&config.meter);
+    }
     scrape.families.extend(sight.visits.families());
     scrape.gauges(
         "bellwether_build_info",
@@ -231,6 +234,26 @@ struct Scrape {
 }
 
 impl Scrape {
+    fn config(&mut self, meter: &ConfigMeter) {
+        self.gauge(
+            "bellwether_config_watched",
+            "Names of the shared configuration that are watched by way of this member.",
+            meter.watched() as f64,
+        );
+        self.counter(
+            "bellwether_config_changes_total",
+            "Changes of values that were seen while they were watched.",
+            meter.changes() as f64,
+        );
+        let writes = ["done", "refused", "failed"].into_iter().zip(meter.writes());
+        self.family(
+            "bellwether_config_writes_total",
+            "Writes of values by way of this member, by what became of them.",
+            MetricType::COUNTER,
+            writes.map(|(result, n)| counter(vec![label("result", result)], n as f64)),
+        );
+    }
+
     /// Adds the hooks, each by its number as in the log, since what a hook does may be long.
     fn hooks(&mut self, records: &[HookRecord]) {
         let results = records.iter().enumerate().flat_map(|(n, record)| {

@@ -35,6 +35,7 @@ mod routes;
 #[cfg(test)]
 mod scene;
 mod serve;
+mod shared_config;
 mod slots;
 mod status;
 mod truthful;

@@ -58,7 +58,11 @@ mod tests {
 
     #[derive(utoipa::OpenApi)]
     #[openapi(
-        components(schemas(crate::api::Leadership)),
+        components(schemas(
+            crate::api::ConfigAbsent,
+            crate::api::ConfigValue,
+            crate::api::Leadership
+        )),
         info(
             title = "Bellwether",
             description = "Ask a sidecar who leads. Every reply has `X-Bellwether-Index`, which grows at each change of \
@@ -130,8 +134,7 @@ mod tests {
     fn index() -> RefOr<Header> {
         let index = Object::builder().schema_type(Type::Integer);
         let index = index.format(Some(SchemaFormat::Custom("uint64".into()))).minimum(Some(0));
-        let what =
-            "The index of what is told: pass it to `GET /leader?index=` to wait for a change";
+        let what = "The index of what is told: pass it on as `?index=` to wait for a change. At `/config/{name}` it is that of the name";
         Header::builder().description(Some(what)).schema(Some(index)).build().into()
     }
 }

@@ -15,6 +15,8 @@ pub(super) struct Problem {
     title: &'static str,
     detail: String,
     index: Option<u64>,
+    /// Of a value that is there, for the header `ETag`.
+    version: Option<i32>,
     /// In seconds, with status 503.
     retry_after: u64,
 }
@@ -40,11 +42,24 @@ impl Problem {
         title: &'static str,
         detail: impl Into<String>,
     ) -> Self {
-        Self { status, kind, title, detail: detail.into(), index: None, retry_after: RETRY_AFTER }
+        let (index, version) = (None, None);
+        Self {
+            status,
+            kind,
+            title,
+            detail: detail.into(),
+            index,
+            version,
+            retry_after: RETRY_AFTER,
+        }
     }
 
     pub(super) fn with_index(self, index: u64) -> Self {
         Self { index: Some(index), ..self }
+    }
+
+    pub(super) fn with_version(self, version: Option<i32>) -> Self {
+        Self { version, ..self }
     }
 
     /// Says that the client need not pause: this member waits before it answers.
@@ -90,6 +105,15 @@ impl Problem {
         detail: impl Into<String>,
     ) -> Self {
         Self::new(StatusCode::CONFLICT, kind, title, detail)
+    }
+
+    /// What the client knows of it is not so.
+    pub(super) fn precondition(
+        kind: &'static str,
+        title: &'static str,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::new(StatusCode::PRECONDITION_FAILED, kind, title, detail)
     }
 
     pub(super) fn gone(kind: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
@@ -173,7 +197,7 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { status, kind, title, detail, index, retry_after } = self;
+        let Self { status, kind, title, detail, index, version, retry_after } = self;
         let r#type = format!("{PROBLEM_TYPES}{kind}");
         let title = title.to_owned();
         let body = api::Problem { r#type, title, status: status.as_u16(), detail, index };
@@ -181,6 +205,10 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         let json = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, json);
+        if let Some(version) = version {
+            let tag = HeaderValue::try_from(format!("\"{version}\""));
+            headers.insert(header::ETAG, tag.expect("a tag is visible ASCII"));
+        }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
         }

@@ -7,7 +7,7 @@
 use super::api_router::ApiRouter;
 use super::{
     AppState, DESCRIPTION, cluster, commands, events, health, history, leader, locks, members,
-    metrics, openapi, page, patroni, profile, redirect, status, yes_or_no,
+    metrics, openapi, page, patroni, profile, redirect, shared_config, status, yes_or_no,
 };
 use axum::Router;
 use axum::routing::get;
@@ -44,6 +44,7 @@ pub(super) fn described() -> ApiRouter {
         .merge(patroni::routes())
         .merge(commands::routes())
         .merge(locks::routes())
+        .merge(shared_config::routes())
 }
 
 /// Returns the harmless routes, for callers from other machines.

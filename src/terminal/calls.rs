@@ -45,6 +45,9 @@ pub static LOCK_QUEUE: Call = Call {
     show: show::<LockQueue>,
 };
 
+/// What `config ls` asks.
+pub static CONFIG_NAMES: Call = Call::get(&api::CONFIG_NAMES, "Print the names of the values");
+
 pub const COMMANDS: &[Call] = &[
     Call::post(&api::ACK, "Say that the application has taken up its work as leader"),
     Call::post(&api::RESIGN, "Have the leader go to the tail of the queue"),

@@ -4,7 +4,7 @@
 //! - `calls`: what one request asks or commands; `watch`, `wait` and `probe`: what takes more than that.
 //! - `views`: how answers, the bodies of `api`, look to people; `field`: one field of them. `screen` prints again what
 //!   has changed.
-//! - `lock`: runs a command while a lock is held.
+//! - `lock`: runs a command while a lock is held. `shared_config`: reads, writes and follows a value.
 //! - `inspect`: the one subcommand that asks ZooKeeper and no sidecar.
 
 mod calls;
@@ -13,6 +13,7 @@ mod inspect;
 mod lock;
 mod probe;
 mod screen;
+mod shared_config;
 mod sidecar;
 mod table;
 mod text;
@@ -24,11 +25,13 @@ use crate::api::Transfer;
 use crate::clock::Clock;
 use crate::config::Settings;
 pub use crate::locks::LockName;
-pub use calls::{COMMANDS, Call, LOCK_NAMES, LOCK_QUEUE, QUESTIONS};
+pub use crate::shared_config::{Condition, ConfigName};
+pub use calls::{COMMANDS, CONFIG_NAMES, Call, LOCK_NAMES, LOCK_QUEUE, QUESTIONS};
 pub use field::FieldPath;
 pub use lock::{Holder, LockedCommand, Patience};
 pub use probe::Probe;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+pub use shared_config::{ConfigCommand, ConfigDeed};
 pub use sidecar::{Sidecar, SidecarAnswer, Token};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -40,6 +43,7 @@ pub enum ClientCommand {
     Ask { sidecar: Sidecar, question: Query, form: Form },
     Inspect { settings: Settings, patience: Duration, again: bool, form: Form },
     Lock(LockedCommand),
+    Config(ConfigCommand),
 }
 
 impl ClientCommand {
@@ -47,6 +51,7 @@ impl ClientCommand {
     pub fn has_secrets(&self) -> bool {
         match self {
             Self::Ask { sidecar, .. }
+            | Self::Config(ConfigCommand { sidecar, .. })
             | Self::Lock(LockedCommand { holder: Holder::Sidecar(sidecar), .. }) => {
                 sidecar.is_shown_a_token()
             }
@@ -63,7 +68,7 @@ impl ClientCommand {
             Self::Lock(LockedCommand { holder: Holder::Itself(config), .. }) => {
                 Some(&config.settings)
             }
-            Self::Ask { .. } | Self::Lock(_) => None,
+            Self::Ask { .. } | Self::Lock(_) | Self::Config(_) => None,
         }
     }
 
@@ -71,8 +76,9 @@ impl ClientCommand {
     pub fn program(&self) -> Option<&OsStr> {
         match self {
             Self::Ask { question: Query::Wait { command, .. }, .. }
+            | Self::Config(ConfigCommand { deed: ConfigDeed::Watch { command }, .. })
             | Self::Lock(LockedCommand { command, .. }) => command.first().map(OsString::as_os_str),
-            Self::Ask { .. } | Self::Inspect { .. } => None,
+            Self::Ask { .. } | Self::Inspect { .. } | Self::Config(_) => None,
         }
     }
 }
@@ -169,6 +175,7 @@ pub async fn run(errand: ClientCommand, clock: Clock) -> Result<(), ClientError>
             return if again { inspection.again().await } else { inspection.once().await };
         }
         ClientCommand::Lock(locked) => return locked.run(clock).await,
+        ClientCommand::Config(config) => return config.run().await,
     };
     match question {
         Query::Call { call, of, again } => {

@@ -24,6 +24,8 @@ pub(super) const TO_ANSWER: Duration = Duration::from_secs(10);
 pub(super) const TO_OBEY: Duration = Duration::from_secs(20);
 /// The body of a queue of very many members is shorter.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
+/// No request or answer of ZooKeeper is longer, unless its operators want it.
+pub(super) const LONGEST_VALUE: usize = LONGEST_ANSWER;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -43,6 +45,9 @@ enum Address {
 
 /// The token that a command has to show. It is never printed.
 pub struct Token(HeaderValue);
+
+/// Headers of a request, and its body.
+type Content = (Vec<(HeaderName, String)>, Bytes);
 
 /// What a sidecar has answered.
 pub struct SidecarAnswer {
@@ -140,7 +145,23 @@ impl Sidecar {
         path: &str,
         patience: Duration,
     ) -> Result<SidecarAnswer, ClientError> {
-        self.answer(method, path, None, patience).await
+        self.answer(method, path, Content::default(), patience).await
+    }
+
+    /// Writes a value, if the header says nothing against it, and reads the whole answer.
+    ///
+    /// # Errors
+    /// There is none, or it makes no sense.
+    pub(super) async fn write(
+        &self,
+        method: Method,
+        path: &str,
+        condition: Option<(HeaderName, String)>,
+        value: Bytes,
+        patience: Duration,
+    ) -> Result<SidecarAnswer, ClientError> {
+        let content = (condition.into_iter().collect(), value);
+        self.answer(method, path, content, patience).await
     }
 
     /// Sends a command with this JSON, and reads the whole answer.
@@ -153,15 +174,15 @@ impl Sidecar {
         json: String,
         patience: Duration,
     ) -> Result<SidecarAnswer, ClientError> {
-        let json = (CONTENT_TYPE, "application/json", json);
-        self.answer(Method::POST, path, Some(json), patience).await
+        let json = (vec![(CONTENT_TYPE, "application/json".to_owned())], json.into());
+        self.answer(Method::POST, path, json, patience).await
     }
 
     async fn answer(
         &self,
         method: Method,
         path: &str,
-        with: Option<(HeaderName, &str, String)>,
+        with: Content,
         patience: Duration,
     ) -> Result<SidecarAnswer, ClientError> {
         let asked = format!("{}{path}", self.name());
@@ -184,8 +205,9 @@ impl Sidecar {
         last_event: Option<&str>,
     ) -> Result<Response<Incoming>, ClientError> {
         let connection = self.connected().await?;
-        let last_event = last_event.map(|id| (LAST_EVENT_ID, id, String::new()));
-        self.send_over(connection, method, path, last_event).await
+        let last_event = last_event.map(|id| (LAST_EVENT_ID, id.to_owned()));
+        let content = (last_event.into_iter().collect(), Bytes::new());
+        self.send_over(connection, method, path, content).await
     }
 
     /// Sends a command that lasts for as long as its connection. Returns also a second hold on that.
@@ -197,16 +219,16 @@ impl Sidecar {
         let hold = connection.second_hold();
         let hold =
             hold.map_err(|error| ClientError::unanswered(&self.name(), &error.to_string()))?;
-        Ok((self.send_over(connection, Method::POST, path, None).await?, hold))
+        Ok((self.send_over(connection, Method::POST, path, Content::default()).await?, hold))
     }
 
-    /// Sends a request with one more header and a body.
+    /// Sends a request with these headers besides, and this body.
     async fn send_over(
         &self,
         connection: HttpConnection,
         method: Method,
         path: &str,
-        with: Option<(HeaderName, &str, String)>,
+        (headers, body): Content,
     ) -> Result<Response<Incoming>, ClientError> {
         let mut request = Request::builder().method(&method).uri(path).header(HOST, self.host());
         if method != Method::GET {
@@ -215,10 +237,8 @@ impl Sidecar {
                 request = request.header(AUTHORIZATION, token);
             }
         }
-        let mut body = Bytes::new();
-        if let Some((name, value, content)) = with {
+        for (name, value) in headers {
             request = request.header(name, value);
-            body = content.into();
         }
         let request = request.body(Full::new(body));
         let request = request.expect("every part was checked before");
@@ -343,13 +363,19 @@ impl SidecarAnswer {
         }
         let Problem { r#type, title, detail, .. } = self.parsed()?;
         // Else there is no such thing to ask.
-        if self.status == StatusCode::NOT_FOUND && !r#type.ends_with("-off") {
+        let is_told = r#type.ends_with("-off") || r#type.ends_with(":no-such-value");
+        if self.status == StatusCode::NOT_FOUND && !is_told {
             return Err(no_refusal());
         }
         if !r#type.starts_with(PROBLEM_TYPES) {
             return Err(self.nonsense(&format!("it says {title}")));
         }
         Err(ClientError::No(visible(&format!("{title}: {detail}"))))
+    }
+
+    /// The index that a problem says.
+    pub(super) fn problem_index(&self) -> Option<u64> {
+        self.parsed::<Problem>().ok()?.index
     }
 
     /// Parses a body that comes with a no as well.
@@ -369,6 +395,8 @@ impl SidecarAnswer {
                 | StatusCode::FORBIDDEN
                 | StatusCode::NOT_FOUND
                 | StatusCode::CONFLICT
+                | StatusCode::PRECONDITION_FAILED
+                | StatusCode::PAYLOAD_TOO_LARGE
                 | StatusCode::SERVICE_UNAVAILABLE
         )
     }

@@ -4,9 +4,9 @@ use super::Width;
 use super::table::{Cell, pairs, table};
 use super::text::visible;
 use crate::api::{
-    Application, Cluster, ClusterLeader, Done, Event, History, Hook, HookRun, Leader, LeaderState,
-    LockMode, LockNames, LockPlace, LockQueue, LockState, Member, Members, OwnLock, Restart, Role,
-    Standby, Status, Term, Transferred,
+    Application, Cluster, ClusterLeader, ConfigNames, Done, Event, History, Hook, HookRun, Leader,
+    LeaderState, LockMode, LockNames, LockPlace, LockQueue, LockState, Member, Members, OwnLock,
+    Restart, Role, Standby, Status, Term, Transferred,
 };
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
@@ -242,6 +242,12 @@ impl HumanView for History {
 impl HumanView for LockNames {
     fn view(&self, _: Width) -> String {
         table(["LOCK"], self.locks.iter().map(|name| [Cell::new(name)]).collect())
+    }
+}
+
+impl HumanView for ConfigNames {
+    fn view(&self, _: Width) -> String {
+        table(["NAME"], self.names.iter().map(|name| [Cell::new(name)]).collect())
     }
 }
 

@@ -4,6 +4,7 @@
 //! - `queue`: a queue of ephemeral sequential znodes. Knows no recipe either: data is bytes there.
 //! - `election`: what an election adds to a queue: announcements, and the recipe's own events and actions.
 //! - `locks`: the locks that applications ask for, on a session of their own; it knows `client` and `queue`.
+//! - `shared_config`: the values that applications share, in the session of the locks; it knows `client` and `queue`.
 //! - `runner`: the loop that owns the [`Member`](recipes::election::Member), the only one that steps it.
 //!
 //! Together they keep five promises:
@@ -29,6 +30,7 @@ mod inspect;
 mod locks;
 mod queue;
 mod runner;
+mod shared_config;
 
 pub use client::{Former, OpenedSessionFile, SessionFile, check};
 pub use election::MemberData;

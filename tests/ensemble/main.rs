@@ -10,6 +10,8 @@ mod answers;
 mod application;
 mod clients;
 mod cluster;
+mod configuration;
+mod configuration_servers;
 mod confined;
 mod counter;
 mod election;

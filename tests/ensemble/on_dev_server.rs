@@ -8,6 +8,7 @@
 mod answers;
 mod application;
 mod cluster;
+mod configuration;
 mod election;
 mod exec;
 mod hooks;

@@ -6,6 +6,7 @@ use crate::config::LockConfig;
 use crate::config::security::Acl;
 use crate::exec::Lease;
 use crate::locks::{self, Ask, Judged, Published};
+use crate::shared_config;
 use crate::zookeeper::{LocksSettings, run_locks};
 use std::convert::Infallible;
 use std::future::pending;
@@ -28,6 +29,7 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
     done: impl FnOnce(watch::Receiver<Standing>) -> F,
 ) -> T {
     let (mut requests, handle) = locks::set_up();
+    let (mut no_config, _) = shared_config::set_up("");
     let (stop, mut stopping) = oneshot::channel();
     let mut zookeeper = config.settings.zookeeper.clone();
     // Members say so when they start. A command that runs again and again need not repeat it.
@@ -36,6 +38,7 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
         zookeeper,
         root: config.root.clone(),
         margins: config.margins,
+        config_root: String::new(),
         member: config.member.clone(),
     };
     let (publisher, mut published) = watch::channel(Published::default());
@@ -56,7 +59,8 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
         let _runner_gone = stop.send(());
         ended
     };
-    let mut runner = pin!(run_locks(settings, clock, &mut requests, &mut stopping));
+    let mut runner =
+        pin!(run_locks(settings, clock, (&mut requests, &mut no_config), &mut stopping));
     let mut done = pin!(done);
     let ended = tokio::select! {
         biased;

@@ -16,10 +16,12 @@ use self::reader::Reader;
 use self::session::LocksSession;
 use super::client::{Before, Credentials, SessionSettings, UnclosedSession};
 use super::queue::Reports;
+use super::shared_config::{self, SharedConfig};
 use crate::clock::{Alarm, Clock};
 use crate::config::Zookeeper;
 use crate::counters::LockMeter;
 use crate::locks::{Ask, Ended, HOLDINGS_MAX, Judged, LockName, LocksRequests, Published};
+use crate::shared_config::ConfigRequests;
 use crate::status::ConnectionState;
 use recipes::holding::{Action, End, Event, HoldingId, Holdings, Status, Wanted};
 use recipes::{Margins, MemberId, Moment};
@@ -47,6 +49,8 @@ pub struct LocksSettings {
     pub zookeeper: Zookeeper,
     /// The path below which the locks stand, the connect string's chroot included.
     pub root: String,
+    /// The same for the shared configuration.
+    pub config_root: String,
     pub margins: Margins,
     pub member: MemberId,
 }
@@ -61,7 +65,7 @@ impl LocksSettings {
 pub async fn run_locks(
     settings: LocksSettings,
     clock: Clock,
-    requests: &mut LocksRequests,
+    (requests, config): (&mut LocksRequests, &mut ConfigRequests),
     stop: &mut oneshot::Receiver<()>,
 ) -> bool {
     let LocksRequests { asks, looks, meter } = requests;
@@ -70,8 +74,9 @@ pub async fn run_locks(
         reader.await;
         pending().await
     };
+    let runner = Runner::new(settings, clock, meter.clone(), config);
     tokio::select! {
-        is_closed = Runner::new(settings, clock, meter.clone()).run(asks, stop) => is_closed,
+        is_closed = runner.run(asks, config, stop) => is_closed,
         never = reading => never,
     }
 }
@@ -91,6 +96,7 @@ struct Runner {
     releases: JoinSet<HoldingId>,
     last_id: HoldingId,
     alarm: Alarm,
+    config: SharedConfig,
     /// Until when to wait for those who hold a lock; `None` unless this member leaves.
     leaves_at: Option<Moment>,
     meter: Arc<LockMeter>,
@@ -107,12 +113,22 @@ struct Asked {
 /// Which holdings an event may have changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Touched {
+    None,
     One(HoldingId),
     All,
 }
 
 impl Runner {
-    fn new(settings: LocksSettings, clock: Clock, meter: Arc<LockMeter>) -> Self {
+    fn new(
+        settings: LocksSettings,
+        clock: Clock,
+        meter: Arc<LockMeter>,
+        config: &ConfigRequests,
+    ) -> Self {
+        let config_settings = shared_config::Settings {
+            root: settings.config_root.clone(),
+            acl: settings.zookeeper.security.acl,
+        };
         // It has no other readers: each member's `/status` is about its election.
         let link = watch::Sender::new(ConnectionState::default());
         Self {
@@ -125,6 +141,7 @@ impl Runner {
             releases: JoinSet::new(),
             last_id: HoldingId(0),
             alarm: Alarm::new().expect("one more file can be opened"),
+            config: SharedConfig::new(config_settings, clock, config.meter.clone()),
             leaves_at: None,
             meter,
             settings,
@@ -133,10 +150,11 @@ impl Runner {
     }
 
     /// Of what is there at once, in this order: the end of the process; events of the session; the timer; what is given
-    /// back; what is asked for.
+    /// back; what is asked for; the shared configuration.
     async fn run(
         mut self,
         asks: &mut mpsc::Receiver<Ask>,
+        config: &mut ConfigRequests,
         stop: &mut oneshot::Receiver<()>,
     ) -> bool {
         loop {
@@ -162,6 +180,9 @@ impl Runner {
                     Some(event) => event,
                     None => continue,
                 },
+                () = self.config.turn(&mut config.requests), if !leaves => {
+                    Event::InUse(self.config.needs_session())
+                }
             };
             self.step(event).await;
         }
@@ -226,6 +247,7 @@ impl Runner {
             | Event::Committed { .. }
             | Event::Woke
             | Event::Stop => Touched::All,
+            Event::InUse(_) => Touched::None,
         };
         let (is_lost, stops) = (event == Event::SessionLost, event == Event::Stop);
         let actions = self.holdings.step(now, event);
@@ -235,6 +257,7 @@ impl Runner {
             }
         }
         match touched {
+            Touched::None => {}
             Touched::One(id) => self.publish(id, now),
             Touched::All => {
                 let all: Vec<_> = self.asked.keys().copied().collect();
@@ -317,10 +340,13 @@ impl Runner {
             former: None,
         };
         let (settings, reports) = (self.settings.clone(), self.reports.clone());
-        self.session = Some(LocksSession::open(settings, session, self.unclosed.take(), reports));
+        let session = LocksSession::open(settings, session, self.unclosed.take(), reports);
+        self.config.use_session(Some(session.handle()));
+        self.session = Some(session);
     }
 
     async fn close_session(&mut self) {
+        self.config.use_session(None);
         if let Some(session) = self.session.take() {
             self.unclosed = session.close().await;
             self.reports.link.send_modify(ConnectionState::forget_session);

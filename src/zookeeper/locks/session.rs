@@ -117,6 +117,10 @@ impl LocksSession {
         }
     }
 
+    pub(super) fn handle(&self) -> SessionHandle {
+        self.session.handle()
+    }
+
     /// Has a quorum commit a write that changes nothing.
     pub(super) fn renew(&mut self, sent_at: Moment) {
         let shared = self.shared.clone();

@@ -18,6 +18,7 @@ mod znode;
 
 pub(crate) use acl::refusal;
 pub(in crate::zookeeper) use acl::warn_if_weak;
+pub(in crate::zookeeper) use acl::{of_ancestors as acl_of_ancestors, of_queue as acl_of_queue};
 pub(crate) use claim::claim_name;
 pub(in crate::zookeeper) use context::{
     Context, RETRY_DELAY, leave_if_lacking, leave_wrong_server,

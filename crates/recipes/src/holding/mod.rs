@@ -69,6 +69,8 @@ pub enum Event {
     Barrier(HoldingId, barrier::Event),
     /// The moment asked for by [`Holdings::wake_at`] has come.
     Woke,
+    /// Whether something beside the holdings needs the session.
+    InUse(bool),
     /// All holdings end, for good.
     Stop,
 }
@@ -179,6 +181,8 @@ pub struct Holdings {
     idle_after: Duration,
     phase: Phase,
     holdings: BTreeMap<HoldingId, Holding>,
+    /// Whether something else needs the session.
+    in_use: bool,
     /// The last for which a quorum was asked about the znode that it waits for.
     proved: HoldingId,
     /// Grows with each heartbeat by how many there are; one is asked for each time that it comes to
@@ -197,6 +201,7 @@ impl Holdings {
             idle_after,
             phase: Phase::Closed,
             holdings: BTreeMap::new(),
+            in_use: false,
             proved: HoldingId(0),
             unproved: 0,
         }
@@ -215,8 +220,9 @@ impl Holdings {
         let mut actions = self.lapse(now);
         actions.extend(self.handle(now, event));
         self.holdings.retain(|_, holding| !holding.is_over());
+        let is_idle = self.is_idle();
         if let Phase::Open { idle_since, .. } = &mut self.phase {
-            *idle_since = self.holdings.is_empty().then_some(idle_since.unwrap_or(now));
+            *idle_since = is_idle.then_some(idle_since.unwrap_or(now));
         }
         actions
     }
@@ -245,6 +251,10 @@ impl Holdings {
     /// Returns all that is waited for, held, or not yet out of the way.
     pub fn ids(&self) -> impl Iterator<Item = HoldingId> {
         self.holdings.keys().copied()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.holdings.is_empty() && !self.in_use
     }
 
     fn session(&self) -> Option<Session> {
@@ -279,6 +289,7 @@ impl Holdings {
             Event::Lock(id, event) => self.on_lock(id, event, now),
             Event::Barrier(id, event) => self.on_barrier(id, event, now),
             Event::Woke => self.on_woke(now),
+            Event::InUse(in_use) => self.on_in_use(in_use),
             Event::Stop => self.on_stop(),
         }
     }
@@ -296,6 +307,17 @@ impl Holdings {
                 self.phase = Phase::Opening;
                 vec![Action::OpenSession]
             }
+        }
+    }
+
+    fn on_in_use(&mut self, in_use: bool) -> Vec<Action> {
+        self.in_use = in_use;
+        match self.phase {
+            Phase::Closed if in_use => {
+                self.phase = Phase::Opening;
+                vec![Action::OpenSession]
+            }
+            Phase::Closed | Phase::Opening | Phase::TooShort { .. } | Phase::Open { .. } => vec![],
         }
     }
 
@@ -323,7 +345,7 @@ impl Holdings {
                 let mut actions = self.each(|id, holding| holding.on_session_lost(id));
                 self.holdings.retain(|_, holding| !holding.is_over());
                 self.phase = Phase::Closed;
-                if !self.holdings.is_empty() {
+                if !self.is_idle() {
                     self.phase = Phase::Opening;
                     actions.push(Action::OpenSession);
                 }
@@ -369,10 +391,10 @@ impl Holdings {
     }
 
     fn on_woke(&mut self, now: Moment) -> Vec<Action> {
-        match &mut self.phase {
+        match &self.phase {
             Phase::Closed | Phase::Opening => vec![],
             Phase::TooShort { retry_at } if *retry_at > now => vec![],
-            Phase::TooShort { .. } if self.holdings.is_empty() => {
+            Phase::TooShort { .. } if self.is_idle() => {
                 self.phase = Phase::Closed;
                 vec![]
             }

@@ -57,6 +57,8 @@ impl fmt::Display for Event {
             Self::Lock(id, event) => write!(f, "{id}: {event}"),
             Self::Barrier(id, event) => write!(f, "{id}: {event}"),
             Self::Woke => f.write_str("woke"),
+            Self::InUse(true) => f.write_str("the session is needed"),
+            Self::InUse(false) => f.write_str("the session is not needed"),
             Self::Stop => f.write_str("told to stop"),
         }
     }

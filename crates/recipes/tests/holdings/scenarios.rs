@@ -116,6 +116,8 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         [name, "is", "served", "stale"] => Choice::ServeStale(who(name)),
         [name, "hears"] => Choice::Deliver(who(name)),
         [name, "wakes"] => Choice::Wake(who(name)),
+        [name, "needs", "its", "session"] => Choice::Need(who(name), true),
+        [name, "needs", "no", "session"] => Choice::Need(who(name), false),
         [name, "is", "cut", "off"] => Choice::Cut(who(name)),
         [name, "crashes"] => Choice::Crash(who(name)),
         [name, "is", "told", "to", "stop"] => Choice::Stop(who(name)),

@@ -91,7 +91,7 @@ proptest! {
             let rank = |choice: &Choice| match choice {
                 Choice::Serve(_) | Choice::Deliver(_) | Choice::Wake(_) => 0,
                 Choice::ServeSlowly(_) | Choice::ServeStale(_) | Choice::Tick(_) => 1,
-                Choice::Ask(..) | Choice::Release(..) => 1,
+                Choice::Ask(..) | Choice::Release(..) | Choice::Need(..) => 1,
                 Choice::Miss(_) | Choice::Doom(_) | Choice::Expire(_) => 1,
                 Choice::Cut(_) | Choice::Crash(_) | Choice::Stop(_) => 2,
                 Choice::Evict(_) | Choice::LoseCreate(_) | Choice::LoseDelete(_) => 2,

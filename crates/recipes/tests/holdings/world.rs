@@ -151,6 +151,8 @@ pub enum Choice {
     ServeStale(usize),
     Deliver(usize),
     Wake(usize),
+    /// Something beside the holdings needs the session, or does no longer.
+    Need(usize, bool),
     Cut(usize),
     Crash(usize),
     Stop(usize),
@@ -307,6 +309,7 @@ impl World {
             Choice::ServeStale(i) => self.serve(i, rules, true),
             Choice::Deliver(i) => self.deliver(i, rules),
             Choice::Wake(i) => self.step(i, Event::Woke, rules),
+            Choice::Need(i, needed) => self.step(i, Event::InUse(needed), rules),
             Choice::Cut(i) => self.cut(i),
             Choice::Crash(i) => {
                 self.processes[i].crashed = true;
@@ -1191,6 +1194,7 @@ impl Choice {
             | Self::ServeStale(_)
             | Self::Deliver(_)
             | Self::Wake(_)
+            | Self::Need(..)
             | Self::Stop(_)
             | Self::Tick(_)
             | Self::Expire(_) => 0,
@@ -1214,6 +1218,8 @@ impl Choice {
             Self::ServeStale(i) => format!("{} is served stale", name(i)),
             Self::Deliver(i) => format!("{} hears", name(i)),
             Self::Wake(i) => format!("{} wakes", name(i)),
+            Self::Need(i, true) => format!("{} needs its session", name(i)),
+            Self::Need(i, false) => format!("{} needs no session", name(i)),
             Self::Cut(i) => format!("{} is cut off", name(i)),
             Self::Crash(i) => format!("{} crashes", name(i)),
             Self::Stop(i) => format!("{} is told to stop", name(i)),

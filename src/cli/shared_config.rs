@@ -1,0 +1,117 @@
+//! The commands about the shared configuration.
+
+use super::client_commands::{Address, OutputFormat, TokenFile};
+use crate::config;
+use crate::terminal::{
+    CONFIG_NAMES, ClientCommand, Condition, ConfigCommand, ConfigDeed, ConfigName,
+};
+use clap::{Args, Subcommand};
+use std::ffi::OsString;
+
+#[derive(Args)]
+pub(super) struct SharedConfig {
+    #[command(subcommand)]
+    deed: Deed,
+}
+
+#[derive(Subcommand)]
+enum Deed {
+    /// Print a value as it is stored.
+    Get {
+        /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
+        name: String,
+        /// For how long at most to wait for one that is not there: 500ms, 10s, 2m [default: not at all]
+        #[arg(short, long, value_name = "DURATION")]
+        wait: Option<String>,
+        #[command(flatten)]
+        address: Address,
+    },
+    /// Write a value, and print its version.
+    Put {
+        /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
+        name: String,
+        /// The value [default: what standard input says]
+        value: Option<OsString>,
+        /// Only over this version; 1 if another is there
+        #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(i32).range(0..))]
+        if_version: Option<i32>,
+        /// Only if there is none
+        #[arg(long, conflicts_with = "if_version")]
+        if_absent: bool,
+        /// Have it go with the session of the sidecar's recipes
+        #[arg(long)]
+        ephemeral: bool,
+        #[command(flatten)]
+        address: Address,
+        #[command(flatten)]
+        token: TokenFile,
+    },
+    /// Print a value, and again at each change, or run a command each time.
+    ///
+    /// The command has the value on its standard input, and BELLWETHER_VALUE_NAME and BELLWETHER_VALUE_VERSION in its
+    /// environment. One runs at a time; of the changes meanwhile the latest is told. Where there is no value, or no sidecar
+    /// any more, it says so on stderr and waits.
+    Watch {
+        /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
+        name: String,
+        #[command(flatten)]
+        address: Address,
+        /// The command and its arguments, behind --
+        #[arg(last = true, value_name = "COMMAND")]
+        command: Vec<OsString>,
+    },
+    /// Print the names of the values.
+    Ls(OutputFormat),
+    /// Delete a value.
+    Rm {
+        /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
+        name: String,
+        /// Only this version; 1 if another is there
+        #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(i32).range(0..))]
+        if_version: Option<i32>,
+        #[command(flatten)]
+        address: Address,
+        #[command(flatten)]
+        token: TokenFile,
+    },
+}
+
+impl SharedConfig {
+    /// # Errors
+    /// One sentence that says what is wrong with the arguments, or with what they name.
+    pub(super) fn errand(self) -> Result<ClientCommand, String> {
+        let (sidecar, name, deed) = match self.deed {
+            Deed::Ls(question) => return question.asking(&CONFIG_NAMES, None),
+            Deed::Get { name, wait, address } => {
+                let wait = wait.map(|wait| config::span("--wait", &wait)).transpose()?;
+                (address.sidecar()?, name, ConfigDeed::Get { wait })
+            }
+            Deed::Watch { name, address, command } => {
+                (address.sidecar()?, name, ConfigDeed::Watch { command })
+            }
+            Deed::Put { name, value, if_version, if_absent, ephemeral, address, token } => {
+                let condition = if if_absent { Condition::Absent } else { over(if_version) };
+                let deed = ConfigDeed::Put { value, condition, is_ephemeral: ephemeral };
+                (address.sidecar()?.shown(token.read()?), name, deed)
+            }
+            Deed::Rm { name, if_version, address, token } => {
+                let deed = ConfigDeed::Remove { condition: over(if_version) };
+                (address.sidecar()?.shown(token.read()?), name, deed)
+            }
+        };
+        let name = value_name(&name)?;
+        Ok(ClientCommand::Config(ConfigCommand { sidecar, name, deed }))
+    }
+}
+
+fn over(version: Option<i32>) -> Condition {
+    version.map_or(Condition::None, Condition::Version)
+}
+
+fn value_name(written: &str) -> Result<ConfigName, String> {
+    ConfigName::new(written).ok_or_else(|| {
+        format!(
+            "{written:?} is no name of a value: write 1 to 64 of A-Z a-z 0-9 . _ -, such as limits.json"
+        )
+    })
+}

@@ -1,0 +1,52 @@
+//! What a request has to say about the version that is there, by RFC 9110.
+
+use super::super::problem::Problem;
+use crate::shared_config::Condition;
+use axum::http::{HeaderMap, HeaderValue, header};
+
+/// Returns what has to be so for a write to be carried out.
+///
+/// # Errors
+/// The headers say what no version can be, or contradict each other.
+pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
+    let wrong = |why: &str| Err(Problem::bad_request(why));
+    let (found, absent) = (one(headers, header::IF_MATCH)?, one(headers, header::IF_NONE_MATCH)?);
+    match (found.as_deref(), absent.as_deref()) {
+        (None, None) => Ok(Condition::None),
+        (None, Some("*")) => Ok(Condition::Absent),
+        (None, Some(_)) => wrong("If-None-Match may only be * where something is written"),
+        (Some("*"), None) => Ok(Condition::Exists),
+        (Some(tag), None) => match version(tag) {
+            Some(version) => Ok(Condition::Version(version)),
+            None => wrong("If-Match names no version: write If-Match: \"3\", as ETag has it, or *"),
+        },
+        (Some(_), Some(_)) => wrong("If-Match and If-None-Match exclude each other: leave one out"),
+    }
+}
+
+/// Whether the client has this version already.
+pub(super) fn is_known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
+    let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+    let tag = tag.to_str().unwrap_or_default();
+    headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
+        let known = known.to_str().unwrap_or_default();
+        known.split(',').any(|one| one.trim() == "*" || weak(one) == tag)
+    })
+}
+
+/// Returns the only value of a header.
+fn one(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<String>, Problem> {
+    let mut all = headers.get_all(&name).iter();
+    let first = all.next().map(|value| value.to_str().unwrap_or_default().trim().to_owned());
+    match all.next() {
+        None => Ok(first),
+        Some(_) => Err(Problem::bad_request(format!("the header {name} is there twice"))),
+    }
+}
+
+/// A strong tag alone: `W/"3"` would promise less than a write needs.
+fn version(tag: &str) -> Option<i32> {
+    let digits = tag.strip_prefix('"')?.strip_suffix('"')?;
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_number)
+}

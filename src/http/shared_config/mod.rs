@@ -1,0 +1,480 @@
+//! The shared configuration for any application: values by name, read as they are stored, waited for, and written under
+//! conditions.
+//!
+//! - `conditions`: what a request has to say about the version that is there. `stream`: the changes of one value.
+
+mod conditions;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use self::conditions::{condition, is_known};
+use super::api_router::{ApiRouter, routes};
+use super::authorize::{Authorized, CommandHeaders, Refused};
+use super::problem::{BadRequest, Problem, Unavailable};
+use super::query::{number, values};
+use super::{AppState, common_headers};
+use crate::api::{self, ConfigNames, ConfigWritten};
+use crate::config::table;
+use crate::shared_config::{
+    Condition, ConfigHandle, ConfigName, Deed, NAMES_MAX, Reading, Request as Ask, TooMany,
+    Unwritten, VALUE_MAX, Value, Watched, Write, Written,
+};
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use utoipa::{IntoParams, IntoResponses};
+
+/// How long ZooKeeper may take to show a value.
+const TO_READ: Duration = Duration::from_secs(2);
+/// How long it may take to write one.
+const TO_WRITE: Duration = Duration::from_secs(8);
+/// For the whole of a value to come.
+const TO_SEND: Duration = Duration::from_secs(10);
+
+const WAIT_DEFAULT: Duration = Duration::from_secs(300);
+const WAIT_MAX: Duration = Duration::from_secs(600);
+
+/// Queries as they should be.
+const READ: &str = "?index=NUMBER&wait=30s";
+const PUT: &str = "?ephemeral=1";
+
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(config_names)).routes(routes!(
+        config,
+        put_config,
+        delete_config
+    ))
+}
+
+/// There is no such value, or the shared configuration is switched off.
+#[derive(IntoResponses)]
+#[response(status = 404, content_type = "application/problem+json")]
+struct NotThere(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+
+/// It is to be ephemeral, and another's or none.
+#[derive(IntoResponses)]
+#[response(status = 409, content_type = "application/problem+json")]
+struct NotOurs(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+
+/// Another version is there, or none: `ETag` has it.
+#[derive(IntoResponses)]
+#[response(status = 412, content_type = "application/problem+json")]
+struct Differs(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+
+/// The value is too long.
+#[derive(IntoResponses)]
+#[response(status = 413, content_type = "application/problem+json")]
+struct TooLong(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+
+/// `?index=N` waits until there is news since `N`, for as long as `wait` says.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it is the schema")]
+struct ReadQuery {
+    /// Answer once the index is larger than this one: that of an earlier answer about this name, by any member.
+    #[param(maximum = 18446744073709551615u64)]
+    index: Option<u64>,
+    /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`; only with `index`.
+    #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
+    wait: Option<String>,
+}
+
+/// What has to be so for a write to be carried out.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it is the schema")]
+struct IfMatch {
+    /// The version that has to be there, as `ETag` has it, or `*` for any.
+    #[param(rename = "If-Match", example = "\"3\"", pattern = "^(\\*|\"[0-9]{1,9}\")$")]
+    if_match: Option<String>,
+}
+
+/// What has to be so for a value to be created.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it is the schema")]
+struct IfNoneMatch {
+    /// `*`: nothing may be there.
+    #[param(rename = "If-None-Match", example = "*", pattern = "^\\*$")]
+    if_none_match: Option<String>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it is the schema")]
+struct PutQuery {
+    /// `1`: it goes with the session of this member's recipes.
+    #[param(pattern = "^[01]$")]
+    ephemeral: Option<String>,
+}
+
+/// The names of all values; read from ZooKeeper at most once a second.
+#[utoipa::path(get, path = api::CONFIG_NAMES.path, responses(
+    (status = 200, description = "In order", body = ConfigNames),
+    NotThere,
+    Unavailable,
+))]
+async fn config_names(State(sight): State<AppState>) -> Result<Json<ConfigNames>, Problem> {
+    let names = sight.ask(Ask::Names, TO_READ).await?.map_err(unread)?;
+    Ok(Json(ConfigNames { names: names.to_vec() }))
+}
+
+/// A value, as it is stored, at once or as soon as it has changed; with `Accept: text/event-stream` each change.
+///
+/// The events are `value` and `absent`. The latest is always sent, and not each in between. A comment comes every 15 s.
+#[utoipa::path(get, path = api::CONFIG_PATH, params(
+    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+    ReadQuery,
+), responses(
+    (status = 200, description = "The bytes, with `ETag` the version and `X-Bellwether-Index` the index to wait by; its type is by the end of its name", content_type = "application/octet-stream"),
+    (status = 304, description = "It is what If-None-Match says"),
+    BadRequest,
+    NotThere,
+    Unavailable,
+))]
+async fn config(
+    State(sight): State<AppState>,
+    name: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Result<Response, Problem> {
+    sight.shared_config()?;
+    let name = config_name(name)?;
+    let wait = waits(request.uri())?;
+    let headers = request.headers();
+    if stream::is_wanted(headers) {
+        let permit = sight.place()?;
+        let watched = sight.watched(&name).await?;
+        return Ok(stream::stream(sight, permit, watched));
+    }
+    let _permit = wait.is_some().then(|| sight.place()).transpose()?;
+    let mut watched = sight.watched(&name).await?;
+    let mut reading = read(&mut watched).await?;
+    if let Some((seen, wait)) = wait
+        && !reading.is_news_since(seen)
+    {
+        reading = match timeout(wait, watched.news_since(Some(seen))).await {
+            Ok(Some(news)) => news,
+            Ok(None) => return Err(unread("this member is leaving")),
+            Err(_) => read(&mut watched).await?,
+        };
+    }
+    Ok(answer(&sight, &name, &reading, headers))
+}
+
+/// Writes a value: creates it, or replaces the one that is there.
+///
+/// With 503 and `unconfirmed` no answer came from ZooKeeper: it may be written or not. Read it before trying again.
+#[utoipa::path(put, path = api::CONFIG_PATH, params(
+    CommandHeaders,
+    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+    PutQuery,
+    IfMatch,
+    IfNoneMatch,
+), request_body(content = String, content_type = "application/octet-stream", description = "The value, of at most 1044480 bytes"), security((), ("token" = [])), responses(
+    (status = 200, description = "It is replaced", body = ConfigWritten),
+    (status = 201, description = "It is created", body = ConfigWritten),
+    BadRequest,
+    Refused,
+    NotThere,
+    (status = 408, description = "The end of the body did not come in time", body = api::Problem, content_type = "application/problem+json"),
+    NotOurs,
+    Differs,
+    TooLong,
+    Unavailable,
+))]
+async fn put_config(
+    State(sight): State<AppState>,
+    _: Authorized,
+    name: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Result<Response, Problem> {
+    sight.shared_config()?;
+    let name = config_name(name)?;
+    let [ephemeral] = values(request.uri(), ["ephemeral"], PUT)?;
+    let is_ephemeral = match ephemeral.as_deref() {
+        None | Some("0") => false,
+        Some("1") => true,
+        Some(other) => {
+            let why = format!("ephemeral={other:?} must be 1 or 0: write {PUT}");
+            return Err(Problem::bad_request(why));
+        }
+    };
+    let condition = condition(request.headers())?;
+    let data = body(request).await?;
+    let deed = Deed::Put { data, is_ephemeral };
+    sight.write(Write { name, deed, condition }).await
+}
+
+/// Deletes a value.
+#[utoipa::path(delete, path = api::CONFIG_PATH, params(
+    CommandHeaders,
+    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+    IfMatch,
+), security((), ("token" = [])), responses(
+    (status = 204, description = "It is deleted"),
+    BadRequest,
+    Refused,
+    NotThere,
+    Differs,
+    Unavailable,
+))]
+async fn delete_config(
+    State(sight): State<AppState>,
+    _: Authorized,
+    name: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    sight.shared_config()?;
+    let name = config_name(name)?;
+    let condition = condition(&headers)?;
+    if condition == Condition::Absent {
+        let why = "If-None-Match is of no use with DELETE: write If-Match: \"3\"";
+        return Err(Problem::bad_request(why));
+    }
+    sight.write(Write { name, deed: Deed::Delete, condition }).await
+}
+
+impl AppState {
+    /// Returns where to ask for the shared configuration, unless it is switched off.
+    fn shared_config(&self) -> Result<&ConfigHandle, Problem> {
+        self.status.shared_config.as_ref().ok_or_else(|| {
+            let key = table::CONFIG_ROOT.key();
+            let detail = format!(
+                "{key} is empty in this member's configuration: set it to the path below which the shared \
+                 configuration is to stand"
+            );
+            Problem::off("config-off", "the shared configuration is switched off", detail)
+        })
+    }
+
+    /// Asks the runner. The outer error is that it does not answer.
+    async fn ask<T>(
+        &self,
+        ask: impl FnOnce(oneshot::Sender<T>) -> Ask,
+        patience: Duration,
+    ) -> Result<T, Problem> {
+        let (answer, answered) = oneshot::channel();
+        let asked = self.shared_config()?.requests.try_send(ask(answer));
+        asked.map_err(|_| unread("too many ask at once"))?;
+        match timeout(patience, answered).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) => Err(unread("this member is leaving")),
+            Err(_) => Err(unread(format!("ZooKeeper did not answer within {patience:?}"))),
+        }
+    }
+
+    async fn watched(&self, name: &ConfigName) -> Result<Watched, Problem> {
+        let watched = self.ask(|answer| Ask::Watch(name.clone(), answer), TO_READ).await?;
+        watched.map_err(|TooMany| too_many())
+    }
+
+    async fn write(&self, write: Write) -> Result<Response, Problem> {
+        // One whose client has closed the connection by now is not written: see `order`.
+        tokio::task::yield_now().await;
+        let (name, condition) = (write.name.clone(), write.condition);
+        let (answer, answered) = oneshot::channel();
+        let asked = self.shared_config()?.requests.try_send(Ask::Write(write, answer));
+        asked.map_err(|_| {
+            let full = "too many ask at once: try again";
+            Problem::unavailable("too-many-ask", "not taken", full)
+        })?;
+        let written = match timeout(TO_WRITE, answered).await {
+            Ok(Ok(written)) => written,
+            Ok(Err(_)) | Err(_) => Err(Unwritten::Unknown),
+        };
+        match written {
+            Ok(Written::Created { version, index }) => {
+                Ok(written_as(StatusCode::CREATED, version, index))
+            }
+            Ok(Written::Changed { version, index }) => {
+                Ok(written_as(StatusCode::OK, version, index))
+            }
+            Ok(Written::Deleted { index }) => {
+                Ok((StatusCode::NO_CONTENT, HeaderMap::from_iter(common_headers(index)))
+                    .into_response())
+            }
+            Err(unwritten) => Err(self.refusal(&name, condition, unwritten)),
+        }
+    }
+
+    fn path_of(&self, name: &ConfigName) -> String {
+        let root = self.status.shared_config.as_ref().map(|it| &*it.root).unwrap_or_default();
+        format!("{root}/{name}")
+    }
+
+    fn not_there(&self, name: &ConfigName) -> Problem {
+        let detail = format!(
+            "there is nothing at {} in ZooKeeper: PUT /config/{name} creates it, and ?index= waits for it",
+            self.path_of(name)
+        );
+        Problem::off("no-such-value", "no such value", detail)
+    }
+
+    fn refusal(&self, name: &ConfigName, condition: Condition, why: Unwritten) -> Problem {
+        match why {
+            Unwritten::Differs { found } => differs(name, condition, found),
+            Unwritten::NotThere if condition == Condition::None => self.not_there(name),
+            Unwritten::NotThere => differs(name, condition, None),
+            Unwritten::NotOurs => {
+                let detail = format!(
+                    "{} stands already, and does not go with this member's session: delete it first, or write it \
+                     without ephemeral",
+                    self.path_of(name)
+                );
+                Problem::conflict("not-ephemeral", "another's value, or a lasting one", detail)
+            }
+            Unwritten::TooMany => too_many(),
+            Unwritten::Refused(why) => Problem::unavailable("refused", "ZooKeeper refuses it", why),
+            Unwritten::NotSent => {
+                let why = "there is no connection to ZooKeeper, and nothing was written: /status says how this member \
+                           stands with it";
+                Problem::unavailable("not-written", "not written", why)
+            }
+            Unwritten::Unknown => {
+                let why = format!(
+                    "ZooKeeper did not answer in time: it may be written or not. GET /config/{name} tells"
+                );
+                Problem::unavailable("unconfirmed", "not confirmed", why)
+            }
+        }
+    }
+}
+
+async fn read(watched: &mut Watched) -> Result<Arc<Reading>, Problem> {
+    match timeout(TO_READ, watched.read_anew()).await {
+        Ok(read) => read.map_err(unread),
+        Err(_) => Err(unread(format!("ZooKeeper did not answer within {TO_READ:?}"))),
+    }
+}
+
+fn unread(why: impl std::fmt::Display) -> Problem {
+    let why = format!("{why}; /status says how this member stands with ZooKeeper");
+    Problem::unavailable("config-unread", "the shared configuration cannot be read", why)
+}
+
+fn too_many() -> Problem {
+    let why = format!(
+        "{NAMES_MAX} names are watched by way of this member: wait until some are not, or ask another"
+    );
+    Problem::unavailable("too-many-names", "too many names", why)
+}
+
+fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> Problem {
+    let wanted = match condition {
+        Condition::Absent => "no value".to_owned(),
+        Condition::Version(version) => format!("version {version}"),
+        Condition::Exists | Condition::None => "a value".to_owned(),
+    };
+    let there = match found {
+        Some(version) => format!("version {version}"),
+        None => "nothing".to_owned(),
+    };
+    let detail = format!(
+        "{wanted} is to be at {name}, and {there} is: read it, decide again, and write with that version"
+    );
+    Problem::precondition("other-version", "another version is there", detail).with_version(found)
+}
+
+fn written_as(status: StatusCode, version: i32, index: u64) -> Response {
+    let mut response = (status, Json(ConfigWritten { version, index })).into_response();
+    response.headers_mut().extend(common_headers(index));
+    response.headers_mut().insert(header::ETAG, tag(version));
+    response
+}
+
+fn answer(sight: &AppState, name: &ConfigName, reading: &Reading, asked: &HeaderMap) -> Response {
+    let common = HeaderMap::from_iter(common_headers(reading.index));
+    let Some(Value { data, version, .. }) = &reading.value else {
+        let problem = sight.not_there(name).with_index(reading.index);
+        return (common, problem).into_response();
+    };
+    let tag = tag(*version);
+    if is_known(asked, &tag) {
+        return (StatusCode::NOT_MODIFIED, common, [(header::ETAG, tag)]).into_response();
+    }
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(kind(name.as_str()))),
+        (header::ETAG, tag),
+        // Whatever it says, a browser runs nothing of it.
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox")),
+    ];
+    (common, headers, Body::from(data.clone())).into_response()
+}
+
+fn tag(version: i32) -> HeaderValue {
+    HeaderValue::try_from(format!("\"{version}\"")).expect("a tag is visible ASCII")
+}
+
+/// Returns the type of a value, by the end of its name.
+fn kind(name: &str) -> &'static str {
+    match name.rsplit_once('.').map(|(_, end)| end) {
+        Some("json") => "application/json",
+        Some("toml") => "application/toml",
+        Some("yaml" | "yml") => "application/yaml",
+        Some("xml") => "application/xml",
+        Some("txt" | "conf" | "cfg" | "ini" | "env" | "properties" | "pem") => {
+            "text/plain; charset=utf-8"
+        }
+        Some(_) | None => "application/octet-stream",
+    }
+}
+
+/// Returns since which index to wait for a change, and for how long, if the query asks for that.
+fn waits(uri: &Uri) -> Result<Option<(u64, Duration)>, Problem> {
+    let [index, wait] = values(uri, ["index", "wait"], READ)?;
+    let index = index.map(|index| number("index", &index, READ)).transpose()?;
+    let wait = wait.map(|wait| span(&wait)).transpose()?;
+    match (index, wait) {
+        (Some(seen), wait) => Ok(Some((seen, wait.unwrap_or(WAIT_DEFAULT)))),
+        (None, None) => Ok(None),
+        (None, Some(_)) => {
+            let why = format!(
+                "wait is of no use without an index: write {READ}, with the index of the last answer"
+            );
+            Err(Problem::bad_request(why))
+        }
+    }
+}
+
+fn span(written: &str) -> Result<Duration, Problem> {
+    let wrong = |why: String| Problem::bad_request(format!("wait={written:?} is {why}"));
+    match humantime::parse_duration(written) {
+        Ok(length) if length <= WAIT_MAX => Ok(length),
+        Ok(_) => Err(wrong("too long: write 10m or less, and ask again".into())),
+        Err(error) => Err(wrong(format!("no duration ({error}): write 30s"))),
+    }
+}
+
+fn config_name(name: Result<Path<String>, PathRejection>) -> Result<ConfigName, Problem> {
+    let Path(written) = name.map_err(|error| Problem::bad_request(error.body_text()))?;
+    ConfigName::new(&written).ok_or_else(|| {
+        Problem::bad_request(format!(
+            "{written:?} is no name of a value: write 1 to 64 of A-Z a-z 0-9 . _ -, such as limits.json"
+        ))
+    })
+}
+
+/// Reads the value that is the body of this request.
+async fn body(mut request: Request) -> Result<Bytes, Problem> {
+    DefaultBodyLimit::max(VALUE_MAX).apply(&mut request);
+    let late = |_| Problem::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time");
+    let body = timeout(TO_SEND, Bytes::from_request(request, &())).await.map_err(late)?;
+    body.map_err(|error| match error.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let why = format!(
+                "the value is longer than {VALUE_MAX} bytes, which is as much as ZooKeeper takes: keep it elsewhere, \
+                 and its address here"
+            );
+            Problem::bad_body(StatusCode::PAYLOAD_TOO_LARGE, why)
+        }
+        status => Problem::bad_body(status, error.body_text()),
+    })
+}

@@ -1,0 +1,198 @@
+//! The contract of the shared configuration over HTTP, with a runner that tests play.
+
+use super::super::tests::{api, api_of, member};
+use super::super::{Handler, Service};
+use super::*;
+use crate::clock::Clock;
+use crate::shared_config::{self, ConfigRequests, Known};
+use crate::status::{self, StatusHandle, StatusPublisher};
+use axum::http::Method;
+use http_body_util::BodyExt;
+use tokio::sync::watch;
+
+struct Scene {
+    service: Service,
+    requests: ConfigRequests,
+    _back: StatusPublisher,
+}
+
+#[tokio::test]
+async fn where_it_is_switched_off_each_request_says_so_and_what_to_set() {
+    let (service, _back) = api(Duration::ZERO);
+    for (method, path) in [
+        (Method::GET, "/config"),
+        (Method::GET, "/config/x"),
+        (Method::PUT, "/config/x"),
+        (Method::DELETE, "/config/x"),
+    ] {
+        let answer = service.answer(request(method, path, &[], "")).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
+        let why = text(answer).await;
+        assert!(why.contains("config-off") && why.contains("recipes.config"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_request_for_a_value_is_refused_with_the_remedy() {
+    let scene = Scene::new();
+    let none: &[(&str, &str)] = &[];
+    for (method, path, headers, named) in [
+        (Method::GET, "/config/a%20b", none, "A-Z a-z 0-9"),
+        (Method::GET, "/config/..%2Fx", none, "1 to 64"),
+        (Method::GET, "/config/%ff", none, "UTF-8"),
+        (Method::GET, "/config/a?index=x", none, "index=NUMBER"),
+        (Method::GET, "/config/a?wait=5s", none, "without an index"),
+        (Method::GET, "/config/a?index=1&wait=11m", none, "10m"),
+        (Method::GET, "/config/a?ephemeral=1", none, "not known here"),
+        (Method::PUT, "/config/a?ephemeral=yes", none, "?ephemeral=1"),
+        (Method::PUT, "/config/a", &[("if-match", "3")], "If-Match: \\\"3\\\""),
+        (Method::PUT, "/config/a", &[("if-match", "W/\"3\"")], "If-Match: \\\"3\\\""),
+        (Method::PUT, "/config/a", &[("if-match", "\"-1\"")], "If-Match: \\\"3\\\""),
+        (Method::PUT, "/config/a", &[("if-none-match", "\"3\"")], "may only be *"),
+        (Method::PUT, "/config/a", &[("if-match", "*"), ("if-none-match", "*")], "leave one out"),
+        (Method::PUT, "/config/a", &[("if-match", "*"), ("if-match", "*")], "twice"),
+        (Method::DELETE, "/config/a", &[("if-none-match", "*")], "of no use"),
+    ] {
+        let answer = scene.service.answer(request(method, path, headers, "")).await;
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{path} {headers:?}");
+        let why = text(answer).await;
+        assert!(why.contains(named), "{path}: {why}");
+    }
+}
+
+/// A value may be a page with a script, and the browser is at the origin that gives commands.
+#[tokio::test(start_paused = true)]
+async fn no_value_is_run_by_a_browser() {
+    for (name, kind) in [
+        ("a.html", "application/octet-stream"),
+        ("a.svg", "application/octet-stream"),
+        ("a.json", "application/json"),
+        ("a.conf", "text/plain; charset=utf-8"),
+        ("plain", "application/octet-stream"),
+    ] {
+        let mut scene = Scene::new();
+        let path = format!("/config/{name}");
+        let asked = scene.service.answer(request(Method::GET, &path, &[], ""));
+        let (answer, ()) = tokio::join!(asked, shows(&mut scene.requests, &[(7, Some("x"))]));
+        assert_eq!(answer.headers()[header::CONTENT_TYPE], kind, "{name}");
+        assert_eq!(answer.headers()["content-security-policy"], "default-src 'none'; sandbox");
+        assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blocking_query_is_answered_with_what_came_after_its_index_or_when_its_wait_is_over() {
+    for (query, answered, value) in
+        [("index=6", 7, Some("one")), ("index=7", 9, Some("two")), ("index=8", 7, Some("one"))]
+    {
+        let mut scene = Scene::new();
+        let path = format!("/config/x?{query}");
+        let asked = scene.service.answer(request(Method::GET, &path, &[], ""));
+        let steps = [(7, Some("one")), (9, Some("two"))];
+        let (answer, ()) = tokio::join!(asked, shows(&mut scene.requests, &steps));
+        let index = answer.headers()["x-bellwether-index"].to_str().unwrap().to_owned();
+        assert_eq!(
+            (index, &*text(answer).await),
+            (answered.to_string(), value.unwrap()),
+            "{query}"
+        );
+    }
+    let mut scene = Scene::new();
+    let path = "/config/x?index=7&wait=3s";
+    let begun = tokio::time::Instant::now();
+    let asked = scene.service.answer(request(Method::GET, path, &[], ""));
+    let (answer, ()) = tokio::join!(asked, shows(&mut scene.requests, &[(7, None)]));
+    assert_eq!((answer.status(), begun.elapsed().as_secs()), (StatusCode::NOT_FOUND, 3));
+    assert_eq!(answer.headers()["x-bellwether-index"], "7");
+}
+
+#[tokio::test]
+async fn a_write_that_was_not_confirmed_is_told_from_one_that_was_not_sent() {
+    for (unwritten, status, kind) in [
+        (Unwritten::Unknown, 503, "unconfirmed"),
+        (Unwritten::NotSent, 503, "not-written"),
+        (Unwritten::TooMany, 503, "too-many-names"),
+        (Unwritten::Refused("no".into()), 503, "refused"),
+        (Unwritten::NotOurs, 409, "not-ephemeral"),
+        (Unwritten::Differs { found: Some(3) }, 412, "other-version"),
+        (Unwritten::Differs { found: None }, 412, "other-version"),
+    ] {
+        let mut scene = Scene::new();
+        let wanted = request(Method::PUT, "/config/x?ephemeral=1", &[("if-match", "\"2\"")], "v");
+        let asked = scene.service.answer(wanted);
+        let taken = async {
+            let Some(Ask::Write(write, answer)) = scene.requests.requests.recv().await else {
+                panic!("a write is asked for")
+            };
+            assert_eq!(write.condition, Condition::Version(2));
+            assert!(matches!(&write.deed, Deed::Put { data, is_ephemeral: true } if data == "v"));
+            answer.send(Err(unwritten.clone())).unwrap();
+        };
+        let (answer, ()) = tokio::join!(asked, taken);
+        assert_eq!(answer.status(), status, "{unwritten:?}");
+        let is_there = unwritten == Unwritten::Differs { found: Some(3) };
+        assert_eq!(answer.headers().get(header::ETAG).is_some(), is_there, "{unwritten:?}");
+        let why = text(answer).await;
+        assert!(why.contains(kind), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_is_too_long_is_not_taken() {
+    let scene = Scene::new();
+    let long = "x".repeat(VALUE_MAX + 1);
+    let answer = scene.service.answer(request(Method::PUT, "/config/x", &[], &long)).await;
+    assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    let why = text(answer).await;
+    assert!(why.contains(&VALUE_MAX.to_string()), "{why}");
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (publisher, status) = status::set_up(&member(), Clock::system().now());
+        let (requests, handle) = shared_config::set_up("/config");
+        let service = api_of(StatusHandle { shared_config: Some(handle), ..status });
+        Self { service, requests, _back: publisher }
+    }
+}
+
+/// Takes the watch that is asked for, and shows these in turn: the first as the answer to a question.
+async fn shows(requests: &mut ConfigRequests, steps: &[(u64, Option<&'static str>)]) {
+    let Some(Ask::Watch(_, answer)) = requests.requests.recv().await else {
+        panic!("a watch is asked for")
+    };
+    let (publisher, known) = watch::channel(Known::default());
+    let questions = Arc::new(watch::Sender::new(0));
+    let mut asked = questions.subscribe();
+    assert!(answer.send(Ok(Watched { known, questions })).is_ok());
+    let mut steps = steps.iter();
+    loop {
+        tokio::select! {
+            biased;
+            changed = asked.changed() => if changed.is_err() { return },
+            () = publisher.closed() => return,
+        }
+        let answers = *asked.borrow_and_update();
+        for (index, text) in steps.by_ref() {
+            let value = text.map(|text| Value { data: text.into(), version: 0, owner: None });
+            let reading = Some(Arc::new(Reading { index: *index, value }));
+            publisher.send_modify(|known| (known.reading, known.answers) = (reading, answers));
+            // The clock stands still until the other side has done what it can.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        publisher.send_modify(|known| known.answers = answers);
+    }
+}
+
+fn request(method: Method, path: &str, headers: &[(&str, &str)], value: &str) -> Request {
+    let mut request = Request::builder().method(method).uri(path).header("x-bellwether", "1");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(Body::from(value.to_owned())).unwrap()
+}
+
+async fn text(answer: Response) -> String {
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(body.to_vec()).unwrap()
+}

@@ -1,0 +1,258 @@
+//! Reads, writes and follows values of the shared configuration, byte by byte as they are stored.
+
+use super::sidecar::{LONGEST_VALUE, Sidecar, SidecarAnswer, TO_ANSWER, TO_OBEY};
+use super::{ClientError, print, remark, text};
+use crate::api::{self, ConfigWritten};
+use crate::shared_config::{Condition, ConfigName};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Bytes;
+use hyper::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use hyper::{Method, StatusCode};
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// The client asks again after this long, so that it does not wait long for a sidecar that is frozen.
+const ROUND: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// What to do with one value.
+pub struct ConfigCommand {
+    pub sidecar: Sidecar,
+    pub name: ConfigName,
+    pub deed: ConfigDeed,
+}
+
+pub enum ConfigDeed {
+    /// Print it; wait for so long for one that is not there.
+    Get {
+        wait: Option<Duration>,
+    },
+    /// Write this, or what standard input says.
+    Put {
+        value: Option<OsString>,
+        condition: Condition,
+        is_ephemeral: bool,
+    },
+    Remove {
+        condition: Condition,
+    },
+    /// Print it at each change, or run this command.
+    Watch {
+        command: Vec<OsString>,
+    },
+}
+
+/// What a sidecar says of a value.
+struct Told {
+    index: Option<u64>,
+    /// `None` if there is none.
+    value: Option<TextlessValue>,
+    /// Why there is none.
+    why: String,
+}
+
+/// Bytes that need not be text, and their version.
+struct TextlessValue {
+    data: Bytes,
+    version: String,
+}
+
+impl ConfigCommand {
+    pub(super) async fn run(&self) -> Result<(), ClientError> {
+        match &self.deed {
+            ConfigDeed::Get { wait: None } => {
+                let Told { value, why, .. } = self.ask(None).await?;
+                let value = value.ok_or_else(|| ClientError::No(text::visible(&why)))?;
+                print_bytes(&value.data)
+            }
+            ConfigDeed::Get { wait: Some(wait) } => {
+                let found = timeout(*wait, self.until_there()).await;
+                let late = || format!("{} is not there within {wait:?}", self.name);
+                print_bytes(&found.map_err(|_| ClientError::No(late()))?.data)
+            }
+            ConfigDeed::Put { value, condition, is_ephemeral } => {
+                let value = match value {
+                    Some(value) => value.clone().into_encoded_bytes(),
+                    None => standard_input()?,
+                };
+                self.put(value.into(), *condition, *is_ephemeral).await
+            }
+            ConfigDeed::Remove { condition } => {
+                let answer = self.write(Method::DELETE, "", Bytes::new(), *condition).await?;
+                if answer.status() == StatusCode::NO_CONTENT {
+                    return print(&format!("{} is deleted\n", self.name));
+                }
+                let _refused: serde_json::Value = answer.body()?;
+                Err(answer.nonsense("it says neither yes nor no"))
+            }
+            ConfigDeed::Watch { command } => self.watch(command).await,
+        }
+    }
+
+    async fn put(
+        &self,
+        value: Bytes,
+        condition: Condition,
+        is_ephemeral: bool,
+    ) -> Result<(), ClientError> {
+        let query = if is_ephemeral { "?ephemeral=1" } else { "" };
+        let answer = self.write(Method::PUT, query, value, condition).await?;
+        let ConfigWritten { version, .. } = answer.body()?;
+        print(&format!("{} is at version {version}\n", self.name))
+    }
+
+    async fn write(
+        &self,
+        method: Method,
+        query: &str,
+        value: Bytes,
+        condition: Condition,
+    ) -> Result<SidecarAnswer, ClientError> {
+        let header: Option<(HeaderName, String)> = match condition {
+            Condition::None => None,
+            Condition::Absent => Some((IF_NONE_MATCH, "*".into())),
+            Condition::Exists => Some((IF_MATCH, "*".into())),
+            Condition::Version(version) => Some((IF_MATCH, format!("\"{version}\""))),
+        };
+        let path = format!("{}{query}", self.path());
+        self.sidecar.write(method, &path, header, value, TO_OBEY).await
+    }
+
+    fn path(&self) -> String {
+        format!("{}/{}", api::CONFIG_NAMES.path, self.name)
+    }
+
+    /// Asks for the value, or for what comes after this index.
+    async fn ask(&self, seen: Option<u64>) -> Result<Told, ClientError> {
+        let (path, patience) = match seen {
+            Some(index) => {
+                let path = format!("{}?index={index}&wait={}s", self.path(), ROUND.as_secs());
+                (path, ROUND + TO_ANSWER)
+            }
+            None => (self.path(), TO_ANSWER),
+        };
+        let asked = format!("{}{path}", self.sidecar.name());
+        let told = async {
+            let response = self.sidecar.send(Method::GET, &path, None).await?;
+            if response.status() != StatusCode::OK {
+                let answer = SidecarAnswer::read(&asked, response).await?;
+                return match answer.body::<serde_json::Value>() {
+                    Err(ClientError::No(why)) if answer.status() == StatusCode::NOT_FOUND => {
+                        // What is switched off has no index.
+                        let index = answer.problem_index();
+                        let index = Some(index.ok_or(ClientError::No(why.clone()))?);
+                        Ok(Told { index, value: None, why })
+                    }
+                    Err(error) => Err(error),
+                    Ok(_) => Err(answer.nonsense("it says neither yes nor no")),
+                };
+            }
+            let (head, body) = response.into_parts();
+            let header = |name: &str| head.headers.get(name)?.to_str().ok().map(str::to_owned);
+            let index = header("x-bellwether-index").and_then(|index| index.parse().ok());
+            let version = header(ETAG.as_str()).unwrap_or_default().trim_matches('"').to_owned();
+            let body = Limited::new(body, LONGEST_VALUE).collect().await;
+            let data = body.map_err(|error| ClientError::nonsense(&asked, &error.to_string()))?;
+            let value = Some(TextlessValue { data: data.to_bytes(), version });
+            Ok(Told { index, value, why: String::new() })
+        };
+        let late = || ClientError::nonsense(&asked, &format!("no answer within {patience:?}"));
+        timeout(patience, told).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Returns the value as soon as there is one, over as many lives of the sidecar as it takes.
+    async fn until_there(&self) -> TextlessValue {
+        let (mut seen, mut is_troubled) = (None, false);
+        loop {
+            let told = self.next(seen, &mut is_troubled).await;
+            match told.value {
+                Some(value) => return value,
+                None => seen = told.index,
+            }
+        }
+    }
+
+    /// Returns what is news since this index, over as many lives of the sidecar as it takes.
+    async fn next(&self, seen: Option<u64>, is_troubled: &mut bool) -> Told {
+        loop {
+            match self.ask(seen).await {
+                Ok(told) if told.index.is_some() && told.index == seen => {}
+                Ok(told) => {
+                    *is_troubled = false;
+                    return told;
+                }
+                Err(trouble) => {
+                    if !*is_troubled {
+                        let why = trouble.told().1.unwrap_or_default();
+                        remark(&format!("{why}; waiting"));
+                        *is_troubled = true;
+                    }
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn watch(&self, command: &[OsString]) -> Result<(), ClientError> {
+        // One that cannot be asked at all is no matter of waiting.
+        let mut told = self.ask(None).await?;
+        let mut is_troubled = false;
+        loop {
+            match &told.value {
+                None => remark(&format!("{} is not there; waiting", self.name)),
+                Some(value) if command.is_empty() => print_line(&value.data)?,
+                Some(value) => self.run_command(command, value)?,
+            }
+            told = self.next(told.index, &mut is_troubled).await;
+        }
+    }
+
+    /// Runs the command to its end. What came meanwhile is told afterwards, the latest alone.
+    fn run_command(&self, command: &[OsString], value: &TextlessValue) -> Result<(), ClientError> {
+        let [program, arguments @ ..] = command else { return Ok(()) };
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped());
+        command.env("BELLWETHER_VALUE_NAME", self.name.as_str());
+        command.env("BELLWETHER_VALUE_VERSION", &value.version);
+        let cannot = |error: io::Error| {
+            let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+            let why = format!("cannot run {}: {error}", program.display());
+            ClientError::Unrunnable(code, why)
+        };
+        let mut child = command.spawn().map_err(cannot)?;
+        if let Some(mut input) = child.stdin.take() {
+            // It need not read all of it, or any.
+            let _unread = input.write_all(&value.data);
+        }
+        let ended = child.wait().map_err(cannot)?;
+        if !ended.success() {
+            remark(&format!("{}: {ended}, at version {}", program.display(), value.version));
+        }
+        Ok(())
+    }
+}
+
+fn standard_input() -> Result<Vec<u8>, ClientError> {
+    let mut value = vec![];
+    // One byte more than any value has: the sidecar refuses it, and says why.
+    let limit = u64::try_from(crate::shared_config::VALUE_MAX + 1).unwrap_or(u64::MAX);
+    match io::stdin().lock().take(limit).read_to_end(&mut value) {
+        Ok(_) => Ok(value),
+        Err(error) => Err(ClientError::No(format!("standard input cannot be read: {error}"))),
+    }
+}
+
+/// Prints what need not be text, as it is.
+fn print_bytes(data: &[u8]) -> Result<(), ClientError> {
+    let mut out = io::stdout().lock();
+    out.write_all(data).and_then(|()| out.flush()).map_err(ClientError::Unprintable)
+}
+
+/// Prints it with the end of a line behind it, if it has none.
+fn print_line(data: &[u8]) -> Result<(), ClientError> {
+    print_bytes(data)?;
+    if data.ends_with(b"\n") { Ok(()) } else { print_bytes(b"\n") }
+}

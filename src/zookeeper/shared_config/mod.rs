@@ -1,0 +1,340 @@
+//! The shared configuration: one znode for each name below a path, in the session of the locks.
+//!
+//! - `watching`: keeps what is known of one name true. `reading`: one reading of it.
+//! - `writing`: one write.
+//!
+//! A name is watched once, however many ask, and for some time after the last of them: its session is needed for as long,
+//! and for as long as there is a value that is to go with it.
+
+mod reading;
+mod watching;
+mod writing;
+
+use self::watching::keep_true;
+use super::client::{Connection, SessionHandle, in_words, is_verdict};
+use super::queue::{Children, children, refusal};
+use crate::clock::Clock;
+use crate::config::security::Acl;
+use crate::counters::{ConfigMeter, WriteResult};
+use crate::shared_config::{
+    Answer, ConfigName, Deed, Known, NAMES_MAX, Request, TooMany, Unwritten, Watched, Write,
+    Written,
+};
+use ::zookeeper::Error;
+use recipes::Moment;
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+use tracing::error;
+
+/// For how long a name is watched after the last that asked for it: clients come again.
+const FORGET_AFTER: Duration = Duration::from_secs(10);
+
+/// For how long a reading of all names answers further callers.
+const NAMES_TTL: Duration = Duration::from_secs(1);
+
+/// How long a connection may take to come.
+const TO_CONNECT: Duration = Duration::from_secs(4);
+
+/// What the shared configuration needs to know.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// The path below which it stands, the connect string's chroot included.
+    pub(super) root: String,
+    pub(super) acl: Acl,
+}
+
+/// Owned by the runner of the locks, whose session it uses.
+pub(super) struct SharedConfig {
+    shared: Shared,
+    sessions: watch::Sender<Option<SessionHandle>>,
+    names: BTreeMap<ConfigName, Name>,
+    /// Keep what is known of the names true.
+    watches: JoinSet<()>,
+    /// End when a name may be forgotten.
+    forgetting: JoinSet<ConfigName>,
+    /// Write, and read all names.
+    requests: JoinSet<()>,
+}
+
+/// What all tasks need.
+#[derive(Clone)]
+struct Shared {
+    settings: Arc<Settings>,
+    sessions: Sessions,
+    clock: Clock,
+    meter: Arc<ConfigMeter>,
+    listed: Arc<tokio::sync::Mutex<Option<Listed>>>,
+}
+
+/// All names, and when they were read.
+type Listed = (Moment, Arc<[String]>);
+
+/// The session of the moment.
+#[derive(Clone)]
+struct Sessions(watch::Receiver<Option<SessionHandle>>);
+
+/// A name that is watched.
+struct Name {
+    known: Arc<watch::Sender<Known>>,
+    questions: Arc<watch::Sender<u64>>,
+    task: AbortHandle,
+}
+
+impl SharedConfig {
+    pub(super) fn new(settings: Settings, clock: Clock, meter: Arc<ConfigMeter>) -> Self {
+        let (sessions, of_the_moment) = watch::channel(None);
+        let shared = Shared {
+            settings: Arc::new(settings),
+            sessions: Sessions(of_the_moment),
+            clock,
+            meter,
+            listed: Arc::default(),
+        };
+        Self {
+            shared,
+            sessions,
+            names: BTreeMap::new(),
+            watches: JoinSet::new(),
+            forgetting: JoinSet::new(),
+            requests: JoinSet::new(),
+        }
+    }
+
+    /// Whether the session is needed.
+    pub(super) fn needs_session(&self) -> bool {
+        !self.names.is_empty() || !self.requests.is_empty()
+    }
+
+    /// Goes on in this session; `None` until there is another.
+    pub(super) fn use_session(&self, session: Option<SessionHandle>) {
+        self.sessions.send_replace(session);
+    }
+
+    /// Takes the next request, or notes that something has ended: after that, the session may be needed or not. May be
+    /// dropped and called again: nothing is lost.
+    pub(super) async fn turn(&mut self, requests: &mut mpsc::Receiver<Request>) {
+        tokio::select! {
+            biased;
+            Some(unused) = self.forgetting.join_next() => {
+                if let Ok(name) = unused {
+                    self.forget(name);
+                }
+            }
+            Some(ended) = self.watches.join_next() => {
+                if ended.is_err_and(|error| error.is_panic()) {
+                    error!("what watches a configuration died: watching it anew");
+                    self.revive();
+                }
+            }
+            // If it died, the one who asked is told so by the end of its channel.
+            Some(_) = self.requests.join_next() => {}
+            Some(request) = requests.recv() => self.take(request),
+            else => pending().await,
+        }
+    }
+
+    fn take(&mut self, request: Request) {
+        match request {
+            Request::Watch(name, answer) => {
+                let _receiver_gone = answer.send(self.watched(name));
+            }
+            Request::Write(write, answer) => self.write(write, answer),
+            Request::Names(answer) => {
+                let shared = self.shared.clone();
+                self.requests.spawn(async move {
+                    let _receiver_gone = answer.send(shared.names().await);
+                });
+            }
+        }
+    }
+
+    fn watched(&mut self, name: ConfigName) -> Result<Watched, TooMany> {
+        if let Some(Name { known, questions, .. }) = self.names.get(&name) {
+            return Ok(Watched { known: known.subscribe(), questions: questions.clone() });
+        }
+        if self.names.len() >= NAMES_MAX {
+            return Err(TooMany);
+        }
+        let (known, first) = watch::channel(Known::default());
+        let (known, questions) = (Arc::new(known), Arc::new(watch::Sender::new(0)));
+        let task = self.keep_true(&name, &known, &questions);
+        self.forget_when_unused(name.clone(), known.clone());
+        let watched = Watched { known: first, questions: questions.clone() };
+        self.names.insert(name, Name { known, questions, task });
+        self.shared.meter.set_watched(self.names.len());
+        Ok(watched)
+    }
+
+    fn keep_true(
+        &mut self,
+        name: &ConfigName,
+        known: &Arc<watch::Sender<Known>>,
+        questions: &watch::Sender<u64>,
+    ) -> AbortHandle {
+        let (shared, path) = (self.shared.clone(), self.shared.path_of(name));
+        self.watches.spawn(keep_true(shared, path, known.clone(), questions.subscribe()))
+    }
+
+    /// Watches again what is watched no more.
+    fn revive(&mut self) {
+        let ended = self.names.iter().filter(|(_, name)| name.task.is_finished());
+        let ended = ended.map(|(name, it)| (name.clone(), it.known.clone(), it.questions.clone()));
+        for (name, known, questions) in ended.collect::<Vec<_>>() {
+            let task = self.keep_true(&name, &known, &questions);
+            if let Some(it) = self.names.get_mut(&name) {
+                it.task = task;
+            }
+        }
+    }
+
+    fn forget_when_unused(&mut self, name: ConfigName, known: Arc<watch::Sender<Known>>) {
+        self.forgetting.spawn(async move {
+            loop {
+                known.closed().await;
+                sleep(FORGET_AFTER).await;
+                if is_unused(&known) {
+                    return name;
+                }
+            }
+        });
+    }
+
+    fn forget(&mut self, name: ConfigName) {
+        let Some(Name { known, task, .. }) = self.names.get(&name) else { return };
+        // It may have been asked for since.
+        if !is_unused(known) {
+            return self.forget_when_unused(name, known.clone());
+        }
+        task.abort();
+        self.names.remove(&name);
+        self.shared.meter.set_watched(self.names.len());
+    }
+
+    fn write(&mut self, write: Write, answer: Answer<Written, Unwritten>) {
+        let is_ephemeral = matches!(write.deed, Deed::Put { is_ephemeral: true, .. });
+        let watched = is_ephemeral.then(|| self.watched(write.name.clone())).transpose();
+        let Ok(watched) = watched else {
+            let _receiver_gone = answer.send(Err(Unwritten::TooMany));
+            return;
+        };
+        let shared = self.shared.clone();
+        self.requests.spawn(async move {
+            let written = shared.write(&write).await;
+            let result = result(&written);
+            shared.meter.written(result);
+            let _receiver_gone = answer.send(written);
+            if let Some(mut watched) = watched
+                && result != WriteResult::Refused
+            {
+                // For as long as it may be ours and not be known to be, the session is needed.
+                let _unread = watched.read_anew().await;
+            }
+        });
+    }
+}
+
+/// Whether none asks for this name, and no value of ours is there.
+fn is_unused(known: &watch::Sender<Known>) -> bool {
+    known.receiver_count() == 0 && !known.borrow().is_own()
+}
+
+fn result(written: &Result<Written, Unwritten>) -> WriteResult {
+    match written {
+        Ok(_) => WriteResult::Done,
+        Err(Unwritten::NotSent | Unwritten::Unknown) => WriteResult::Failed,
+        Err(
+            Unwritten::Differs { .. }
+            | Unwritten::NotThere
+            | Unwritten::NotOurs
+            | Unwritten::TooMany
+            | Unwritten::Refused(_),
+        ) => WriteResult::Refused,
+    }
+}
+
+impl Sessions {
+    /// Returns the session of the moment; waits until there is one.
+    async fn session(&mut self) -> SessionHandle {
+        match self.0.wait_for(Option::is_some).await.map(|session| session.clone()) {
+            Ok(session) => session.expect("just waited for"),
+            // The runner has ended, and this task is about to.
+            Err(_) => pending().await,
+        }
+    }
+
+    /// Waits until it is another.
+    async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            pending().await
+        }
+    }
+
+    /// Returns the connection of the moment, of whichever session; waits until there is one.
+    async fn connection(&mut self) -> Connection {
+        loop {
+            let session = self.session().await;
+            tokio::select! {
+                connection = session.connection() => return connection,
+                () = self.changed() => {}
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn path_of(&self, name: &ConfigName) -> String {
+        format!("{}/{name}", self.settings.root)
+    }
+
+    /// Returns a connection if there is one soon.
+    async fn connection(&self) -> Option<Connection> {
+        timeout(TO_CONNECT, self.sessions.clone().connection()).await.ok()
+    }
+
+    /// Says what the servers refused.
+    async fn refusal(&self, connection: &Connection, path: &str, error: &Error) -> String {
+        refusal(connection, self.settings.acl, path, error).await
+    }
+
+    /// Returns all names, in order, as they were read within the last second.
+    async fn names(&self) -> Result<Arc<[String]>, String> {
+        let mut listed = self.listed.lock().await;
+        if let Some((at, names)) = &*listed
+            && self.clock.now().since(*at) < NAMES_TTL
+        {
+            return Ok(names.clone());
+        }
+        let connection = self.connection().await.ok_or("there is no connection to ZooKeeper")?;
+        let names = match names_below(&connection, &self.settings.root).await {
+            Ok(names) => names?,
+            Err(error) if is_verdict(&error) => {
+                return Err(self.refusal(&connection, &self.settings.root, &error).await);
+            }
+            Err(error) => return Err(in_words(&error)),
+        };
+        *listed = Some((self.clock.now(), names.clone()));
+        Ok(names)
+    }
+}
+
+/// Returns none where there is no such path, and a problem for operators where there are too many.
+async fn names_below(
+    connection: &Connection,
+    root: &str,
+) -> Result<Result<Arc<[String]>, String>, Error> {
+    reading::sync(connection, root).await?;
+    let mut names = match children(connection, root).await {
+        Ok(Children::Listed(names)) => names,
+        Ok(Children::TooMany(problem)) => return Ok(Err(problem)),
+        Err(Error::NoNode) => vec![],
+        Err(error) => return Err(error),
+    };
+    names.retain(|name| ConfigName::new(name).is_some());
+    names.sort_unstable();
+    Ok(Ok(names.into()))
+}

@@ -1,0 +1,142 @@
+//! Keeps what is known of one name true: reads it at each change, at each question, and over each new connection.
+
+use super::Shared;
+use super::reading::{is_current, read_and_watch};
+use crate::shared_config::{Known, Reading};
+use crate::zookeeper::client::{Connection, SessionHandle, is_verdict};
+use ::zookeeper::{Error, OneshotWatcher};
+use recipes::SessionId;
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+/// Delay before it is read again when no answer came.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Delay before it is read again when the servers refused: only an operator can change that.
+const REFUSED_DELAY: Duration = Duration::from_secs(2);
+
+struct Watching {
+    shared: Shared,
+    path: String,
+    known: Arc<watch::Sender<Known>>,
+    questions: watch::Receiver<u64>,
+}
+
+pub(super) async fn keep_true(
+    shared: Shared,
+    path: String,
+    known: Arc<watch::Sender<Known>>,
+    questions: watch::Receiver<u64>,
+) {
+    let mut sessions = shared.sessions.clone();
+    let mut watching = Watching { shared, path, known, questions };
+    loop {
+        let mut session = sessions.session().await;
+        tokio::select! {
+            biased;
+            () = sessions.changed() => {}
+            () = watching.watch_in(&mut session) => {}
+        }
+        watching.known.send_if_modified(|known| std::mem::take(&mut known.is_live));
+    }
+}
+
+impl Watching {
+    /// Reads and watches over one connection, until that is another.
+    async fn watch_in(&mut self, session: &mut SessionHandle) {
+        let connection = session.connection().await;
+        session.mark_seen();
+        tokio::select! {
+            biased;
+            // The watch went with its connection: the library panics where one is polled after it.
+            _ = session.changed() => {}
+            () = self.watch_over(&connection) => {}
+        }
+    }
+
+    async fn watch_over(&mut self, connection: &Connection) {
+        loop {
+            let number = *self.questions.borrow_and_update();
+            match self.read(connection).await {
+                Ok((reading, watcher)) => {
+                    self.publish(reading, number, connection);
+                    self.until_fired(connection, watcher).await;
+                }
+                Err(error) => {
+                    self.report(connection, number, &error).await;
+                    let delay = if is_verdict(&error) { REFUSED_DELAY } else { RETRY_DELAY };
+                    sleep(delay).await;
+                }
+            }
+        }
+    }
+
+    /// Reads the name. No reading is older than one before, unless a quorum says so.
+    async fn read(&self, connection: &Connection) -> Result<(Reading, OneshotWatcher), Error> {
+        let read = read_and_watch(connection, &self.path).await?;
+        let known = self.known.borrow().reading.as_ref().map(|known| known.index);
+        if known.is_none_or(|known| known <= read.0.index) {
+            return Ok(read);
+        }
+        // Behind the quorum's answer, the server at hand shows all that was committed before it.
+        match connection.check("/").await {
+            Err(error) if !is_verdict(&error) => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        read_and_watch(connection, &self.path).await
+    }
+
+    /// Publishes a reading that was asked for by the question of this number, or one before.
+    fn publish(&self, reading: Reading, number: u64, connection: &Connection) {
+        let session = Some(SessionId(connection.client.session_id().0));
+        self.known.send_modify(|known| {
+            if reading.is_news_after(known.reading.as_deref(), true) {
+                if known.reading.is_some() {
+                    self.shared.meter.changed();
+                }
+                known.reading = Some(Arc::new(reading));
+            }
+            (known.is_live, known.answers, known.problem) = (true, number, None);
+            known.session = session;
+        });
+    }
+
+    /// Says why there is no reading.
+    async fn report(&self, connection: &Connection, number: u64, error: &Error) {
+        let problem = match is_verdict(error) {
+            true => self.shared.refusal(connection, &self.path, error).await,
+            false => return debug!(%error, "{} is not read yet", self.path),
+        };
+        let is_new = self.known.borrow().problem.as_deref() != Some(&*problem);
+        if is_new {
+            warn!("{problem}; trying again");
+        }
+        self.known.send_modify(|known| {
+            (known.is_live, known.answers) = (false, number);
+            known.problem = Some(problem.into());
+        });
+    }
+
+    /// Answers questions until the znode may have changed.
+    async fn until_fired(&mut self, connection: &Connection, watcher: OneshotWatcher) {
+        let mut fired = pin!(watcher.changed());
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut fired => return,
+                asked = self.questions.changed() => if asked.is_err() { return pending().await },
+            }
+            let number = *self.questions.borrow_and_update();
+            let Some(reading) = self.known.borrow().reading.clone() else { return };
+            match is_current(connection, &self.path, &reading).await {
+                Ok(true) => self.known.send_modify(|known| known.answers = number),
+                // The notification is on its way. All that is asked is asked again.
+                Ok(false) | Err(_) => return self.questions.mark_changed(),
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! One write: sent once, and never again without knowing what became of it.
+
+use super::Shared;
+use crate::config::security::Acl;
+use crate::shared_config::{Condition, Deed, Unwritten, Write, Written};
+use crate::zookeeper::client::{Connection, is_verdict};
+use crate::zookeeper::queue::{acl_of_ancestors, acl_of_queue};
+use ::zookeeper::{Acls, CreateMode, Error, Stat};
+use tracing::info;
+
+/// How often to try again what others create and delete meanwhile.
+const ATTEMPTS: usize = 8;
+
+impl Shared {
+    pub(super) async fn write(&self, write: &Write) -> Result<Written, Unwritten> {
+        let connection = self.connection().await.ok_or(Unwritten::NotSent)?;
+        let path = self.path_of(&write.name);
+        let writing = Writing { connection: &connection, acl: self.settings.acl, path: &path };
+        let written = match &write.deed {
+            Deed::Put { data, is_ephemeral: false } => writing.put(data, write.condition).await,
+            Deed::Put { data, is_ephemeral: true } => {
+                writing.put_ephemeral(data, write.condition).await
+            }
+            Deed::Delete => writing.delete(write.condition).await,
+        };
+        match written {
+            Ok(written) => written,
+            Err(error) if is_verdict(&error) => {
+                Err(Unwritten::Refused(self.refusal(&connection, &path, &error).await))
+            }
+            Err(_) => Err(Unwritten::Unknown),
+        }
+    }
+}
+
+/// An error is none that was expected: it says that the servers refuse it, or that no answer came.
+type Outcome = Result<Result<Written, Unwritten>, Error>;
+
+struct Writing<'a> {
+    connection: &'a Connection,
+    acl: Acl,
+    path: &'a str,
+}
+
+impl Writing<'_> {
+    async fn put(&self, data: &[u8], condition: Condition) -> Outcome {
+        let version = match condition {
+            Condition::Absent => return self.create(data, CreateMode::Persistent).await,
+            Condition::Version(version) => Some(version),
+            Condition::None | Condition::Exists => None,
+        };
+        for _ in 0..ATTEMPTS {
+            let set = self.connection.client.set_data(self.path, data, version);
+            match self.connection.request(set).await {
+                Ok(stat) => return Ok(Ok(changed(&stat))),
+                Err(Error::NoNode) if condition == Condition::None => {
+                    match self.create(data, CreateMode::Persistent).await? {
+                        // Another has created it meanwhile.
+                        Err(Unwritten::Differs { .. }) => {}
+                        created => return Ok(created),
+                    }
+                }
+                Err(Error::NoNode) => return Ok(Err(Unwritten::Differs { found: None })),
+                Err(Error::BadVersion) => return self.differs().await,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Err(busy()))
+    }
+
+    /// Writes what goes with the session: creates it, or changes what this session has created.
+    async fn put_ephemeral(&self, data: &[u8], condition: Condition) -> Outcome {
+        for _ in 0..ATTEMPTS {
+            let stat =
+                self.connection.request(self.connection.client.check_stat(self.path)).await?;
+            let Some(stat) = stat else {
+                if matches!(condition, Condition::Exists | Condition::Version(_)) {
+                    return Ok(Err(Unwritten::Differs { found: None }));
+                }
+                match self.create(data, CreateMode::Ephemeral).await? {
+                    Err(Unwritten::Differs { .. }) if condition == Condition::None => continue,
+                    created => return Ok(created),
+                }
+            };
+            let found = Some(stat.version);
+            if condition == Condition::Absent {
+                return Ok(Err(Unwritten::Differs { found }));
+            }
+            if stat.ephemeral_owner != self.connection.client.session_id().0 {
+                return Ok(Err(Unwritten::NotOurs));
+            }
+            let condition =
+                if condition == Condition::None { Condition::Exists } else { condition };
+            match self.put(data, condition).await? {
+                // It has gone meanwhile.
+                Err(Unwritten::Differs { found: None }) => {}
+                put => return Ok(put),
+            }
+        }
+        Ok(Err(busy()))
+    }
+
+    async fn delete(&self, condition: Condition) -> Outcome {
+        let version = match condition {
+            Condition::Version(version) => Some(version),
+            Condition::None | Condition::Exists | Condition::Absent => None,
+        };
+        let stat = self.connection.request(self.connection.client.check_stat(self.path)).await?;
+        let delete = self.connection.client.delete(self.path, version);
+        match self.connection.request(delete).await {
+            Ok(()) => {
+                let index = stat.map_or(0, |stat| stat.mzxid.cast_unsigned());
+                Ok(Ok(Written::Deleted { index }))
+            }
+            Err(Error::NoNode) => Ok(Err(Unwritten::NotThere)),
+            Err(Error::BadVersion) => self.differs().await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates it, and the path above it if there is none.
+    async fn create(&self, data: &[u8], mode: CreateMode) -> Outcome {
+        for _ in 0..ATTEMPTS {
+            let options = mode.with_acls(acl_of_queue(self.acl));
+            let create = self.connection.client.create(self.path, data, &options);
+            match self.connection.request(create).await {
+                Ok((stat, _)) => {
+                    let (version, index) = (stat.version, stat.mzxid.cast_unsigned());
+                    return Ok(Ok(Written::Created { version, index }));
+                }
+                Err(Error::NodeExists) => return self.differs().await,
+                Err(Error::NoNode) => self.make_root().await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Err(busy()))
+    }
+
+    /// Creates the path above. It stays when it is empty: what was deleted there has its place in the order of changes.
+    async fn make_root(&self) -> Result<(), Error> {
+        let Some((root, _)) = self.path.rsplit_once('/') else { return Ok(()) };
+        let ends = root.match_indices('/').skip(1).map(|(at, _)| at).chain([root.len()]);
+        for end in ends {
+            let acls: Acls<'_> = match end == root.len() {
+                true => acl_of_queue(self.acl),
+                false => acl_of_ancestors(self.acl),
+            };
+            let mode = CreateMode::Persistent.with_acls(acls);
+            let create = self.connection.client.create(&root[..end], b"", &mode);
+            match self.connection.request(create).await {
+                Ok(_) => info!("created {}", &root[..end]),
+                Err(Error::NodeExists) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says which version is there instead.
+    async fn differs(&self) -> Outcome {
+        let stat = self.connection.request(self.connection.client.check_stat(self.path)).await?;
+        Ok(Err(Unwritten::Differs { found: stat.map(|stat| stat.version) }))
+    }
+}
+
+fn changed(stat: &Stat) -> Written {
+    Written::Changed { version: stat.version, index: stat.mzxid.cast_unsigned() }
+}
+
+fn busy() -> Unwritten {
+    Unwritten::Refused("others create and delete it all the time: try again".into())
+}

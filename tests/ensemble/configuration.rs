@@ -1,0 +1,201 @@
+//! The shared configuration over HTTP: what is written where, who hears of it, and when a value goes.
+
+use crate::{
+    group::{ready, started_in_order},
+    http::{ok, problem},
+    member::{Answer, Member, Setup},
+    observer::Observer,
+    proxy::{Mode, Proxy},
+    servers::Servers,
+    wait::eventually,
+};
+use serde_json::json;
+use std::thread;
+use zookeeper::CreateMode;
+
+#[test]
+fn a_value_is_read_as_it_was_stored_and_written_only_over_the_version_that_was_read() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [first, second] = started_in_order(&Setup::of(&servers), ["a", "b"]);
+    let path = "/config/limits.json";
+    problem(&first.get(path), 404);
+    assert!(first.get(path).body.contains("/config/limits.json in ZooKeeper"));
+    assert_eq!(ok(&first, "/config"), json!({"names": []}));
+
+    let created = put(&first, path, &[("if-none-match", "*")], r#"{"rate": 1}"#);
+    assert_eq!((created.status, created.header("etag")), (201, "\"0\""), "{created:?}");
+    let stored = observer.znode(path).unwrap();
+    assert_eq!(stored.stat.mzxid.cast_unsigned(), index(&created));
+    let read = second.get(path);
+    assert_eq!((read.status, &*read.body), (200, r#"{"rate": 1}"#));
+    assert_eq!((read.header("etag"), read.header("content-type")), ("\"0\"", "application/json"));
+    assert_eq!(index(&read), index(&created), "whichever member is asked");
+    assert_eq!(second.get_with(path, ("if-none-match", "\"0\"")).status, 304);
+
+    let refused = put(&second, path, &[("if-none-match", "*")], "other");
+    problem(&refused, 412);
+    assert_eq!(refused.header("etag"), "\"0\"", "the version that is there");
+    let changed = put(&second, path, &[("if-match", "\"0\"")], "");
+    assert_eq!((changed.status, changed.header("etag")), (200, "\"1\""), "{changed:?}");
+    let late = put(&first, path, &[("if-match", "\"0\"")], "lost");
+    problem(&late, 412);
+    assert_eq!(late.header("etag"), "\"1\"");
+    assert_eq!(first.get(path).body, "", "an empty value is one");
+    assert_eq!(put(&first, path, &[], "whatever it was").status, 200);
+    problem(&put(&first, "/config/none", &[("if-match", "*")], "x"), 412);
+
+    problem(&delete(&first, path, &[("if-match", "\"1\"")]), 412);
+    assert_eq!(delete(&first, path, &[("if-match", "\"2\"")]).status, 204);
+    problem(&delete(&first, path, &[]), 404);
+    assert!(observer.znode(path).is_none());
+    let gone = second.get(path);
+    assert!(gone.status == 404 && index(&gone) > index(&changed), "{gone:?}");
+    let again = put(&second, path, &[], "again");
+    assert!(again.status == 201 && index(&again) > index(&gone), "{again:?} after {gone:?}");
+}
+
+#[test]
+fn a_value_that_is_too_long_is_refused_and_the_longest_is_not() {
+    let servers = Servers::standalone();
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
+    let longest = "x".repeat(1024 * 1024 - 4096);
+    assert_eq!(put(&member, "/config/long", &[], &longest).status, 201);
+    assert_eq!(member.get("/config/long").body.len(), longest.len());
+    problem(&put(&member, "/config/long", &[], &(longest + "x")), 413);
+}
+
+/// The paper's rendezvous: a name that workers wait for is absent, empty, filled, and goes with who made it.
+#[test]
+fn those_who_wait_for_a_name_hear_that_it_comes_is_filled_and_goes_with_its_owner() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers).short_sessions();
+    let [mut owner, worker] = started_in_order(&setup, ["a", "b"]);
+    let mut stream = worker.stream("/config/master");
+    let absent = stream.event();
+    assert_eq!(absent.name, "absent");
+    let waiting = thread::scope(|scope| {
+        let asked =
+            scope.spawn(|| waited(&worker, "/config/master", absent.data["index"].as_u64()));
+        assert_eq!(put(&owner, "/config/master?ephemeral=1", &[], "").status, 201);
+        asked.join().unwrap()
+    });
+    assert_eq!((waiting.status, &*waiting.body), (200, ""));
+    let empty = stream.event();
+    assert_eq!((&*empty.name, &empty.data["text"]), ("value", &json!("")));
+    assert_eq!(empty.data["ephemeral"], true);
+
+    problem(&put(&worker, "/config/master?ephemeral=1", &[], "mine"), 409);
+    assert_eq!(put(&worker, "/config/master", &[], "10.0.0.7:9000").status, 200);
+    let filled = stream.event();
+    assert_eq!(filled.data["text"], "10.0.0.7:9000");
+    assert_eq!(filled.data["ephemeral"], true, "it is its owner's still");
+
+    owner.kill();
+    let gone = stream.event();
+    assert_eq!(gone.name, "absent");
+    assert!(gone.data["index"].as_u64() > filled.data["index"].as_u64(), "{}", gone.data);
+    let late = waited(&worker, "/config/master", filled.data["index"].as_u64());
+    assert_eq!(late.status, 404, "its going is a change like another");
+}
+
+#[test]
+fn a_value_that_goes_with_a_member_goes_when_that_is_told_to_end() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [mut owner] = started_in_order(&Setup::of(&servers), ["a"]);
+    assert_eq!(put(&owner, "/config/mine?ephemeral=1", &[], "x").status, 201);
+    assert_eq!(put(&owner, "/config/mine?ephemeral=1", &[], "y").status, 200, "it is its own");
+    assert!(observer.znode("/config/mine").is_some());
+    owner.signal("TERM");
+    owner.wait();
+    assert!(observer.znode("/config/mine").is_none());
+}
+
+/// Of what happens meanwhile the last is told, and it is told although no watch was there to fire.
+#[test]
+fn what_changed_while_the_connection_was_lost_is_told_when_it_is_back() {
+    let mut servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let proxy = Proxy::before(servers.first());
+    let [member] = started_in_order(&Setup::at(proxy.address()), ["a"]);
+    assert_eq!(put(&member, "/config/x", &[], "one").status, 201);
+    let mut stream = member.stream("/config/x");
+    assert_eq!(stream.event().data["text"], "one");
+
+    proxy.set(Mode::Closed);
+    proxy.cut();
+    observer.set("/config/x", b"two");
+    observer.set("/config/x", b"three");
+    problem(&member.get("/config/x"), 503);
+    proxy.set(Mode::Open);
+    assert_eq!(stream.event().data["text"], "three");
+
+    proxy.set(Mode::Closed);
+    proxy.cut();
+    observer.delete("/config/x");
+    observer.create("/config/x", b"\xff", CreateMode::Persistent);
+    proxy.set(Mode::Open);
+    let made_again = stream.event();
+    assert_eq!(made_again.data["version"], 0);
+    assert_eq!(
+        (&made_again.data["text"], &made_again.data["base64"]),
+        (&json!(null), &json!("/w=="))
+    );
+}
+
+#[test]
+fn one_watch_is_set_for_a_name_however_many_ask() {
+    let mut servers = Servers::standalone();
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
+    put(&member, "/config/x", &[], "one");
+    let mut streams: Vec<_> = (0..8).map(|_| member.stream("/config/x")).collect();
+    streams.iter_mut().for_each(|stream| drop(stream.event()));
+    for _ in 0..8 {
+        assert_eq!(member.get("/config/x").status, 200);
+    }
+    let watches = servers.first().ask("wchc").unwrap();
+    let of_name = watches.lines().filter(|line| line.trim() == "/config/x").count();
+    assert_eq!(of_name, 1, "{watches}");
+    let watched = |page: &str| {
+        page.lines().find(|line| line.starts_with("bellwether_config_watched{")).map(str::to_owned)
+    };
+    let page = member.get("/metrics").body;
+    assert!(watched(&page).is_some_and(|line| line.ends_with(" 1")), "{page}");
+
+    put(&member, "/config/x", &[], "two");
+    streams.iter_mut().for_each(|stream| assert_eq!(stream.event().data["text"], "two"));
+}
+
+#[test]
+fn where_it_is_switched_off_locks_go_on_and_where_locks_are_it_goes_on() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers);
+    let without = setup.clone().option("--config-root", "").start("a");
+    let alone = setup.option("--locks", "").option("--config-root", "/shared/values").start("b");
+    eventually("a leader is known", || ready(&without).and_then(|()| ready(&alone)));
+    let off = without.get("/config/x");
+    problem(&off, 404);
+    assert!(off.body.contains("recipes.config"), "{off:?}");
+    assert_eq!(without.send("PUT", "/locks/x", &[("x-bellwether", "1")], "").status, 201);
+    assert_eq!(put(&alone, "/config/x", &[], "one").status, 201);
+    assert!(Observer::of(&servers).znode("/shared/values/x").is_some());
+    problem(&alone.get("/locks"), 404);
+}
+
+pub(crate) fn put(member: &Member, path: &str, headers: &[(&str, &str)], value: &str) -> Answer {
+    member.send("PUT", path, &[headers, &[("x-bellwether", "1")]].concat(), value)
+}
+
+fn delete(member: &Member, path: &str, headers: &[(&str, &str)]) -> Answer {
+    member.send("DELETE", path, &[headers, &[("x-bellwether", "1")]].concat(), "")
+}
+
+/// Asks for news since this index.
+fn waited(member: &Member, path: &str, index: Option<u64>) -> Answer {
+    member.get(&format!("{path}?index={}&wait=8s", index.expect("an index")))
+}
+
+fn index(answer: &Answer) -> u64 {
+    answer.header("x-bellwether-index").parse().expect("an index")
+}
