@@ -9,6 +9,7 @@ mod answers;
 mod application;
 mod election;
 mod exec;
+mod foreign;
 mod hooks;
 mod hostile;
 mod http;
