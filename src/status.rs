@@ -5,7 +5,7 @@ use crate::counters::{Counters, Meter};
 use crate::locks::LocksHandle;
 use crate::shared_config::ConfigHandle;
 use recipes::election::{Announcement, Cause, Change, Command, Member, Profile, Standing, View};
-use recipes::{FencingToken, Moment, SessionId, Ticket};
+use recipes::{Family, FencingToken, Moment, SessionId, Ticket};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -115,6 +115,33 @@ pub struct ConnectionState {
     pub problem: Option<String>,
     /// What is told of the process before, whose session this is.
     pub restart: Option<Restart>,
+    /// Other clients' contenders in the election's path, as they were last seen.
+    pub foreign: Vec<ForeignQueue>,
+}
+
+/// Another client's contenders in the election's path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignQueue {
+    pub family: Family,
+    /// How many were seen, of the hundred lowest of all clients.
+    pub contenders: usize,
+    /// The znode with the lowest number.
+    pub first: String,
+    /// How that one names itself.
+    pub id: Option<String>,
+}
+
+impl ForeignQueue {
+    /// Describes to operators that they stand in this path, and what to do.
+    pub fn problem(&self, path: &str) -> String {
+        let Self { family, contenders, first, id } = self;
+        let of = id.as_ref().map(|id| format!(" of {id:?}")).unwrap_or_default();
+        let contend = if *contenders == 1 { "contender stands" } else { "contenders stand" };
+        format!(
+            "{contenders} {contend} in {path} by {family}, the first {first}{of}: two elections in one path, each with a \
+             leader of its own. Give each a path of its own (election.path)"
+        )
+    }
 }
 
 /// How a session came to this process from the one before.
@@ -148,6 +175,8 @@ pub struct Onsets {
     pub link: Option<SystemTime>,
     /// Another in the queue has the id of this member.
     pub namesake: Option<SystemTime>,
+    /// Other clients' contenders stand in the election's path.
+    pub foreign: Option<SystemTime>,
 }
 
 impl Onsets {
@@ -167,6 +196,7 @@ impl Onsets {
             unhealthy: onset(self.unhealthy, standing.is_unhealthy()),
             link: onset(self.link, link.is_troubled()),
             namesake: onset(self.namesake, same_id.is_some()),
+            foreign: onset(self.foreign, !link.foreign.is_empty()),
         }
     }
 }
@@ -597,7 +627,7 @@ mod tests {
         note(&link, &member, 6);
         member.step(at(7), Event::Command(Command::ReportHealth { healthy: false }));
         let [link_since, paused, unhealthy] = [5, 6, 7].map(|second| Some(date(second)));
-        let noted = Onsets { paused, unhealthy, link: link_since, namesake: None };
+        let noted = Onsets { paused, unhealthy, link: link_since, ..Onsets::default() };
         assert_eq!(note(&link, &member, 7), noted);
         member.step(at(8), Event::Command(Command::Resume));
         member.step(at(8), Event::Command(Command::ReportHealth { healthy: true }));

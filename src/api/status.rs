@@ -88,8 +88,8 @@ pub struct Restart {
 /// What keeps a member, or the election as it sees it, from its work.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct OwnProblem {
-    /// Tells problems apart, and stays the same: `zookeeper`, `paused`, `unhealthy`, `no-leader`, `not-active` or
-    /// `hook`.
+    /// Tells problems apart, and stays the same: `zookeeper`, `paused`, `unhealthy`, `no-leader`, `not-active`,
+    /// `namesake`, `foreign` or `hook`.
     pub kind: String,
     /// For people.
     pub problem: String,

@@ -11,8 +11,8 @@ use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
 };
 use prometheus::{TEXT_FORMAT, TextEncoder};
-use recipes::Way;
 use recipes::election::Role;
+use recipes::{Family, Way};
 use std::time::Duration;
 
 pub(super) fn routes() -> ApiRouter {
@@ -88,6 +88,17 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
         "1 if another member was seen to have the id of this one; else 0. If that one leads, this one neither names it \
          nor is ready.",
         yes(verdict.namesake().is_some()),
+    );
+    let seen =
+        |family| link.foreign.iter().find(|it| it.family == family).map_or(0, |it| it.contenders);
+    scrape.family(
+        "bellwether_foreign_contenders",
+        "Contenders of other clients that were seen in the election's path, by client: each such client elects a leader of its \
+         own there.",
+        MetricType::GAUGE,
+        Family::ALL.map(|family| {
+            gauge(vec![label("family", family.name())], seen(family) as f64)
+        }),
     );
     scrape.counter(
         "bellwether_leader_changes_total",

@@ -53,6 +53,12 @@ pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         let since = verdict.snapshot.onsets.namesake.unwrap_or_else(|| sight.clock.date());
         add("namesake", namesake.to_string(), since);
     }
+    // What stands there now is not known without a session.
+    if let (Some(since), Some(_)) = (onsets.foreign, link.session) {
+        for queue in &link.foreign {
+            add("foreign", queue.problem(&sight.names.election), since);
+        }
+    }
     for HookRecord { what, runs, failures, last, failing_since, .. } in
         &sight.status.hooks.borrow().records
     {

@@ -3,6 +3,7 @@
 //! A lease cannot be seen from outside. The member at the head leads if all members announce it, unless
 //! it is frozen or cut off.
 
+use super::foreign::ForeignElection;
 use super::screen::{PAUSE, Screen};
 use super::table::{Cell, pairs, table};
 use super::views::{BAD, GOOD, ODD, PLAIN, condition, labels, marks};
@@ -36,7 +37,9 @@ struct InspectedElection<'a> {
     namesakes: Vec<&'a str>,
     /// Named like a member's, but of no session: members pass over them.
     impostors: Vec<&'a str>,
-    /// Not named like a member's.
+    /// Other clients' elections in the same path.
+    foreign: Vec<ForeignElection<'a>>,
+    /// Neither named like a member's, nor another client's contender.
     strangers: Vec<&'a str>,
 }
 
@@ -165,7 +168,10 @@ impl<'a> InspectedElection<'a> {
         let mut namesakes: Vec<_> =
             ids.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
         namesakes.dedup();
-        let (healthy, verdict) = judged(exists, &members, claim.as_ref(), &namesakes);
+        let foreign =
+            election.map(|election| ForeignElection::all(election, now)).unwrap_or_default();
+        let own = judged(exists, &members, claim.as_ref(), &namesakes);
+        let (healthy, verdict) = judged_beside(own, members.is_empty(), &foreign);
         Self {
             path,
             healthy,
@@ -174,7 +180,8 @@ impl<'a> InspectedElection<'a> {
             claim,
             namesakes,
             impostors: named(|znode| znode.sequence.is_some() && znode.session.is_none()),
-            strangers: named(|znode| znode.sequence.is_none()),
+            foreign,
+            strangers: named(|znode| znode.sequence.is_none() && znode.foreign.is_none()),
             line: members,
         }
     }
@@ -206,6 +213,10 @@ impl<'a> InspectedElection<'a> {
                     table(heading, rows.into_iter().map(narrow).collect())
                 }
             };
+        }
+        if !self.foreign.is_empty() {
+            text.push('\n');
+            text += &ForeignElection::shown(&self.foreign);
         }
         let impostors =
             self.impostors.iter().map(|name| (*name, "of no session, passed over: delete it", BAD));
@@ -257,6 +268,22 @@ fn judged(
         }
         by if by == all => (true, format!("{leader} leads, named by all {all}")),
         by => (false, format!("{leader} leads, named by {by} of {all}")),
+    }
+}
+
+/// Judges an election beside those that other clients have in the same path.
+fn judged_beside(
+    own: (bool, String),
+    is_empty: bool,
+    foreign: &[ForeignElection<'_>],
+) -> (bool, String) {
+    let theirs: Vec<_> = foreign.iter().map(ForeignElection::verdict).collect();
+    let theirs = theirs.join("; ");
+    match (foreign.len(), is_empty) {
+        (0, _) => own,
+        (1, true) => (false, format!("no member stands here; {theirs}")),
+        (n, true) => (false, format!("{n} elections in one path: {theirs}")),
+        (n, false) => (false, format!("{} elections in one path: {}; {theirs}", n + 1, own.1)),
     }
 }
 
@@ -368,12 +395,12 @@ impl Whereabouts {
     }
 }
 
-fn age_ms(znode: &Znode, now: SystemTime) -> u64 {
+pub(super) fn age_ms(znode: &Znode, now: SystemTime) -> u64 {
     let age = now.duration_since(znode.created_at).unwrap_or_default();
     age.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-fn age(ms: u64) -> String {
+pub(super) fn age(ms: u64) -> String {
     humantime::format_duration(Duration::from_secs(ms / 1000)).to_string()
 }
 
@@ -393,6 +420,7 @@ impl<'a> Named<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::zookeeper::Foreign;
     use anstream::adapter::strip_str;
     use recipes::election::{Announcement, Profile};
     use recipes::{MemberId, Sequence, SessionId, Ticket};
@@ -424,6 +452,38 @@ mod tests {
         let none = election(&["a"], None);
         let text = strip_str(&judged_of(&none).shown(Width::Wide)).to_string();
         assert!(text.contains("claim     none\n"), "{text}");
+    }
+
+    #[test]
+    fn other_clients_contenders_are_elections_of_their_own() {
+        let foreign = |name: &str, number: i32, id: Option<&str>| {
+            let family = recipes::Family::of_name(name).unwrap().0;
+            let foreign = Some(Foreign { family, number, id: id.map(str::to_owned) });
+            let (name, sequence, data) = (name.to_owned(), None, None);
+            Znode { name, sequence, data, foreign, ..znode(0, "x", "x") }
+        };
+        let latch = |n: i32| format!("_c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-latch-{n:010}");
+        let mut shared = election(&["a", "b"], Some(0));
+        shared.znodes.push(foreign(&latch(7), 7, Some("10.0.0.8")));
+        shared.znodes.push(foreign(&latch(3), 3, Some("10.0.0.7")));
+        shared.znodes.push(foreign("n_0000000009", 9, None));
+        let judged = judged_of(&shared);
+        assert!(!judged.healthy);
+        let verdict = "3 elections in one path: a leads, named by all 2; by Curator's LeaderLatch, 10.0.0.7 leads; \
+                       ZooKeeper's LeaderElectionSupport fails on the name _c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-latch-0000000007";
+        assert_eq!(judged.verdict, verdict);
+        assert!(judged.strangers.is_empty());
+        let text = strip_str(&judged.shown(Width::Narrow)).to_string();
+        let line = |id| text.lines().find(|line| line.starts_with(id)).unwrap_or(&text);
+        assert!(line("10.0.0.7").contains("leader"), "{text}");
+        assert!(line("10.0.0.8").contains("contender"), "{text}");
+        assert!(line("(no id)").contains("n_0000000009"), "{text}");
+
+        let (znodes, claim) = (shared.znodes.split_off(2), None);
+        let theirs = Election { znodes: znodes[..2].to_vec(), claim };
+        let judged = judged_of(&theirs);
+        let verdict = "no member stands here; by Curator's LeaderLatch, 10.0.0.7 leads";
+        assert_eq!((judged.healthy, &*judged.verdict), (false, verdict));
     }
 
     fn judged_of(election: &Election) -> InspectedElection<'_> {
@@ -466,6 +526,8 @@ mod tests {
             created_at: SystemTime::UNIX_EPOCH,
             sequence: Sequence::new(n as i32),
             data: Some(data),
+            data_length: 0,
+            foreign: None,
         }
     }
 }

@@ -9,6 +9,7 @@
 
 mod calls;
 mod field;
+mod foreign;
 mod inspect;
 mod lock;
 mod probe;

@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::config::security::{Login, Scheme};
 use crate::config::{Settings, Zookeeper};
 use ::zookeeper::{Error, Stat};
-use recipes::{FencingToken, Sequence, SessionId};
+use recipes::{Family, FencingToken, Sequence, SessionId};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
@@ -19,6 +19,9 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often to try where a diagnosis finds nothing wrong.
 const ATTEMPTS: u32 = 4;
+
+/// The longest data that may name another client's contender, in bytes.
+const LONGEST_ID: i32 = 1024;
 
 /// A znode below the election's path.
 #[derive(Clone, Debug)]
@@ -32,6 +35,19 @@ pub struct Znode {
     pub sequence: Option<Sequence>,
     /// `None` if its data is no member's.
     pub data: Option<MemberData>,
+    /// How long its data is, in bytes.
+    pub data_length: i32,
+    /// `None` unless it is another client's contender.
+    pub foreign: Option<Foreign>,
+}
+
+/// Another client's contender.
+#[derive(Clone, Debug)]
+pub struct Foreign {
+    pub family: Family,
+    pub number: i32,
+    /// How it names itself.
+    pub id: Option<String>,
 }
 
 /// What is below the election's path.
@@ -161,6 +177,7 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
         let data = decode(&data, prefix);
         znodes.push(znode(name, &stat, sequence, data));
     }
+    name_foreign(connection, root, &mut znodes).await?;
     znodes.sort_by(|a, b| {
         let place = |znode: &Znode| (znode.sequence.is_none(), znode.sequence);
         place(a).cmp(&place(b)).then_with(|| a.name.cmp(&b.name))
@@ -168,6 +185,33 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
     let at = znodes.iter().position(|znode| znode.name == claim);
     let claim = at.map(|at| znodes.remove(at));
     Ok(Some(Election { znodes, claim }))
+}
+
+/// Finds other clients' contenders, and how they name themselves.
+async fn name_foreign(
+    connection: &Connection,
+    root: &str,
+    znodes: &mut [Znode],
+) -> Result<(), Error> {
+    let is_other = |znode: &&mut Znode| znode.sequence.is_none() && znode.session.is_some();
+    let mut asked = vec![];
+    for znode in znodes.iter_mut().filter(is_other) {
+        let Some((family, number)) = Family::of_name(&znode.name) else { continue };
+        let path = format!("{root}/{}", znode.name);
+        let foreign = znode.foreign.insert(Foreign { family, number, id: None });
+        if znode.data_length <= LONGEST_ID {
+            asked.push((foreign, connection.client.get_data(&path)));
+        }
+    }
+    for (foreign, asked) in asked {
+        match connection.request(asked).await {
+            Ok((data, _)) => foreign.id = Family::id(&data),
+            // It has gone in the meantime, or its client keeps others from its data.
+            Err(Error::NoNode | Error::NoAuth) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn znode(name: String, stat: &Stat, sequence: Option<Sequence>, data: Option<MemberData>) -> Znode {
@@ -179,5 +223,7 @@ fn znode(name: String, stat: &Stat, sequence: Option<Sequence>, data: Option<Mem
         created_at: SystemTime::UNIX_EPOCH + since_epoch,
         sequence,
         data,
+        data_length: stat.data_length,
+        foreign: None,
     }
 }

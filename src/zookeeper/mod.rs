@@ -36,7 +36,7 @@ pub use client::{Former, OpenedSessionFile, SessionFile, check};
 pub use election::MemberData;
 #[cfg(any(test, fuzzing))]
 pub(crate) use election::{decode, encode};
-pub use inspect::{Election, Inspector, Znode};
+pub use inspect::{Election, Foreign, Inspector, Znode};
 pub use locks::{LocksSettings, run_locks};
 pub use runner::{Kept, run};
 

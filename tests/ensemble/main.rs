@@ -18,6 +18,7 @@ mod election;
 mod exec;
 mod faults;
 mod first_process;
+mod foreign;
 mod hooks;
 mod hostile;
 mod http;

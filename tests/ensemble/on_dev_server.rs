@@ -11,6 +11,7 @@ mod cluster;
 mod configuration;
 mod election;
 mod exec;
+mod foreign;
 mod hooks;
 mod hostile;
 mod http;

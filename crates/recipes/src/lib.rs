@@ -50,6 +50,7 @@
 pub mod barrier;
 mod contender;
 pub mod election;
+mod family;
 mod heartbeat;
 pub mod holding;
 mod ids;
@@ -60,6 +61,7 @@ mod session;
 mod time;
 
 pub use contender::{Holder, Way};
+pub use family::{Family, First};
 pub use ids::{FencingToken, MemberId, Sequence, SessionId, Ticket};
 pub use lease::{LeaseDuration, Margins};
 pub use queue::Queue;

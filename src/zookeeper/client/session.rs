@@ -403,13 +403,14 @@ impl Keeper {
         let id = SessionId(opened.connection.client.session_id().0);
         info!(session = %id, timeout_ms = opened.timeout.as_millis(), "connected to ZooKeeper");
         self.link.send_modify(|link| {
-            let restart = link.restart;
+            let (restart, foreign) = (link.restart, std::mem::take(&mut link.foreign));
             *link = ConnectionState {
                 session: Some((id, opened.timeout)),
                 connected: true,
                 server: Some(opened.connection.server().into()),
                 problem: None,
                 restart,
+                foreign,
             };
         });
     }

@@ -201,6 +201,10 @@ impl ElectionSession {
                 return None;
             }
             QueueEvent::Listed { members, .. } => Event::QueueRead(members.into_iter().collect()),
+            QueueEvent::ForeignListed(names) => {
+                self.queue.read_foreign(names);
+                return None;
+            }
             QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
                 let data = decode(&data, &self.prefix);
                 self.predecessor = data.as_ref().map(|it| (predecessor, it.profile.id.clone()));
@@ -280,6 +284,11 @@ impl ElectionSession {
     pub(crate) fn predecessor_named(&self, id: &MemberId) -> Option<Ticket> {
         let (ticket, _) = self.predecessor.as_ref().filter(|(_, other)| other == id)?;
         Some(*ticket)
+    }
+
+    /// Looks whether other clients' contenders stand in the election's path.
+    pub(crate) fn look_for_foreign(&mut self) {
+        self.queue.look_for_foreign();
     }
 
     /// Reads the znodes of all members.

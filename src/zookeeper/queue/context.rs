@@ -1,8 +1,9 @@
 //! What all requests of one queue share: its paths, the session, how to retry, and where to report.
 
 use super::znode::{owner, token};
-use super::{QueueEvent, QueueSettings, Reports, acl, claim_name};
+use super::{QueueEvent, QueueSettings, Reports, acl, claim_name, foreign};
 use crate::clock::Clock;
+use crate::status::ForeignQueue;
 use crate::zookeeper::client::{Connection, Leaving, SessionHandle, Tell, is_verdict};
 use ::zookeeper::{Error, Stat};
 use recipes::{FencingToken, Sequence, Ticket};
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 /// Delay before a request is sent again of which no answer came.
 pub(in crate::zookeeper) const RETRY_DELAY: Duration = Duration::from_millis(200);
@@ -33,6 +34,8 @@ pub(in crate::zookeeper) struct Context {
     is_crowded: AtomicBool,
     /// Our own znode, while there is one.
     own: Mutex<Option<Ticket>>,
+    /// The names of other clients' contenders that were listed last.
+    foreign: Mutex<Vec<String>>,
 }
 
 /// The servers judged that there is no such znode, or that it is not ours.
@@ -47,8 +50,8 @@ impl Context {
         tell: Tell<QueueEvent>,
     ) -> Self {
         let (is_acl_checked, non_ephemeral) = (AtomicBool::new(false), Mutex::default());
-        let (denied, own, is_crowded) =
-            (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        let (denied, own, foreign) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let is_crowded = AtomicBool::new(false);
         Self {
             settings,
             session,
@@ -60,6 +63,7 @@ impl Context {
             denied,
             is_crowded,
             own,
+            foreign,
         }
     }
 
@@ -190,6 +194,37 @@ impl Context {
     /// Publishes what the servers refused at the path, and why.
     pub(super) async fn report_refusal(&self, connection: &Connection, path: &str, error: &Error) {
         self.set_problem(acl::refusal(connection, self.settings.acl, path, error).await);
+    }
+
+    /// Tells which of the names that stand below the path are those of other clients' contenders, where that has changed.
+    pub(super) fn note_foreign(&self, names: &[String]) {
+        let listed = foreign::contenders(names, &self.settings.prefix);
+        let mut known = self.foreign.lock().expect("no panic while it is held");
+        if *known == listed {
+            return;
+        }
+        known.clone_from(&listed);
+        drop(known);
+        self.tell(QueueEvent::ForeignListed(listed));
+    }
+
+    /// Publishes whose contenders of other clients stand below the path. Logs it once, until it changes.
+    pub(super) fn report_foreign(&self, found: Vec<ForeignQueue>) {
+        let root = &self.settings.root;
+        self.reports.link.send_if_modified(|link| {
+            if link.foreign == found {
+                return false;
+            }
+            for queue in found.iter().filter(|queue| !link.foreign.contains(queue)) {
+                warn!("{}", queue.problem(root));
+            }
+            let is_gone = |queue: &&ForeignQueue| found.iter().all(|it| it.family != queue.family);
+            for queue in link.foreign.iter().filter(is_gone) {
+                info!("no contender of {} stands in {root} any more", queue.family);
+            }
+            link.foreign = found;
+            true
+        });
     }
 
     pub(super) fn non_ephemeral(&self) -> MutexGuard<'_, BTreeSet<Sequence>> {

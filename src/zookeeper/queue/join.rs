@@ -2,7 +2,7 @@
 //! the first.
 
 use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_lacking};
-use super::list::sequences;
+use super::list::{queue_names, sequences};
 use super::name_taken::NameTaken;
 use super::znode::{is_of_session, is_ours, token};
 use super::{acl, make_path};
@@ -107,16 +107,16 @@ async fn find_own(
         checked => checked?,
     }
     let root = &context.settings.root;
-    let listed = match sequences(context, connection).await {
+    let names = match queue_names(context, connection).await {
         // It has just been checked, unless it has gone since.
         Err(Error::NoNode) => {
             leave_if_lacking(connection, root).await?;
             return Err(Error::Timeout);
         }
-        listed => listed?,
+        names => names?,
     };
     let mut found = None;
-    for sequence in listed {
+    for sequence in sequences(context, &names) {
         let path = context.path(sequence);
         let stat = connection.request(connection.client.check_stat(&path)).await?;
         let Some(stat) = stat.filter(|stat| is_of_session(stat, connection)) else { continue };

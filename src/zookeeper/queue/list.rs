@@ -99,25 +99,31 @@ pub(in crate::zookeeper) async fn queue_names(
     }
 }
 
+/// Lists what stands below the path once, for other clients' contenders. What is not answered is asked again by the next.
+pub(super) async fn look_for_foreign(context: &Context) {
+    let connection = context.session.connection().await;
+    if let Ok(Children::Listed(names)) = children(&connection, &context.settings.root).await {
+        context.note_foreign(&names);
+    }
+}
+
 /// Returns the numbers of all znodes that are named like a member's and are not known to be no member's.
-pub(super) async fn sequences(
-    context: &Context,
-    connection: &Connection,
-) -> Result<BTreeSet<Sequence>, Error> {
+pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequence> {
     let settings = &context.settings;
-    let names = queue_names(context, connection).await?;
     let (non_ephemeral, denied) = (context.non_ephemeral(), context.denied());
-    Ok(names
+    names
         .iter()
         .filter_map(|name| Sequence::of_name(name, &settings.prefix))
         .filter(|sequence| !non_ephemeral.contains(sequence) && !denied.contains(sequence))
-        .collect())
+        .collect()
 }
 
 /// Returns the members. Once one znode was found to be named like a member's and not ephemeral, more may
 /// be: then the stat of all of them is read, in one go.
 async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<Sequence>, Error> {
-    let mut members = sequences(context, connection).await?;
+    let names = queue_names(context, connection).await?;
+    context.note_foreign(&names);
+    let mut members = sequences(context, &names);
     if context.non_ephemeral().is_empty() {
         return Ok(members);
     }

@@ -7,6 +7,7 @@
 mod acl;
 mod claim;
 mod context;
+mod foreign;
 mod join;
 mod list;
 mod make_path;
@@ -84,6 +85,8 @@ pub(crate) enum QueueEvent {
     NoneFound,
     /// The queue as it was at some moment not later than now, and the number of the listing.
     Listed { number: u64, members: BTreeSet<Sequence> },
+    /// The names of other clients' contenders that stand in the path, where these have changed.
+    ForeignListed(Vec<String>),
     /// The predecessor's znode, which is being watched; sent again each time its data changes.
     PredecessorRead { predecessor: Ticket, data: Vec<u8>, modified_ms: i64 },
     /// The predecessor's znode is gone, and the watch has ended.
@@ -133,6 +136,8 @@ pub(crate) struct Queue {
     /// Passes on to that task which predecessor to watch.
     predecessor: watch::Sender<Option<Sequence>>,
     listing: Option<AbortHandle>,
+    /// Reads other clients' contenders.
+    foreign: Option<AbortHandle>,
     /// How many listings were begun.
     listings: u64,
     writes: mpsc::UnboundedSender<Write>,
@@ -157,6 +162,7 @@ impl Queue {
             membership: None,
             predecessor: watch::Sender::new(None),
             listing: None,
+            foreign: None,
             listings: 0,
             writes,
         }
@@ -203,6 +209,19 @@ impl Queue {
         let (context, number) = (self.context.clone(), self.listings);
         let listing = self.requests.spawn(async move { list::list(&context, number).await });
         self.listing.replace(listing).inspect(AbortHandle::abort);
+    }
+
+    /// Lists what stands in the path, for other clients' contenders alone.
+    pub(crate) fn look_for_foreign(&mut self) {
+        let context = self.context.clone();
+        self.requests.spawn(async move { list::look_for_foreign(&context).await });
+    }
+
+    /// Reads other clients' contenders, and publishes whose they are. Only what was listed last is of use.
+    pub(crate) fn read_foreign(&mut self, names: Vec<String>) {
+        let context = self.context.clone();
+        let read = self.requests.spawn(async move { foreign::read(&context, &names).await });
+        self.foreign.replace(read).inspect(AbortHandle::abort);
     }
 
     pub(crate) fn is_last_listing(&self, number: u64) -> bool {

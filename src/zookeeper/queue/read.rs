@@ -2,7 +2,7 @@
 
 use super::QueueEvent;
 use super::context::{Context, leave_if_lacking};
-use super::list::sequences;
+use super::list::{queue_names, sequences};
 use super::znode::{owner, token};
 use crate::zookeeper::client::{Connection, Leaving, is_verdict};
 use ::zookeeper::{Error, Stat};
@@ -92,10 +92,12 @@ pub(super) async fn verify(context: &Context, member: Sequence) {
 pub(super) async fn read_all(context: &Context) -> Result<Vec<Member>, Error> {
     let connection = context.session.connection().await;
     let mut members = vec![];
-    let sequences = match sequences(context, &connection).await {
+    let names = match queue_names(context, &connection).await {
         Err(Error::NoNode) => return Ok(members),
-        sequences => sequences?,
+        names => names?,
     };
+    context.note_foreign(&names);
+    let sequences = sequences(context, &names);
     let paths: Vec<_> = sequences.iter().map(|sequence| context.path(*sequence)).collect();
     let asked: Vec<_> = paths.iter().map(|path| connection.client.get_data(path)).collect();
     let mut non_ephemeral = vec![];

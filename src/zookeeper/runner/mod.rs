@@ -30,6 +30,9 @@ use tracing::{info, warn};
 /// Upper bound between iterations of the loop; `/livez` and the systemd watchdog check it.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
+/// Delay between two looks of a leader for other clients' contenders. Each is two requests.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Runs the member until it is told to stop. Returns whether it has surely left the queue.
 pub async fn run(
     member: Member,
@@ -85,6 +88,8 @@ struct Runner {
     /// When a claim was refused last.
     claim_refused_at: Option<Moment>,
     unacknowledged: Unacknowledged,
+    /// When this member, which leads, looked last for other clients' contenders.
+    looked_for_foreign_at: Option<Moment>,
     /// The token of the namesake of which the log has warned.
     namesake_warned_of: Option<FencingToken>,
     /// The last event was the loss of our znode: a client has deleted it.
@@ -125,6 +130,7 @@ impl Runner {
             alarm: Alarm::new().expect("one more file can be opened"),
             claim_refused_at: None,
             unacknowledged: Unacknowledged::default(),
+            looked_for_foreign_at: None,
             namesake_warned_of: None,
             ticket_was_lost: false,
             term_has_ended: false,
@@ -161,9 +167,24 @@ impl Runner {
                 return self.leave().await;
             }
             self.answer_commands();
+            self.look_for_foreign();
             if let Some(event) = self.next_event(&mut stop).await {
                 self.step(event);
             }
+        }
+    }
+
+    /// Looks for other clients' contenders while this member leads. The others see them when they read the queue, and need
+    /// not all list it again and again.
+    fn look_for_foreign(&mut self) {
+        let Some(session) = self.session.as_mut().filter(|_| self.standing.way().is_some()) else {
+            self.looked_for_foreign_at = None;
+            return;
+        };
+        let now = self.clock.now();
+        if self.looked_for_foreign_at.is_none_or(|at| at.after(LOOK_INTERVAL) <= now) {
+            self.looked_for_foreign_at = Some(now);
+            session.look_for_foreign();
         }
     }
 

@@ -1,0 +1,345 @@
+//! Other clients' elections: whose contender a znode is, by its name, and which of a path's znodes each client takes for
+//! the first.
+//!
+//! Each client names the znodes of its contenders in its own way, and orders all that stands in the path by its own rule. So
+//! two kinds of contenders in one path are two elections, each with a leader, or one that fails.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+/// How much of a contender's id is shown, in characters.
+const LONGEST_ID: usize = 253;
+
+/// A client that elects by ephemeral sequential znodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// `_c_<uuid>-latch-<10 digits>`
+    CuratorLatch,
+    /// `_c_<uuid>-lock-<10 digits>`, also of `InterProcessMutex` and of Spring Integration
+    CuratorSelector,
+    /// `<32 hexadecimal digits>__lock__<10 digits>`
+    Kazoo,
+    /// `n_<10 digits>`, of zookeeper-recipes-election
+    ZookeeperRecipe,
+    /// `<guid>-n_<10 digits>`, of the recipe in ZooKeeper's documentation
+    DocumentedRecipe,
+    /// `_c_<32 hexadecimal digits>-lock-<10 digits>`
+    GoZookeeper,
+}
+
+/// What a client's rule makes of all that stands in a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First<'a> {
+    /// This one is first. If it is another client's, none of the client's own leads.
+    Znode(&'a str),
+    /// The client cannot read this name, and its call fails.
+    Fails(&'a str),
+    /// The client ignores all that stands there.
+    None,
+}
+
+impl Family {
+    pub const ALL: [Self; 6] = [
+        Self::CuratorLatch,
+        Self::CuratorSelector,
+        Self::Kazoo,
+        Self::ZookeeperRecipe,
+        Self::DocumentedRecipe,
+        Self::GoZookeeper,
+    ];
+
+    /// Returns whose contender a znode of this name is, and its number: negative once ZooKeeper's counter has overflowed.
+    pub fn of_name(name: &str) -> Option<(Self, i32)> {
+        let (start, number) = split_number(name)?;
+        let curators = |rest: &str| {
+            let (guid, kind) = rest.split_at_checked(36).filter(|(guid, _)| is_uuid(guid))?;
+            match (guid, kind) {
+                (_, "-latch-") => Some(Self::CuratorLatch),
+                (_, "-lock-") => Some(Self::CuratorSelector),
+                _ => None,
+            }
+        };
+        let family = if start == "n_" {
+            Some(Self::ZookeeperRecipe)
+        } else if let Some(rest) = start.strip_prefix("_c_") {
+            let go = rest.strip_suffix("-lock-").filter(|guid| is_hex(guid, 32));
+            curators(rest).or(go.map(|_| Self::GoZookeeper))
+        } else if let Some(guid) = start.strip_suffix("__lock__") {
+            is_hex(guid, 32).then_some(Self::Kazoo)
+        } else {
+            let guid = start.strip_suffix("-n_")?;
+            (is_uuid(guid) || is_hex(guid, 32)).then_some(Self::DocumentedRecipe)
+        };
+        Some((family?, number))
+    }
+
+    /// Returns which of these znodes, all that stand in a path, the client takes for the first.
+    pub fn first<'a>(self, names: impl IntoIterator<Item = &'a str>) -> First<'a> {
+        let mut first: Option<&str> = None;
+        for name in names {
+            match self.reads(name) {
+                Reading::Ignores => continue,
+                Reading::Fails => return First::Fails(name),
+                Reading::Ranks => {}
+            }
+            if first.is_none_or(|known| self.order(name, known) == Ordering::Less) {
+                first = Some(name);
+            }
+        }
+        first.map_or(First::None, First::Znode)
+    }
+
+    fn reads(self, name: &str) -> Reading {
+        let or = |ranks: bool, otherwise| if ranks { Reading::Ranks } else { otherwise };
+        match self {
+            // What is not of its own is ranked by its whole name.
+            Self::CuratorLatch | Self::CuratorSelector => Reading::Ranks,
+            Self::Kazoo => or(kazoos_number(name).is_some(), Reading::Ignores),
+            Self::ZookeeperRecipe => or(recipes_number(name).is_some(), Reading::Fails),
+            Self::DocumentedRecipe => or(documented_number(name).is_some(), Reading::Ignores),
+            Self::GoZookeeper => or(gos_number(name).is_some(), Reading::Fails),
+        }
+    }
+
+    /// Orders two names as the client does: by text, or by number.
+    fn order(self, one: &str, other: &str) -> Ordering {
+        match self {
+            Self::CuratorLatch => behind_last(one, "latch-").cmp(behind_last(other, "latch-")),
+            Self::CuratorSelector => behind_last(one, "lock-").cmp(behind_last(other, "lock-")),
+            Self::Kazoo => kazoos_number(one).cmp(&kazoos_number(other)),
+            Self::ZookeeperRecipe => recipes_number(one).cmp(&recipes_number(other)),
+            Self::DocumentedRecipe => documented_number(one).cmp(&documented_number(other)),
+            Self::GoZookeeper => gos_number(one).cmp(&gos_number(other)),
+        }
+    }
+
+    /// Returns how a contender of any of these clients names itself in its znode's data: as text. What cannot be shown
+    /// in a line is replaced, and what is too long is cut. `None` if it says nothing.
+    pub fn id(data: &[u8]) -> Option<String> {
+        let text = String::from_utf8_lossy(data);
+        let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+        let id: String = text.trim().chars().take(LONGEST_ID).map(shown).collect();
+        (!id.is_empty()).then_some(id)
+    }
+
+    /// Returns its name in settings, metrics and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CuratorLatch => "curator-latch",
+            Self::CuratorSelector => "curator-selector",
+            Self::Kazoo => "kazoo",
+            Self::ZookeeperRecipe => "zookeeper-recipe",
+            Self::DocumentedRecipe => "documented-recipe",
+            Self::GoZookeeper => "go-zookeeper",
+        }
+    }
+}
+
+/// What a client makes of a name.
+enum Reading {
+    Ranks,
+    Ignores,
+    Fails,
+}
+
+/// Names the client to operators.
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CuratorLatch => "Curator's LeaderLatch",
+            Self::CuratorSelector => "Curator's LeaderSelector",
+            Self::Kazoo => "kazoo's Election",
+            Self::ZookeeperRecipe => "ZooKeeper's LeaderElectionSupport",
+            Self::DocumentedRecipe => "the recipe in ZooKeeper's documentation",
+            Self::GoZookeeper => "go-zookeeper's Lock",
+        })
+    }
+}
+
+/// Returns a name without the number that ZooKeeper appended, and the number: ten digits, behind a sign once the counter
+/// has overflowed.
+fn split_number(name: &str) -> Option<(&str, i32)> {
+    let at = name.len().checked_sub(10)?;
+    let is_number = name.is_char_boundary(at) && name[at..].bytes().all(|b| b.is_ascii_digit());
+    let start = is_number.then(|| &name[..at])?;
+    match start.strip_suffix('-') {
+        // Of a name that ends in a hyphen, the hyphen before a number from ZooKeeper is no sign.
+        Some(unsigned) if !is_start(start) => Some((unsigned, name[at - 1..].parse().ok()?)),
+        Some(_) | None => Some((start, name[at..].parse().ok()?)),
+    }
+}
+
+/// Whether a client's names begin so, before their number, with a hyphen.
+fn is_start(start: &str) -> bool {
+    start.ends_with("-latch-") || start.ends_with("-lock-")
+}
+
+fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+fn is_uuid(text: &str) -> bool {
+    let is_in_place = |(at, b): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => b == b'-',
+        _ => b.is_ascii_hexdigit(),
+    };
+    text.len() == 36 && text.bytes().enumerate().all(is_in_place)
+}
+
+/// Returns by what Curator sorts: the text behind the last of these, else the whole name.
+fn behind_last<'a>(name: &'a str, kind: &str) -> &'a str {
+    name.rsplit_once(kind).map_or(name, |(_, behind)| behind)
+}
+
+/// Returns by what kazoo sorts, as text: `__lock__(-?\d{10})$`.
+fn kazoos_number(name: &str) -> Option<&str> {
+    let (_, number) = name.rsplit_once("__lock__")?;
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    (digits.len() == 10 && digits.bytes().all(|b| b.is_ascii_digit())).then_some(number)
+}
+
+/// Returns what `Integer.valueOf(name.substring(2))` does.
+fn recipes_number(name: &str) -> Option<i32> {
+    name.get(2..).and_then(|number| number.parse().ok())
+}
+
+fn documented_number(name: &str) -> Option<i32> {
+    name.rsplit_once("-n_").and_then(|(_, number)| number.parse().ok())
+}
+
+/// Returns what go-zookeeper reads: the number behind `lock-`, else behind `__`.
+fn gos_number(name: &str) -> Option<i64> {
+    let (_, number) = name.rsplit_once("lock-").or_else(|| name.rsplit_once("__"))?;
+    number.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "6f1d2c3e-8a7b-4c5d-9e0f-112233445566";
+    const HEX: &str = "6f1d2c3e8a7b4c5d9e0f112233445566";
+
+    fn name(family: Family, number: &str) -> String {
+        match family {
+            Family::CuratorLatch => format!("_c_{UUID}-latch-{number}"),
+            Family::CuratorSelector => format!("_c_{UUID}-lock-{number}"),
+            Family::Kazoo => format!("{HEX}__lock__{number}"),
+            Family::ZookeeperRecipe => format!("n_{number}"),
+            Family::DocumentedRecipe => format!("{UUID}-n_{number}"),
+            Family::GoZookeeper => format!("_c_{HEX}-lock-{number}"),
+        }
+    }
+
+    #[test]
+    fn each_client_is_told_by_the_names_that_it_gives() {
+        for family in Family::ALL {
+            let told = |number| Family::of_name(&name(family, number));
+            assert_eq!(told("0000000007"), Some((family, 7)), "{family}");
+            assert_eq!(told("2147483647"), Some((family, i32::MAX)), "{family}");
+            assert_eq!(told("-2147483648"), Some((family, i32::MIN)), "{family}");
+            for number in ["", "7", "000000000x", "00000000071", "2147483648", "--000000007"] {
+                assert_eq!(told(number), None, "{family}: {number}");
+            }
+        }
+        assert_eq!(
+            Family::of_name(&format!("{HEX}-n_0000000001")),
+            Some((Family::DocumentedRecipe, 1))
+        );
+        for stranger in [
+            "leader_0000000000",
+            "claim-leader_",
+            "0000000000",
+            "_c_0-latch-0000000000",
+            "_c_6f1d2c3e-8a7b-4c5d-9e0f-11223344556-latch-0000000003",
+            "_c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-READ-0000000003",
+            "_c_6f1d2c3e_8a7b_4c5d_9e0f_112233445566-lock-0000000003",
+            "6f1d2c3e8a7b4c5d9e0f11223344556x__lock__0000000001",
+            "x-n_0000000001",
+            "an_0000000001",
+            "n-0000000001",
+            "ä-latch-0000000001",
+            "é000000000",
+            "",
+        ] {
+            assert_eq!(Family::of_name(stranger), None, "{stranger}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_one_line_of_text_whatever_was_written() {
+        assert_eq!(Family::id(b" 10.0.0.7\n").as_deref(), Some("10.0.0.7"));
+        assert_eq!(Family::id("Zürich 1".as_bytes()).as_deref(), Some("Zürich 1"));
+        assert_eq!(
+            Family::id(b"a\nb\x1b[2J\xff").as_deref(),
+            Some("a\u{fffd}b\u{fffd}[2J\u{fffd}")
+        );
+        assert_eq!(Family::id(&[b'x'; 900]).map(|id| id.len()), Some(LONGEST_ID));
+        for nothing in [&b""[..], b" \n"] {
+            assert_eq!(Family::id(nothing), None);
+        }
+    }
+
+    #[test]
+    fn each_clients_first_is_its_lowest_number() {
+        for family in Family::ALL {
+            let names = ["0000000012", "0000000003", "0000000040"].map(|n| name(family, n));
+            let first = family.first(names.iter().map(|it| &**it));
+            assert_eq!(first, First::Znode(&names[1]), "{family}");
+            assert_eq!(family.first([]), First::None, "{family}");
+        }
+    }
+
+    /// Each as the clients' sources have it, and as it was seen with them.
+    #[test]
+    fn a_path_shared_by_two_clients_has_two_leaders_or_one_that_fails() {
+        use Family::{CuratorLatch, CuratorSelector, GoZookeeper, Kazoo, ZookeeperRecipe};
+        let lead = |one: Family, other: Family| {
+            let [first, second] = [name(one, "0000000000"), name(other, "0000000001")];
+            [one, other].map(|family| match family.first([&*first, &*second]) {
+                First::Znode(it) if it == name(family, &it[it.len() - 10..]) => "leads",
+                First::Znode(_) => "waits",
+                First::Fails(_) => "fails",
+                First::None => "ignores all",
+            })
+        };
+        for (one, other, both) in [
+            (CuratorLatch, CuratorSelector, ["leads", "leads"]),
+            (CuratorLatch, Kazoo, ["leads", "leads"]),
+            (CuratorSelector, Kazoo, ["leads", "leads"]),
+            (ZookeeperRecipe, CuratorLatch, ["fails", "leads"]),
+            (CuratorLatch, GoZookeeper, ["leads", "fails"]),
+            // One queue: the second waits behind the first.
+            (CuratorSelector, GoZookeeper, ["leads", "waits"]),
+            (GoZookeeper, CuratorSelector, ["leads", "waits"]),
+            // go-zookeeper waits behind kazoo's, which do not know of it.
+            (Kazoo, GoZookeeper, ["leads", "waits"]),
+            (GoZookeeper, Kazoo, ["leads", "leads"]),
+        ] {
+            assert_eq!(lead(one, other), both, "{one}, then {other}");
+        }
+    }
+
+    /// By the first digits of a random name.
+    #[test]
+    fn curator_places_kazoos_names_anywhere() {
+        let own = name(Family::CuratorSelector, "1000000000");
+        let below = format!("00{}__lock__0000000009", &HEX[2..]);
+        let above = format!("ff{}__lock__0000000000", &HEX[2..]);
+        let first = |other| Family::CuratorSelector.first([&*own, other]);
+        assert_eq!(first(&below), First::Znode(&below));
+        assert_eq!(first(&above), First::Znode(&own));
+    }
+
+    #[test]
+    fn beyond_the_counters_end_text_and_number_agree_on_the_sign_alone() {
+        for family in Family::ALL {
+            let names = ["-2147483648", "2147483647", "-2147483647"].map(|n| name(family, n));
+            let first = family.first(names.iter().map(|it| &**it));
+            let by_text =
+                matches!(family, Family::CuratorLatch | Family::CuratorSelector | Family::Kazoo);
+            let expected = if by_text { &names[2] } else { &names[0] };
+            assert_eq!(first, First::Znode(expected), "{family}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Other clients' elections in the path that is inspected: who contends, and who leads by each client's own rule.
+
+use super::inspect::{age, age_ms};
+use super::table::{Cell, table};
+use super::views::{BAD, ODD, PLAIN};
+use crate::zookeeper::{Election, Znode};
+use recipes::{Family, First};
+use serde::Serialize;
+use std::time::SystemTime;
+
+/// Another client's election.
+#[derive(Serialize)]
+pub(super) struct ForeignElection<'a> {
+    family: &'static str,
+    /// The client, for people.
+    client: String,
+    /// The znode that leads by the client's rule; null where none of its contenders does.
+    leader: Option<&'a str>,
+    /// How that one names itself.
+    leader_id: Option<&'a str>,
+    /// The znode whose name the client cannot read, so that its calls fail.
+    fails_on: Option<&'a str>,
+    /// In the order of their numbers.
+    contenders: Vec<ForeignContender<'a>>,
+}
+
+#[derive(Serialize)]
+struct ForeignContender<'a> {
+    znode: &'a str,
+    number: i32,
+    session: Option<String>,
+    age_ms: u64,
+    /// How it names itself; null if it does not, or if its data cannot be read.
+    id: Option<&'a str>,
+}
+
+impl<'a> ForeignElection<'a> {
+    /// Returns the elections of all clients that have contenders there.
+    pub(super) fn all(election: &'a Election, now: SystemTime) -> Vec<Self> {
+        Family::ALL.into_iter().filter_map(|family| Self::of(family, election, now)).collect()
+    }
+
+    fn of(family: Family, election: &'a Election, now: SystemTime) -> Option<Self> {
+        let Election { znodes, claim } = election;
+        let is_its = |znode: &&Znode| znode.foreign.as_ref().is_some_and(|it| it.family == family);
+        let its: Vec<_> = znodes.iter().filter(is_its).collect();
+        let contender = |znode: &&'a Znode| ForeignContender::of(znode, now);
+        let mut contenders: Vec<_> = its.iter().filter_map(contender).collect();
+        contenders.sort_by_key(|it| it.number);
+        if contenders.is_empty() {
+            return None;
+        }
+        // The client ranks all that stands there.
+        let names = znodes.iter().chain(claim).map(|znode| &*znode.name);
+        let (leader, fails_on) = match family.first(names) {
+            First::Znode(first) => (contenders.iter().find(|it| it.znode == first), None),
+            First::Fails(name) => (None, Some(name)),
+            First::None => (None, None),
+        };
+        let (leader, leader_id) = (leader.map(|it| it.znode), leader.and_then(|it| it.id));
+        let (client, family) = (family.to_string(), family.name());
+        Some(Self { family, client, leader, leader_id, fails_on, contenders })
+    }
+
+    /// Says who leads by the client's rule.
+    pub(super) fn verdict(&self) -> String {
+        let Self { client, leader, leader_id, fails_on, .. } = self;
+        match (leader_id.or(*leader), fails_on) {
+            (Some(leader), _) => format!("by {client}, {leader} leads"),
+            (None, Some(name)) => format!("{client} fails on the name {name}"),
+            (None, None) => format!("by {client}, none leads, as it ranks another's znode first"),
+        }
+    }
+
+    /// Shows the contenders of all these elections in one table.
+    pub(super) fn shown(elections: &[Self]) -> String {
+        let row = |election: &Self, contender: &ForeignContender<'_>| {
+            let leads = election.leader == Some(contender.znode);
+            let (is, style) = if leads { ("leader", BAD) } else { ("contender", PLAIN) };
+            let id = contender.id.map_or_else(|| Cell::new("(no id)").style(ODD), Cell::new);
+            let (client, age) = (Cell::new(&election.client), Cell::new(&age(contender.age_ms)));
+            [id, Cell::new(is).style(style), client, Cell::new(contender.znode), age]
+        };
+        let rows = elections
+            .iter()
+            .flat_map(|election| election.contenders.iter().map(move |it| row(election, it)));
+        table(["FOREIGN ID", "IS", "BY", "ZNODE", "AGE"], rows.collect())
+    }
+}
+
+impl<'a> ForeignContender<'a> {
+    fn of(znode: &'a Znode, now: SystemTime) -> Option<Self> {
+        let foreign = znode.foreign.as_ref()?;
+        let session = znode.session.map(|session| session.to_string());
+        let (number, id) = (foreign.number, foreign.id.as_deref());
+        Some(Self { znode: &znode.name, number, session, age_ms: age_ms(znode, now), id })
+    }
+}

@@ -1,0 +1,92 @@
+//! Finds other clients' contenders in the queue's path: they elect a leader of their own there.
+
+use super::context::Context;
+use super::znode::owner;
+use crate::status::ForeignQueue;
+use crate::zookeeper::client::Connection;
+use ::zookeeper::Error;
+use recipes::{Family, Sequence};
+use std::collections::BTreeMap;
+
+/// How many of them are looked at, the lowest numbers: who writes znodes at will must not cost members much.
+const MOST: usize = 100;
+
+/// The longest data that may name a contender.
+const LONGEST_ID: usize = 1024;
+
+/// Returns which names are those of other clients' contenders, in the order of their numbers.
+pub(super) fn contenders(names: &[String], prefix: &str) -> Vec<String> {
+    let is_ours = |name: &str| Sequence::of_name(name, prefix).is_some();
+    let foreign = names.iter().filter(|name| !is_ours(name));
+    let mut numbered: Vec<_> = foreign
+        .filter_map(|name| Family::of_name(name).map(|(_, number)| (number, name)))
+        .collect();
+    numbered.sort_unstable();
+    numbered.into_iter().take(MOST).map(|(_, name)| name.clone()).collect()
+}
+
+/// Reads those of these znodes that are ephemeral, and publishes whose they are.
+pub(super) async fn read(context: &Context, names: &[String]) {
+    let read =
+        context.until_judged(async |connection| read_all(context, &connection, names).await).await;
+    context.report_foreign(read.unwrap_or_default());
+}
+
+async fn read_all(
+    context: &Context,
+    connection: &Connection,
+    names: &[String],
+) -> Result<Vec<ForeignQueue>, Error> {
+    let path = |name: &str| format!("{}/{name}", context.settings.root);
+    let paths: Vec<_> = names.iter().map(|name| path(name)).collect();
+    let asked: Vec<_> = paths.iter().map(|path| connection.client.check_stat(path)).collect();
+    let mut queues = BTreeMap::new();
+    for (name, asked) in names.iter().zip(asked) {
+        let Some(stat) = connection.request(asked).await? else { continue };
+        let Some((family, _)) = Family::of_name(name) else { continue };
+        if owner(&stat).is_none() {
+            continue;
+        }
+        let is_short = usize::try_from(stat.data_length).is_ok_and(|it| it <= LONGEST_ID);
+        let queue = queues.entry(family).or_insert_with(|| (0, name, is_short));
+        queue.0 += 1;
+    }
+    let mut found = vec![];
+    for (family, (contenders, first, is_short)) in queues {
+        let id = match is_short {
+            true => read_id(connection, &path(first)).await?,
+            false => None,
+        };
+        found.push(ForeignQueue { family, contenders, first: first.clone(), id });
+    }
+    Ok(found)
+}
+
+/// Returns how a contender names itself. Its client may keep others from reading that.
+async fn read_id(connection: &Connection, path: &str) -> Result<Option<String>, Error> {
+    match connection.request(connection.client.get_data(path)).await {
+        Ok((data, _)) => Ok(Family::id(&data)),
+        Err(Error::NoNode | Error::NoAuth) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_clients_contenders_are_told_by_name_in_order_and_no_members_among_them() {
+        let kazoo = |number: &str| format!("6f1d2c3e8a7b4c5d9e0f112233445566__lock__{number}");
+        let names = ["n_0000000009", "leader_0000000001", "claim-leader_", "", "ä"];
+        let mut names: Vec<_> = names.map(str::to_owned).into();
+        names.extend([kazoo("0000000012"), kazoo("0000000002")]);
+        let expected = [kazoo("0000000002"), names[0].clone(), kazoo("0000000012")];
+        assert_eq!(contenders(&names, "leader_"), expected);
+        // An operator may have chosen another client's names for members'.
+        assert_eq!(contenders(&names, "n_"), [expected[0].clone(), expected[2].clone()]);
+        let many: Vec<_> = (0..=MOST).rev().map(|n| format!("n_{n:010}")).collect();
+        let kept = contenders(&many, "leader_");
+        assert_eq!((kept.len(), &*kept[0]), (MOST, "n_0000000000"));
+    }
+}
