@@ -63,7 +63,7 @@ impl Family {
             Some(Self::ZookeeperRecipe)
         } else if let Some(rest) = start.strip_prefix("_c_") {
             let go = rest.strip_suffix("-lock-").filter(|guid| is_hex(guid, 32));
-            curators(rest).or(go.map(|_| Self::GoZookeeper))
+            curators(rest).or_else(|| go.map(|_| Self::GoZookeeper))
         } else if let Some(guid) = start.strip_suffix("__lock__") {
             is_hex(guid, 32).then_some(Self::Kazoo)
         } else {
