@@ -193,7 +193,17 @@ impl Daemon {
         let locks = has_locks.then_some(locks);
         let (config_requests, shared_config) = shared_config::set_up(&config_root);
         let shared_config = has_config.then_some(shared_config);
-        let status = StatusHandle { hooks: records, application, locks, shared_config, ..status };
+        let (kept_records, kept_values) = watch::channel(notify::records(&config.kept));
+        let keeping = shared_config.clone().filter(|_| !config.kept.is_empty());
+        let keeping = keeping.map(|handle| (config.kept, handle, kept_records));
+        let status = StatusHandle {
+            hooks: records,
+            application,
+            locks,
+            shared_config,
+            kept: kept_values,
+            ..status
+        };
         let settings = config.settings;
         let served_names =
             http::ElectionNames { election: config.election, prefix: settings.prefix.clone() };
@@ -214,8 +224,16 @@ impl Daemon {
             None => None,
         };
         let (health, handle) = (config.health, status.clone());
-        let inputs =
-            ApplicationInputs { stage, names, health, examined, files, clock, status: handle };
+        let inputs = ApplicationInputs {
+            stage,
+            names,
+            health,
+            examined,
+            keeping,
+            files,
+            clock,
+            status: handle,
+        };
         let application = ApplicationThread::start(inputs, hooks, leave)?;
         let command = match supervised {
             Some((plan, status, orders)) => {

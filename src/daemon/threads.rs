@@ -1,14 +1,14 @@
 //! The threads beside the server's: each runs its part of the daemon on a runtime of its own.
 
 use crate::clock::Clock;
-use crate::config::{Health, Hook, Settings};
+use crate::config::{Health, Hook, KeptValue, Settings};
 use crate::exec::{self, Orders, Plan};
 use crate::health;
 use crate::locks::LocksRequests;
 use crate::notify::{self, HookInputs, HookNames};
 use crate::runtime;
-use crate::shared_config::ConfigRequests;
-use crate::status::{Application, StatusHandle, StatusPublisher};
+use crate::shared_config::{ConfigHandle, ConfigRequests};
+use crate::status::{Application, KeptRecord, StatusHandle, StatusPublisher};
 use crate::zookeeper::{self, Kept, LocksSettings};
 use recipes::Moment;
 use recipes::election::Member;
@@ -96,12 +96,17 @@ impl ApplicationThread {
     }
 }
 
+/// Values to keep as files, where to ask for them, and where to say how they do.
+pub(super) type Keeping = (Vec<KeptValue>, ConfigHandle, watch::Sender<Vec<KeptRecord>>);
+
 /// What the hooks and the health check need.
 pub(super) struct ApplicationInputs {
     pub(super) stage: HookInputs,
     pub(super) names: HookNames,
     pub(super) health: Option<Health>,
     pub(super) examined: watch::Sender<Option<Application>>,
+    /// What is kept as files, if anything is.
+    pub(super) keeping: Option<Keeping>,
     /// How many files a command may open.
     pub(super) files: Option<u64>,
     pub(super) clock: Clock,
@@ -111,7 +116,7 @@ pub(super) struct ApplicationInputs {
 impl ApplicationInputs {
     /// Ends with the hooks: when they have told that this member leaves, or cannot run.
     async fn run(self) -> io::Result<()> {
-        let Self { stage, names, health, examined, files, clock, status } = self;
+        let Self { stage, names, health, examined, keeping, files, clock, status } = self;
         let requests = status.requests.clone();
         let telling = notify::run(stage, names, files, clock, status);
         let checking = async {
@@ -120,9 +125,16 @@ impl ApplicationInputs {
             }
             pending::<io::Result<()>>().await
         };
+        let keeping = async {
+            if let Some((values, handle, records)) = keeping {
+                notify::keep_all(values, handle, files, clock, records).await?;
+            }
+            pending::<io::Result<()>>().await
+        };
         tokio::select! {
             ended = telling => ended,
             failed = checking => failed,
+            failed = keeping => failed,
         }
     }
 }
