@@ -294,6 +294,16 @@ pub fn warnings(config: &Config) -> Vec<String> {
         HookAction::Keep { file, .. } => config::no_directory(&format!("hook[{n}].file"), file),
         HookAction::Post(_) | HookAction::Signal { .. } | HookAction::Label(_) => None,
     });
+    let kept = config.kept.iter().enumerate().flat_map(|(n, kept)| {
+        let file = config::no_directory(&format!("config[{n}].file"), &kept.file);
+        let program = match &kept.then {
+            Some(HookAction::Run { command, .. }) => {
+                programs::missing(&format!("config[{n}].then.command"), command)
+            }
+            Some(_) | None => None,
+        };
+        file.into_iter().chain(program)
+    });
     let health = config.health.as_ref().and_then(|health| match &health.check {
         Check::Run(command) => programs::missing(table::HEALTH_CHECK.key(), command),
         Check::Get { .. } => None,
@@ -301,7 +311,7 @@ pub fn warnings(config: &Config) -> Vec<String> {
     let session = config.session_file.as_ref();
     let session = session.and_then(|file| config::no_directory(table::SESSION_FILE.key(), file));
     let unknown = unknown_variables::unknown_variables().into_iter();
-    unknown.chain(session).chain(hooks).chain(health).collect()
+    unknown.chain(session).chain(hooks).chain(kept).chain(health).collect()
 }
 
 /// Returns what `check-config` prints for a file that says this, if no other file is looked at.

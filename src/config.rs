@@ -12,6 +12,7 @@ mod file;
 mod files;
 mod health;
 mod hook;
+mod kept;
 mod parse;
 mod pod;
 mod profile;
@@ -30,6 +31,7 @@ pub use self::hook::{
     Hook, HookAction, HookKeys, Post, Signal, WhenUnknown, can_use_files, no_directory,
     replaceable, secret,
 };
+pub use self::kept::{KeptKeys, KeptValue};
 pub use self::parse::{labels_as_text, listen, span};
 pub use self::pod::{PodEnvironment, PodLabel, is_namespace};
 pub use self::profile::fits;
@@ -72,6 +74,8 @@ pub struct Config {
     pub health: Option<Health>,
     /// In the order in which they run.
     pub hooks: Vec<Hook>,
+    /// The values of the shared configuration that are kept as files.
+    pub kept: Vec<KeptValue>,
     /// How much of the lease is kept to end the command of `exec` in; zero without one.
     pub reserve: Duration,
     /// Whether the heartbeat is a tenth of the session timeout since none was set.
@@ -213,6 +217,7 @@ impl Config {
             tells_state: values.get(&table::TELL_STATE)?,
             health: Health::new(values)?,
             hooks: hooks(values, policy.activation)?,
+            kept: kept(values)?,
             reserve: Duration::ZERO,
             heartbeat_is_a_tenth,
         })
@@ -226,10 +231,14 @@ impl Config {
                 HookAction::Post(Post { secret_file: Some(_), .. }) | HookAction::Label(_)
             )
         };
+        let signs = |kept: &KeptValue| {
+            matches!(&kept.then, Some(HookAction::Post(Post { secret_file: Some(_), .. })))
+        };
         self.settings.zookeeper.security.has_secrets()
             || self.token_file.is_some()
             || self.session_file.is_some()
             || self.hooks.iter().any(shows)
+            || self.kept.iter().any(signs)
     }
 }
 
@@ -319,6 +328,17 @@ fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
     // Like a port of the loopback, a socket is for all users of this machine. Its directory may say otherwise.
     let mode = values.written(&table::SOCKET_MODE)?.unwrap_or(0o666);
     Ok(SocketAccess { mode, group: values.written(&table::SOCKET_GROUP)? })
+}
+
+fn kept(values: &Values) -> Result<Vec<KeptValue>, ConfigError> {
+    let (written, pod) = values.kept();
+    let kept = KeptValue::all(written, pod)?;
+    if !kept.is_empty() && values.get(&table::CONFIG_ROOT)?.is_none() {
+        let problem = "is empty, and [[config]] needs it";
+        let remedy = "name a path, such as \"/config\", or leave [[config]] out";
+        return Err(ConfigError::new(table::CONFIG_ROOT.key(), problem).remedy(remedy));
+    }
+    Ok(kept)
 }
 
 fn hooks(values: &Values, activation: Activation) -> Result<Vec<Hook>, ConfigError> {

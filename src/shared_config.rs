@@ -47,6 +47,8 @@ pub struct Known {
     pub is_live: bool,
     /// The number of the last question that this answers.
     pub answers: u64,
+    /// Until when nothing else was there, as an index: no client has seen a larger one that has asked before.
+    pub as_of: u64,
     /// Why it cannot be read.
     pub problem: Option<Arc<str>>,
     /// The session by which it was read.
@@ -146,12 +148,12 @@ impl Reading {
         self.value.as_ref().map(|value| value.version)
     }
 
-    /// Whether it is what a client waits for that has seen this index.
+    /// Whether it is what a client waits for that has seen this index. `as_of`: that of [`Known`].
     ///
-    /// A value whose index is smaller cannot have come after it: what stood there is not of this ensemble. Where there is
-    /// none, the index seen may be of a later moment.
-    pub fn is_news_since(&self, seen: u64) -> bool {
-        self.index > seen || self.value.is_some() && self.index < seen
+    /// Where there is no value, a client may have seen the index of a later moment than that at which there was none first. An
+    /// index that is larger than any is not of this ensemble.
+    pub fn is_news_since(&self, seen: u64, as_of: u64) -> bool {
+        self.index > seen || seen > as_of.max(self.index)
     }
 
     /// Whether this is to be published after what is known. `has_fired`: the znode may have changed in between.
@@ -178,11 +180,11 @@ impl Known {
 }
 
 impl Watched {
-    /// Has it read anew, and returns that reading.
+    /// Has it read anew, and returns that reading, and as of which index that is so.
     ///
     /// # Errors
     /// Why it cannot be read.
-    pub async fn read_anew(&mut self) -> Result<Arc<Reading>, Arc<str>> {
+    pub async fn read_anew(&mut self) -> Result<(Arc<Reading>, u64), Arc<str>> {
         let mut number = 0;
         self.questions.send_modify(|last| {
             *last += 1;
@@ -194,7 +196,7 @@ impl Watched {
                 if known.answers >= number {
                     match (&known.problem, &known.reading) {
                         (Some(problem), _) => return Err(problem.clone()),
-                        (None, Some(reading)) => return Ok(reading.clone()),
+                        (None, Some(reading)) => return Ok((reading.clone(), known.as_of)),
                         (None, None) => {}
                     }
                 }
@@ -208,7 +210,7 @@ impl Watched {
         loop {
             let reading = self.known.borrow_and_update().reading.clone();
             if let Some(reading) = reading
-                && seen.is_none_or(|seen| reading.is_news_since(seen))
+                && seen.is_none_or(|seen| reading.index > seen)
             {
                 return Some(reading);
             }
@@ -256,13 +258,11 @@ mod tests {
 
     #[test]
     fn a_client_waits_for_what_came_after_the_index_that_it_has_seen() {
-        assert!(present(8).is_news_since(7) && absent(8).is_news_since(7));
-        assert!(!present(7).is_news_since(7) && !absent(7).is_news_since(7));
-        assert!(
-            present(6).is_news_since(7),
-            "of another ensemble: no client would wait for it to grow"
-        );
-        assert!(!absent(6).is_news_since(7), "it was seen absent at another member, later");
+        assert!(present(8).is_news_since(7, 8) && absent(8).is_news_since(7, 8));
+        assert!(!present(7).is_news_since(7, 7) && !absent(7).is_news_since(7, 7));
+        let foreign = "of another ensemble: no client would wait for it to grow";
+        assert!(present(6).is_news_since(7, 6) && absent(6).is_news_since(7, 6), "{foreign}");
+        assert!(!absent(6).is_news_since(7, 9), "it was seen absent at another member, later");
     }
 
     #[test]
@@ -297,6 +297,6 @@ mod tests {
         assert_eq!(*questions.borrow(), 5);
         publisher
             .send_modify(|known| (known.reading, known.answers) = (Some(Arc::new(present(2))), 5));
-        assert_eq!(asked.await.map(|reading| reading.index), Ok(2));
+        assert_eq!(asked.await.map(|(reading, _)| reading.index), Ok(2));
     }
 }

@@ -303,6 +303,30 @@ pub struct Entry {
     pub state: Option<OwnState>,
 }
 
+/// How a value does that is kept as a file.
+#[derive(Clone, Debug)]
+pub struct KeptRecord {
+    pub name: String,
+    pub file: String,
+    /// Of the value that was written by this process; `None` if none was.
+    pub version: Option<i32>,
+    pub state: KeptState,
+    /// Why it is not current, for people.
+    pub problem: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptState {
+    /// The file has the value that there is.
+    Current,
+    /// ZooKeeper is away, or does not show it: the file stays as it is.
+    Away,
+    /// There is no value: the file stays as it is.
+    Absent,
+    /// The file cannot be written.
+    Unwritten,
+}
+
 /// The state of the hooks.
 #[derive(Clone, Debug, Default)]
 pub struct Hooks {
@@ -399,6 +423,8 @@ pub struct StatusHandle {
     pub locks: Option<LocksHandle>,
     /// Where to ask for the shared configuration; `None` if it is switched off.
     pub shared_config: Option<ConfigHandle>,
+    /// How the values do that are kept as files.
+    pub kept: watch::Receiver<Vec<KeptRecord>>,
     /// Notified when a client has asked for the end of the process.
     pub shutdown: Arc<Notify>,
 }
@@ -495,6 +521,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
     let (_, hooks) = watch::channel(Hooks::default());
     // Nor a result of a health check.
     let (_, application) = watch::channel(None);
+    let (_, kept) = watch::channel(vec![]);
     let patience = StatusHandle::PATIENCE;
     let status = StatusHandle {
         snapshot: snapshot_out,
@@ -506,6 +533,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         heartbeat: member.heartbeat(),
         locks: None,
         shared_config: None,
+        kept,
         shutdown: Arc::default(),
     };
     (publisher, status)

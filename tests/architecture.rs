@@ -16,7 +16,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("process", &["config"]),
     ("health", &["recipes", "clock", "config", "status", "http_client", "process"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
-    ("config", &["recipes", "files"]),
+    ("config", &["recipes", "files", "locks"]),
     // It turns a command line into one of the terminal's errands, or into what `dev` starts.
     ("cli", &["recipes", "config", "dev", "terminal"]),
     // Members are processes to it, which it starts and asks as a person would. Nothing that a member runs knows of it.
@@ -104,7 +104,20 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("exec", &["recipes", "clock", "config", "status", "process", "runtime"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
     ("fuzzing", &["recipes", "clock", "config", "status", "http", "cli", "runtime", "zookeeper"]),
-    ("notify", &["recipes", "api", "clock", "config", "status", "files", "http_client", "process"]),
+    (
+        "notify",
+        &[
+            "recipes",
+            "api",
+            "clock",
+            "config",
+            "status",
+            "files",
+            "http_client",
+            "process",
+            "shared_config",
+        ],
+    ),
 ];
 
 /// The layers of a module, each with the words that it may not name: a layer knows only those below it.

@@ -168,12 +168,15 @@ fn what_is_commented_out_in_the_sample_parses_too() {
         "unknown",
         "pod_label",
         "service_account",
+        "name",
+        "then",
     ] {
         let commented = format!("\n# {key} =");
         assert!(text.contains(&commented), "{key}");
         uncommented = uncommented.replace(&commented, &format!("\n{key} ="));
     }
     uncommented = uncommented.replace("\n# [[hook]]", "\n[[hook]]");
+    uncommented = uncommented.replace("\n# [[config]]", "\n[[config]]");
     let sample = file(&uncommented);
     let mut check = bellwether(&["check-config", "--config"]);
     let (code, printed) = ran(check.arg(sample.path()).envs(POD));
@@ -181,6 +184,7 @@ fn what_is_commented_out_in_the_sample_parses_too() {
     assert!(printed.contains("version=1.4,zone=a"), "{printed}");
     let hooks: Vec<_> = printed.lines().filter(|line| line.starts_with("hook[")).collect();
     assert_eq!(hooks.len(), 5, "{printed}");
+    assert!(printed.contains("limits.json as file /run/app/limits.json"), "{printed}");
     // What is written there is the default.
     let (on, path) = ("on = [\"leader-lost\"]\n", "url = \"http://127.0.0.1:8080/leadership\"\n");
     let bare = file(&format!(

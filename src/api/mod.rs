@@ -32,7 +32,8 @@ pub use problem::{PROBLEM_TYPES, Problem};
 pub use profile::{OwnProfile, Patch};
 pub use queue::{MEMBERS, Member, Members};
 pub use shared_config::{
-    CONFIG_NAMES, CONFIG_PATH, ConfigAbsent, ConfigNames, ConfigValue, ConfigWritten,
+    CONFIG_NAMES, CONFIG_PATH, ConfigAbsent, ConfigMessage, ConfigNames, ConfigValue,
+    ConfigWritten, KeptConfig, KeptConfigState,
 };
 pub use status::{
     Application, Clock, Hook, HookRun, OwnProblem, Restart, STATUS, Session, Standby, Status,
@@ -121,9 +122,10 @@ mod tests {
         let session = r#""session":{"id":null,"timeout_ms":null,"connected":false,"server":null,"problem":"p"}"#;
         let problems = r#""problems":[{"kind":"zookeeper","problem":"p","since":"T"}]"#;
         let application = r#""application":{"healthy":false,"failure":"f"}"#;
+        let kept = r#"{"name":"n","file":"/f","version":3,"state":"current","problem":null}"#;
         let lock = r#"{"lock":"l","mode":"slots","slots":3,"state":"held","token":4,"since":"T"}"#;
         keeps::<Status>(&format!(
-            "{{{begins},{session},{problems},{application},\"hooks\":[{hook}],\"locks\":[{lock}],{ends}}}"
+            "{{{begins},{session},{problems},{application},\"hooks\":[{hook}],\"locks\":[{lock}],\"config\":[{kept}],{ends}}}"
         ));
         keeps::<Members>(
             r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","since":"T","healthy":true,"hooks_failing":0}]}"#,

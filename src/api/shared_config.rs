@@ -36,6 +36,44 @@ pub struct ConfigWritten {
     pub index: u64,
 }
 
+/// What a `then` of `[[config]]` posts.
+#[derive(Serialize, Deserialize)]
+pub struct ConfigMessage {
+    pub change: String,
+    pub name: String,
+    pub file: String,
+    pub version: i32,
+    pub index: u64,
+}
+
+/// A value that is kept as a file.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct KeptConfig {
+    pub name: String,
+    pub file: String,
+    /// Of the value that this process wrote last; null if it wrote none.
+    pub version: Option<i32>,
+    pub state: KeptConfigState,
+    /// Why it is not current, for people; null if that is all there is to say.
+    pub problem: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KeptConfigState {
+    /// The file has the value that there is.
+    Current,
+    /// ZooKeeper is away, or does not show it: the file stays as it is.
+    Away,
+    /// There is no value: the file stays as it is.
+    Absent,
+    /// The file cannot be written.
+    Unwritten,
+    /// One that only a later version knows.
+    #[serde(other, skip_serializing)]
+    Unknown,
+}
+
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ConfigNames {
     pub names: Vec<String>,

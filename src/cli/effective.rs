@@ -43,8 +43,9 @@ impl Effective {
         let settings: Map<_, _> = self.values.iter().map(setting).collect();
         let lease = self.config.longest_lease().map(|lease| lease.0.as_millis() as u64);
         let hooks: Vec<_> = self.config.hooks.iter().map(ToString::to_string).collect();
+        let kept: Vec<_> = self.config.kept.iter().map(ToString::to_string).collect();
         let json = json!({
-            "settings": settings, "lease_ms": lease, "hooks": hooks, "warnings": warnings,
+            "settings": settings, "lease_ms": lease, "hooks": hooks, "config": kept, "warnings": warnings,
             "not_checked": self.unchecked(),
         });
         format!("{json}\n")
@@ -67,6 +68,9 @@ impl fmt::Display for Effective {
         }
         for (n, hook) in self.config.hooks.iter().enumerate() {
             writeln!(f, "{:<26} {}", format!("hook[{n}]"), hook.to_string().escape_debug())?;
+        }
+        for (n, kept) in self.config.kept.iter().enumerate() {
+            writeln!(f, "{:<26} {}", format!("config[{n}]"), kept.to_string().escape_debug())?;
         }
         writeln!(f, "not checked: {}", self.unchecked())
     }

@@ -6,8 +6,8 @@ use clap::Command;
 use std::collections::BTreeSet;
 
 const OURS: &str = "BELLWETHER_";
-/// Set for hooks and for the command of `exec` or `lock`, without the prefix: a member that these start inherits them.
-const INHERITED: [&str; 7] = [
+/// Set for hooks and for the command of `exec`, `lock` or `config watch`, without the prefix: a member that these start inherits them.
+const INHERITED: [&str; 10] = [
     "CHANGE",
     "LEADER_ADDRESS",
     "LEADER_ID",
@@ -15,6 +15,9 @@ const INHERITED: [&str; 7] = [
     "LOCK",
     "TOKEN",
     "VALID_UNTIL_BOOTTIME_NS",
+    "VALUE_FILE",
+    "VALUE_NAME",
+    "VALUE_VERSION",
 ];
 
 /// Returns a warning for each such variable.

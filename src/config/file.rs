@@ -1,6 +1,7 @@
 //! The configuration file, read by the table of settings. An unknown key is an error.
 
 use super::hook::HookKeys;
+use super::kept::KeptKeys;
 use super::parse::labels_as_text;
 use super::setting::{Row, ValueKind};
 use super::table::ALL;
@@ -15,10 +16,13 @@ pub struct File {
     /// Each value as one text, by key.
     pub(super) values: BTreeMap<&'static str, String>,
     pub hook: Vec<HookKeys>,
+    pub config: Vec<KeptKeys>,
 }
 
 /// The key of the hooks, of which each is a table.
 const HOOK: &str = "hook";
+/// The key of the values that are kept as files, of which each is a table.
+const KEPT: &str = "config";
 
 impl<'de> Deserialize<'de> for File {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -53,6 +57,7 @@ impl<'de> Visitor<'de> for Table<'_> {
         while let Some(key) = map.next_key_seed(KeyIn { table: &self.name })? {
             match key {
                 Key::Hooks => self.file.hook = map.next_value()?,
+                Key::Kept => self.file.config = map.next_value()?,
                 Key::Table(name) => map.next_value_seed(Table { name, file: &mut *self.file })?,
                 Key::Setting(row) => {
                     let text = match row.kind {
@@ -75,6 +80,7 @@ enum Key {
     /// Its full name.
     Table(String),
     Hooks,
+    Kept,
 }
 
 /// Knows the keys of one table.
@@ -100,6 +106,9 @@ impl Visitor<'_> for KeyIn<'_> {
     fn visit_str<E: Error>(self, key: &str) -> Result<Key, E> {
         if self.table.is_empty() && key == HOOK {
             return Ok(Key::Hooks);
+        }
+        if self.table.is_empty() && key == KEPT {
+            return Ok(Key::Kept);
         }
         let names = self.names();
         if !names.contains(&key) {

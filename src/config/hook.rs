@@ -8,7 +8,7 @@ mod keys;
 
 pub use self::files::{can_use_files, no_directory, replaceable, secret};
 pub use self::keys::HookKeys;
-pub(super) use self::keys::place;
+pub(super) use self::keys::{absolute, place};
 use super::pod::PodLabel;
 use recipes::election::ChangeKind;
 use std::fmt;

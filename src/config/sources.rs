@@ -3,6 +3,7 @@
 use super::error::ConfigError;
 use super::file::File;
 use super::hook::HookKeys;
+use super::kept::KeptKeys;
 use super::pod;
 use super::security::CREDENTIALS_VARIABLE;
 use super::setting::{DefaultValue, Row, Setting};
@@ -46,6 +47,7 @@ pub struct Values {
     values: Vec<SettingValue>,
     credentials: Option<SecretString>,
     hooks: Vec<HookKeys>,
+    kept: Vec<KeptKeys>,
     pod: pod::PodEnvironment,
 }
 
@@ -63,7 +65,7 @@ impl Values {
     /// The environment has the login twice, or has it while the file names its own by nothing.
     pub fn new(sources: Sources) -> Result<Self, ConfigError> {
         let Sources { mut given, file, file_name, mut defaults, credentials, pod } = sources;
-        let File { values: mut in_file, hook: hooks } = file;
+        let File { values: mut in_file, hook: hooks, config: kept } = file;
         let pick = |row: &'static Row| {
             let (text, origin) = match (given.remove(row.key), in_file.remove(row.key)) {
                 (Some(Given { text, origin }), _) => (text, origin),
@@ -76,7 +78,7 @@ impl Values {
             SettingValue { row, text, origin }
         };
         let values = ALL.iter().copied().map(pick).collect();
-        let values = Self { values, credentials: None, hooks, pod };
+        let values = Self { values, credentials: None, hooks, kept, pod };
         match credentials {
             Some(secret) => values.with_login(secret),
             None => Ok(values),
@@ -142,6 +144,10 @@ impl Values {
 
     pub(super) fn credentials(&self) -> Option<&SecretString> {
         self.credentials.as_ref()
+    }
+
+    pub(super) fn kept(&self) -> (&[KeptKeys], &pod::PodEnvironment) {
+        (&self.kept, &self.pod)
     }
 
     pub(super) fn hooks(&self) -> (&[HookKeys], &pod::PodEnvironment) {

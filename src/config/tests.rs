@@ -178,3 +178,17 @@ fn locks_have_a_path_of_their_own_below_the_chroot_or_none() {
         assert!(error.contains("recipes.locks") && error.contains("\"/locks\""), "{error}");
     }
 }
+
+#[test]
+fn the_shared_configuration_has_a_path_of_its_own_or_none() {
+    let root = |written: &str| {
+        let values = [("zookeeper.servers", "a:1/deep"), ("recipes.config", written)];
+        config(&values).unwrap().shared_config
+    };
+    assert_eq!(root("/a/b").as_deref(), Some("/deep/a/b"));
+    assert_eq!(root(""), None);
+    for (key, path) in [("election.path", "/a"), ("recipes.locks", "/a")] {
+        let shared = error(&[(key, path), ("recipes.config", path)]);
+        assert!(shared.contains("recipes.config") && shared.contains(key), "{shared}");
+    }
+}

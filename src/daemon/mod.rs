@@ -193,7 +193,17 @@ impl Daemon {
         let locks = has_locks.then_some(locks);
         let (config_requests, shared_config) = shared_config::set_up(&config_root);
         let shared_config = has_config.then_some(shared_config);
-        let status = StatusHandle { hooks: records, application, locks, shared_config, ..status };
+        let (kept_records, kept_values) = watch::channel(notify::records(&config.kept));
+        let keeping = shared_config.clone().filter(|_| !config.kept.is_empty());
+        let keeping = keeping.map(|handle| (config.kept, handle, kept_records));
+        let status = StatusHandle {
+            hooks: records,
+            application,
+            locks,
+            shared_config,
+            kept: kept_values,
+            ..status
+        };
         let settings = config.settings;
         let served_names =
             http::ElectionNames { election: config.election, prefix: settings.prefix.clone() };
@@ -219,6 +229,7 @@ impl Daemon {
             health: config.health,
             tells_state: config.tells_state,
             examined,
+            keeping,
             files,
             clock,
             status: status.clone(),

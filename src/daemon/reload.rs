@@ -3,7 +3,7 @@
 use super::logging::Level;
 use super::secrets;
 use crate::cli::{self, Command, Effective};
-use crate::config::{self, Hook, Row, SettingValue, table};
+use crate::config::{self, Hook, KeptValue, Row, SettingValue, table};
 use crate::status::{Caller, Request, StatusHandle};
 use recipes::election;
 use recipes::election::Profile;
@@ -17,6 +17,7 @@ pub(super) struct InForce {
     values: BTreeMap<&'static str, String>,
     prefix: String,
     hooks: Arc<[Hook]>,
+    kept: Vec<KeptValue>,
 }
 
 impl InForce {
@@ -24,7 +25,7 @@ impl InForce {
         let values = effective.values.iter().map(|value| (value.row.key, value.text.clone()));
         let (prefix, hooks) = (&effective.config.settings.prefix, &effective.config.hooks);
         let (values, hooks) = (values.collect(), hooks.clone().into());
-        Self { values, prefix: prefix.clone(), hooks }
+        Self { values, prefix: prefix.clone(), hooks, kept: effective.config.kept.clone() }
     }
 
     /// Applies the changes that need no restart, and logs those that do. A configuration with an error changes
@@ -51,7 +52,11 @@ impl InForce {
             hooks.send_replace(self.hooks.clone());
             info!("SIGHUP: the hooks are those of the file now, {} of them", self.hooks.len());
         }
-        if changed.is_empty() && !hooks_changed {
+        let kept_changed = self.kept != new.config.kept;
+        if kept_changed {
+            warn!("SIGHUP: [[config]] has changed, which takes a restart: still what it was");
+        }
+        if changed.is_empty() && !hooks_changed && !kept_changed {
             return info!("SIGHUP: nothing in the configuration has changed");
         }
         if let Some(changed_level) = among(&changed, &table::LOG_LEVEL.row) {

@@ -1,15 +1,15 @@
 //! The threads beside the server's: each runs its part of the daemon on a runtime of its own.
 
 use crate::clock::Clock;
-use crate::config::{Health, Hook, Settings};
+use crate::config::{Health, Hook, KeptValue, Settings};
 use crate::exec::{self, Orders, Plan};
 use crate::health;
 use crate::locks::LocksRequests;
 use crate::notify::{self, HookInputs, HookNames};
 use crate::own_state;
 use crate::runtime;
-use crate::shared_config::ConfigRequests;
-use crate::status::{Application, StatusHandle, StatusPublisher};
+use crate::shared_config::{ConfigHandle, ConfigRequests};
+use crate::status::{Application, KeptRecord, StatusHandle, StatusPublisher};
 use crate::zookeeper::{self, Kept, LocksSettings};
 use recipes::Moment;
 use recipes::election::Member;
@@ -97,6 +97,9 @@ impl ApplicationThread {
     }
 }
 
+/// Values to keep as files, where to ask for them, and where to say how they do.
+pub(super) type Keeping = (Vec<KeptValue>, ConfigHandle, watch::Sender<Vec<KeptRecord>>);
+
 /// What the hooks and the health check need.
 pub(super) struct ApplicationInputs {
     pub(super) stage: HookInputs,
@@ -105,6 +108,8 @@ pub(super) struct ApplicationInputs {
     /// Whether the member's znode says how it is.
     pub(super) tells_state: bool,
     pub(super) examined: watch::Sender<Option<Application>>,
+    /// What is kept as files, if anything is.
+    pub(super) keeping: Option<Keeping>,
     /// How many files a command may open.
     pub(super) files: Option<u64>,
     pub(super) clock: Clock,
@@ -114,7 +119,8 @@ pub(super) struct ApplicationInputs {
 impl ApplicationInputs {
     /// Ends with the hooks: when they have told that this member leaves, or cannot run.
     async fn run(self) -> io::Result<()> {
-        let Self { stage, names, health, tells_state, examined, files, clock, status } = self;
+        let Self { stage, names, health, tells_state, examined, keeping, files, clock, status } =
+            self;
         let requests = status.requests.clone();
         let own_state = status.clone();
         let telling = notify::run(stage, names, files, clock, status);
@@ -130,10 +136,17 @@ impl ApplicationInputs {
             }
             pending::<io::Result<()>>().await
         };
+        let keeping = async {
+            if let Some((values, handle, records)) = keeping {
+                notify::keep_all(values, handle, files, clock, records).await?;
+            }
+            pending::<io::Result<()>>().await
+        };
         tokio::select! {
             ended = telling => ended,
             failed = checking => failed,
             never = telling_state => never,
+            failed = keeping => failed,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::api_router::{ApiRouter, routes};
 use super::{AppState, Verdict, claim};
 use crate::counters::{ConfigMeter, Readout};
-use crate::status::HookRecord;
+use crate::status::{HookRecord, KeptRecord, KeptState};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -224,6 +224,7 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
     }
     if let Some(config) = &sight.status.shared_config {
         scrape.config(&config.meter);
+        scrape.kept(&sight.status.kept.borrow());
     }
     scrape.families.extend(sight.visits.families());
     scrape.gauges(
@@ -245,6 +246,19 @@ struct Scrape {
 }
 
 impl Scrape {
+    fn kept(&mut self, records: &[KeptRecord]) {
+        let current = records.iter().enumerate().map(|(n, record)| {
+            let is_current = f64::from(u8::from(record.state == KeptState::Current));
+            gauge(vec![label("config", &n.to_string()), label("name", &record.name)], is_current)
+        });
+        self.family(
+            "bellwether_config_file_current",
+            "1 if the file has the value that there is, by the number of [[config]] and the name of the value.",
+            MetricType::GAUGE,
+            current,
+        );
+    }
+
     fn config(&mut self, meter: &ConfigMeter) {
         self.gauge(
             "bellwether_config_watched",

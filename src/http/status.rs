@@ -3,8 +3,10 @@
 use super::api_router::{ApiRouter, routes};
 use super::verdict::millis;
 use super::{AppState, claim, own_problems};
-use crate::api::{self, Clock, Hook, HookRun, Restart, Session, Standby, Status};
-use crate::status::{Application, HookRecord, Snapshot};
+use crate::api::{
+    self, Clock, Hook, HookRun, KeptConfig, KeptConfigState, Restart, Session, Standby, Status,
+};
+use crate::status::{Application, HookRecord, KeptRecord, KeptState, Snapshot};
 use axum::Json;
 use axum::extract::State;
 
@@ -54,6 +56,7 @@ async fn status(State(sight): State<AppState>) -> Json<Status> {
             .map(|Application { healthy, failure }| api::Application { healthy, failure }),
         hooks: sight.status.hooks.borrow().records.iter().map(hook).collect(),
         locks: sight.asked.bodies(verdict.now),
+        config: sight.status.kept.borrow().iter().map(kept).collect(),
         index: verdict.index(),
         clock: Clock {
             boot_id: sight.clock_identity.boot_id.clone(),
@@ -62,6 +65,17 @@ async fn status(State(sight): State<AppState>) -> Json<Status> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_ms: millis(verdict.now.since(sight.started.at)),
     })
+}
+
+fn kept(record: &KeptRecord) -> KeptConfig {
+    let KeptRecord { name, file, version, state, problem } = record.clone();
+    let state = match state {
+        KeptState::Current => KeptConfigState::Current,
+        KeptState::Away => KeptConfigState::Away,
+        KeptState::Absent => KeptConfigState::Absent,
+        KeptState::Unwritten => KeptConfigState::Unwritten,
+    };
+    KeptConfig { name, file, version, state, problem }
 }
 
 fn hook(record: &HookRecord) -> Hook {

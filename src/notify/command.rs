@@ -15,15 +15,28 @@ pub(super) async fn run(
     deaths: &mut Signal,
     enough: impl Future<Output = StopReason>,
 ) -> Result<(), HookError> {
+    let input = message.json() + "\n";
+    start(command, files, &message.environment(), &input, deaths, enough).await
+}
+
+/// The same with this environment besides, and this on its standard input.
+pub(super) async fn start(
+    command: &[String],
+    files: Option<u64>,
+    environment: &[(&str, Option<String>)],
+    input: &str,
+    deaths: &mut Signal,
+    enough: impl Future<Output = StopReason>,
+) -> Result<(), HookError> {
     let mut start = started_by_us(command, files);
-    for (name, value) in message.environment() {
+    for (name, value) in environment {
         match value {
             Some(value) => start.env(name, value),
             None => start.env_remove(name),
         };
     }
     let cannot = |error: io::Error| HookError::Failed(format!("cannot be started: {error}"));
-    let stdin = holding(&message.json()).map_err(cannot)?;
+    let stdin = holding(input).map_err(cannot)?;
     start.stdin(stdin).stdout(io::stderr()).stderr(io::stderr());
     let mut child = process::spawn(&mut start).map_err(cannot)?;
     let why = tokio::select! {
@@ -38,6 +51,5 @@ pub(super) async fn run(
 fn holding(text: &str) -> io::Result<Stdio> {
     let (reader, mut writer) = io::pipe()?;
     writer.write_all(text.as_bytes())?;
-    writer.write_all(b"\n")?;
     Ok(reader.into())
 }

@@ -1,4 +1,4 @@
-//! Keeps a file that says who leads. A reader finds the old content or the new one, never a part.
+//! Keeps a file true: one that says who leads, or a value of the shared configuration. A reader finds the old content or the new one, never a part.
 
 use crate::config;
 use std::ffi::OsString;
@@ -24,7 +24,7 @@ pub(super) async fn keep(
     lock: &WriteLock,
     file: &Path,
     mode: u32,
-    text: Option<String>,
+    content: Option<Vec<u8>>,
 ) -> Result<(), String> {
     let (lock, file) = (lock.clone(), file.to_owned());
     let writing = spawn_blocking(move || {
@@ -33,8 +33,8 @@ pub(super) async fn keep(
             Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
             Err(TryLockError::WouldBlock) => return Err("is still being written to".into()),
         };
-        let done = match text {
-            Some(text) => write(&file, mode, &text),
+        let done = match content {
+            Some(content) => write(&file, mode, &content),
             None => remove(&file),
         };
         done.map_err(|error| error.to_string())
@@ -46,14 +46,14 @@ pub(super) async fn keep(
     }
 }
 
-fn write(file: &Path, mode: u32, text: &str) -> io::Result<()> {
+fn write(file: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     config::replaceable(file).map_err(io::Error::other)?;
     let new = beside(file);
     // A process that was killed here may have left a file, or another user may have put a link to elsewhere.
     remove(&new)?;
     let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     let written = open
-        .write_all(text.as_bytes())
+        .write_all(content)
         .and_then(|()| open.set_permissions(Permissions::from_mode(mode)))
         .and_then(|()| fs::rename(&new, file));
     if written.is_err() {
@@ -89,7 +89,7 @@ mod tests {
         fs::write(&elsewhere, "untouched").unwrap();
         std::os::unix::fs::symlink(&elsewhere, beside(&file)).unwrap();
         for (mode, text) in [(0o640, "one"), (0o604, "two")] {
-            write(&file, mode, text).unwrap();
+            write(&file, mode, text.as_bytes()).unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
             assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, mode);
         }
@@ -98,9 +98,9 @@ mod tests {
         remove(&file).unwrap();
         remove(&file).expect("gone is gone");
         let nowhere = home.path().join("no");
-        let error = write(&nowhere.join("file"), 0o644, "").unwrap_err().to_string();
+        let error = write(&nowhere.join("file"), 0o644, b"").unwrap_err().to_string();
         assert!(error.contains(&format!("no directory {}", nowhere.display())), "{error}");
-        assert!(write(Path::new("/dev/null"), 0o644, "").is_err(), "a device is not replaced");
+        assert!(write(Path::new("/dev/null"), 0o644, b"").is_err(), "a device is not replaced");
     }
 
     #[tokio::test]
@@ -109,7 +109,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("leader.json");
         let lock = WriteLock::default();
-        let write = async || keep(&lock, &file, 0o644, Some("new".into())).await;
+        let write = async || keep(&lock, &file, 0o644, Some(b"new".to_vec())).await;
         {
             let _hangs = lock.0.lock().unwrap();
             assert!(write().await.unwrap_err().contains("still being written"));

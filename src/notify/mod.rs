@@ -7,12 +7,15 @@
 
 mod command;
 mod file;
+mod kept;
 mod label;
 mod message;
 mod post;
 mod process;
 mod runner;
 
+pub use kept::keep_all;
+pub use kept::records;
 pub use message::HookNames;
 pub use runner::{HookInputs, HooksHandle, run, set_up};
 

@@ -316,7 +316,9 @@ impl HookRunner {
                 let text =
                     Some(text).filter(|_| unknown == WhenUnknown::Keep || *view != View::NoLeader);
                 let lock = self.hook_states[n].lock.clone();
-                file::keep(&lock, &file, mode, text).await.map_err(HookError::Failed)
+                file::keep(&lock, &file, mode, text.map(String::into_bytes))
+                    .await
+                    .map_err(HookError::Failed)
             }
             HookAction::Label(label) => {
                 let leads = label::tells_leader(view);

@@ -4,9 +4,9 @@ use super::Width;
 use super::table::{Cell, pairs, table};
 use super::text::visible;
 use crate::api::{
-    Application, Cluster, ClusterLeader, ConfigNames, Done, Event, History, Hook, HookRun, Leader,
-    LeaderState, LockMode, LockNames, LockPlace, LockQueue, LockState, Member, Members, OwnLock,
-    Restart, Role, Standby, Status, Term, Transferred,
+    Application, Cluster, ClusterLeader, ConfigNames, Done, Event, History, Hook, HookRun,
+    KeptConfig, KeptConfigState, Leader, LeaderState, LockMode, LockNames, LockPlace, LockQueue,
+    LockState, Member, Members, OwnLock, Restart, Role, Standby, Status, Term, Transferred,
 };
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
@@ -110,6 +110,19 @@ impl HumanView for Status {
                 LockState::Unknown => ("asked for", PLAIN),
             };
             rows.push(("lock", Cell::new(&format!("{lock}: {is}{token}")).style(style)));
+        }
+        for KeptConfig { name, file, version, state, problem } in &self.config {
+            let version = version.map(|version| format!(", version {version}")).unwrap_or_default();
+            let (is, style) = match state {
+                KeptConfigState::Current => ("current", GOOD),
+                KeptConfigState::Away => ("as it was: ZooKeeper is away", BAD),
+                KeptConfigState::Absent => ("as it was: there is no such value", BAD),
+                KeptConfigState::Unwritten => ("not written", BAD),
+                KeptConfigState::Unknown => ("kept", PLAIN),
+            };
+            let why = problem.as_ref().map(|problem| format!(": {problem}")).unwrap_or_default();
+            let told = format!("{name} in {file}: {is}{version}{why}");
+            rows.push(("config", Cell::new(&told).style(style)));
         }
         rows.push(("version", Cell::new(&self.version)));
         rows.push(("up for", Cell::new(&span(self.uptime_ms / 1000 * 1000))));

@@ -2,6 +2,7 @@
 
 use crate::{
     group::{ready, started_in_order},
+    hooks::Home,
     http::{ok, problem},
     member::{Answer, Member, Setup},
     observer::Observer,
@@ -10,7 +11,7 @@ use crate::{
     wait::eventually,
 };
 use serde_json::json;
-use std::thread;
+use std::{fs, os::unix::fs::PermissionsExt, thread};
 use zookeeper::CreateMode;
 
 #[test]
@@ -181,6 +182,54 @@ fn where_it_is_switched_off_locks_go_on_and_where_locks_are_it_goes_on() {
     assert_eq!(put(&alone, "/config/x", &[], "one").status, 201);
     assert!(Observer::of(&servers).znode("/shared/values/x").is_some());
     problem(&alone.get("/locks"), 404);
+}
+
+/// The last value stays on disk while ZooKeeper is away, and the member says that it may be outdated.
+#[test]
+fn a_value_is_kept_as_a_file_and_a_command_runs_whenever_it_was_written() {
+    let mut servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let proxy = Proxy::before(servers.first());
+    let home = Home::new();
+    let (file, ran) = (home.path("limits.json"), home.path("ran"));
+    let kept = format!(
+        "[[config]]\nname = \"limits.json\"\nfile = {file:?}\nmode = \"0640\"\nthen = {{ command = \
+         [\"/bin/sh\", \"-c\", \"echo $BELLWETHER_VALUE_NAME $BELLWETHER_VALUE_VERSION >> {}\"] }}\n",
+        ran.display()
+    );
+    let member = home.with(Setup::at(proxy.address()), &[kept]).start("a");
+    let stands = |state: &str, text: Option<&str>, runs: &str| {
+        eventually(state, || {
+            let status = member.status();
+            let read = |path| fs::read_to_string(path).ok();
+            let seen = (status["config"][0]["state"].as_str(), read(&file), read(&ran));
+            let wanted = (Some(state), text, runs);
+            let (is, has, did) = &seen;
+            if (*is, has.as_deref(), did.as_deref().unwrap_or_default()) == wanted {
+                Ok(())
+            } else {
+                Err(format!("{seen:?}"))
+            }
+        });
+    };
+    stands("absent", None, "");
+    assert_eq!(put(&member, "/config/limits.json", &[], "one").status, 201);
+    stands("current", Some("one"), "limits.json 0\n");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+    let page = member.get("/metrics").body;
+    let is_current =
+        |line: &str| line.starts_with("bellwether_config_file_current{") && line.ends_with(" 1");
+    assert!(page.lines().any(is_current), "{page}");
+
+    proxy.set(Mode::Closed);
+    proxy.cut();
+    stands("away", Some("one"), "limits.json 0\n");
+    member.wait_for_log("limits.json stays at version 0");
+    observer.set("/config/limits.json", b"two");
+    proxy.set(Mode::Open);
+    stands("current", Some("two"), "limits.json 0\nlimits.json 1\n");
+    observer.delete("/config/limits.json");
+    stands("absent", Some("two"), "limits.json 0\nlimits.json 1\n");
 }
 
 pub(crate) fn put(member: &Member, path: &str, headers: &[(&str, &str)], value: &str) -> Answer {

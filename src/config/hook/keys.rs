@@ -72,6 +72,32 @@ impl Hook {
 }
 
 impl HookKeys {
+    /// Returns what is to be done where this is written in another table than a hook's.
+    pub(in crate::config) fn then(
+        &self,
+        pod: &pod::PodEnvironment,
+    ) -> Result<HookAction, ConfigError> {
+        for (key, is_written) in
+            [("on", self.on.is_some()), ("acknowledges", self.acknowledges.is_some())]
+        {
+            if is_written {
+                return Err(ConfigError::new(key, "is only for a [[hook]]").remedy("leave it out"));
+            }
+        }
+        if self.file.is_none()
+            && self.pod_label.is_none()
+            && [self.command.is_some(), self.url.is_some(), self.signal.is_some()]
+                .iter()
+                .filter(|is_written| **is_written)
+                .count()
+                == 1
+        {
+            return self.deed(pod);
+        }
+        let problem = "must have exactly one of command, url and signal";
+        Err(ConfigError::new("", problem).remedy("write one, or leave then out"))
+    }
+
     fn deed(&self, pod: &pod::PodEnvironment) -> Result<HookAction, ConfigError> {
         let deed = match (&self.command, &self.url, &self.signal, &self.file, &self.pod_label) {
             (Some(command), None, None, None, None) => {
@@ -223,7 +249,7 @@ pub(in crate::config) fn place(text: &str) -> Result<(String, u16, String), Flaw
     Ok((host.to_owned(), port, path.to_owned()))
 }
 
-fn absolute(key: &str, text: &str) -> Result<PathBuf, ConfigError> {
+pub(in crate::config) fn absolute(key: &str, text: &str) -> Result<PathBuf, ConfigError> {
     absolute_path(text).map_err(|flaw| flaw.at(key, text))
 }
 

@@ -156,14 +156,14 @@ async fn config(
     }
     let _permit = wait.is_some().then(|| sight.place()).transpose()?;
     let mut watched = sight.watched(&name).await?;
-    let mut reading = read(&mut watched).await?;
+    let (mut reading, as_of) = read(&mut watched).await?;
     if let Some((seen, wait)) = wait
-        && !reading.is_news_since(seen)
+        && !reading.is_news_since(seen, as_of)
     {
         reading = match timeout(wait, watched.news_since(Some(seen))).await {
             Ok(Some(news)) => news,
             Ok(None) => return Err(unread("this member is leaving")),
-            Err(_) => read(&mut watched).await?,
+            Err(_) => read(&mut watched).await?.0,
         };
     }
     Ok(answer(&sight, &name, &reading, headers))
@@ -348,7 +348,8 @@ impl AppState {
     }
 }
 
-async fn read(watched: &mut Watched) -> Result<Arc<Reading>, Problem> {
+/// Returns what is there, and as of which index.
+async fn read(watched: &mut Watched) -> Result<(Arc<Reading>, u64), Problem> {
     match timeout(TO_READ, watched.read_anew()).await {
         Ok(read) => read.map_err(unread),
         Err(_) => Err(unread(format!("ZooKeeper did not answer within {TO_READ:?}"))),

@@ -40,12 +40,12 @@ pub(super) async fn read_and_watch(
     }
 }
 
-/// Whether a reading is still true, behind a sync.
-pub(super) async fn is_current(
+/// Returns as of which index a reading is still true, behind a sync; `None` if it is not.
+pub(super) async fn current_as_of(
     connection: &Connection,
     path: &str,
     reading: &Reading,
-) -> Result<bool, Error> {
+) -> Result<Option<u64>, Error> {
     let synced = connection.client.sync(path);
     let stat = connection.client.check_stat(path);
     let both = async { Ok(tokio::join!(synced, stat)) };
@@ -55,11 +55,14 @@ pub(super) async fn is_current(
     {
         return Err(error);
     }
-    Ok(match (stat?, &reading.value) {
-        (Some(stat), Some(_)) => stat.mzxid.cast_unsigned() == reading.index,
-        (None, None) => true,
-        (Some(_), None) | (None, Some(_)) => false,
-    })
+    match (stat?, &reading.value) {
+        (Some(stat), Some(_)) => {
+            let index = stat.mzxid.cast_unsigned();
+            Ok((index == reading.index).then_some(index))
+        }
+        (None, None) => changed_above(connection, path).await.map(Some),
+        (Some(_), None) | (None, Some(_)) => Ok(None),
+    }
 }
 
 fn present(data: Vec<u8>, stat: &Stat) -> Reading {

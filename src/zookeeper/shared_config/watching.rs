@@ -1,7 +1,7 @@
 //! Keeps what is known of one name true: reads it at each change, at each question, and over each new connection.
 
 use super::Shared;
-use super::reading::{is_current, read_and_watch};
+use super::reading::{current_as_of, read_and_watch};
 use crate::shared_config::{Known, Reading};
 use crate::zookeeper::client::{Connection, SessionHandle, is_verdict};
 use ::zookeeper::{Error, OneshotWatcher};
@@ -94,6 +94,7 @@ impl Watching {
     fn publish(&self, reading: Reading, number: u64, connection: &Connection) {
         let session = Some(SessionId(connection.client.session_id().0));
         self.known.send_modify(|known| {
+            known.as_of = reading.index;
             if reading.is_news_after(known.reading.as_deref(), true) {
                 if known.reading.is_some() {
                     self.shared.meter.changed();
@@ -132,10 +133,12 @@ impl Watching {
             }
             let number = *self.questions.borrow_and_update();
             let Some(reading) = self.known.borrow().reading.clone() else { return };
-            match is_current(connection, &self.path, &reading).await {
-                Ok(true) => self.known.send_modify(|known| known.answers = number),
+            match current_as_of(connection, &self.path, &reading).await {
+                Ok(Some(as_of)) => self.known.send_modify(|known| {
+                    (known.answers, known.as_of) = (number, as_of);
+                }),
                 // The notification is on its way. All that is asked is asked again.
-                Ok(false) | Err(_) => return self.questions.mark_changed(),
+                Ok(None) | Err(_) => return self.questions.mark_changed(),
             }
         }
     }

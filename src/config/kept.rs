@@ -1,0 +1,147 @@
+//! Values of the shared configuration that are kept as files.
+
+use super::error::ConfigError;
+use super::hook::{HookAction, HookKeys, absolute};
+use super::parse::mode;
+use super::pod::PodEnvironment;
+use crate::locks::LockName;
+use serde::Deserialize;
+use std::fmt;
+use std::path::PathBuf;
+
+/// The mode of a file for which none is said.
+const MODE: u32 = 0o644;
+
+/// A value that is kept as a file, as it is written in the file of settings.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KeptKeys {
+    pub name: Option<String>,
+    pub file: Option<String>,
+    pub mode: Option<String>,
+    pub then: Option<HookKeys>,
+}
+
+/// A value that is kept as a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptValue {
+    pub name: LockName,
+    pub file: PathBuf,
+    pub mode: u32,
+    /// What to do whenever it was written: run a command, send a signal, or post.
+    pub then: Option<HookAction>,
+}
+
+impl KeptValue {
+    pub(super) fn all(
+        written: &[KeptKeys],
+        pod: &PodEnvironment,
+    ) -> Result<Vec<Self>, ConfigError> {
+        let mut all: Vec<Self> = vec![];
+        for (n, keys) in written.iter().enumerate() {
+            let within = |error: ConfigError| error.within(&format!("config[{n}]"));
+            let kept = Self::new(keys, pod).map_err(within)?;
+            if all.iter().any(|other| other.file == kept.file) {
+                let file = kept.file.display();
+                let twice = ConfigError::new("file", "is another value's file already");
+                return Err(within(twice.found(file).remedy("give each its own")));
+            }
+            all.push(kept);
+        }
+        Ok(all)
+    }
+
+    fn new(keys: &KeptKeys, pod: &PodEnvironment) -> Result<Self, ConfigError> {
+        let missing = |key: &str, remedy: &str| ConfigError::new(key, "is missing").remedy(remedy);
+        let remedy = "write 1 to 64 of A-Z a-z 0-9 . _ -, such as limits.json";
+        let name = keys.name.as_deref().ok_or_else(|| missing("name", remedy))?;
+        let name = LockName::new(name).ok_or_else(|| {
+            ConfigError::new("name", "is no name of a value").found(name).remedy(remedy)
+        })?;
+        let remedy = "name the file to keep it in, such as /run/app/limits.json";
+        let file = keys.file.as_deref().ok_or_else(|| missing("file", remedy))?;
+        let file = absolute("file", file)?;
+        let mode = match &keys.mode {
+            Some(text) => mode(text).map_err(|flaw| flaw.at("mode", text))?,
+            None => MODE,
+        };
+        let then = keys.then.as_ref().map(|then| then.then(pod)).transpose();
+        Ok(Self { name, file, mode, then: then.map_err(|error| error.within("then"))? })
+    }
+}
+
+/// Describes it for `check-config`, without what may be secret.
+impl fmt::Display for KeptValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, file, mode, then } = self;
+        write!(f, "{name} as file {}, mode {mode:04o}", file.display())?;
+        then.as_ref().map_or(Ok(()), |then| write!(f, ", then {then}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::File;
+
+    fn parsed(text: &str) -> Result<Vec<String>, String> {
+        let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let pod = PodEnvironment { host: String::new(), port: String::new(), name: String::new() };
+        let kept = KeptValue::all(&file.config, &pod)?;
+        Ok(kept.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_value_is_kept_as_a_file_and_something_is_done_then() {
+        let kept = parsed(
+            r#"
+            [[config]]
+            name = "limits.json"
+            file = "/run/app/limits.json"
+            [[config]]
+            name = "flags"
+            file = "/run/app/flags"
+            mode = "0600"
+            then = { signal = "SIGHUP", pid_file = "/run/app.pid" }
+            [[config]]
+            name = "flags"
+            file = "/run/app/again"
+            then = { command = ["/app/reload", "--password=secret"], timeout = "3s" }
+            "#,
+        );
+        let shown = [
+            "limits.json as file /run/app/limits.json, mode 0644",
+            "flags as file /run/app/flags, mode 0600, then SIGHUP to /run/app.pid",
+            "flags as file /run/app/again, mode 0644, then command /app/reload",
+        ];
+        assert_eq!(kept.unwrap(), shown);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_number_and_its_key() {
+        let both = "name = \"b\"\nfile = \"/b\"\n";
+        for (text, said) in [
+            ("file = \"/b\"", "config[1].name is missing"),
+            ("name = \"a/b\"\nfile = \"/b\"", "config[1].name = \"a/b\""),
+            ("name = \"b\"", "config[1].file is missing"),
+            ("name = \"b\"\nfile = \"b\"", "config[1].file = \"b\""),
+            ("name = \"b\"\nfile = \"/a\"", "is another value's file already"),
+            (&format!("{both}mode = \"rw\""), "config[1].mode = \"rw\""),
+            (&format!("{both}version = 3"), "unknown field"),
+            (&format!("{both}then = {{}}"), "config[1].then must have exactly one"),
+            (&format!("{both}then = {{ file = \"/c\" }}"), "config[1].then must have exactly one"),
+            (
+                &format!("{both}then = {{ command = [\"/c\"], on = [\"leader-lost\"] }}"),
+                "config[1].then.on is only for a [[hook]]",
+            ),
+            (
+                &format!("{both}then = {{ signal = \"SIGHUP\" }}"),
+                "config[1].then.pid_file is missing",
+            ),
+        ] {
+            let text = format!("[[config]]\nname = \"a\"\nfile = \"/a\"\n[[config]]\n{text}");
+            let error = parsed(&text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Keeps values of the shared configuration as files: written when they are read first and at each change, and then what is
+//! to be done about it.
+//!
+//! While ZooKeeper is away, or no value is there, the file stays as it is.
+
+use super::file::{self, WriteLock};
+use super::{HookError, StopReason, command, post, process};
+use crate::api::{self, ConfigMessage};
+use crate::clock::Clock;
+use crate::config::{HOOKS_VARIABLE, HookAction, KeptValue, Post};
+use crate::shared_config::{ConfigHandle, Known, Reading, Request, Value, Watched};
+use crate::status::{KeptRecord, KeptState};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+/// What the change is called that a command, or who is posted to, hears of.
+const CHANGED: &str = "config-changed";
+
+/// Delay before a file that could not be written is written again, and before a value is asked for again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+struct Keeper {
+    kept: KeptValue,
+    n: usize,
+    /// How many files a command may open.
+    files: Option<u64>,
+    clock: Clock,
+    records: Arc<watch::Sender<Vec<KeptRecord>>>,
+    lock: WriteLock,
+    deaths: Signal,
+    /// The index of what the file says.
+    written: Option<u64>,
+}
+
+/// Keeps all of these, and does not end.
+///
+/// # Errors
+/// The operating system refuses a signal handler.
+pub async fn keep_all(
+    all: Vec<KeptValue>,
+    handle: ConfigHandle,
+    files: Option<u64>,
+    clock: Clock,
+    records: watch::Sender<Vec<KeptRecord>>,
+) -> io::Result<()> {
+    let records = Arc::new(records);
+    let mut keepers = tokio::task::JoinSet::new();
+    for (n, kept) in all.into_iter().enumerate() {
+        let (deaths, lock) = (signal(SignalKind::child())?, WriteLock::default());
+        let records = records.clone();
+        let keeper = Keeper { kept, n, files, clock, records, lock, deaths, written: None };
+        keepers.spawn(keeper.keep(handle.clone()));
+    }
+    while let Some(died) = keepers.join_next().await {
+        if let Err(error) = died {
+            warn!(%error, "what keeps a value as a file died: it is not kept any more");
+        }
+    }
+    std::future::pending().await
+}
+
+/// Returns the records with which all begin.
+pub fn records(all: &[KeptValue]) -> Vec<KeptRecord> {
+    let record = |kept: &KeptValue| KeptRecord {
+        name: kept.name.to_string(),
+        file: kept.file.display().to_string(),
+        version: None,
+        state: KeptState::Away,
+        problem: None,
+    };
+    all.iter().map(record).collect()
+}
+
+impl Keeper {
+    async fn keep(mut self, handle: ConfigHandle) {
+        let mut watched = self.watched(&handle).await;
+        loop {
+            let known = watched.known.borrow_and_update().clone();
+            let is_behind = self.take(&known).await;
+            tokio::select! {
+                changed = watched.known.changed() => if changed.is_err() {
+                    // The thread of the recipes starts over, or this member leaves.
+                    self.told(KeptState::Away, None);
+                    sleep(AGAIN).await;
+                    watched = self.watched(&handle).await;
+                },
+                () = sleep(AGAIN), if is_behind => {}
+            }
+        }
+    }
+
+    async fn watched(&self, handle: &ConfigHandle) -> Watched {
+        loop {
+            let (answer, answered) = oneshot::channel();
+            let asked = handle.requests.send(Request::Watch(self.kept.name.clone(), answer)).await;
+            if asked.is_ok()
+                && let Ok(Ok(watched)) = answered.await
+            {
+                return watched;
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    /// Takes what is known of the value. Returns whether the file is to be written again later.
+    async fn take(&mut self, known: &Known) -> bool {
+        let name = self.kept.name.clone();
+        let Some(reading) = &known.reading else {
+            self.told(KeptState::Away, known.problem.as_deref());
+            return false;
+        };
+        let Some(value) = &reading.value else {
+            if self.told(KeptState::Absent, None) {
+                warn!("config {name}: there is no such value: {} stays as it is", self.path());
+            }
+            return false;
+        };
+        if self.written != Some(reading.index)
+            && let Err(why) = self.write(reading, value).await
+        {
+            let why = format!("{}: {why}", self.path());
+            if self.told(KeptState::Unwritten, Some(&why)) {
+                warn!("config {name}: {why}; trying again");
+            }
+            return true;
+        }
+        let state = if known.is_live { KeptState::Current } else { KeptState::Away };
+        if self.told(state, known.problem.as_deref()) && state == KeptState::Away {
+            let version = value.version;
+            warn!("config {name}: ZooKeeper is away: {} stays at version {version}", self.path());
+        }
+        false
+    }
+
+    async fn write(&mut self, reading: &Reading, value: &Value) -> Result<(), String> {
+        let data = Some(value.data.to_vec());
+        file::keep(&self.lock, &self.kept.file, self.kept.mode, data).await?;
+        self.written = Some(reading.index);
+        let (name, version) = (self.kept.name.clone(), value.version);
+        info!("config {name}: version {version} is in {}", self.path());
+        self.record(|record| record.version = Some(version));
+        if let Some(then) = self.kept.then.clone()
+            && let Err(error) = self.perform(&then, reading.index, version).await
+        {
+            let why = match error {
+                HookError::Failed(why) => why,
+                HookError::CutShort(why) => why.to_owned(),
+            };
+            warn!("config {name}: {then}: {why}");
+        }
+        Ok(())
+    }
+
+    /// Does what is to be done about a file that was written.
+    async fn perform(
+        &mut self,
+        then: &HookAction,
+        index: u64,
+        version: i32,
+    ) -> Result<(), HookError> {
+        match then {
+            HookAction::Run { command, timeout } => {
+                let environment = [
+                    (HOOKS_VARIABLE, CHANGED.to_owned()),
+                    ("BELLWETHER_VALUE_NAME", self.kept.name.to_string()),
+                    ("BELLWETHER_VALUE_VERSION", version.to_string()),
+                    ("BELLWETHER_VALUE_FILE", self.path()),
+                ];
+                let environment = environment.map(|(name, value)| (name, Some(value)));
+                let late = async {
+                    sleep(*timeout).await;
+                    StopReason::Late(*timeout)
+                };
+                let files = self.files;
+                command::start(command, files, &environment, "", &mut self.deaths, late).await
+            }
+            HookAction::Signal { signal, pid_file } => {
+                process::send(*signal, pid_file).map_err(HookError::Failed)
+            }
+            HookAction::Post(post) => self.post(post, index, version).await,
+            HookAction::Keep { .. } | HookAction::Label(_) => {
+                unreachable!("the configuration has none of these here")
+            }
+        }
+    }
+
+    async fn post(&self, post: &Post, index: u64, version: i32) -> Result<(), HookError> {
+        let body = api::json(&ConfigMessage {
+            change: CHANGED.to_owned(),
+            name: self.kept.name.to_string(),
+            file: self.path(),
+            version,
+            index,
+        });
+        let id = format!("msg_{:032x}", fastrand::u128(..));
+        let mut tries = 0;
+        loop {
+            let attempt = post::attempt(post, &id, &body, self.clock.date());
+            let failure = match timeout(post.timeout, attempt).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(failure)) => failure,
+                Err(_) => format!("no answer within {:?}", post.timeout),
+            };
+            if tries == post.retries {
+                let tries = tries + 1;
+                return Err(HookError::Failed(format!("{failure} (tried {tries} times)")));
+            }
+            sleep(post::pause(tries)).await;
+            tries += 1;
+        }
+    }
+
+    fn path(&self) -> String {
+        self.kept.file.display().to_string()
+    }
+
+    /// Publishes how it stands. Returns whether that is another state than before.
+    fn told(&self, state: KeptState, problem: Option<&str>) -> bool {
+        let mut is_new = false;
+        self.record(|record| {
+            is_new = record.state != state || record.problem.as_deref() != problem;
+            (record.state, record.problem) = (state, problem.map(str::to_owned));
+        });
+        is_new
+    }
+
+    fn record(&self, change: impl FnOnce(&mut KeptRecord)) {
+        self.records.send_modify(|records| {
+            if let Some(record) = records.get_mut(self.n) {
+                change(record);
+            }
+        });
+    }
+}
