@@ -15,7 +15,7 @@
 //! - [`process`]: starts other processes, waits for them, kills them.
 //! - [`status`]: the snapshot that the runner publishes, and the requests that it takes.
 //! - [`transfer`]: moves leadership to a chosen member, by the runner's commands.
-//! - [`locks`]: the channels between the runner of the locks and those who ask for them.
+//! - [`holdings`]: the channels between the runner of locks and barriers and those who ask for them.
 //! - [`counters`]: what is counted and measured, for `/metrics`.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
 //! - [`cli`]: the commands and their arguments, and where each value came from.
@@ -42,9 +42,9 @@ pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod health;
+pub mod holdings;
 pub mod http;
 pub mod http_client;
-pub mod locks;
 pub mod notify;
 pub mod process;
 pub mod runtime;

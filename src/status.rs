@@ -2,7 +2,7 @@
 //! requests that it takes.
 
 use crate::counters::{Counters, Meter};
-use crate::locks::LocksHandle;
+use crate::holdings::HoldingsHandle;
 use recipes::election::{Announcement, Cause, Change, Command, Member, Profile, Standing, View};
 use recipes::{FencingToken, Moment, SessionId, Ticket};
 use std::collections::VecDeque;
@@ -348,8 +348,8 @@ pub struct StatusHandle {
     pub patience: Duration,
     /// The longest time between two heartbeats of a leader.
     pub heartbeat: Duration,
-    /// Where to ask for locks; `None` if they are switched off.
-    pub locks: Option<LocksHandle>,
+    /// Where to ask for locks and barriers; `None` if both are switched off.
+    pub holdings: Option<HoldingsHandle>,
     /// Notified when a client has asked for the end of the process.
     pub shutdown: Arc<Notify>,
 }
@@ -455,7 +455,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         meter,
         patience,
         heartbeat: member.heartbeat(),
-        locks: None,
+        holdings: None,
         shutdown: Arc::default(),
     };
     (publisher, status)

@@ -22,12 +22,12 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // Members are processes to it, which it starts and asks as a person would. Nothing that a member runs knows of it.
     ("dev", &["api", "clock", "config", "process", "recipes", "runtime", "terminal"]),
     ("counters", &["recipes"]),
-    ("locks", &["recipes", "counters"]),
-    ("status", &["recipes", "counters", "locks"]),
+    ("holdings", &["recipes", "counters"]),
+    ("status", &["recipes", "counters", "holdings"]),
     ("transfer", &["recipes", "clock", "status"]),
     (
         "zookeeper",
-        &["recipes", "clock", "config", "status", "files", "runtime", "counters", "locks"],
+        &["recipes", "clock", "config", "status", "files", "runtime", "counters", "holdings"],
     ),
     // It builds, runs and shuts down all that there is.
     (
@@ -41,7 +41,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "status",
             "exec",
             "http",
-            "locks",
+            "holdings",
             "notify",
             "runtime",
             "zookeeper",
@@ -57,12 +57,12 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("daemon/signals", &[]),
     ("daemon/systemd", &["recipes", "clock", "status"]),
     // How much a member may say of itself is the configuration's rule, also where a request changes it.
-    ("http", &["recipes", "api", "clock", "config", "status", "counters", "locks", "transfer"]),
+    ("http", &["recipes", "api", "clock", "config", "status", "counters", "holdings", "transfer"]),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
     // But `lock` may hold one by itself, and runs its command as `exec` does.
     (
         "terminal",
-        &["recipes", "api", "clock", "config", "exec", "http_client", "locks", "zookeeper"],
+        &["recipes", "api", "clock", "config", "exec", "http_client", "holdings", "zookeeper"],
     ),
     ("exec", &["recipes", "clock", "config", "status", "process", "runtime"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
@@ -75,7 +75,10 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
 const LAYERS: &[(&str, &[&str])] = &[
     ("zookeeper/client", &["queue", "election", "super::super", "crate::zookeeper"]),
     ("zookeeper/queue", &["super::election", "zookeeper::election", "Announcement", "Profile"]),
-    ("zookeeper/locks", &["zookeeper::election", "zookeeper::runner", "Announcement", "Profile"]),
+    (
+        "zookeeper/holdings",
+        &["zookeeper::election", "zookeeper::runner", "Announcement", "Profile"],
+    ),
     ("zookeeper/election", &["super::runner", "zookeeper::runner", "Standing"]),
 ];
 

@@ -3,6 +3,7 @@
 //! `http` and `notify` write them, `terminal` reads them. A field is a promise: it keeps its name, its type and its
 //! place. One that came later has a default for reading, since an older sidecar does not write it.
 
+mod barriers;
 mod command;
 mod elector;
 mod history;
@@ -14,6 +15,10 @@ mod profile;
 mod queue;
 mod status;
 
+pub use barriers::{
+    BARRIER_PATH, BARRIERS, BarrierEntered, BarrierMember, BarrierNames, BarrierRole, BarrierState,
+    BarrierWaiting, LEAVE_BARRIER_PATH, OwnBarrier,
+};
 pub use command::{
     ACK, DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN, TRANSFER, Transfer, Transferred,
 };
@@ -27,7 +32,7 @@ pub use locks::{
 };
 pub use problem::{PROBLEM_TYPES, Problem};
 pub use profile::{OwnProfile, Patch};
-pub use queue::{MEMBERS, Member, Members};
+pub use queue::{Group, GroupMember, MEMBERS, Member, MemberMoved, Members};
 pub use status::{
     Application, Clock, Hook, HookRun, OwnProblem, Restart, STATUS, Session, Standby, Status,
 };
@@ -116,12 +121,17 @@ mod tests {
         let problems = r#""problems":[{"kind":"zookeeper","problem":"p","since":"T"}]"#;
         let application = r#""application":{"healthy":false,"failure":"f"}"#;
         let lock = r#"{"lock":"l","mode":"slots","slots":3,"state":"held","token":4,"since":"T"}"#;
+        let barrier = r#"{"barrier":"b","size":3,"state":"inside","token":4,"since":"T"}"#;
         keeps::<Status>(&format!(
-            "{{{begins},{session},{problems},{application},\"hooks\":[{hook}],\"locks\":[{lock}],{ends}}}"
+            "{{{begins},{session},{problems},{application},\"hooks\":[{hook}],\"locks\":[{lock}],\"barriers\":[{barrier}],{ends}}}"
         ));
         keeps::<Members>(
-            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1"}]}"#,
+            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1"}],"index":3}"#,
         );
+        let member =
+            r#""id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"version":"1""#;
+        keeps::<Group>(&format!(r#"{{"members":[{{{member}}}],"index":3}}"#));
+        keeps::<MemberMoved>(&format!(r#"{{{member},"index":3,"at":"T"}}"#));
         keeps::<History>(
             r#"{"terms":[{"id":"a","token":4,"is_self":true,"from":"T","to":null,"ended":null}]}"#,
         );
@@ -155,6 +165,12 @@ mod tests {
         keeps::<LockWaiting>(&format!(r#"{{"position":1,"holders":[{slots}]}}"#));
         keeps::<LockEnded>(r#"{"why":"the lease ran out"}"#);
         keeps::<LockNames>(r#"{"locks":["migrate"]}"#);
+        keeps::<BarrierWaiting>(r#"{"id":"1f","present":1,"size":3}"#);
+        keeps::<BarrierEntered>(&format!(r#"{{"id":"1f",{held}}}"#));
+        let inside =
+            r#"{"member":"a","inside":true,"token":4,"znode":"size-3-0000000001","since":"T"}"#;
+        keeps::<BarrierState>(&format!(r#"{{"size":3,"open":true,"members":[{inside}]}}"#));
+        keeps::<BarrierNames>(r#"{"barriers":["deploy"]}"#);
         let problem =
             r#""type":"urn:bellwether:problem:no-leader","title":"t","status":503,"detail":"d""#;
         keeps::<Problem>(&format!("{{{problem}}}"));

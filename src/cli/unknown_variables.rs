@@ -6,13 +6,14 @@ use clap::Command;
 use std::collections::BTreeSet;
 
 const OURS: &str = "BELLWETHER_";
-/// Set for hooks and for the command of `exec` or `lock`, without the prefix: a member that these start inherits them.
-const INHERITED: [&str; 7] = [
+/// Set for hooks and for the command of `exec`, `lock` or `barrier`, without the prefix: a member that these start inherits them.
+const INHERITED: [&str; 8] = [
     "CHANGE",
     "LEADER_ADDRESS",
     "LEADER_ID",
     "LEADER_TOKEN",
     "LOCK",
+    "BARRIER",
     "TOKEN",
     "VALID_UNTIL_BOOTTIME_NS",
 ];
@@ -93,6 +94,7 @@ mod tests {
             "BELLWETHERS_ID",
             "BELLWETHER_TOKEN",
             "BELLWETHER_LOCK",
+            "BELLWETHER_BARRIER",
             "BELLWETHER_SERVICE_HOST",
             "BELLWETHER_SERVICE_PORT",
             "BELLWETHER_SERVICE_PORT_API",

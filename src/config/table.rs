@@ -133,6 +133,11 @@ table! {
         .default("/locks").scope(Scope::Lease)
         .help("The path of locks in ZooKeeper, for any application; empty switches them off");
 
+    BARRIERS: Option<String> = Setting::new("recipes.barriers", servers::parse_root)
+        .flag("barriers", "PATH").variable("BELLWETHER_BARRIERS")
+        .default("/barriers").scope(Scope::Lease)
+        .help("The path of double barriers in ZooKeeper, for any application; empty switches them off");
+
     ID: MemberId = Setting::new("member.id", member_id)
         .flag("id", "NAME").short('i').variable("BELLWETHER_ID")
         .derived("$POD_NAME, else the host's name").scope(Scope::Lease)

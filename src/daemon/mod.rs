@@ -23,12 +23,12 @@ use crate::cli::{self, Effective};
 use crate::clock::Clock;
 use crate::config::{Config, Exec, LogFormat, OnRestart, table};
 use crate::exec::{self, Plan};
+use crate::holdings;
 use crate::http::{self, Authorization, Limits};
-use crate::locks;
 use crate::notify::{self, HooksHandle};
 use crate::runtime;
 use crate::status::{self, StatusHandle};
-use crate::zookeeper::{self, Kept, LocksSettings, OpenedSessionFile, SessionFile};
+use crate::zookeeper::{self, HoldingsSettings, Kept, OpenedSessionFile, SessionFile};
 use anyhow::{anyhow, bail};
 use recipes::election::Member;
 use std::ffi::OsString;
@@ -131,7 +131,7 @@ struct Daemon {
     hangup: Signal,
     server: Server,
     election: SessionThread,
-    locks: Option<SessionThread>,
+    holdings: Option<SessionThread>,
     application: ApplicationThread,
     command: Option<CommandThread>,
 }
@@ -149,12 +149,13 @@ impl Daemon {
         let config = effective.config;
         let plan = task.map(|task| task.plan(&config, files, &kept)).transpose()?;
         let id = config.profile.id.to_string();
-        let locks_settings = config.locks.map(|root| LocksSettings {
+        let recipes = HoldingsSettings {
             zookeeper: config.settings.zookeeper.clone(),
-            root,
+            locks: config.locks,
+            barriers: config.barriers,
             margins: config.policy.margins,
             member: config.profile.id.clone(),
-        });
+        };
         let clock = Clock::system();
         let member = Member::new(Arc::new(config.profile), config.policy);
         let member = member.reserving(config.reserve);
@@ -184,9 +185,10 @@ impl Daemon {
         }
         let (stage, HooksHandle { hooks, leave, records }) = notify::set_up(config.hooks);
         let (examined, application) = watch::channel(None);
-        let (lock_requests, locks) = locks::set_up();
-        let locks = locks_settings.is_some().then_some(locks);
-        let status = StatusHandle { hooks: records, application, locks, ..status };
+        let (holding_requests, holdings) = holdings::set_up(recipes.switched_on());
+        let holdings = Some(holdings).filter(|holdings| holdings.switched_on.any());
+        let are_on = holdings.is_some();
+        let status = StatusHandle { hooks: records, application, holdings, ..status };
         let settings = config.settings;
         let served_names =
             http::ElectionNames { election: config.election, prefix: settings.prefix.clone() };
@@ -200,9 +202,9 @@ impl Daemon {
             tokio::spawn(systemd::tell(status.clone(), clock));
         }
         let election = SessionThread::election(member, settings, clock, publisher, kept)?;
-        let locks = match locks_settings {
-            Some(settings) => Some(SessionThread::locks(settings, clock, lock_requests)?),
-            None => None,
+        let holdings = match are_on {
+            true => Some(SessionThread::holdings(recipes, clock, holding_requests)?),
+            false => None,
         };
         let (health, handle) = (config.health, status.clone());
         let inputs =
@@ -224,7 +226,7 @@ impl Daemon {
             hangup,
             server,
             election,
-            locks,
+            holdings,
             application,
             command,
         })

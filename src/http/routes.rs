@@ -6,7 +6,7 @@
 
 use super::api_router::ApiRouter;
 use super::{
-    AppState, DESCRIPTION, commands, events, health, history, leader, locks, members, metrics,
+    AppState, DESCRIPTION, commands, events, health, history, holdings, leader, members, metrics,
     openapi, page, patroni, profile, redirect, status, yes_or_no,
 };
 use axum::Router;
@@ -42,7 +42,7 @@ pub(super) fn described() -> ApiRouter {
         .merge(profile::routes())
         .merge(patroni::routes())
         .merge(commands::routes())
-        .merge(locks::routes())
+        .merge(holdings::routes())
 }
 
 /// Returns the harmless routes, for callers from other machines.

@@ -7,6 +7,8 @@
 // The tests, by theme.
 mod answers;
 mod application;
+mod barrier_command;
+mod barriers;
 mod election;
 mod exec;
 mod hooks;
@@ -19,6 +21,7 @@ mod listeners;
 mod lock_command;
 mod locks;
 mod logs;
+mod members;
 mod metrics;
 mod orders;
 mod pipes;

@@ -17,7 +17,7 @@ static ALSO_FOR_OTHERS: [Entry; 3] = [OURS, ANYONE_READS, ANYONE_CREATES];
 
 /// Returns the ACL of members' znodes and of the one above them: a client that may delete there can end
 /// leaderships, and one that may write can forge announcements.
-pub(super) fn of_queue(acl: Acl) -> Acls<'static> {
+pub(in crate::zookeeper) fn of_queue(acl: Acl) -> Acls<'static> {
     match acl {
         Acl::Open => Acls::anyone_all(),
         Acl::Creator => Acls::creator_all(),
