@@ -3,7 +3,7 @@
 //! - `sources`: what the command line, the environment and the file say of the settings.
 //! - `effective`: the configuration that results.
 //! - `client_commands`, `packaging`: commands that ask a sidecar, and that print what packagers install.
-//! - `locking`: what `lock` is to hold.
+//! - `locking`: what `lock` is to hold, and which barrier `barrier` is to enter.
 //! - `dev`: what `dev` is to start. `first_process`: where the sidecar of this container listens.
 //! - `unknown_variables`: variables that are misspelt. `programs`: whether programs that are to be run are there.
 
@@ -132,12 +132,13 @@ const CONFIGURED: &[(&str, Scope)] = &[
     ("check-config", Scope::Exec),
     ("inspect", Scope::Election),
     ("lock", Scope::Lease),
+    ("barrier", Scope::Lease),
 ];
 
 /// How the help orders the commands. One that is named nowhere stands with the first.
 const GROUPS: &[(&str, &[Call], &[&str])] = &[
-    ("Beside your application", &[], &["run", "exec", "lock", "leave", "check-config"]),
-    ("Ask the sidecar", QUESTIONS, &["locks", "watch", "wait", "probe"]),
+    ("Beside your application", &[], &["run", "exec", "lock", "barrier", "leave", "check-config"]),
+    ("Ask the sidecar", QUESTIONS, &["locks", "barriers", "watch", "wait", "probe"]),
     ("Tell the sidecar", COMMANDS, &["transfer", "config"]),
     ("Look into ZooKeeper", &[], &["inspect"]),
     #[cfg(feature = "dev")]
@@ -278,7 +279,7 @@ fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigEr
     Ok(effective)
 }
 
-/// Returns how much `lock` logs, as the environment says: by default what somebody should look at.
+/// Returns how much `lock` and `barrier` log, as the environment says: by default what somebody should look at.
 pub fn level_of_lock() -> String {
     let row = &table::LOG_LEVEL.row;
     let written = row.variable.and_then(|variable| std::env::var(variable).ok());

@@ -55,6 +55,8 @@ pub struct Config {
     pub election: String,
     /// The full path of the locks, unless they are switched off.
     pub locks: Option<String>,
+    /// The same of the barriers.
+    pub barriers: Option<String>,
     /// The full path of the shared configuration, unless it is switched off.
     pub shared_config: Option<String>,
     pub profile: Profile,
@@ -155,12 +157,14 @@ pub struct Settings {
     pub prefix: String,
 }
 
-/// What a command needs that holds a lock by itself.
+/// What a command needs that holds a lock, or enters a barrier, by itself.
 #[derive(Clone, Debug)]
-pub struct LockConfig {
+pub struct HoldingConfig {
     pub settings: Settings,
-    /// The full path of the locks.
-    pub root: String,
+    /// The full path of the locks, unless they are switched off.
+    pub locks: Option<String>,
+    /// The same of the barriers.
+    pub barriers: Option<String>,
     pub margins: Margins,
     pub member: MemberId,
 }
@@ -200,8 +204,9 @@ impl Config {
         Ok(Self {
             settings,
             election: values.get(&table::PATH)?,
-            locks: locks(values)?,
-            shared_config: recipe_root(values, &table::CONFIG_ROOT, &[&table::LOCKS])?,
+            locks: recipe(values, &table::LOCKS)?,
+            barriers: recipe(values, &table::BARRIERS)?,
+            shared_config: recipe(values, &table::CONFIG_ROOT)?,
             profile,
             policy,
             listen,
@@ -257,49 +262,51 @@ impl Settings {
     }
 }
 
-impl LockConfig {
-    /// Parses what concerns locks alone.
+impl HoldingConfig {
+    /// Parses what concerns locks and barriers alone. `wanted` is the path of those that are to be there.
     ///
     /// # Errors
     /// One sentence that names the key, what is wrong with it, and how to mend it.
-    pub fn new(values: &Values) -> Result<Self, ConfigError> {
+    pub fn new(values: &Values, wanted: &Setting<Option<String>>) -> Result<Self, ConfigError> {
         let session_timeout = values.get(&table::SESSION_TIMEOUT)?;
         let settings = Settings::new(values, session_timeout)?;
         let LeaseMargins { margins, .. } = LeaseMargins::new(values, session_timeout)?;
-        let root = locks(values)?.ok_or_else(|| {
-            let problem = "is empty, which switches locks off";
-            ConfigError::new(table::LOCKS.key(), problem).remedy("name a path, such as \"/locks\"")
-        })?;
-        Ok(Self { settings, root, margins, member: values.get(&table::ID)? })
+        if values.get(wanted)?.is_none() {
+            let problem = "is empty, which switches them off";
+            let remedy = format!("name a path, such as {:?}", example(wanted));
+            return Err(ConfigError::new(wanted.key(), problem).remedy(remedy));
+        }
+        let locks = recipe(values, &table::LOCKS)?;
+        let barriers = recipe(values, &table::BARRIERS)?;
+        Ok(Self { settings, locks, barriers, margins, member: values.get(&table::ID)? })
     }
 }
 
-/// Returns the full path of the locks.
-fn locks(values: &Values) -> Result<Option<String>, ConfigError> {
-    recipe_root(values, &table::LOCKS, &[])
-}
-
-/// Returns the full path of a recipe's znodes, which is not the election's nor one of the others'.
-fn recipe_root(
+/// Returns the full path of a recipe's znodes.
+fn recipe(
     values: &Values,
-    setting: &'static Setting<Option<String>>,
-    others: &[&'static Setting<Option<String>>],
+    setting: &Setting<Option<String>>,
 ) -> Result<Option<String>, ConfigError> {
     let Servers { chroot, .. } = values.get(&table::SERVERS)?;
     let Some(root) = values.get(setting)? else { return Ok(None) };
-    let mut taken = vec![(table::PATH.key(), Some(values.get(&table::PATH)?))];
-    for other in others {
-        taken.push((other.key(), values.get(*other)?));
+    let mut others = vec![(table::PATH.key(), Some(values.get(&table::PATH)?))];
+    for other in [&table::LOCKS, &table::BARRIERS, &table::CONFIG_ROOT] {
+        others.push((other.key(), values.get(other)?));
     }
-    if let Some((key, _)) = taken.iter().find(|(_, path)| path.as_ref() == Some(&root)) {
-        let problem = format!("is {key} as well");
-        let remedy = format!(
-            "give it a path of its own, such as \"{}\", or switch it off with \"\"",
-            setting.row.default.words()
-        );
+    others.retain(|(key, other)| *key != setting.key() && other.as_ref() == Some(&root));
+    if let Some((shared, _)) = others.first() {
+        let problem = format!("is {shared} as well");
+        let example = example(setting);
+        let remedy =
+            format!("give it a path of its own, such as {example:?}, or switch it off with \"\"");
         return Err(ConfigError::new(setting.key(), problem).found(root).remedy(remedy));
     }
     Ok(Some(format!("{chroot}{root}")))
+}
+
+/// Returns a path that a recipe may have.
+fn example(setting: &Setting<Option<String>>) -> String {
+    setting.key().replace("recipes.", "/")
 }
 
 fn activation(values: &Values) -> Result<Activation, ConfigError> {

@@ -168,16 +168,16 @@ impl Meter {
     }
 }
 
-/// Measurements of the locks that are asked for.
+/// Measurements of the locks, or of the barriers, that are asked for.
 #[derive(Debug, Default)]
-pub struct LockMeter {
-    /// How long each was waited for that was got.
+pub struct HoldingMeter {
+    /// How long each was waited for that was got, or entered.
     pub waits: Spread,
     lost: AtomicU64,
 }
 
-impl LockMeter {
-    /// Counts a lock that was lost, and not given back.
+impl HoldingMeter {
+    /// Counts one that was lost, and not given back or left.
     pub fn lost(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }

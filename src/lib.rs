@@ -16,7 +16,7 @@
 //! - [`status`]: the snapshot that the runner publishes, and the requests that it takes.
 //! - [`transfer`]: moves leadership to a chosen member, by the runner's commands.
 //! - [`own_state`]: tells how this member is, in its own znode.
-//! - [`locks`]: the channels between the runner of the locks and those who ask for them.
+//! - [`holdings`]: the channels between the runner of locks and barriers and those who ask for them.
 //! - [`shared_config`]: the channels between the runner of the shared configuration and those who read and write it.
 //! - [`counters`]: what is counted and measured, for `/metrics`.
 //! - [`config`]: what the operator wrote. Plain data, with its relations checked.
@@ -44,9 +44,9 @@ pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod health;
+pub mod holdings;
 pub mod http;
 pub mod http_client;
-pub mod locks;
 pub mod notify;
 pub mod own_state;
 pub mod process;

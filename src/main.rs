@@ -82,7 +82,7 @@ fn run_errand(errand: ClientCommand) -> Result<u8, ExitFailure> {
         None => vec![],
     };
     warnings.iter().for_each(|warning| complain(warning));
-    if let ClientCommand::Lock(_) = errand {
+    if let ClientCommand::Guarded(_) = errand {
         daemon::log_for_command(&cli::level_of_lock()).map_err(misconfigured)?;
     }
     match runtime::run(terminal::run(errand, Clock::system())).map_err(ClientError::told) {

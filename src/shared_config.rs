@@ -1,7 +1,7 @@
 //! The channels between the runner of the shared configuration and those who read and write it.
 
 use crate::counters::ConfigMeter;
-use crate::locks::LockName;
+use crate::holdings::HoldingName;
 use hyper::body::Bytes;
 use recipes::SessionId;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub const VALUE_MAX: usize = 1024 * 1024 - 4096;
 const REQUESTS_MAX: usize = 64;
 
 /// The name of a value, by the rules of the names of locks.
-pub type ConfigName = LockName;
+pub type ConfigName = HoldingName;
 
 /// What stood at a name when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! requests that it takes.
 
 use crate::counters::{Counters, Meter};
-use crate::locks::LocksHandle;
+use crate::holdings::HoldingsHandle;
 use crate::shared_config::ConfigHandle;
 use recipes::election::{Announcement, Cause, Change, Command, Member, Profile, Standing, View};
 use recipes::{Family, FencingToken, Moment, SessionId, Ticket};
@@ -419,8 +419,8 @@ pub struct StatusHandle {
     pub patience: Duration,
     /// The longest time between two heartbeats of a leader.
     pub heartbeat: Duration,
-    /// Where to ask for locks; `None` if they are switched off.
-    pub locks: Option<LocksHandle>,
+    /// Where to ask for locks and barriers; `None` if both are switched off.
+    pub holdings: Option<HoldingsHandle>,
     /// Where to ask for the shared configuration; `None` if it is switched off.
     pub shared_config: Option<ConfigHandle>,
     /// How the values do that are kept as files.
@@ -531,7 +531,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         meter,
         patience,
         heartbeat: member.heartbeat(),
-        locks: None,
+        holdings: None,
         shared_config: None,
         kept,
         shutdown: Arc::default(),

@@ -22,9 +22,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // Members are processes to it, which it starts and asks as a person would. Nothing that a member runs knows of it.
     ("dev", &["api", "clock", "config", "process", "recipes", "runtime", "terminal"]),
     ("counters", &["recipes"]),
-    ("locks", &["recipes", "counters"]),
-    ("shared_config", &["recipes", "counters", "locks"]),
-    ("status", &["recipes", "counters", "locks", "shared_config"]),
+    ("holdings", &["recipes", "counters"]),
+    ("shared_config", &["recipes", "counters", "holdings"]),
+    ("status", &["recipes", "counters", "holdings", "shared_config"]),
     ("transfer", &["recipes", "clock", "status"]),
     ("own_state", &["recipes", "clock", "status"]),
     (
@@ -37,7 +37,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "files",
             "runtime",
             "counters",
-            "locks",
+            "holdings",
             "shared_config",
         ],
     ),
@@ -53,7 +53,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "status",
             "exec",
             "http",
-            "locks",
+            "holdings",
             "notify",
             "own_state",
             "runtime",
@@ -80,7 +80,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "config",
             "status",
             "counters",
-            "locks",
+            "holdings",
             "shared_config",
             "transfer",
         ],
@@ -96,7 +96,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "config",
             "exec",
             "http_client",
-            "locks",
+            "holdings",
             "shared_config",
             "zookeeper",
         ],
@@ -125,8 +125,14 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
 const LAYERS: &[(&str, &[&str])] = &[
     ("zookeeper/client", &["queue", "election", "super::super", "crate::zookeeper"]),
     ("zookeeper/queue", &["super::election", "zookeeper::election", "Announcement", "Profile"]),
-    ("zookeeper/locks", &["zookeeper::election", "zookeeper::runner", "Announcement", "Profile"]),
-    ("zookeeper/shared_config", &["zookeeper::election", "zookeeper::runner", "zookeeper::locks"]),
+    (
+        "zookeeper/holdings",
+        &["zookeeper::election", "zookeeper::runner", "Announcement", "Profile"],
+    ),
+    (
+        "zookeeper/shared_config",
+        &["zookeeper::election", "zookeeper::runner", "zookeeper::holdings"],
+    ),
     ("zookeeper/election", &["super::runner", "zookeeper::runner", "Standing"]),
 ];
 

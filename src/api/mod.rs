@@ -3,6 +3,7 @@
 //! `http` and `notify` write them, `terminal` reads them. A field is a promise: it keeps its name, its type and its
 //! place. One that came later has a default for reading, since an older sidecar does not write it.
 
+mod barriers;
 mod cluster;
 mod command;
 mod elector;
@@ -16,6 +17,10 @@ mod queue;
 mod shared_config;
 mod status;
 
+pub use barriers::{
+    BARRIER_PATH, BARRIERS, BarrierEntered, BarrierMember, BarrierNames, BarrierRole, BarrierState,
+    BarrierWaiting, LEAVE_BARRIER_PATH, OwnBarrier,
+};
 pub use cluster::{CLUSTER, Cluster, ClusterLeader, NextLeader};
 pub use command::{
     ACK, DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN, TRANSFER, Transfer, Transferred,
@@ -30,7 +35,7 @@ pub use locks::{
 };
 pub use problem::{PROBLEM_TYPES, Problem};
 pub use profile::{OwnProfile, Patch};
-pub use queue::{MEMBERS, Member, Members};
+pub use queue::{Group, GroupMember, MEMBERS, Member, MemberMoved, Members};
 pub use shared_config::{
     CONFIG_NAMES, CONFIG_PATH, ConfigAbsent, ConfigMessage, ConfigNames, ConfigValue,
     ConfigWritten, KeptConfig, KeptConfigState,
@@ -124,15 +129,20 @@ mod tests {
         let application = r#""application":{"healthy":false,"failure":"f"}"#;
         let kept = r#"{"name":"n","file":"/f","version":3,"state":"current","problem":null}"#;
         let lock = r#"{"lock":"l","mode":"slots","slots":3,"state":"held","token":4,"since":"T"}"#;
+        let barrier = r#"{"barrier":"b","size":3,"state":"inside","token":4,"since":"T"}"#;
         keeps::<Status>(&format!(
-            "{{{begins},{session},{problems},{application},\"hooks\":[{hook}],\"locks\":[{lock}],\"config\":[{kept}],{ends}}}"
+            "{{{begins},{session},{problems},{application},\"hooks\":[{hook}],\"locks\":[{lock}],\"barriers\":[{barrier}],\"config\":[{kept}],{ends}}}"
         ));
-        keeps::<Members>(
-            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","since":"T","healthy":true,"hooks_failing":0}]}"#,
-        );
         keeps::<Cluster>(
             r#"{"election":"/e","leader":{"id":"a","token":4,"active":true,"for_ms":5},"next":{"id":null,"znode":"n_2","ready":false},"members":[],"problems":["p"]}"#,
         );
+        keeps::<Members>(
+            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","since":"T","healthy":true,"hooks_failing":0}],"index":3}"#,
+        );
+        let member =
+            r#""id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"version":"1""#;
+        keeps::<Group>(&format!(r#"{{"members":[{{{member}}}],"index":3}}"#));
+        keeps::<MemberMoved>(&format!(r#"{{{member},"index":3,"at":"T"}}"#));
         keeps::<History>(
             r#"{"terms":[{"id":"a","token":4,"is_self":true,"from":"T","to":null,"ended":null}]}"#,
         );
@@ -166,6 +176,12 @@ mod tests {
         keeps::<LockWaiting>(&format!(r#"{{"position":1,"holders":[{slots}]}}"#));
         keeps::<LockEnded>(r#"{"why":"the lease ran out"}"#);
         keeps::<LockNames>(r#"{"locks":["migrate"]}"#);
+        keeps::<BarrierWaiting>(r#"{"id":"1f","present":1,"size":3}"#);
+        keeps::<BarrierEntered>(&format!(r#"{{"id":"1f",{held}}}"#));
+        let inside =
+            r#"{"member":"a","inside":true,"token":4,"znode":"size-3-0000000001","since":"T"}"#;
+        keeps::<BarrierState>(&format!(r#"{{"size":3,"open":true,"members":[{inside}]}}"#));
+        keeps::<BarrierNames>(r#"{"barriers":["deploy"]}"#);
         let problem =
             r#""type":"urn:bellwether:problem:no-leader","title":"t","status":503,"detail":"d""#;
         keeps::<Problem>(&format!("{{{problem}}}"));

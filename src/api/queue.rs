@@ -10,6 +10,38 @@ pub const MEMBERS: Get<Members> = Get::at("/members");
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Members {
     pub members: Vec<Member>,
+    /// Another each time that one has joined or left: pass it to `GET /members?index=` to wait for that.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub index: u64,
+}
+
+/// The data of the event `members`: who is in the queue.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Group {
+    pub members: Vec<GroupMember>,
+    pub index: u64,
+}
+
+/// The data of the events `member-joined` and `member-left`.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct MemberMoved {
+    #[serde(flatten)]
+    pub member: GroupMember,
+    pub index: u64,
+    /// When that was seen.
+    pub at: String,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct GroupMember {
+    /// Null if the znode does not say: a client of another make.
+    pub id: Option<String>,
+    pub znode: String,
+    pub sequence: i32,
+    pub address: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    pub version: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, ToSchema)]

@@ -1,6 +1,6 @@
 //! What a member knows of itself.
 
-use super::{Get, KeptConfig, Leader, OwnLock, Role};
+use super::{Get, KeptConfig, Leader, OwnBarrier, OwnLock, Role};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -35,6 +35,9 @@ pub struct Status {
     /// The locks that are held or waited for by way of this member; left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locks: Vec<OwnLock>,
+    /// The barriers that are waited for or entered by way of this member; left out if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub barriers: Vec<OwnBarrier>,
     /// The values of the shared configuration that are kept as files; left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub config: Vec<KeptConfig>,

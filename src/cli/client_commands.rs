@@ -1,13 +1,14 @@
 //! The commands that ask: their arguments, and the errand that each of them is.
 
 use super::calls::{Arguments, Listed};
-use super::locking::Locking;
+use super::locking::{Entering, Locking};
 use super::shared_config::SharedConfig;
 use super::{ConfigFile, first_process, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
-    COMMANDS, Call, ClientCommand, FieldPath, Form, LOCK_NAMES, LOCK_QUEUE, LONGEST_TRANSFER,
-    LockName, Probe, QUESTIONS, Query, Sidecar, Token, WaitFor, Waiting, Width,
+    BARRIER, BARRIER_NAMES, COMMANDS, Call, ClientCommand, FieldPath, Form, HoldingName,
+    LOCK_NAMES, LOCK_QUEUE, LONGEST_TRANSFER, Probe, QUESTIONS, Query, Sidecar, Token, WaitFor,
+    Waiting, Width,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
@@ -36,6 +37,8 @@ pub(super) enum Asking {
     Probe(Probing),
     /// Print the names of the locks; with a name, who holds that lock and who waits for it.
     Locks(LockQuestion),
+    /// Print the names of the barriers; with a name, who is in front of that barrier and who is inside.
+    Barriers(BarrierQuestion),
     /// Run a command while a lock is held.
     ///
     /// A sidecar holds the lock for this process, or with --zookeeper the process itself, without any sidecar. The
@@ -47,6 +50,16 @@ pub(super) enum Asking {
     /// found, 126 if it cannot be run; 124 if the lock is not got in time, 125 if it is lost or something else fails; 2
     /// if the configuration is wrong.
     Lock(Locking),
+    /// Enter a double barrier with others, run a command inside, and wait until all have left.
+    ///
+    /// All that use the barrier begin when so many are there, and none returns before all their commands have ended. A
+    /// sidecar enters it for this process, or with --zookeeper the process itself, without any sidecar. The command has
+    /// BELLWETHER_TOKEN and BELLWETHER_BARRIER in its environment. It is dead before the lease ends, as that of `lock`.
+    ///
+    /// Exits with the command's exit code, 128+n if signal n ended it, or this process while it waited; 127 if it is not
+    /// found, 126 if it cannot be run; 124 if too few came in time, 125 if it was lost or something else fails; 2 if the
+    /// configuration is wrong.
+    Barrier(Entering),
     /// Read, write and follow values that applications share, by way of the sidecar.
     Config(SharedConfig),
     #[command(flatten)]
@@ -116,6 +129,14 @@ enum FormName {
 #[derive(Args)]
 pub(super) struct LockQuestion {
     /// The name of one lock
+    name: Option<String>,
+    #[command(flatten)]
+    question: OutputFormat,
+}
+
+#[derive(Args)]
+pub(super) struct BarrierQuestion {
+    /// The name of one barrier
     name: Option<String>,
     #[command(flatten)]
     question: OutputFormat,
@@ -261,7 +282,13 @@ pub(super) fn errand(client_commands: Asking, given: &ArgMatches) -> Result<Clie
             let call = if name.is_some() { &LOCK_QUEUE } else { &LOCK_NAMES };
             question.asking(call, name)
         }
+        Asking::Barriers(BarrierQuestion { name, question }) => {
+            let name = name.map(|name| super::locking::barrier_name(&name)).transpose()?;
+            let call = if name.is_some() { &BARRIER } else { &BARRIER_NAMES };
+            question.asking(call, name)
+        }
         Asking::Lock(locking) => locking.errand(given),
+        Asking::Barrier(entering) => entering.errand(given),
         Asking::Config(config) => config.errand(),
         Asking::Inspect(inspecting) => inspecting.errand(given),
     }
@@ -279,7 +306,7 @@ impl OutputFormat {
     pub(super) fn asking(
         self,
         call: &'static Call,
-        of: Option<LockName>,
+        of: Option<HoldingName>,
     ) -> Result<ClientCommand, String> {
         let question = Query::Call { call, of, again: self.watch };
         Ok(ClientCommand::Ask {

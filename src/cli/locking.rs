@@ -1,11 +1,12 @@
-//! What `lock` is to hold, for how long it may wait, and who holds it.
+//! What `lock` is to hold or `barrier` to enter, for how long they may wait, and who holds it.
 
 use super::client_commands::{Address, TokenFile};
 use super::{ConfigFile, sources};
-use crate::config::{self, LockConfig, Scope, table};
-use crate::terminal::{ClientCommand, Holder, LockName, LockedCommand, Patience};
+use crate::config::{self, HoldingConfig, Scope, table};
+use crate::terminal::{ClientCommand, GuardedCommand, Holder, HoldingName, Patience};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
+use recipes::holding::Wanted;
 use recipes::lock::Mode;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -26,18 +27,8 @@ pub(super) struct Locking {
     /// Do not wait: take it only if it is free
     #[arg(long = "try", conflicts_with = "wait")]
     only_if_free: bool,
-    /// From SIGTERM to SIGKILL at most, when the command has to end; less where the lease is short
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
-    kill_after: String,
     #[command(flatten)]
-    address: Address,
-    #[command(flatten)]
-    token: TokenFile,
-    #[command(flatten)]
-    file: ConfigFile,
-    /// The command and its arguments, behind --
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    guarded: Guarded,
 }
 
 impl Locking {
@@ -52,9 +43,61 @@ impl Locking {
         };
         let patience = match self.wait {
             _ if self.only_if_free => Patience::Try,
-            Some(wait) => Patience::AtMost(config::span("--wait", &wait)?),
-            None => Patience::Endless,
+            wait => patience(wait)?,
         };
+        self.guarded.errand(given, name, Wanted::Lock(mode), patience)
+    }
+}
+
+#[derive(Args)]
+pub(super) struct Entering {
+    /// The name of the barrier: 1 to 64 of A-Z a-z 0-9 . _ -
+    name: String,
+    /// For how many it is, from 1 to 1000; all have to name the same number
+    #[arg(long, value_name = "NUMBER", value_parser = slots)]
+    size: NonZeroU32,
+    /// For how long to wait for the others at most: 500ms, 10s, 2m [default: for ever]
+    #[arg(short, long, value_name = "DURATION")]
+    wait: Option<String>,
+    #[command(flatten)]
+    guarded: Guarded,
+}
+
+impl Entering {
+    /// # Errors
+    /// One sentence that says what is wrong with the arguments, or with what they name.
+    pub(super) fn errand(self, given: &ArgMatches) -> Result<ClientCommand, String> {
+        let name = barrier_name(&self.name)?;
+        let wanted = Wanted::Barrier(self.size);
+        self.guarded.errand(given, name, wanted, patience(self.wait)?)
+    }
+}
+
+/// The command, and what holds for it.
+#[derive(Args)]
+struct Guarded {
+    /// From SIGTERM to SIGKILL at most, when the command has to end; less where the lease is short
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    kill_after: String,
+    #[command(flatten)]
+    address: Address,
+    #[command(flatten)]
+    token: TokenFile,
+    #[command(flatten)]
+    file: ConfigFile,
+    /// The command and its arguments, behind --
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Guarded {
+    fn errand(
+        self,
+        given: &ArgMatches,
+        name: HoldingName,
+        wanted: Wanted,
+        patience: Patience,
+    ) -> Result<ClientCommand, String> {
         let kill_after = config::span("--kill-after", &self.kill_after)?;
         let is_flag = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
         let holder = if is_flag(table::SERVERS.key()) || is_flag("config") {
@@ -63,26 +106,44 @@ impl Locking {
                 return Err(why.into());
             }
             let values = sources::values(self.file.config, given)?;
-            Holder::Itself(Box::new(LockConfig::new(&values)?))
+            let root = match wanted {
+                Wanted::Lock(_) => &table::LOCKS,
+                Wanted::Barrier(_) => &table::BARRIERS,
+            };
+            Holder::Itself(Box::new(HoldingConfig::new(&values, root)?))
         } else {
             let mut settings = table::ALL.iter().filter(|row| Scope::Lease.takes(row.scope));
             if let Some(row) = settings.find(|row| is_flag(row.key))
                 && let Some(flag) = &row.flag
             {
                 return Err(format!(
-                    "--{} is for a lock without a sidecar: name the servers by --zookeeper",
+                    "--{} is for one without a sidecar: name the servers by --zookeeper",
                     flag.name
                 ));
             }
             Holder::Sidecar(self.address.sidecar()?.shown(self.token.read()?))
         };
         let command = self.command;
-        Ok(ClientCommand::Lock(LockedCommand { name, mode, patience, kill_after, command, holder }))
+        let guarded = GuardedCommand { name, wanted, patience, kill_after, command, holder };
+        Ok(ClientCommand::Guarded(guarded))
     }
 }
 
-pub(super) fn lock_name(written: &str) -> Result<LockName, String> {
-    LockName::new(written).ok_or_else(|| {
+fn patience(wait: Option<String>) -> Result<Patience, String> {
+    let wait = wait.map(|wait| config::span("--wait", &wait)).transpose()?;
+    Ok(wait.map_or(Patience::Endless, Patience::AtMost))
+}
+
+pub(super) fn barrier_name(written: &str) -> Result<HoldingName, String> {
+    HoldingName::new(written).ok_or_else(|| {
+        format!(
+            "{written:?} is no barrier's name: write 1 to 64 of A-Z a-z 0-9 . _ -, such as deploy"
+        )
+    })
+}
+
+pub(super) fn lock_name(written: &str) -> Result<HoldingName, String> {
+    HoldingName::new(written).ok_or_else(|| {
         format!(
             "{written:?} is no lock's name: write 1 to 64 of A-Z a-z 0-9 . _ -, such as migrate"
         )

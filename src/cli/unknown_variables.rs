@@ -6,13 +6,15 @@ use clap::Command;
 use std::collections::BTreeSet;
 
 const OURS: &str = "BELLWETHER_";
-/// Set for hooks and for the command of `exec`, `lock` or `config watch`, without the prefix: a member that these start inherits them.
-const INHERITED: [&str; 10] = [
+/// Set for hooks and for the command of `exec`, `lock`, `barrier` or `config watch`, without the prefix: a member that these
+/// start inherits them.
+const INHERITED: [&str; 11] = [
     "CHANGE",
     "LEADER_ADDRESS",
     "LEADER_ID",
     "LEADER_TOKEN",
     "LOCK",
+    "BARRIER",
     "TOKEN",
     "VALID_UNTIL_BOOTTIME_NS",
     "VALUE_FILE",
@@ -96,6 +98,7 @@ mod tests {
             "BELLWETHERS_ID",
             "BELLWETHER_TOKEN",
             "BELLWETHER_LOCK",
+            "BELLWETHER_BARRIER",
             "BELLWETHER_SERVICE_HOST",
             "BELLWETHER_SERVICE_PORT",
             "BELLWETHER_SERVICE_PORT_API",

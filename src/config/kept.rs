@@ -4,7 +4,7 @@ use super::error::ConfigError;
 use super::hook::{HookAction, HookKeys, absolute};
 use super::parse::mode;
 use super::pod::PodEnvironment;
-use crate::locks::LockName;
+use crate::holdings::HoldingName;
 use serde::Deserialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub struct KeptKeys {
 /// A value that is kept as a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptValue {
-    pub name: LockName,
+    pub name: HoldingName,
     pub file: PathBuf,
     pub mode: u32,
     /// What to do whenever it was written: run a command, send a signal, or post.
@@ -55,7 +55,7 @@ impl KeptValue {
         let missing = |key: &str, remedy: &str| ConfigError::new(key, "is missing").remedy(remedy);
         let remedy = "write 1 to 64 of A-Z a-z 0-9 . _ -, such as limits.json";
         let name = keys.name.as_deref().ok_or_else(|| missing("name", remedy))?;
-        let name = LockName::new(name).ok_or_else(|| {
+        let name = HoldingName::new(name).ok_or_else(|| {
             ConfigError::new("name", "is no name of a value").found(name).remedy(remedy)
         })?;
         let remedy = "name the file to keep it in, such as /run/app/limits.json";

@@ -46,9 +46,10 @@ pub enum DefaultValue {
 /// Which commands take the flag and the variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// All that go to ZooKeeper: `run`, `exec`, `leave`, `check-config`, `inspect` and `lock`.
+    /// All that go to ZooKeeper: `run`, `exec`, `leave`, `check-config`, `inspect`, `lock` and
+    /// `barrier`.
     Zookeeper,
-    /// Of these, all that know an election: all but `lock`.
+    /// Of these, all that know an election: all but `lock` and `barrier`.
     Election,
     /// All that hold a lease: all but `inspect`.
     Lease,

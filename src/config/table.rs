@@ -142,6 +142,10 @@ table! {
         .flag("config-root", "PATH").variable("BELLWETHER_CONFIG_ROOT")
         .default("/config")
         .help("The path of the shared configuration in ZooKeeper, for any application; empty switches it off");
+    BARRIERS: Option<String> = Setting::new("recipes.barriers", servers::parse_root)
+        .flag("barriers", "PATH").variable("BELLWETHER_BARRIERS")
+        .default("/barriers").scope(Scope::Lease)
+        .help("The path of double barriers in ZooKeeper, for any application; empty switches them off");
 
     ID: MemberId = Setting::new("member.id", member_id)
         .flag("id", "NAME").short('i').variable("BELLWETHER_ID")

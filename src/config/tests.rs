@@ -91,6 +91,7 @@ fn a_reference_that_kubernetes_did_not_replace_is_refused() {
         ("zookeeper.servers", "zk:2181/$(POD_NAMESPACE)"),
         ("election.path", "/$(POD_NAMESPACE)/app"),
         ("recipes.locks", "/$(POD_NAMESPACE)/locks"),
+        ("recipes.barriers", "/$(POD_NAMESPACE)/barriers"),
         ("member.id", "$(POD_NAME)"),
         ("member.address", "$(POD_IP):8080"),
     ] {
@@ -171,8 +172,14 @@ fn locks_have_a_path_of_their_own_below_the_chroot_or_none() {
     assert_eq!(config(&[]).unwrap().locks.as_deref(), Some("/locks"));
     assert_eq!(locks("/a/b").as_deref(), Some("/deep/a/b"));
     assert_eq!(locks(""), None);
-    let shared = error(&[("election.path", "/a"), ("recipes.locks", "/a")]);
-    assert!(shared.contains("recipes.locks") && shared.contains("election.path"), "{shared}");
+    for (key, other) in [
+        ("recipes.locks", "election.path"),
+        ("recipes.barriers", "election.path"),
+        ("recipes.locks", "recipes.barriers"),
+    ] {
+        let shared = error(&[(other, "/a"), (key, "/a")]);
+        assert!(shared.contains(key) && shared.contains(other), "{shared}");
+    }
     for wrong in ["locks", "/", "/a/", "/a//b", "/.."] {
         let error = error(&[("recipes.locks", wrong)]);
         assert!(error.contains("recipes.locks") && error.contains("\"/locks\""), "{error}");

@@ -23,13 +23,13 @@ use crate::cli::{self, Effective};
 use crate::clock::Clock;
 use crate::config::{Config, Exec, LogFormat, OnRestart, table};
 use crate::exec::{self, Plan};
+use crate::holdings;
 use crate::http::{self, Authorization, Limits};
-use crate::locks;
 use crate::notify::{self, HooksHandle};
 use crate::runtime;
 use crate::shared_config;
 use crate::status::{self, StatusHandle};
-use crate::zookeeper::{self, Kept, LocksSettings, OpenedSessionFile, SessionFile};
+use crate::zookeeper::{self, HoldingsSettings, Kept, OpenedSessionFile, SessionFile};
 use anyhow::{anyhow, bail};
 use recipes::election::Member;
 use std::ffi::OsString;
@@ -132,7 +132,7 @@ struct Daemon {
     hangup: Signal,
     server: Server,
     election: SessionThread,
-    locks: Option<SessionThread>,
+    holdings: Option<SessionThread>,
     application: ApplicationThread,
     command: Option<CommandThread>,
 }
@@ -150,16 +150,16 @@ impl Daemon {
         let config = effective.config;
         let plan = task.map(|task| task.plan(&config, files, &kept)).transpose()?;
         let id = config.profile.id.to_string();
-        let (has_locks, has_config) = (config.locks.is_some(), config.shared_config.is_some());
+        let has_config = config.shared_config.is_some();
         let config_root = config.shared_config.unwrap_or_default();
-        let locks_settings = (has_locks || has_config).then(|| LocksSettings {
+        let recipes = HoldingsSettings {
             zookeeper: config.settings.zookeeper.clone(),
-            // What is switched off is not asked for.
-            root: config.locks.unwrap_or_default(),
+            locks: config.locks,
+            barriers: config.barriers,
             config_root: config_root.clone(),
             margins: config.policy.margins,
             member: config.profile.id.clone(),
-        });
+        };
         let clock = Clock::system();
         let member = Member::new(Arc::new(config.profile), config.policy);
         let member = member.reserving(config.reserve);
@@ -189,17 +189,18 @@ impl Daemon {
         }
         let (stage, HooksHandle { hooks, leave, records }) = notify::set_up(config.hooks);
         let (examined, application) = watch::channel(None);
-        let (lock_requests, locks) = locks::set_up();
-        let locks = has_locks.then_some(locks);
+        let (holding_requests, holdings) = holdings::set_up(recipes.switched_on());
+        let holdings = Some(holdings).filter(|holdings| holdings.switched_on.any());
         let (config_requests, shared_config) = shared_config::set_up(&config_root);
         let shared_config = has_config.then_some(shared_config);
+        let are_on = holdings.is_some() || has_config;
         let (kept_records, kept_values) = watch::channel(notify::records(&config.kept));
         let keeping = shared_config.clone().filter(|_| !config.kept.is_empty());
         let keeping = keeping.map(|handle| (config.kept, handle, kept_records));
         let status = StatusHandle {
             hooks: records,
             application,
-            locks,
+            holdings,
             shared_config,
             kept: kept_values,
             ..status
@@ -217,11 +218,12 @@ impl Daemon {
             tokio::spawn(systemd::tell(status.clone(), clock));
         }
         let election = SessionThread::election(member, settings, clock, publisher, kept)?;
-        let locks = match locks_settings {
-            Some(settings) => {
-                Some(SessionThread::locks(settings, clock, (lock_requests, config_requests))?)
+        let holdings = match are_on {
+            true => {
+                let requests = (holding_requests, config_requests);
+                Some(SessionThread::holdings(recipes, clock, requests)?)
             }
-            None => None,
+            false => None,
         };
         let inputs = ApplicationInputs {
             stage,
@@ -251,7 +253,7 @@ impl Daemon {
             hangup,
             server,
             election,
-            locks,
+            holdings,
             application,
             command,
         })

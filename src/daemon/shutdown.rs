@@ -33,14 +33,14 @@ const TO_CUT_SHORT: Duration = Duration::from_millis(100);
 impl Daemon {
     /// Ends leadership, leaves the queue, lets the hooks tell so, then stops serving.
     pub(super) async fn shutdown(self) {
-        let Self { clock, mut signals, server, election, locks, mut application, .. } = self;
+        let Self { clock, mut signals, server, election, holdings, mut application, .. } = self;
         let Server { close, done, socket } = server;
         if cli::is_service() {
             systemd::leaving().await;
         }
         let in_order = async {
             let hooks_until = clock.now().after(TO_TELL);
-            tokio::join!(leave_queue(election), give_locks_back(locks));
+            tokio::join!(leave_queue(election), give_locks_back(holdings));
             finish_hooks(&mut application, clock, hooks_until).await;
             let _already_gone = close.send(());
             drop(timeout(TO_FINISH_ANSWERS, done).await);
@@ -71,9 +71,9 @@ async fn leave_queue(election: SessionThread) {
     }
 }
 
-async fn give_locks_back(locks: Option<SessionThread>) {
-    let Some(locks) = locks else { return };
-    if !locks.end(TO_LEAVE).await {
+async fn give_locks_back(holdings: Option<SessionThread>) {
+    let Some(holdings) = holdings else { return };
+    if !holdings.end(TO_LEAVE).await {
         warn!(
             "locks that were held, if any, stand until they expire: not all were let go in time, or ZooKeeper did not \
              confirm it"

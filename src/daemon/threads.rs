@@ -4,13 +4,13 @@ use crate::clock::Clock;
 use crate::config::{Health, Hook, KeptValue, Settings};
 use crate::exec::{self, Orders, Plan};
 use crate::health;
-use crate::locks::LocksRequests;
+use crate::holdings::HoldingsRequests;
 use crate::notify::{self, HookInputs, HookNames};
 use crate::own_state;
 use crate::runtime;
 use crate::shared_config::{ConfigHandle, ConfigRequests};
 use crate::status::{Application, KeptRecord, StatusHandle, StatusPublisher};
-use crate::zookeeper::{self, Kept, LocksSettings};
+use crate::zookeeper::{self, HoldingsSettings, Kept};
 use recipes::Moment;
 use recipes::election::Member;
 use std::future::pending;
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use tracing::error;
 
 /// A thread with a session of its own: no client of the API, however slow, can slow the election's, and nothing that is
-/// asked of the locks' can either.
+/// asked of the locks' and barriers' can either.
 pub(super) struct SessionThread {
     stop: oneshot::Sender<()>,
     /// Receives, when it has ended, whether none of its znodes is surely left.
@@ -44,24 +44,24 @@ impl SessionThread {
         Ok(Self { stop, left: start("election", life)? })
     }
 
-    pub(super) fn locks(
-        settings: LocksSettings,
+    pub(super) fn holdings(
+        settings: HoldingsSettings,
         clock: Clock,
-        requests: (LocksRequests, ConfigRequests),
+        requests: (HoldingsRequests, ConfigRequests),
     ) -> io::Result<Self> {
         let (stop, mut stopping) = oneshot::channel();
         let (mut requests, mut config) = requests;
         let mut life = async move || {
             let requests = (&mut requests, &mut config);
-            zookeeper::run_locks(settings.clone(), clock, requests, &mut stopping).await
+            zookeeper::run_holdings(settings.clone(), clock, requests, &mut stopping).await
         };
-        let left = spawn("locks", move || {
+        let left = spawn("holdings", move || {
             loop {
                 if let Some(left) = unless_panics(&mut life) {
                     return left;
                 }
                 error!(
-                    "the thread of the locks died: all locks are lost, and it starts over in {PAUSE:?}"
+                    "the thread of the locks and barriers died: all are lost, and it starts over in {PAUSE:?}"
                 );
                 thread::sleep(PAUSE);
             }

@@ -3,7 +3,7 @@
 //! Between the judgement and the system call that writes, the process may be stopped for long enough for
 //! another to lead. So the connection asks once more, and is closed rather than tell what is no longer so.
 
-use super::locks::LockClaim;
+use super::holdings::HoldingClaim;
 use super::serve::AnswerClaim;
 use super::{AppState, Verdict};
 use std::cell::RefCell;
@@ -25,8 +25,8 @@ pub(super) struct Claim {
     sight: AppState,
     /// The token under which the answer says that this member leads; 0 if it does not say so.
     token: AtomicU64,
-    /// What it says of a lock, if it is about one.
-    lock: OnceLock<LockClaim>,
+    /// What it says of a lock or barrier, if it is about one.
+    lock: OnceLock<HoldingClaim>,
 }
 
 impl Claim {
@@ -47,8 +47,8 @@ impl Claim {
         MAKING.try_with(Making::claim).ok()
     }
 
-    /// Has the answer claim something of a lock as well; once for each answer.
-    pub(super) fn about(&self, lock: LockClaim) {
+    /// Has the answer claim something of a lock or barrier as well; once for each answer.
+    pub(super) fn about(&self, lock: HoldingClaim) {
         let _said_before = self.lock.set(lock);
     }
 
@@ -90,6 +90,6 @@ impl AnswerClaim for Claim {
             0 => true,
             token => self.sight.leads_with(token),
         };
-        leads && self.lock.get().is_none_or(LockClaim::is_still_so)
+        leads && self.lock.get().is_none_or(HoldingClaim::is_still_so)
     }
 }

@@ -5,14 +5,16 @@
 
 use super::api_router::{ApiRouter, routes};
 use super::claim::Claim;
-use super::problem::Unavailable;
+use super::members::GroupStream;
+use super::problem::{BadRequest, Problem, Unavailable};
+use super::query::values;
 use super::visits::OpenStream;
 use super::{AppState, Verdict, elector};
 use crate::api::{self, LeaderState, Role};
 use crate::status::RecordedChange;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{Stream, StreamExt};
 use recipes::election::{Cause, Change, ChangeKind, View, changes};
@@ -27,6 +29,9 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How soon a client whose stream was lost should come back.
 const RETRY_MS: u64 = 1000;
 
+/// A query as it should be.
+const WRITE: &str = "?members=1";
+
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(sse)).routes(routes!(events))
 }
@@ -36,13 +41,36 @@ pub(super) fn routes() -> ApiRouter {
 /// `state` comes first; then `became-leader`, `lost-leadership`, `leader-changed` or `leader-lost`, each with the
 /// body of `/leader` and more. A comment comes every 15 s. `Last-Event-ID` brings a `missed` before `state` for each
 /// change that was missed.
+///
+/// With `members=1` also who is in the queue: `members` once, then `member-joined` and `member-left`, each with `index` as
+/// `GET /members` has it. These have no `id`: after a lost stream `members` comes anew.
 #[utoipa::path(get, path = api::EVENTS.path, params(
     ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read"),
+    ("members" = inline(Option<String>), Query, description = "1: tell also who joins and leaves, read once a second", pattern = "^1$"),
 ), responses(
     (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = api::Event, content_type = "text/event-stream"),
+    BadRequest,
     Unavailable,
 ))]
-async fn events(State(sight): State<AppState>, headers: HeaderMap) -> Response {
+async fn events(
+    State(sight): State<AppState>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let [members] = values(&uri, ["members"], WRITE)?;
+    let members = match members.as_deref() {
+        None => None,
+        Some("1") => Some(()),
+        Some(other) => {
+            let why = format!("members={other:?} is not known: write {WRITE}, or nothing");
+            return Err(Problem::bad_request(why));
+        }
+    };
+    let permit = sight.place()?;
+    let group = match members {
+        Some(()) => Some(GroupStream::open(&sight).await),
+        None => None,
+    };
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let first = |sight: &AppState, verdict: &Verdict| {
         let mut first = VecDeque::from([format!("retry: {RETRY_MS}\n\n")]);
@@ -50,7 +78,7 @@ async fn events(State(sight): State<AppState>, headers: HeaderMap) -> Response {
         first.push_back(event(sight, "state", verdict, None));
         first
     };
-    stream(sight, first, events_since)
+    Ok(stream(sight, permit, group, first, events_since))
 }
 
 /// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
@@ -58,12 +86,13 @@ async fn events(State(sight): State<AppState>, headers: HeaderMap) -> Response {
     (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = api::Elector, content_type = "text/event-stream"),
     Unavailable,
 ))]
-async fn sse(State(sight): State<AppState>) -> Response {
+async fn sse(State(sight): State<AppState>) -> Result<Response, Problem> {
+    let permit = sight.place()?;
     let state = |sight: &AppState, verdict: &Verdict| {
         format!("data: {}\n\n", api::json(&elector::body(sight, verdict)))
     };
     let first = move |sight: &AppState, verdict: &Verdict| VecDeque::from([state(sight, verdict)]);
-    stream(sight, first, move |sight, verdict, _| state(sight, verdict))
+    Ok(stream(sight, permit, None, first, move |sight, verdict, _| state(sight, verdict)))
 }
 
 struct EventStream<T> {
@@ -71,6 +100,8 @@ struct EventStream<T> {
     /// Writes the events since those sent last; empty if there are none.
     write: T,
     ready: VecDeque<String>,
+    /// If its client wants to know who joins and leaves.
+    group: Option<GroupStream>,
     last_sent: LastSent,
     /// Of the answer whose body this is.
     claim: Option<Arc<Claim>>,
@@ -86,22 +117,21 @@ struct LastSent {
 
 fn stream<T>(
     sight: AppState,
+    permit: OwnedSemaphorePermit,
+    group: Option<GroupStream>,
     first: impl FnOnce(&AppState, &Verdict) -> VecDeque<String>,
     write: T,
 ) -> Response
 where
     T: Fn(&AppState, &Verdict, &LastSent) -> String + Send + 'static,
 {
-    let permit = match sight.place() {
-        Ok(permit) => permit,
-        Err(full) => return full.into_response(),
-    };
     let (verdict, claim) = (sight.judge(), Claim::of_this_answer());
     if let Some(claim) = &claim {
         claim.follow(&verdict);
     }
     let stream = EventStream {
         ready: first(&sight, &verdict),
+        group,
         last_sent: LastSent { index: verdict.index(), view: verdict.view },
         claim,
         write,
@@ -132,10 +162,11 @@ impl<T: Fn(&AppState, &Verdict, &LastSent) -> String> EventStream<T> {
             return Some(ready);
         }
         loop {
-            let changed = self.sight.changed_since(self.last_sent.index);
-            let verdict = match tokio::time::timeout(KEEP_ALIVE, changed).await {
-                Ok(verdict) => verdict?,
-                Err(_) => return Some(": here\n\n".into()),
+            let verdict = tokio::select! {
+                biased;
+                verdict = self.sight.changed_since(self.last_sent.index) => verdict?,
+                events = next_of(&mut self.group, &self.sight) => return Some(events),
+                () = tokio::time::sleep(KEEP_ALIVE) => return Some(": here\n\n".into()),
             };
             let chunk = (self.write)(&self.sight, &verdict, &self.last_sent);
             let index = verdict.index();
@@ -148,6 +179,13 @@ impl<T: Fn(&AppState, &Verdict, &LastSent) -> String> EventStream<T> {
                 return Some(chunk);
             }
         }
+    }
+}
+
+async fn next_of(group: &mut Option<GroupStream>, sight: &AppState) -> String {
+    match group {
+        Some(group) => group.next(sight).await,
+        None => std::future::pending().await,
     }
 }
 

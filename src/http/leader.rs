@@ -35,7 +35,7 @@ pub(super) struct CachedBody {
 /// `?index=N` waits until there is news since `N`, for as long as `wait` says.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-struct Wait {
+pub(super) struct Wait {
     /// Answer once the index is another than this one and a leader is known, or is not known a heartbeat later.
     /// Refused, with the index to go on with, is one that this member has not reached: another member's.
     #[param(maximum = 18446744073709551615u64)]
@@ -113,7 +113,7 @@ fn answer(sight: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: 
 
 impl Wait {
     /// Returns since which index to wait for a change, and for how long, if the query asks for that.
-    fn asked(asked: &Uri) -> Result<Option<(u64, Duration)>, Problem> {
+    pub(super) fn asked(asked: &Uri) -> Result<Option<(u64, Duration)>, Problem> {
         let [index, wait] = query::values(asked, ["index", "wait"], WRITE)?;
         let index = index.map(|index| query::number("index", &index, WRITE)).transpose()?;
         let wait = Self { index, wait };

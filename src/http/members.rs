@@ -1,28 +1,75 @@
 //! The queue, in order, as it was last read.
 
 use super::api_router::{ApiRouter, routes};
-use super::problem::{Problem, Unavailable};
+use super::events::framed;
+use super::leader::Wait;
+use super::member_watch::{Group, Moved, moved};
+use super::problem::{BadRequest, Problem, Unavailable};
 use super::{AppState, Verdict, claim};
-use crate::api::{self, Member, Members, Standby};
+use crate::api::{self, GroupMember, Member, MemberMoved, Members, Standby};
 use crate::status::Entry;
 use axum::Json;
 use axum::extract::State;
+use axum::http::Uri;
 use std::time::{Duration, SystemTime};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use utoipa::IntoParams;
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(members))
 }
 
+/// `?index=N` waits until a member has joined or left since `N`, for as long as `wait` says.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it is the schema")]
+struct MembersWait {
+    /// Answer once the index is another than this one. Refused, with the index to go on with, is one that this member has
+    /// not reached.
+    #[param(maximum = 18446744073709551615u64)]
+    index: Option<u64>,
+    /// Answer after this long at the latest: `30s`, by default `5m`, at most `10m`; only with `index`.
+    #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
+    wait: Option<String>,
+}
+
 /// The queue, in order; read from ZooKeeper at most once a second, and anew after a change of who leads.
-#[utoipa::path(get, path = api::MEMBERS.path, responses(
+///
+/// With `index`, once a member has joined or left since: then the queue is read once a second, however many wait.
+#[utoipa::path(get, path = api::MEMBERS.path, params(MembersWait), responses(
     (status = 200, description = "The queue", body = Members),
+    BadRequest,
     Unavailable,
 ))]
-async fn members(State(sight): State<AppState>) -> Result<Json<Members>, Problem> {
-    let entries = sight.status.members().await.map_err(Problem::line_unread)?;
+async fn members(State(sight): State<AppState>, uri: Uri) -> Result<Json<Members>, Problem> {
+    let wait = match uri.query() {
+        Some(_) => Wait::asked(&uri)?,
+        None => None,
+    };
+    let read = async || sight.status.members().await.map_err(Problem::line_unread);
+    let Some((seen, length)) = wait else {
+        let entries = read().await?;
+        let index = sight.note_members(&entries);
+        return Ok(Json(body(&sight, &entries, index)));
+    };
+    let _permit = sight.place()?;
+    let mut watch = sight.watch_members();
+    let index = sight.note_members(&read().await?);
+    if seen > index {
+        return Err(Problem::foreign_index(seen, index));
+    }
+    let changed =
+        async { while watch.borrow_and_update().index == seen && watch.changed().await.is_ok() {} };
+    let _time_is_over = timeout(length, changed).await;
+    let group = watch.borrow().clone();
+    Ok(Json(body(&sight, &group.members, group.index)))
+}
+
+fn body(sight: &AppState, entries: &[Entry], index: u64) -> Members {
     let verdict = sight.judge();
     claim::follow(&verdict);
-    Ok(Json(Members { members: bodies(&sight, &verdict, &entries) }))
+    Members { members: bodies(sight, &verdict, entries), index }
 }
 
 /// Returns the members as bodies have them.
@@ -52,6 +99,69 @@ fn since(since_ms: u64) -> Option<String> {
     // The year 9999, behind which there is no date of four digits.
     let is_date = since_ms < 253_402_300_800_000;
     is_date.then(|| api::date(SystemTime::UNIX_EPOCH + Duration::from_millis(since_ms)))
+}
+
+/// Follows who is in the queue, for a stream.
+pub(super) struct GroupStream {
+    watch: watch::Receiver<Group>,
+    sent: Option<Group>,
+}
+
+impl GroupStream {
+    pub(super) async fn open(sight: &AppState) -> Self {
+        let mut watch = sight.watch_members();
+        // What was read long ago is not told as what is.
+        if let Ok(entries) = sight.status.members().await {
+            sight.note_members(&entries);
+            watch.mark_changed();
+        }
+        Self { watch, sent: None }
+    }
+
+    /// Waits for the next events: all members first, then those that left and joined.
+    pub(super) async fn next(&mut self, sight: &AppState) -> String {
+        loop {
+            if self.watch.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            let group = self.watch.borrow_and_update().clone();
+            let events = match self.sent.replace(group.clone()) {
+                None => {
+                    let members = group.members.iter().map(|entry| member(sight, entry));
+                    let body = api::Group { members: members.collect(), index: group.index };
+                    framed("members", None, &api::json(&body))
+                }
+                Some(before) => {
+                    let moved = moved(&before.members, &group.members);
+                    moved.iter().map(|moved| moved_event(sight, moved, group.index)).collect()
+                }
+            };
+            if !events.is_empty() {
+                return events;
+            }
+        }
+    }
+}
+
+fn moved_event(sight: &AppState, moved: &Moved<'_>, index: u64) -> String {
+    let (name, entry) = match moved {
+        Moved::Joined(entry) => ("member-joined", entry),
+        Moved::Left(entry) => ("member-left", entry),
+    };
+    let at = api::date(sight.clock.date());
+    framed(name, None, &api::json(&MemberMoved { member: member(sight, entry), index, at }))
+}
+
+fn member(sight: &AppState, entry: &Entry) -> GroupMember {
+    let profile = entry.profile.as_ref();
+    GroupMember {
+        id: profile.map(|profile| profile.id.to_string()),
+        znode: entry.ticket.sequence.name(&sight.names.prefix),
+        sequence: entry.ticket.sequence.number(),
+        address: profile.and_then(|profile| profile.address.clone()),
+        labels: profile.map(|profile| profile.labels.clone()).unwrap_or_default(),
+        version: entry.version.clone(),
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::api_router::{ApiRouter, routes};
 use super::{AppState, Verdict, claim};
 use crate::counters::{ConfigMeter, Readout};
+use crate::holdings::HoldingsHandle;
 use crate::status::{HookRecord, KeptRecord, KeptState};
 use axum::extract::State;
 use axum::http::header;
@@ -12,7 +13,7 @@ use prometheus::proto::{
 };
 use prometheus::{TEXT_FORMAT, TextEncoder};
 use recipes::election::Role;
-use recipes::{Family, Way};
+use recipes::{Family, Moment, Way};
 use std::time::Duration;
 
 pub(super) fn routes() -> ApiRouter {
@@ -202,25 +203,8 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
         link.restart.map_or(0.0, |restart| restart.down_for.as_secs_f64()),
     );
     scrape.hooks(&sight.status.hooks.borrow().records);
-    if let Some(locks) = &sight.status.locks {
-        let (held, waiting) = sight.asked.counts(*now);
-        scrape.family(
-            "bellwether_locks",
-            "Locks that applications hold or wait for by way of this member, by state.",
-            MetricType::GAUGE,
-            [("held", held), ("waiting", waiting)]
-                .map(|(state, n)| gauge(vec![label("state", state)], n as f64)),
-        );
-        scrape.counter(
-            "bellwether_locks_lost_total",
-            "Locks that were lost: their lease ran out, their session ended, or their znode was deleted by force.",
-            locks.meter.losses() as f64,
-        );
-        scrape.histogram(
-            "bellwether_lock_wait_seconds",
-            "How long locks were waited for that were got.",
-            locks.meter.waits.read(),
-        );
+    if let Some(holdings) = &sight.status.holdings {
+        scrape.holdings(sight, *now, holdings);
     }
     if let Some(config) = &sight.status.shared_config {
         scrape.config(&config.meter);
@@ -277,6 +261,49 @@ impl Scrape {
             MetricType::COUNTER,
             writes.map(|(result, n)| counter(vec![label("result", result)], n as f64)),
         );
+    }
+
+    /// Adds the locks and the barriers, unless they are switched off.
+    fn holdings(&mut self, sight: &AppState, now: Moment, holdings: &HoldingsHandle) {
+        let HoldingsHandle { switched_on, meter, .. } = holdings;
+        let state = |(state, n)| gauge(vec![label("state", state)], n as f64);
+        if switched_on.locks {
+            self.family(
+                "bellwether_locks",
+                "Locks that applications hold or wait for by way of this member, by state.",
+                MetricType::GAUGE,
+                sight.asked.locks_counted(now).map(state),
+            );
+            self.counter(
+                "bellwether_locks_lost_total",
+                "Locks that were lost: their lease ran out, their session ended, or their znode was deleted by force.",
+                meter.locks.losses() as f64,
+            );
+            self.histogram(
+                "bellwether_lock_wait_seconds",
+                "How long locks were waited for that were got.",
+                meter.locks.waits.read(),
+            );
+        }
+        if switched_on.barriers {
+            self.family(
+                "bellwether_barriers",
+                "Applications in front of barriers or inside, by way of this member, by state.",
+                MetricType::GAUGE,
+                sight.asked.barriers_counted(now).map(state),
+            );
+            self.counter(
+                "bellwether_barriers_lost_total",
+                "How often one inside a barrier was lost: its lease ran out, its session ended, or its znode was deleted by \
+                 force.",
+                meter.barriers.losses() as f64,
+            );
+            self.histogram(
+                "bellwether_barrier_wait_seconds",
+                "How long was waited in front of barriers that were entered.",
+                meter.barriers.waits.read(),
+            );
+        }
     }
 
     /// Adds the hooks, each by its number as in the log, since what a hook does may be long.

@@ -18,9 +18,10 @@ mod elector;
 mod events;
 mod health;
 mod history;
+mod holdings;
 mod host_check;
 mod leader;
-mod locks;
+mod member_watch;
 mod members;
 mod metrics;
 mod openapi;
@@ -97,8 +98,10 @@ struct AppStateInner {
     amending: Mutex<()>,
     /// The last answers of `/leader`: without the kernel's clocks, and with them.
     leader_bodies: [std::sync::Mutex<Option<leader::CachedBody>>; 2],
-    kept: locks::KeptLocks,
-    asked: locks::AskedLocks,
+    kept: holdings::KeptLocks,
+    asked: holdings::AskedHoldings,
+    inside: holdings::Inside,
+    member_watch: member_watch::MemberWatch,
 }
 
 impl Deref for AppState {
@@ -169,8 +172,10 @@ pub fn services(
         visits,
         amending,
         leader_bodies,
-        kept: locks::KeptLocks::default(),
-        asked: locks::AskedLocks::default(),
+        kept: holdings::KeptLocks::default(),
+        asked: holdings::AskedHoldings::default(),
+        inside: holdings::Inside::default(),
+        member_watch: member_watch::MemberWatch::default(),
     };
     let inner = Arc::new(inner);
     let service = |served: Served, shares_clock| {

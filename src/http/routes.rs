@@ -6,7 +6,7 @@
 
 use super::api_router::ApiRouter;
 use super::{
-    AppState, DESCRIPTION, cluster, commands, events, health, history, leader, locks, members,
+    AppState, DESCRIPTION, cluster, commands, events, health, history, holdings, leader, members,
     metrics, openapi, page, patroni, profile, redirect, shared_config, status, yes_or_no,
 };
 use axum::Router;
@@ -43,7 +43,7 @@ pub(super) fn described() -> ApiRouter {
         .merge(profile::routes())
         .merge(patroni::routes())
         .merge(commands::routes())
-        .merge(locks::routes())
+        .merge(holdings::routes())
         .merge(shared_config::routes())
 }
 

@@ -55,8 +55,9 @@ async fn status(State(sight): State<AppState>) -> Json<Status> {
             .clone()
             .map(|Application { healthy, failure }| api::Application { healthy, failure }),
         hooks: sight.status.hooks.borrow().records.iter().map(hook).collect(),
-        locks: sight.asked.bodies(verdict.now),
         config: sight.status.kept.borrow().iter().map(kept).collect(),
+        locks: sight.asked.locks(verdict.now),
+        barriers: sight.asked.barriers(verdict.now),
         index: verdict.index(),
         clock: Clock {
             boot_id: sight.clock_identity.boot_id.clone(),

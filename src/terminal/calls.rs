@@ -5,8 +5,8 @@ use super::sidecar::{Sidecar, SidecarAnswer, TO_ANSWER, TO_OBEY};
 use super::text::harmless_json;
 use super::views::HumanView;
 use super::{ClientError, Form, formed, print};
-use crate::api::{self, Get, LockQueue, Post, Transfer, Transferred};
-use crate::locks::LockName;
+use crate::api::{self, BarrierState, Get, LockQueue, Post, Transfer, Transferred};
+use crate::holdings::HoldingName;
 use hyper::Method;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -47,6 +47,15 @@ pub static LOCK_QUEUE: Call = Call {
 
 /// What `config ls` asks.
 pub static CONFIG_NAMES: Call = Call::get(&api::CONFIG_NAMES, "Print the names of the values");
+/// What `barriers` asks without the name of a barrier, and with it.
+pub static BARRIER_NAMES: Call = Call::get(&api::BARRIERS, "Print the names of the barriers");
+pub static BARRIER: Call = Call {
+    path: api::BARRIERS.path,
+    is_command: false,
+    help: "Print who is in front of a barrier and who is inside",
+    more: None,
+    show: show::<BarrierState>,
+};
 
 pub const COMMANDS: &[Call] = &[
     Call::post(&api::ACK, "Say that the application has taken up its work as leader"),
@@ -81,10 +90,10 @@ impl Call {
         self.path.trim_start_matches('/')
     }
 
-    /// Returns the path to ask: its own, or that of a lock below it.
-    pub(super) fn path_of(&self, lock: Option<&LockName>) -> Cow<'static, str> {
-        match lock {
-            Some(lock) => format!("{}/{lock}", self.path).into(),
+    /// Returns the path to ask: its own, or that of a lock or barrier below it.
+    pub(super) fn path_of(&self, of: Option<&HoldingName>) -> Cow<'static, str> {
+        match of {
+            Some(name) => format!("{}/{name}", self.path).into(),
             None => self.path.into(),
         }
     }

@@ -4,14 +4,14 @@
 //! - `calls`: what one request asks or commands; `watch`, `wait` and `probe`: what takes more than that.
 //! - `views`: how answers, the bodies of `api`, look to people; `field`: one field of them. `screen` prints again what
 //!   has changed.
-//! - `lock`: runs a command while a lock is held. `shared_config`: reads, writes and follows a value.
+//! - `guarded`: runs a command while a lock is held, or inside a barrier. `shared_config`: reads, writes and follows a value.
 //! - `inspect`: the one subcommand that asks ZooKeeper and no sidecar.
 
 mod calls;
 mod field;
 mod foreign;
+mod guarded;
 mod inspect;
-mod lock;
 mod probe;
 mod screen;
 mod shared_config;
@@ -25,11 +25,13 @@ mod watch;
 use crate::api::Transfer;
 use crate::clock::Clock;
 use crate::config::Settings;
-pub use crate::locks::LockName;
+pub use crate::holdings::HoldingName;
 pub use crate::shared_config::{Condition, ConfigName};
-pub use calls::{COMMANDS, CONFIG_NAMES, Call, LOCK_NAMES, LOCK_QUEUE, QUESTIONS};
+pub use calls::{
+    BARRIER, BARRIER_NAMES, COMMANDS, CONFIG_NAMES, Call, LOCK_NAMES, LOCK_QUEUE, QUESTIONS,
+};
 pub use field::FieldPath;
-pub use lock::{Holder, LockedCommand, Patience};
+pub use guarded::{GuardedCommand, Holder, Patience};
 pub use probe::Probe;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub use shared_config::{ConfigCommand, ConfigDeed};
@@ -43,7 +45,7 @@ pub use wait::{WaitFor, Waiting};
 pub enum ClientCommand {
     Ask { sidecar: Sidecar, question: Query, form: Form },
     Inspect { settings: Settings, patience: Duration, again: bool, form: Form },
-    Lock(LockedCommand),
+    Guarded(GuardedCommand),
     Config(ConfigCommand),
 }
 
@@ -53,10 +55,10 @@ impl ClientCommand {
         match self {
             Self::Ask { sidecar, .. }
             | Self::Config(ConfigCommand { sidecar, .. })
-            | Self::Lock(LockedCommand { holder: Holder::Sidecar(sidecar), .. }) => {
+            | Self::Guarded(GuardedCommand { holder: Holder::Sidecar(sidecar), .. }) => {
                 sidecar.is_shown_a_token()
             }
-            Self::Inspect { .. } | Self::Lock(_) => {
+            Self::Inspect { .. } | Self::Guarded(_) => {
                 self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets())
             }
         }
@@ -66,10 +68,10 @@ impl ClientCommand {
     pub fn settings(&self) -> Option<&Settings> {
         match self {
             Self::Inspect { settings, .. } => Some(settings),
-            Self::Lock(LockedCommand { holder: Holder::Itself(config), .. }) => {
+            Self::Guarded(GuardedCommand { holder: Holder::Itself(config), .. }) => {
                 Some(&config.settings)
             }
-            Self::Ask { .. } | Self::Lock(_) | Self::Config(_) => None,
+            Self::Ask { .. } | Self::Guarded(_) | Self::Config(_) => None,
         }
     }
 
@@ -78,7 +80,9 @@ impl ClientCommand {
         match self {
             Self::Ask { question: Query::Wait { command, .. }, .. }
             | Self::Config(ConfigCommand { deed: ConfigDeed::Watch { command }, .. })
-            | Self::Lock(LockedCommand { command, .. }) => command.first().map(OsString::as_os_str),
+            | Self::Guarded(GuardedCommand { command, .. }) => {
+                command.first().map(OsString::as_os_str)
+            }
             Self::Ask { .. } | Self::Inspect { .. } | Self::Config(_) => None,
         }
     }
@@ -92,7 +96,7 @@ pub enum Query {
     Call {
         call: &'static Call,
         /// Of what is below its path.
-        of: Option<LockName>,
+        of: Option<HoldingName>,
         again: bool,
     },
     Watch,
@@ -175,7 +179,7 @@ pub async fn run(errand: ClientCommand, clock: Clock) -> Result<(), ClientError>
             let inspection = inspect::Inspection::of(&settings, patience, clock, form);
             return if again { inspection.again().await } else { inspection.once().await };
         }
-        ClientCommand::Lock(locked) => return locked.run(clock).await,
+        ClientCommand::Guarded(guarded) => return guarded.run(clock).await,
         ClientCommand::Config(config) => return config.run().await,
     };
     match question {

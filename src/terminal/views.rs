@@ -4,9 +4,10 @@ use super::Width;
 use super::table::{Cell, pairs, table};
 use super::text::visible;
 use crate::api::{
-    Application, Cluster, ClusterLeader, ConfigNames, Done, Event, History, Hook, HookRun,
-    KeptConfig, KeptConfigState, Leader, LeaderState, LockMode, LockNames, LockPlace, LockQueue,
-    LockState, Member, Members, OwnLock, Restart, Role, Standby, Status, Term, Transferred,
+    Application, BarrierMember, BarrierNames, BarrierRole, BarrierState, Cluster, ClusterLeader,
+    ConfigNames, Done, Event, History, Hook, HookRun, KeptConfig, KeptConfigState, Leader,
+    LeaderState, LockMode, LockNames, LockPlace, LockQueue, LockState, Member, Members, OwnBarrier,
+    OwnLock, Restart, Role, Standby, Status, Term, Transferred,
 };
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
@@ -110,6 +111,17 @@ impl HumanView for Status {
                 LockState::Unknown => ("asked for", PLAIN),
             };
             rows.push(("lock", Cell::new(&format!("{lock}: {is}{token}")).style(style)));
+        }
+        for OwnBarrier { barrier, size, state, token, .. } in &self.barriers {
+            let token = token.map(|token| format!(", token {token}")).unwrap_or_default();
+            let (is, style) = match state {
+                BarrierRole::Inside => ("inside", GOOD),
+                BarrierRole::Waiting => ("waited for", PLAIN),
+                BarrierRole::Leaving => ("left, others have not", PLAIN),
+                BarrierRole::Unknown => ("asked for", PLAIN),
+            };
+            let shown = format!("{barrier}, of {size}: {is}{token}");
+            rows.push(("barrier", Cell::new(&shown).style(style)));
         }
         for KeptConfig { name, file, version, state, problem } in &self.config {
             let version = version.map(|version| format!(", version {version}")).unwrap_or_default();
@@ -280,6 +292,28 @@ impl HumanView for LockQueue {
         let holders = self.holders.iter().map(|place| row(place, true));
         let waiting = self.waiting.iter().map(|place| row(place, false));
         table(["MEMBER", "IS", "MODE", "TOKEN", "SINCE", "ZNODE"], holders.chain(waiting).collect())
+    }
+}
+
+impl HumanView for BarrierNames {
+    fn view(&self, _: Width) -> String {
+        table(["BARRIER"], self.barriers.iter().map(|name| [Cell::new(name)]).collect())
+    }
+}
+
+impl HumanView for BarrierState {
+    fn view(&self, _: Width) -> String {
+        let row = |present: &BarrierMember| {
+            let style = if present.inside { GOOD } else { PLAIN };
+            [
+                Cell::of(present.member.as_deref()).style(style),
+                Cell::new(if present.inside { "inside" } else { "waits" }).style(style),
+                Cell::new(&present.token.to_string()),
+                Cell::new(&present.since),
+                Cell::new(&present.znode),
+            ]
+        };
+        table(["MEMBER", "IS", "TOKEN", "SINCE", "ZNODE"], self.members.iter().map(row).collect())
     }
 }
 
@@ -539,6 +573,15 @@ mod tests {
                     -       waits  shared   5      T      shared-0000000005\n";
         assert_eq!(shown::<LockQueue>(&queue), text);
         assert_eq!(shown::<LockNames>(&json!({"locks": ["migrate"]})), "LOCK\nmigrate\n");
+        let present = |inside: bool| json!({"member": "a", "inside": inside, "token": 4, "znode": "size-2-0000000001", "since": "T"});
+        let barrier = json!({"size": 2, "open": true, "members": [present(true), present(false)]});
+        let text = "\
+MEMBER  IS      TOKEN  SINCE  ZNODE
+a       inside  4      T      size-2-0000000001
+a       waits   4      T      size-2-0000000001
+";
+        assert_eq!(shown::<BarrierState>(&barrier), text);
+        assert_eq!(shown::<BarrierNames>(&json!({"barriers": ["deploy"]})), "BARRIER\ndeploy\n");
     }
 
     fn shown<T: HumanView>(body: &Value) -> String {

@@ -3,8 +3,8 @@
 //! - `client`: one session, kept over connections. Knows no recipe.
 //! - `queue`: a queue of ephemeral sequential znodes. Knows no recipe either: data is bytes there.
 //! - `election`: what an election adds to a queue: announcements, and the recipe's own events and actions.
-//! - `locks`: the locks that applications ask for, on a session of their own; it knows `client` and `queue`.
-//! - `shared_config`: the values that applications share, in the session of the locks; it knows `client` and `queue`.
+//! - `holdings`: the locks and barriers that applications ask for, on a session of their own; it knows `client` and `queue`.
+//! - `shared_config`: the values that applications share, in the session of the holdings; it knows `client` and `queue`.
 //! - `runner`: the loop that owns the [`Member`](recipes::election::Member), the only one that steps it.
 //!
 //! Together they keep five promises:
@@ -26,8 +26,8 @@ use client::{Credentials, end_former};
 
 mod client;
 mod election;
+mod holdings;
 mod inspect;
-mod locks;
 mod queue;
 mod runner;
 mod shared_config;
@@ -36,8 +36,8 @@ pub use client::{Former, OpenedSessionFile, SessionFile, check};
 pub use election::MemberData;
 #[cfg(any(test, fuzzing))]
 pub(crate) use election::{decode, encode};
+pub use holdings::{HoldingsSettings, run_holdings};
 pub use inspect::{Election, Foreign, Inspector, Znode};
-pub use locks::{LocksSettings, run_locks};
 pub use runner::{Kept, run};
 
 /// Ends the session that a process left behind in its file, and removes the file. Returns whether the servers have

@@ -18,17 +18,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_bellwether");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_bellwether");
 
 // What a command exits with besides what its own command does.
-const NOT_IN_TIME: i32 = 124;
-const FAILED: i32 = 125;
+pub(crate) const NOT_IN_TIME: i32 = 124;
+pub(crate) const FAILED: i32 = 125;
 
 /// Of a session of two seconds with the tests' tick: no lease is longer.
 const SHORT_LEASE: Duration = Duration::from_millis(1398);
 
 /// By way of what a command holds its lock.
-struct Way(Vec<String>);
+pub(crate) struct Way(pub(crate) Vec<String>);
 
 #[test]
 fn two_tokens_never_interleave_whatever_is_killed_or_frozen() {
@@ -264,11 +264,11 @@ fn who_holds_a_lock_and_who_waits_is_printed() {
 }
 
 impl Way {
-    fn of(member: &Member) -> Self {
+    pub(crate) fn of(member: &Member) -> Self {
         Self(vec!["--url".into(), url(member)])
     }
 
-    fn without_sidecar(servers: &Servers) -> Self {
+    pub(crate) fn without_sidecar(servers: &Servers) -> Self {
         let zookeeper = servers.connect_string();
         let words = ["--zookeeper", &zookeeper, "--session-timeout", "2s", "--tick-time", "200ms"];
         Self(words.map(str::to_owned).to_vec())
@@ -303,13 +303,13 @@ impl Way {
 
 /// How it ended, and what it said.
 #[derive(Debug)]
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
-fn ran(words: &[&str]) -> Said {
+pub(crate) fn ran(words: &[&str]) -> Said {
     let mut command = Command::new(PROGRAM);
     for (name, _) in env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"BELLWETHER_") {
@@ -322,6 +322,6 @@ fn ran(words: &[&str]) -> Said {
     Said { code, out: text(output.stdout), err: text(output.stderr) }
 }
 
-fn url(member: &Member) -> String {
+pub(crate) fn url(member: &Member) -> String {
     format!("http://127.0.0.1:{}", member.port())
 }

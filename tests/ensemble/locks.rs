@@ -337,16 +337,11 @@ fn zookeeper_is_asked_who_is_in_a_queue_once_a_second_however_many_look() {
     let mut lock = Lock::of(&member, "migrate");
     lock.event("held");
     ok(&member, "/locks/migrate");
-    let mut received = || {
-        let said = servers.first().ask("srvr").expect("it answers");
-        let number = said.split("Received: ").nth(1).and_then(|it| it.split_whitespace().next());
-        number.and_then(|number| number.parse::<u64>().ok()).expect("it counts")
-    };
-    let (before, begun) = (received(), boottime_ns());
+    let (before, begun) = (received(&mut servers), boottime_ns());
     for _ in 0..200 {
         assert_eq!(ok(&member, "/locks/migrate")["holders"][0]["member"], "a");
     }
-    let (after, seconds) = (received(), (boottime_ns() - begun) / 1_000_000_000 + 1);
+    let (after, seconds) = (received(&mut servers), (boottime_ns() - begun) / 1_000_000_000 + 1);
     // A reading takes four requests: to sync, to count, to list and to read. What keeps two sessions alive takes fewer than ten.
     assert!(after - before <= seconds * 14 + 4, "{} in {seconds} s", after - before);
 }
@@ -436,7 +431,7 @@ impl Lock {
     }
 
     #[track_caller]
-    fn asked(member: &Member, path: &str) -> Self {
+    pub(crate) fn asked(member: &Member, path: &str) -> Self {
         let mut stream = TcpStream::connect(("127.0.0.1", member.port())).expect("it listens");
         stream.set_read_timeout(Some(LIMIT)).expect("no zero");
         write!(stream, "POST {path} HTTP/1.1\r\nhost: localhost\r\nx-bellwether: 1\r\n\r\n")
@@ -452,7 +447,7 @@ impl Lock {
     }
 
     /// The next event and its data; `None` at the end of the stream.
-    fn next(&mut self) -> Option<(String, Value)> {
+    pub(crate) fn next(&mut self) -> Option<(String, Value)> {
         let mut event = String::new();
         loop {
             let mut line = String::new();
@@ -488,7 +483,7 @@ impl Lock {
     }
 }
 
-fn started<const N: usize>(setup: &Setup, ids: [&str; N]) -> [Member; N] {
+pub(crate) fn started<const N: usize>(setup: &Setup, ids: [&str; N]) -> [Member; N] {
     let members = ids.map(|id| setup.start(id));
     members.iter().for_each(|member| eventually("it knows a leader", || ready(member)));
     members
@@ -518,15 +513,22 @@ pub(crate) fn is_empty(observer: &Observer, path: &str) {
 }
 
 #[track_caller]
-fn number(data: &Value, field: &str) -> u64 {
+pub(crate) fn number(data: &Value, field: &str) -> u64 {
     data[field].as_u64().unwrap_or_else(|| panic!("{field} is a number: {data}"))
+}
+
+/// How many requests the server has received.
+pub(crate) fn received(servers: &mut Servers) -> u64 {
+    let said = servers.first().ask("srvr").expect("it answers");
+    let number = said.split("Received: ").nth(1).and_then(|it| it.split_whitespace().next());
+    number.and_then(|number| number.parse().ok()).expect("it counts")
 }
 
 fn millis(span: Duration) -> u64 {
     span.as_millis().try_into().expect("it is short")
 }
 
-fn boottime_ns() -> u64 {
+pub(crate) fn boottime_ns() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).expect("after boot");
     seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).expect("less than a second")

@@ -8,6 +8,8 @@
 // The tests, by theme.
 mod answers;
 mod application;
+mod barrier_command;
+mod barriers;
 mod clients;
 mod cluster;
 mod configuration;
@@ -34,6 +36,7 @@ mod locks;
 mod logs;
 mod lost;
 mod margins;
+mod members;
 mod metrics;
 mod monitoring;
 mod never_two;

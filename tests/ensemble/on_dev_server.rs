@@ -7,6 +7,8 @@
 // The tests, by theme.
 mod answers;
 mod application;
+mod barrier_command;
+mod barriers;
 mod cluster;
 mod configuration;
 mod election;
@@ -22,6 +24,7 @@ mod listeners;
 mod lock_command;
 mod locks;
 mod logs;
+mod members;
 mod metrics;
 mod orders;
 mod pipes;

@@ -34,7 +34,9 @@ fn every_answer_is_as_the_description_says() {
     let url = format!("http://127.0.0.1:{}/openapi.json", member.port());
     let mut asking = Process::start(
         // 503 is a described answer here, like any other. No schema can say what fits into a znode. A stream
-        // has no end to wait for, a lock may be waited for long, and a member that is shut down answers nothing more.
+        // has no end to wait for, also that of a lock (`hold`) or a barrier (`enter`), whatever wait it is asked with: once
+        // held, it goes on. A lock may be waited for as long as a query says (`keep`), which is up to ten minutes. And a
+        // member that is shut down answers nothing more.
         tied_to_this_thread("st")
             .args([
                 "run",
@@ -49,6 +51,8 @@ fn every_answer_is_as_the_description_says() {
                 "hold",
                 "--exclude-operation-id",
                 "keep",
+                "--exclude-operation-id",
+                "enter",
             ])
             .args([
                 "--header",

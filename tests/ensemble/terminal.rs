@@ -481,6 +481,8 @@ fn completions_and_manual_pages_know_every_command() {
         "probe",
         "lock",
         "locks",
+        "barrier",
+        "barriers",
         "resign",
         "pause",
         "resume",

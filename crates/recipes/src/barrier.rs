@@ -6,24 +6,25 @@
 //! One that leaves deletes its znode, and has left when the znodes of all others inside are gone, of the dead too. Then
 //! `ready` is deleted, and the next round can begin.
 //!
-//! Rounds are counted by the version of the barrier's path: `ready` is made only in the round that was read, and is
+//! Rounds are told apart by the last write to the barrier's path: `ready` is made only in the round that was read, and is
 //! deleted together with the step to the next, both or neither. So none that is late can open a barrier which others have
 //! left already, or take the `ready` of another round away.
 //!
-//! All that use a barrier are to name the same size.
+//! All that use a barrier are to name the same size: the first of those that stand there says which, or `ready` once it
+//! is made. One that names another is refused, and not counted.
 //!
 //! A member is inside only while its session's lease runs, so that its znode stands and keeps the others from being told
 //! that it has left. What a server shows that is gone keeps none for ever: a quorum is asked. But at a server that lost the
 //! transaction which made a znode, and where znodes are deleted by force, one may be told so while another is inside.
 
-use crate::holding::{End, Loss, Status, Want};
+use crate::holding::{End, Loss, Status, Want, Wanted};
 use crate::session::Session;
 use crate::{Moment, Queue, Sequence, Ticket};
 use std::num::NonZeroU32;
 
-/// How often a barrier was left by all.
+/// One use of a barrier: another each time that all have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Round(pub i32);
+pub struct Round(pub i64);
 
 /// What can happen to one member of a barrier.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,25 +48,73 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reading {
     pub round: Round,
+    /// The one that all are to name; `None` if none that is there says one.
+    pub size: Option<NonZeroU32>,
+    /// Those that name no other.
     pub members: Queue,
     /// The largest number that is inside, where there is `ready`.
     pub ready: Option<Sequence>,
 }
 
+/// A member's znode in the path of a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    pub sequence: Sequence,
+    /// `None` for a client of another make.
+    pub size: Option<NonZeroU32>,
+}
+
+/// What stands in `ready`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ready {
+    /// The largest number that is inside.
+    pub last: Sequence,
+    /// `None` if a client of another make made it.
+    pub size: Option<NonZeroU32>,
+}
+
+/// Returns what the names of the znodes of members begin with that name this size.
+pub fn prefix(size: NonZeroU32) -> String {
+    format!("size-{size}-")
+}
+
+impl Entry {
+    /// Reads an entry from a znode's name, of which any will do that ends in `-` and a number. Returns `None` for others.
+    pub fn of_name(name: &str) -> Option<Self> {
+        let (begins, _) = name.rsplit_once('-')?;
+        let sequence = Sequence::of_name(name, &format!("{begins}-"))?;
+        let size = begins.strip_prefix("size-").and_then(|size| size.parse().ok());
+        Some(Self { sequence, size })
+    }
+}
+
+impl Reading {
+    /// Judges who is counted of those that stand there.
+    pub fn of(round: Round, mut entries: Vec<Entry>, ready: Option<Ready>) -> Self {
+        entries.sort_unstable_by_key(|entry| entry.sequence);
+        let of_ready = ready.and_then(|ready| ready.size);
+        let size = of_ready.or_else(|| entries.iter().find_map(|entry| entry.size));
+        let agree = |entry: &&Entry| entry.size.is_none() || entry.size == size;
+        let members = entries.iter().filter(agree).map(|entry| entry.sequence).collect();
+        Self { round, size, members, ready: ready.map(|ready| ready.last) }
+    }
+}
+
 /// What one member of a barrier wants done.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Create the ephemeral sequential znode, or find the one that was created for this holding before.
-    Join,
+    /// Create the ephemeral sequential znode, which names this size, or find the one that was created for this holding
+    /// before.
+    Join(NonZeroU32),
     /// Read the barrier, and leave a watch for `ready` to be made or deleted.
     Read,
     /// Leave a watch on this member's znode.
     Watch(Sequence),
     /// Have a quorum say whether the watched znode stands: the server at hand may be wrong.
     Prove(Sequence),
-    /// Make `ready`, which says that all up to the last of these are inside, unless the round is over or a quorum says that
-    /// one of them is gone.
-    MakeReady { round: Round, members: Queue },
+    /// Make `ready`, which says the size and that all up to the last of these are inside, unless the round is over or a
+    /// quorum says that one of them is gone.
+    MakeReady { round: Round, size: NonZeroU32, members: Queue },
     /// Delete `ready` and begin the next round, both or neither, unless this round is over.
     EndRound(Round),
     /// Delete the own znode. It is asked again until it is gone, or the session is.
@@ -327,7 +376,7 @@ impl Barrier {
 
     fn join(&mut self) -> Wants {
         self.stage = Stage::Joining;
-        vec![Want::Do(Action::Join)]
+        vec![Want::Do(Action::Join(self.size))]
     }
 
     fn withdraw(&mut self, ticket: Ticket, end: End) -> Wants {
@@ -440,6 +489,9 @@ impl Barrier {
         watched: Option<Sequence>,
     ) -> Wants {
         let (own, round) = (ticket.sequence, reading.round);
+        if let Some(found) = reading.size.filter(|size| *size != self.size) {
+            return self.withdraw(ticket, End::Refused { found: Wanted::Barrier(found) });
+        }
         if !reading.members.iter().any(|it| it == own) {
             return self.join();
         }
@@ -459,8 +511,8 @@ impl Barrier {
             }
             None => {
                 if present >= Some(self.size.get() as usize) {
-                    let members = reading.members.clone();
-                    wants.push(Want::Do(Action::MakeReady { round, members }));
+                    let (size, members) = (self.size, reading.members.clone());
+                    wants.push(Want::Do(Action::MakeReady { round, size, members }));
                 }
                 None
             }
@@ -492,5 +544,51 @@ impl Barrier {
                 vec![Want::Ended(End::AllLeft)]
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sequence(number: i32) -> Sequence {
+        Sequence::new(number).unwrap()
+    }
+
+    const TWO: NonZeroU32 = NonZeroU32::new(2).unwrap();
+    const THREE: NonZeroU32 = NonZeroU32::new(3).unwrap();
+
+    #[test]
+    fn a_name_says_the_size_and_strangers_may_say_none() {
+        let own = Entry::of_name(&sequence(7).name(&prefix(THREE)));
+        assert_eq!(own, Some(Entry { sequence: sequence(7), size: Some(THREE) }));
+        for (name, size) in [("p-0000000007", None), ("size-2-0000000007", Some(TWO))] {
+            assert_eq!(Entry::of_name(name), Some(Entry { sequence: sequence(7), size }), "{name}");
+        }
+        for stranger in
+            ["ready", "0000000007", "p-7", "5e0d61f04d7d4f1f9b3c0000000007", "p-00000000071"]
+        {
+            assert_eq!(Entry::of_name(stranger), None, "{stranger}");
+        }
+        let none = Entry::of_name("size-0-0000000007");
+        assert_eq!(none, Some(Entry { sequence: sequence(7), size: None }));
+    }
+
+    #[test]
+    fn the_first_that_names_a_size_says_who_is_counted_unless_the_barrier_is_open() {
+        let entry = |number, size| Entry { sequence: sequence(number), size };
+        let entries = || {
+            vec![entry(4, Some(TWO)), entry(2, Some(THREE)), entry(1, None), entry(5, Some(THREE))]
+        };
+        let members = |numbers: &[i32]| numbers.iter().copied().map(sequence).collect();
+        let (round, ready) = (Round(0), None);
+        let expected = Reading { round, size: Some(THREE), members: members(&[1, 2, 5]), ready };
+        assert_eq!(Reading::of(round, entries(), None), expected);
+        let ready = Some(sequence(4));
+        let expected = Reading { round, size: Some(TWO), members: members(&[1, 4]), ready };
+        let open = Some(Ready { last: sequence(4), size: Some(TWO) });
+        assert_eq!(Reading::of(round, entries(), open), expected);
+        let strangers = Some(Ready { last: sequence(4), size: None });
+        assert_eq!(Reading::of(round, entries(), strangers).size, Some(THREE));
     }
 }

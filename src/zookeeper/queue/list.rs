@@ -69,30 +69,35 @@ pub(in crate::zookeeper) async fn children(
     connection: &Connection,
     root: &str,
 ) -> Result<Children, Error> {
-    let stat =
-        connection.request(connection.client.check_stat(root)).await?.ok_or(Error::NoNode)?;
-    if stat.num_children > CHILDREN_MAX {
-        return Ok(Children::TooMany(format!(
-            "{} znodes stand below {root}, more than the {CHILDREN_MAX} that are listed: delete those that are no \
-             members', and keep strangers out",
-            stat.num_children
-        )));
+    if let Some(problem) = crowd(connection, root).await? {
+        return Ok(Children::TooMany(problem));
     }
     connection.request(connection.client.list_children(root)).await.map(Children::Listed)
 }
 
-/// Lists what stands below the queue's path. Where that is too much, it is published, and asked again later.
-pub(in crate::zookeeper) async fn queue_names(
+/// Says that there is too much below a path to list it, if that is so.
+async fn crowd(connection: &Connection, root: &str) -> Result<Option<String>, Error> {
+    let stat =
+        connection.request(connection.client.check_stat(root)).await?.ok_or(Error::NoNode)?;
+    Ok((stat.num_children > CHILDREN_MAX).then(|| {
+        format!(
+            "{} znodes stand below {root}, more than the {CHILDREN_MAX} that are listed: delete those that are no \
+             members', and keep strangers out",
+            stat.num_children
+        )
+    }))
+}
+
+/// Fails, some time later, where too much stands below the path to list it.
+pub(in crate::zookeeper) async fn unless_crowded(
     context: &Context,
     connection: &Connection,
-) -> Result<Vec<String>, Error> {
-    match children(connection, &context.settings.root).await? {
-        Children::Listed(names) => {
-            context.set_crowded(None);
-            Ok(names)
-        }
-        Children::TooMany(problem) => {
-            context.set_crowded(Some(problem.clone()));
+) -> Result<(), Error> {
+    let problem = crowd(connection, &context.settings.root).await?;
+    context.set_crowded(problem.clone());
+    match problem {
+        None => Ok(()),
+        Some(problem) => {
             sleep(REFUSED_DELAY).await;
             Err(Error::UnexpectedError(problem))
         }
@@ -105,6 +110,15 @@ pub(super) async fn look_for_foreign(context: &Context) {
     if let Ok(Children::Listed(names)) = children(&connection, &context.settings.root).await {
         context.note_foreign(&names);
     }
+}
+
+/// Returns the names of all that stands below the path.
+pub(super) async fn queue_names(
+    context: &Context,
+    connection: &Connection,
+) -> Result<Vec<String>, Error> {
+    unless_crowded(context, connection).await?;
+    connection.request(connection.client.list_children(&context.settings.root)).await
 }
 
 /// Returns the numbers of all znodes that are named like a member's and are not known to be no member's.

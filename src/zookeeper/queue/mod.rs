@@ -17,15 +17,15 @@ mod watches;
 mod write;
 mod znode;
 
+pub(in crate::zookeeper) use acl::of_ancestors as acl_of_ancestors;
 pub(crate) use acl::refusal;
-pub(in crate::zookeeper) use acl::warn_if_weak;
-pub(in crate::zookeeper) use acl::{of_ancestors as acl_of_ancestors, of_queue as acl_of_queue};
+pub(in crate::zookeeper) use acl::{of_queue, warn_if_weak};
 pub(crate) use claim::claim_name;
 pub(in crate::zookeeper) use context::{
     Context, RETRY_DELAY, leave_if_lacking, leave_wrong_server,
 };
 pub(in crate::zookeeper) use join::{Own, join};
-pub(in crate::zookeeper) use list::{CHILDREN_MAX, Children, children, queue_names};
+pub(in crate::zookeeper) use list::{CHILDREN_MAX, Children, children, unless_crowded};
 pub(crate) use read::Member;
 pub(in crate::zookeeper) use watches::{ZnodesAhead, watch_until_own_is_lost};
 pub(in crate::zookeeper) use write::{still_ours, unless_denied};

@@ -4,7 +4,7 @@ use super::Shared;
 use crate::config::security::Acl;
 use crate::shared_config::{Condition, Deed, Unwritten, Write, Written};
 use crate::zookeeper::client::{Connection, is_verdict};
-use crate::zookeeper::queue::{acl_of_ancestors, acl_of_queue};
+use crate::zookeeper::queue::{acl_of_ancestors, of_queue};
 use ::zookeeper::{Acls, CreateMode, Error, Stat};
 use tracing::info;
 
@@ -121,7 +121,7 @@ impl Writing<'_> {
     /// Creates it, and the path above it if there is none.
     async fn create(&self, data: &[u8], mode: CreateMode) -> Outcome {
         for _ in 0..ATTEMPTS {
-            let options = mode.with_acls(acl_of_queue(self.acl));
+            let options = mode.with_acls(of_queue(self.acl));
             let create = self.connection.client.create(self.path, data, &options);
             match self.connection.request(create).await {
                 Ok((stat, _)) => {
@@ -142,7 +142,7 @@ impl Writing<'_> {
         let ends = root.match_indices('/').skip(1).map(|(at, _)| at).chain([root.len()]);
         for end in ends {
             let acls: Acls<'_> = match end == root.len() {
-                true => acl_of_queue(self.acl),
+                true => of_queue(self.acl),
                 false => acl_of_ancestors(self.acl),
             };
             let mode = CreateMode::Persistent.with_acls(acls);

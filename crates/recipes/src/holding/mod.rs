@@ -97,9 +97,9 @@ pub enum End {
     Released,
     /// All have left the barrier.
     AllLeft,
-    /// Another asked before, of the same name, for a lock of another kind or number of slots.
+    /// Another asked before, of the same name, for a lock of another kind or number of slots, or a barrier of another size.
     Refused {
-        found: Mode,
+        found: Wanted,
     },
     Lost(Loss),
 }

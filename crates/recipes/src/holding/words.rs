@@ -85,7 +85,7 @@ impl fmt::Display for barrier::Event {
         match self {
             Self::Joined { ticket, .. } => write!(f, "joined as {}", ticket.sequence),
             Self::TicketLost(ticket) => write!(f, "lost ticket {}", ticket.sequence),
-            Self::Read(Reading { round, members, ready }) => {
+            Self::Read(Reading { round, size: _, members, ready }) => {
                 write!(f, "round {} has {members}", round.0)?;
                 ready.map_or(Ok(()), |last| write!(f, ", ready up to {last}"))
             }
@@ -124,11 +124,11 @@ impl fmt::Display for lock::Action {
 impl fmt::Display for barrier::Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Join => f.write_str("join"),
+            Self::Join(_) => f.write_str("join"),
             Self::Read => f.write_str("read the barrier"),
             Self::Watch(sequence) => write!(f, "watch {sequence}"),
             Self::Prove(sequence) => write!(f, "prove {sequence}"),
-            Self::MakeReady { round, members } => {
+            Self::MakeReady { round, members, .. } => {
                 write!(f, "make ready in round {} for {members}", round.0)
             }
             Self::EndRound(round) => write!(f, "end round {}", round.0),
@@ -142,7 +142,7 @@ impl fmt::Display for End {
         match self {
             Self::Released => f.write_str("released"),
             Self::AllLeft => f.write_str("all have left"),
-            Self::Refused { found } => write!(f, "refused: another is there, {found}"),
+            Self::Refused { found } => write!(f, "refused: it is {found}"),
             Self::Lost(loss) => write!(f, "lost: {loss}"),
         }
     }

@@ -22,7 +22,7 @@ mod mode;
 pub use mode::{Entry, Mode, holders};
 
 use crate::contender::{AfterCommit, AfterPredecessor, Contender, Located};
-use crate::holding::{End, Loss, Status, Want};
+use crate::holding::{End, Loss, Status, Want, Wanted};
 use crate::session::Session;
 use crate::{FencingToken, Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
@@ -291,7 +291,7 @@ impl Lock {
         }
         entries.retain(|entry| entry.sequence < own);
         if let Some(odd) = entries.iter().find(|entry| mode.is_at_odds_with(entry.mode)) {
-            return self.leave(ticket, End::Refused { found: odd.mode });
+            return self.leave(ticket, End::Refused { found: Wanted::Lock(odd.mode) });
         }
         entries.retain(|entry| mode.counts(entry.mode));
         queue.ahead = entries.into_iter().map(|entry| entry.sequence).collect();

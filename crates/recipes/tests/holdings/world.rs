@@ -7,7 +7,7 @@
 
 use super::faults::Faults;
 use super::session::{Session, expires_at, report};
-use bellwether_recipes::barrier::{self, Reading, Round};
+use bellwether_recipes::barrier::{self, Reading, Ready, Round};
 use bellwether_recipes::holding::{Action, End, Event, HoldingId, Holdings, Status, Wanted};
 use bellwether_recipes::lock::{self, Entry, Mode};
 use bellwether_recipes::{
@@ -84,7 +84,7 @@ struct Server {
     ghost: Option<(u64, Entry)>,
     evicted: BTreeMap<FencingToken, Moment>,
     round: i32,
-    ready: Option<Sequence>,
+    ready: Option<Ready>,
     ready_watches: BTreeSet<(SessionId, HoldingId)>,
     /// The last that was inside in an earlier round.
     last_of_round: i32,
@@ -472,8 +472,8 @@ impl World {
             let mode = self.server.znodes.get(&ticket.sequence).map(|znode| znode.mode);
             if rules.is_barrier() {
                 if !self.inside.contains_key(&(i, id)) {
-                    match self.server.ready.filter(|last| ticket.sequence <= *last) {
-                        Some(last) => {
+                    match self.server.ready.filter(|ready| ticket.sequence <= ready.last) {
+                        Some(Ready { last, .. }) => {
                             self.inside.insert((i, id), last);
                         }
                         None => self.wrong_if(true, "one is inside a barrier that is not open"),
@@ -674,7 +674,7 @@ impl World {
         let is_inside = self.holders(rules).any(|(_, _, ticket)| ticket.sequence <= last);
         self.wrong_if(is_inside, "one is told that all have left while another is inside");
         self.wrong_if(
-            self.server.ready == Some(last),
+            self.server.ready.is_some_and(|ready| ready.last == last),
             "one is told that all have left before the barrier can be used again",
         );
     }
@@ -871,20 +871,23 @@ impl World {
         stale: bool,
     ) -> Result<Option<barrier::Event>, LeavesServer> {
         Ok(Some(match *action {
-            barrier::Action::Join => {
-                let (ticket, sent_at) = self.join(session, id, Mode::Exclusive, request, rules);
+            barrier::Action::Join(size) => {
+                let mode = Mode::Slots(size);
+                let (ticket, sent_at) = self.join(session, id, mode, request, rules);
                 barrier::Event::Joined { ticket, sent_at }
             }
             barrier::Action::Read => {
                 self.check_own_is_shown(i, session, id)?;
                 self.server.ready_watches.insert((session, id));
-                let ghost = self.server.ghost.map(|(_, ghost)| ghost.sequence);
-                let shown = self.shown(i).into_keys();
-                barrier::Event::Read(Reading {
-                    round: Round(self.server.round),
-                    members: shown.chain(ghost.filter(|_| stale)).collect(),
-                    ready: self.server.ready,
-                })
+                let ghost = self.server.ghost.map(|(_, ghost)| (ghost.sequence, ghost.mode));
+                let shown = self.shown(i).into_iter().map(|(at, znode)| (at, znode.mode));
+                let entries = shown.chain(ghost.filter(|_| stale)).map(|(sequence, mode)| {
+                    let size = if let Mode::Slots(size) = mode { Some(size) } else { None };
+                    barrier::Entry { sequence, size }
+                });
+                let round = Round(self.server.round.into());
+                let entries = entries.collect();
+                barrier::Event::Read(Reading::of(round, entries, self.server.ready))
             }
             barrier::Action::Watch(sequence) => {
                 match self.watch(i, session, id, sequence, None)? {
@@ -898,27 +901,29 @@ impl World {
                 }
                 barrier::Event::Gone(sequence)
             }
-            barrier::Action::MakeReady { round, ref members } => {
+            barrier::Action::MakeReady { round, size, ref members } => {
                 // What a quorum says is gone is shown no more.
                 let mut all_stand = true;
                 for sequence in members.iter() {
                     all_stand &= !self.denies(i, sequence, None);
                 }
-                let is_now = round.0 == self.server.round && self.server.ready.is_none();
+                let is_now = round.0 == i64::from(self.server.round) && self.server.ready.is_none();
                 if is_now && all_stand {
                     let earlier = self.server.last_of_round;
                     let here = self.server.znodes.keys().filter(|it| it.number() > earlier);
-                    let enough = rules.size().is_some_and(|size| here.count() >= size);
+                    let agree = here.filter(|it| self.server.znodes[it].mode == Mode::Slots(size));
+                    let enough = agree.count() >= size.get() as usize;
                     self.wrong_if(!enough, "a barrier opens before there are enough");
-                    self.server.ready = members.iter().last();
+                    self.server.ready =
+                        members.iter().last().map(|last| Ready { last, size: Some(size) });
                     self.tell_ready();
                 }
                 barrier::Event::Changed
             }
             barrier::Action::EndRound(round) => {
                 let careless = rules.flaw == Some(Flaw::AnyRound);
-                let is_now = round.0 == self.server.round || careless;
-                if is_now && let Some(last) = self.server.ready.take() {
+                let is_now = round.0 == i64::from(self.server.round) || careless;
+                if is_now && let Some(Ready { last, .. }) = self.server.ready.take() {
                     self.server.round += 1;
                     self.server.last_of_round = last.number();
                     self.tell_ready();
@@ -1121,7 +1126,7 @@ impl World {
         for (sequence, Znode { owner, holding, token, .. }) in self.server.znodes.clone() {
             self.tell(format!("  {sequence} of session {owner}, holding {holding}, token {token}"));
         }
-        if let Some(last) = self.server.ready {
+        if let Some(Ready { last, .. }) = self.server.ready {
             self.tell(format!("  ready up to {last}"));
         }
     }
@@ -1274,7 +1279,7 @@ impl Process {
                     self.replies.retain(|reply| !is_answer(reply));
                 }
                 Action::Lock(id, lock::Action::Join(_) | lock::Action::Leave(_))
-                | Action::Barrier(id, barrier::Action::Join | barrier::Action::Leave(_)) => {
+                | Action::Barrier(id, barrier::Action::Join(_) | barrier::Action::Leave(_)) => {
                     self.watching.retain(|(watcher, _), _| watcher != id);
                 }
                 Action::Ended(..) => continue,

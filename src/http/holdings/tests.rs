@@ -1,20 +1,23 @@
-//! The contract of locks over HTTP, with a runner that tests step by hand.
+//! The contract of locks and barriers over HTTP, with a runner that tests step by hand.
 
 use super::super::serve::Claims;
 use super::super::tests::{api, api_of, member};
 use super::super::{Handler, Service};
 use super::*;
 use crate::clock::Clock;
-use crate::locks::{self, Ask, Ended, LocksRequests, Published};
+use crate::holdings::{self, Ask, Ended, HoldingsRequests, Place, Published, SwitchedOn};
 use crate::status::{self, StatusHandle, StatusPublisher};
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
 use http_body_util::BodyExt;
+use recipes::barrier::{self, Reading, Ready, Round};
 use recipes::holding::{Event, HoldingId, Holdings, Loss, Wanted};
 use recipes::lock::{self, Entry};
 use recipes::{Margins, Sequence, SessionId, Ticket};
 use serde_json::{Value, json};
+use std::num::NonZeroU32;
 use std::time::SystemTime;
 use tokio::time::{sleep, timeout};
 
@@ -36,6 +39,31 @@ async fn where_locks_are_switched_off_each_request_says_so_and_what_to_set() {
         assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
         let why = text(answer).await;
         assert!(why.contains("locks-off") && why.contains("recipes.locks"), "{why}");
+    }
+    for (method, path) in [
+        (Method::GET, "/barriers"),
+        (Method::GET, "/barriers/deploy"),
+        (Method::POST, "/barriers/deploy?size=2"),
+        (Method::POST, "/barriers/deploy/leave/0"),
+    ] {
+        let answer = ask(&service, method, path).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
+        let why = text(answer).await;
+        assert!(why.contains("barriers-off") && why.contains("recipes.barriers"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn each_recipe_is_switched_off_for_itself() {
+    for (locks, barriers) in [(true, false), (false, true)] {
+        let scene = Scene::with(SwitchedOn { locks, barriers });
+        for (path, is_on) in [("/locks/a?slots=0", locks), ("/barriers/a?size=0", barriers)] {
+            let answer = ask(&scene.service, Method::POST, path).await;
+            assert_eq!(answer.status() == StatusCode::BAD_REQUEST, is_on, "{path}");
+        }
+        let metrics = text(ask(&scene.service, Method::GET, "/metrics").await).await;
+        assert_eq!(metrics.contains("bellwether_locks{"), locks);
+        assert_eq!(metrics.contains("bellwether_barriers{"), barriers);
     }
 }
 
@@ -62,6 +90,15 @@ async fn what_is_no_request_for_a_lock_is_refused_with_the_remedy() {
         (Method::PUT, "/locks/a?ttl=1ms", "1s"),
         (Method::PUT, "/locks/a/0?ttl=1h", "600s"),
         (Method::PUT, "/locks/a/0?wait=1s", "write ?ttl=15s"),
+        (Method::GET, "/barriers/a%20b", "A-Z a-z 0-9"),
+        (Method::POST, "/barriers/..%2Felection?size=2", "1 to 64"),
+        (Method::POST, "/barriers/a", "?size=3"),
+        (Method::POST, "/barriers/a?size=0", "1 to 1000"),
+        (Method::POST, "/barriers/a?size=1001", "1 to 1000"),
+        (Method::POST, "/barriers/a?size=two", "1 to 1000"),
+        (Method::POST, "/barriers/a?size=2&mode=shared", "mode"),
+        (Method::POST, "/barriers/a?size=2&wait=11m", "600s"),
+        (Method::POST, "/barriers/%40/leave/0", "1 to 64"),
     ] {
         let answer = ask(&scene.service, method, path).await;
         assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{path}");
@@ -73,9 +110,9 @@ async fn what_is_no_request_for_a_lock_is_refused_with_the_remedy() {
 #[tokio::test]
 async fn a_lock_is_told_of_from_its_place_in_the_queue_to_its_end() {
     let mut scene = Scene::new();
-    let waits = async |requests: &mut LocksRequests| {
+    let waits = async |requests: &mut HoldingsRequests| {
         let mut one = One::taken_from(requests).await;
-        assert_eq!((one.ask.name.as_str(), one.ask.mode), ("migrate", Mode::Shared));
+        assert_eq!((one.ask.name.as_str(), one.mode()), ("migrate", Mode::Shared));
         one.reads(&[(1, Mode::Exclusive)]);
         one
     };
@@ -171,7 +208,7 @@ async fn a_client_that_takes_nothing_for_as_long_as_the_lease_runs_has_lost_its_
 #[tokio::test]
 async fn who_waits_no_longer_is_told_and_gives_its_place_up() {
     let mut scene = Scene::new();
-    let waits = async |requests: &mut LocksRequests| {
+    let waits = async |requests: &mut HoldingsRequests| {
         let mut one = One::taken_from(requests).await;
         one.reads(&[(1, Mode::Exclusive)]);
         one
@@ -191,7 +228,7 @@ async fn who_waits_no_longer_is_told_and_gives_its_place_up() {
 #[tokio::test]
 async fn a_lock_of_another_kind_is_refused_with_both_and_one_too_many_with_the_limit() {
     let mut scene = Scene::new();
-    let found = Mode::Slots(NonZeroU32::new(2).unwrap());
+    let found = Wanted::Lock(Mode::Slots(NonZeroU32::new(2).unwrap()));
     for (ended, status, words) in [
         (
             Ended::Refused { found },
@@ -274,11 +311,137 @@ async fn a_kept_lock_is_given_back_when_its_time_is_over_or_it_is_lost() {
 }
 
 #[tokio::test]
+async fn a_barrier_is_told_of_from_the_first_that_waits_to_the_last_that_leaves() {
+    let mut scene = Scene::new();
+    let waits = async |requests: &mut HoldingsRequests| {
+        let mut one = One::taken_from(requests).await;
+        let wanted = Wanted::Barrier(NonZeroU32::new(2).unwrap());
+        assert_eq!((one.ask.name.as_str(), one.ask.wanted), ("deploy", wanted));
+        one.gathers(&[OWN], None);
+        one
+    };
+    let (mut stream, mut one) = scene.opened("/barriers/deploy?size=2", waits).await;
+    let (name, waiting) = stream.event().await.unwrap();
+    assert_eq!((&*name, &waiting["present"], &waiting["size"]), ("waiting", &1.into(), &2.into()));
+    let id = waiting["id"].as_str().unwrap();
+    let leave = format!("/barriers/deploy/leave/{id}");
+    assert_eq!(ask(&scene.service, Method::POST, &leave).await.status(), StatusCode::CONFLICT);
+
+    one.commits();
+    one.gathers(&[OWN, OWN + 1], Some(OWN + 1));
+    let (name, entered) = stream.event().await.unwrap();
+    assert_eq!((&*name, &entered["id"], &entered["token"]), ("entered", &id.into(), &7.into()));
+    assert!(entered["valid_for_ms"].as_u64() < Some(2000), "{entered}");
+    one.commits();
+    let (name, renewed) = stream.event().await.unwrap();
+    assert_eq!((&*name, &renewed["id"]), ("renewed", &id.into()));
+    assert!(!one.is_released());
+
+    for other in [&*leave.replace("deploy", "other"), "/barriers/deploy/leave/0"] {
+        let answer = ask(&scene.service, Method::POST, other).await;
+        assert_eq!(answer.status(), StatusCode::GONE, "{other}");
+    }
+    for _ in 0..2 {
+        let answer = ask(&scene.service, Method::POST, &leave).await;
+        assert_eq!(answer.status(), StatusCode::NO_CONTENT);
+        assert!(one.is_released());
+        one.step(Event::Released(ID));
+    }
+    let mut next = Box::pin(stream.event());
+    assert!(futures_util::poll!(&mut next).is_pending(), "another is inside");
+    one.ends(Ended::AllLeft);
+    assert_eq!(next.await.unwrap().0, "left");
+    assert!(stream.event().await.is_none(), "nothing comes behind it");
+    drop(stream);
+    let answer = ask(&scene.service, Method::POST, &leave).await;
+    assert_eq!(answer.status(), StatusCode::GONE);
+}
+
+#[tokio::test]
+async fn a_barrier_is_left_when_its_connection_closes() {
+    let mut scene = Scene::new();
+    let (stream, mut one) = scene.opened("/barriers/deploy?size=1", One::inside).await;
+    assert!(!one.is_released(), "while it is open");
+    drop(stream);
+    assert!(one.is_released());
+}
+
+/// The others may be told that all have left while it acts: it is not to take its own end for that.
+#[tokio::test]
+async fn a_client_inside_that_takes_nothing_for_as_long_as_the_lease_runs_is_told_that_it_is_lost()
+{
+    let mut scene = Scene::new();
+    let (mut stream, mut one) = scene.opened("/barriers/deploy?size=1", One::inside).await;
+    assert_eq!(stream.event().await.unwrap().0, "entered");
+    let released = async {
+        while !one.is_released() {
+            one.commits();
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(LIMIT, released).await.expect("it leaves");
+    one.step(Event::Released(ID));
+    let (name, lost) = stream.event().await.unwrap();
+    assert_eq!(name, "lost");
+    assert!(lost["why"].as_str().unwrap().contains("nothing was read"), "{lost}");
+}
+
+#[tokio::test]
+async fn a_barrier_of_another_size_is_refused_with_both() {
+    let mut scene = Scene::new();
+    let request = ordered(Method::POST, "/barriers/deploy?size=3");
+    let ends = async {
+        let one = One::taken_from(&mut scene.requests).await;
+        one.ends(Ended::Refused { found: Wanted::Barrier(NonZeroU32::new(2).unwrap()) });
+    };
+    let (answer, ()) = tokio::join!(scene.service.answer(request), ends);
+    assert_eq!(answer.status(), StatusCode::CONFLICT);
+    let why = text(answer).await;
+    for word in ["another-size", "a barrier of 2", "a barrier of 3"] {
+        assert!(why.contains(word), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn who_waits_no_longer_in_front_of_a_barrier_is_told_and_gives_up() {
+    let mut scene = Scene::new();
+    let waits = async |requests: &mut HoldingsRequests| {
+        let mut one = One::taken_from(requests).await;
+        one.gathers(&[OWN], None);
+        one
+    };
+    let (mut stream, mut one) = scene.opened("/barriers/deploy?size=2&wait=0s", waits).await;
+    assert_eq!(stream.event().await.unwrap().0, "timeout");
+    assert!(one.is_released());
+    assert!(stream.event().await.is_none());
+}
+
+#[tokio::test]
+async fn those_at_barriers_are_shown_as_they_stand() {
+    let mut scene = Scene::new();
+    let (stream, mut one) = scene.opened("/barriers/deploy?size=1", One::inside).await;
+    let read = async |path: &str| text(ask(&scene.service, Method::GET, path).await).await;
+    let barriers =
+        async || serde_json::from_str::<Value>(&read("/status").await).unwrap()["barriers"].clone();
+    let told = barriers().await;
+    let fields = ["barrier", "size", "state", "token"].map(|key| told[0][key].clone());
+    assert_eq!(Value::from(fields.to_vec()), json!(["deploy", 1, "inside", 7]));
+    let line = r#"bellwether_barriers{election="/election",state="inside"} 1"#;
+    assert!(read("/metrics").await.contains(line));
+    one.step(Event::Released(ID));
+    let told = barriers().await;
+    assert_eq!((&told[0]["state"], &told[0]["token"]), (&"leaving".into(), &Value::Null));
+    one.ends(Ended::AllLeft);
+    assert_eq!(barriers().await, Value::Null);
+    drop(stream);
+}
+
+#[tokio::test]
 async fn what_is_asked_for_is_shown_as_it_stands() {
     let mut scene = Scene::new();
-    let waits = async |requests: &mut LocksRequests| {
+    let waits = async |requests: &mut HoldingsRequests| {
         let mut one = One::taken_from(requests).await;
-        one.reads(&[(1, one.ask.mode), (2, one.ask.mode), (3, one.ask.mode)]);
+        one.reads(&[1, 2, 3].map(|number| (number, one.mode())));
         one
     };
     let (holder, one) = scene.opened("/locks/migrate", One::held).await;
@@ -311,15 +474,19 @@ async fn what_is_asked_for_is_shown_as_it_stands() {
 
 struct Scene {
     service: Service,
-    requests: LocksRequests,
+    requests: HoldingsRequests,
     _publisher: StatusPublisher,
 }
 
 impl Scene {
     fn new() -> Self {
+        Self::with(SwitchedOn { locks: true, barriers: true })
+    }
+
+    fn with(switched_on: SwitchedOn) -> Self {
         let (publisher, status) = status::set_up(&member(), Clock::system().now());
-        let (requests, handle) = locks::set_up();
-        let service = api_of(StatusHandle { locks: Some(handle), ..status });
+        let (requests, handle) = holdings::set_up(switched_on);
+        let service = api_of(StatusHandle { holdings: Some(handle), ..status });
         Self { service, requests, _publisher: publisher }
     }
 
@@ -327,7 +494,7 @@ impl Scene {
     async fn opened(
         &mut self,
         path: &str,
-        taken: impl AsyncFn(&mut LocksRequests) -> One,
+        taken: impl AsyncFn(&mut HoldingsRequests) -> One,
     ) -> (ReceivedEvents, One) {
         let request = ordered(Method::POST, path);
         let (answer, one) = tokio::join!(self.service.answer(request), taken(&mut self.requests));
@@ -366,19 +533,44 @@ const OWN: i32 = 7;
 
 impl One {
     /// Takes the next request, and joins the queue.
-    async fn taken_from(requests: &mut LocksRequests) -> Self {
+    async fn taken_from(requests: &mut HoldingsRequests) -> Self {
         let ask = requests.asks.recv().await.unwrap();
         let heartbeat = Duration::from_millis(20);
         let margins = Margins { heartbeat, half_tick: heartbeat };
         let mut one = Self { holdings: Holdings::new(margins, LIMIT), ask };
         let (sent_at, timeout) = (Clock::system().now(), Duration::from_secs(2));
-        one.step(Event::Asked(ID, Wanted::Lock(one.ask.mode)));
+        one.step(Event::Asked(ID, one.ask.wanted));
         one.step(Event::SessionOpened { session: SessionId(1), timeout, sent_at });
-        one.step(Event::Lock(ID, lock::Event::Joined { ticket: ticket(OWN), sent_at: None }));
+        let (ticket, sent_at) = (ticket(OWN), None);
+        one.step(match one.ask.wanted {
+            Wanted::Lock(_) => Event::Lock(ID, lock::Event::Joined { ticket, sent_at }),
+            Wanted::Barrier(_) => Event::Barrier(ID, barrier::Event::Joined { ticket, sent_at }),
+        });
         one
     }
 
-    async fn held(requests: &mut LocksRequests) -> Self {
+    /// The only one inside a barrier.
+    async fn inside(requests: &mut HoldingsRequests) -> Self {
+        let mut one = Self::taken_from(requests).await;
+        one.commits();
+        one.gathers(&[OWN], Some(OWN));
+        one
+    }
+
+    /// Reads a barrier with these in it, which is open up to the last.
+    fn gathers(&mut self, members: &[i32], last: Option<i32>) {
+        let entry = |&number| barrier::Entry { sequence: sequence(number), size: None };
+        let ready = last.map(|last| Ready { last: sequence(last), size: None });
+        let reading = Reading::of(Round(1), members.iter().map(entry).collect(), ready);
+        self.step(Event::Barrier(ID, barrier::Event::Read(reading)));
+    }
+
+    fn mode(&self) -> Mode {
+        let Wanted::Lock(mode) = self.ask.wanted else { panic!("{}", self.ask.wanted) };
+        mode
+    }
+
+    async fn held(requests: &mut HoldingsRequests) -> Self {
         let mut one = Self::taken_from(requests).await;
         one.reads(&[]);
         one.commits();
@@ -387,7 +579,7 @@ impl One {
 
     fn reads(&mut self, ahead: &[(i32, Mode)]) {
         let entry = |&(number, mode)| Entry { sequence: sequence(number), mode };
-        let queue = ahead.iter().chain([&(OWN, self.ask.mode)]).map(entry).collect();
+        let queue = ahead.iter().chain([&(OWN, self.mode())]).map(entry).collect();
         self.step(Event::Lock(ID, lock::Event::QueueRead(queue)));
     }
 

@@ -2,8 +2,8 @@
 
 use super::super::AppState;
 use super::super::problem::Problem;
-use super::holding::{Holding, LockClaim};
-use crate::locks::{Ended, Judged, LockName};
+use super::holding::{Holding, HoldingClaim};
+use crate::holdings::{Ended, HoldingName, Judged};
 use recipes::{FencingToken, Moment};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(in super::super) struct KeptLocks(Mutex<BTreeMap<String, Kept>>);
 
 struct Kept {
-    name: LockName,
+    name: HoldingName,
     holding: Holding,
     /// When it is given back, unless its client renews it.
     until: Moment,
@@ -25,7 +25,7 @@ pub(super) struct Standing {
     pub(super) token: FencingToken,
     /// The end of its lease or of its time, whichever comes first.
     pub(super) until: Moment,
-    pub(super) claim: LockClaim,
+    pub(super) claim: HoldingClaim,
 }
 
 impl KeptLocks {
@@ -36,7 +36,7 @@ impl KeptLocks {
     /// Keeps a lock, and returns its id.
     pub(super) fn keep(
         sight: &AppState,
-        name: LockName,
+        name: HoldingName,
         holding: Holding,
         time: Duration,
     ) -> String {
@@ -51,7 +51,7 @@ impl KeptLocks {
     /// Returns how a lock stands that is kept; anew for so long, if that is asked.
     pub(super) fn standing(
         sight: &AppState,
-        name: &LockName,
+        name: &HoldingName,
         id: &str,
         renewed: Option<Duration>,
     ) -> Option<Standing> {
@@ -67,7 +67,7 @@ impl KeptLocks {
     }
 
     /// Takes a lock out, so that it can be given back.
-    pub(super) fn take(sight: &AppState, name: &LockName, id: &str) -> Option<Holding> {
+    pub(super) fn take(sight: &AppState, name: &HoldingName, id: &str) -> Option<Holding> {
         let now = sight.clock.now();
         let mut all = sight.kept.lock();
         let kept = all.get_mut(id).filter(|kept| kept.name == *name && now < kept.until)?;
@@ -86,7 +86,11 @@ async fn give_back_in_time(sight: &AppState, id: &str) {
                 Judged::Held { until, .. } if sight.clock.now() < kept.until => (kept.until, until),
                 // Its client was told for how long it holds. While this member leaves, it is left to expire.
                 Judged::Ended(Ended::Stopped) if !kept.holding.is_gone() => return,
-                Judged::Held { .. } | Judged::Waiting { .. } | Judged::Ended(_) => {
+                Judged::Held { .. }
+                | Judged::Waiting { .. }
+                | Judged::Gathering { .. }
+                | Judged::Leaving
+                | Judged::Ended(_) => {
                     all.remove(id);
                     return;
                 }
@@ -97,7 +101,7 @@ async fn give_back_in_time(sight: &AppState, id: &str) {
     }
 }
 
-pub(super) fn gone(name: &LockName) -> Problem {
+pub(super) fn gone(name: &HoldingName) -> Problem {
     let detail = format!(
         "no such lock {name} is kept here: it was lost or given back, its time was over, or it never was; ask for \
          it anew"

@@ -1,23 +1,25 @@
-//! A lock that a sidecar holds for this process, for as long as their connection is open.
+//! A lock that a sidecar holds for this process, or a barrier that it enters, for as long as their connection is open.
 
 use super::super::ClientError;
 use super::super::sidecar::{Sidecar, SidecarAnswer, TO_ANSWER};
 use super::super::watch::{EventReader, LONGEST_LINE, ReceivedEvent};
 use super::{Patience, Standing};
-use crate::api::{self, LockEnded, LockHeld, LockWaiting};
+use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockHeld, LockWaiting};
 use crate::clock::ClockIdentity;
 use crate::exec::Lease;
-use crate::locks::LockName;
+use crate::holdings::HoldingName;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
 use hyper::{Method, StatusCode};
+use recipes::holding::Wanted;
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
 use std::future::pending;
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -25,26 +27,31 @@ use tokio::time::timeout;
 /// A sidecar sends at least a comment every 15 s.
 const SILENCE: Duration = Duration::from_secs(45);
 
-/// What the sidecar tells of the lock.
-pub(super) struct Stream(Incoming);
+/// What the sidecar tells of the lock or barrier.
+pub(super) struct Stream {
+    incoming: Incoming,
+    /// By what to leave the barrier.
+    pub(super) id: Arc<OnceLock<String>>,
+}
 
 impl Stream {
-    /// Asks for the lock. Returns also a second hold on the connection, which keeps the lock.
+    /// Asks for it. Returns also a second hold on the connection, which keeps it.
     pub(super) async fn open(
         sidecar: &Sidecar,
-        name: &LockName,
-        mode: Mode,
+        name: &HoldingName,
+        wanted: Wanted,
         patience: Patience,
     ) -> Result<(Self, OwnedFd), ClientError> {
         check_clock(sidecar).await?;
-        let mode = match mode {
-            Mode::Exclusive => "mode=exclusive".to_owned(),
-            Mode::Shared => "mode=shared".to_owned(),
-            Mode::Slots(slots) => format!("slots={slots}"),
+        let (root, query) = match wanted {
+            Wanted::Lock(Mode::Exclusive) => (api::LOCKS.path, "mode=exclusive".to_owned()),
+            Wanted::Lock(Mode::Shared) => (api::LOCKS.path, "mode=shared".to_owned()),
+            Wanted::Lock(Mode::Slots(slots)) => (api::LOCKS.path, format!("slots={slots}")),
+            Wanted::Barrier(size) => (api::BARRIERS.path, format!("size={size}")),
         };
         // Other limits are kept here, however long they are.
         let wait = if patience == Patience::Try { "&wait=0s" } else { "" };
-        let path = format!("{}/{name}?{mode}{wait}", api::LOCKS.path);
+        let path = format!("{root}/{name}?{query}{wait}");
         let asked = format!("{}{path}", sidecar.name());
         let opened = timeout(TO_ANSWER, sidecar.begin(&path)).await;
         let (response, hold) =
@@ -53,7 +60,8 @@ impl Stream {
         if response.status() == StatusCode::OK
             && kind.is_some_and(|kind| kind == "text/event-stream")
         {
-            return Ok((Self(response.into_body()), hold));
+            let (incoming, id) = (response.into_body(), Arc::default());
+            return Ok((Self { incoming, id }, hold));
         }
         let answer = timeout(TO_ANSWER, SidecarAnswer::read(&asked, response)).await;
         let answer = answer
@@ -75,7 +83,7 @@ impl Stream {
         let mut reader = EventReader::default();
         let over = |why: &str| Standing::Over(format!("the sidecar {why}"));
         loop {
-            let frame = match timeout(SILENCE, self.0.frame()).await {
+            let frame = match timeout(SILENCE, self.incoming.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => return over(&format!("is gone: {error}")),
                 Ok(None) => return over("has closed the connection"),
@@ -83,8 +91,10 @@ impl Stream {
             };
             let Some(bytes) = frame.data_ref() else { continue };
             for event in reader.read(bytes) {
-                match standing(&event) {
-                    Ok(Some(standing @ (Standing::NotInTime | Standing::Over(_)))) => {
+                match standing(&event, &self.id) {
+                    Ok(Some(
+                        standing @ (Standing::NotInTime | Standing::AllLeft | Standing::Over(_)),
+                    )) => {
                         return standing;
                     }
                     Ok(Some(standing)) => drop(publisher.send_replace(standing)),
@@ -100,10 +110,15 @@ impl Stream {
     }
 }
 
-/// Returns how the lock stands by an event; `None` if it says nothing of that.
-fn standing(event: &ReceivedEvent) -> Result<Option<Standing>, String> {
+/// Returns how it stands by an event; `None` if it says nothing of that. Notes the id that a barrier's says.
+fn standing(event: &ReceivedEvent, id: &OnceLock<String>) -> Result<Option<Standing>, String> {
     let ReceivedEvent { name, data, .. } = event;
     Ok(Some(match &**name {
+        "waiting" if parsed::<BarrierWaiting>(data).is_ok() => {
+            let BarrierWaiting { id: told, present, size } = parsed(data)?;
+            let _told_before = id.set(told);
+            Standing::Waits(format!("a barrier of {size}, where {present} are"))
+        }
         "waiting" => {
             let LockWaiting { position, holders } = parsed(data)?;
             let holders = holders.unwrap_or_default();
@@ -114,7 +129,11 @@ fn standing(event: &ReceivedEvent) -> Result<Option<Standing>, String> {
                 members => format!("behind {position} at most, held by way of {members}"),
             })
         }
-        "held" | "renewed" => {
+        "left" => Standing::AllLeft,
+        "held" | "entered" | "renewed" => {
+            if let Ok(BarrierEntered { id: told, .. }) = parsed(data) {
+                let _told_before = id.set(told);
+            }
             let LockHeld { token, valid_until_boottime_ns, .. } = parsed(data)?;
             let until = valid_until_boottime_ns.ok_or("it has no valid_until_boottime_ns")?;
             let until = Moment(Duration::from_nanos(until));
@@ -131,6 +150,22 @@ fn standing(event: &ReceivedEvent) -> Result<Option<Standing>, String> {
 
 fn parsed<T: DeserializeOwned>(data: &str) -> Result<T, String> {
     serde_json::from_str(data).map_err(|error| error.to_string())
+}
+
+/// Has the one of this id leave the barrier.
+pub(super) async fn leave(
+    sidecar: &Sidecar,
+    name: &HoldingName,
+    id: &str,
+) -> Result<(), ClientError> {
+    let path = format!("{}/{name}/leave/{id}", api::BARRIERS.path);
+    let answer = sidecar.ask(Method::POST, &path, TO_ANSWER).await?;
+    if answer.status() == StatusCode::NO_CONTENT {
+        return Ok(());
+    }
+    // A refusal is told as it is.
+    let _body: serde_json::Value = answer.body()?;
+    Err(answer.nonsense("it does not say that it left"))
 }
 
 /// Checks that the sidecar says by the clock of this process until when a lock is held.
@@ -154,8 +189,9 @@ mod tests {
 
     #[test]
     fn events_say_how_the_lock_stands() {
+        let id = OnceLock::new();
         let read = |name: &str, data: &str| {
-            standing(&ReceivedEvent { name: name.into(), id: None, data: data.into() })
+            standing(&ReceivedEvent { name: name.into(), id: None, data: data.into() }, &id)
         };
         let held = r#"{"token":4,"valid_for_ms":5,"valid_until_boottime_ns":7000,"valid_until_monotonic_ns":6}"#;
         let lease = Lease { token: FencingToken(4), until: Moment(Duration::from_micros(7)) };
@@ -168,6 +204,16 @@ mod tests {
         assert_eq!(waiting, Ok(Some(Standing::Waits(behind.into()))));
         let waiting = read("waiting", r#"{"position":2,"holders":null}"#);
         assert_eq!(waiting, Ok(Some(Standing::Waits("behind 2 at most".into()))));
+        assert_eq!(id.get(), None, "a lock has none");
+        let waiting = read("waiting", r#"{"id":"1f","present":1,"size":3}"#);
+        let told = "a barrier of 3, where 1 are";
+        assert_eq!(waiting, Ok(Some(Standing::Waits(told.into()))));
+        assert_eq!(id.get().map(String::as_str), Some("1f"));
+        let entered = held.replacen('{', r#"{"id":"1f","#, 1);
+        for name in ["entered", "renewed"] {
+            assert_eq!(read(name, &entered), Ok(Some(Standing::Held(lease))));
+        }
+        assert_eq!(read("left", r#"{"why":"w"}"#), Ok(Some(Standing::AllLeft)));
         let over = Ok(Some(Standing::Over("w".into())));
         assert_eq!(read("lost", r#"{"why":"w"}"#), over);
         assert_eq!(read("refused", r#"{"why":"w"}"#), over);

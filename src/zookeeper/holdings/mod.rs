@@ -1,11 +1,12 @@
-//! The locks that applications ask for, on a session of their own: opened at the first use, closed when none was asked
-//! for during a minute.
+//! The locks and barriers that applications ask for, on a session of their own: opened at the first use, closed when none
+//! was asked for during a minute.
 //!
 //! - `session`: carries out what the holdings want in one session. `watches`: the znodes of one holding. `readings`: those
-//!   of one queue.
-//! - `reader`: reads queues for those who want to look.
+//!   of one queue. `barrier_znodes`: those of one barrier.
+//! - `reader`: reads queues and barriers for those who want to look.
 //! - `data`: what stands in a znode.
 
+mod barrier_znodes;
 mod data;
 mod reader;
 mod readings;
@@ -13,14 +14,16 @@ mod session;
 mod watches;
 
 use self::reader::Reader;
-use self::session::LocksSession;
+use self::session::HoldingsSession;
 use super::client::{Before, Credentials, SessionSettings, UnclosedSession};
 use super::queue::Reports;
 use super::shared_config::{self, SharedConfig};
 use crate::clock::{Alarm, Clock};
 use crate::config::Zookeeper;
-use crate::counters::LockMeter;
-use crate::locks::{Ask, Ended, HOLDINGS_MAX, Judged, LockName, LocksRequests, Published};
+use crate::holdings::{
+    Ask, Ended, HOLDINGS_MAX, HoldingName, HoldingsMeter, HoldingsRequests, Judged, Published,
+    SwitchedOn,
+};
 use crate::shared_config::ConfigRequests;
 use crate::status::ConnectionState;
 use recipes::holding::{Action, End, Event, HoldingId, Holdings, Status, Wanted};
@@ -36,39 +39,50 @@ use tracing::{debug, warn};
 /// The session is closed when nothing was asked for during this time.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 
-/// For how long those who hold a lock may let it go when this member leaves. Else it is left to expire with the session: they
-/// were told until when they hold it.
+/// For how long those who hold a lock, or are inside a barrier, may let it go when this member leaves. Else it is left to
+/// expire with the session: they were told until when they hold it.
 const TO_LET_GO: Duration = Duration::from_secs(1);
 
 /// The timer of a runner that has nothing to wait for.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// What the locks need to know.
+/// What locks and barriers need to know.
 #[derive(Clone, Debug)]
-pub struct LocksSettings {
+pub struct HoldingsSettings {
     pub zookeeper: Zookeeper,
-    /// The path below which the locks stand, the connect string's chroot included.
-    pub root: String,
-    /// The same for the shared configuration.
+    /// The path below which the locks stand, the connect string's chroot included; `None` if they are switched off.
+    pub locks: Option<String>,
+    /// The same of the barriers.
+    pub barriers: Option<String>,
+    /// The same of the shared configuration, which is not asked for where it is switched off.
     pub config_root: String,
     pub margins: Margins,
     pub member: MemberId,
 }
 
-impl LocksSettings {
-    fn path_of(&self, name: &LockName) -> String {
-        format!("{}/{name}", self.root)
+impl HoldingsSettings {
+    pub fn switched_on(&self) -> SwitchedOn {
+        SwitchedOn { locks: self.locks.is_some(), barriers: self.barriers.is_some() }
+    }
+
+    /// Returns where this stands; `None` if such are switched off.
+    fn path_of(&self, wanted: Wanted, name: &HoldingName) -> Option<Arc<str>> {
+        let root = match wanted {
+            Wanted::Lock(_) => &self.locks,
+            Wanted::Barrier(_) => &self.barriers,
+        };
+        Some(format!("{}/{name}", root.as_ref()?).into())
     }
 }
 
-/// Runs the locks until told to stop. Returns whether none of their znodes is surely left.
-pub async fn run_locks(
-    settings: LocksSettings,
+/// Runs the locks and barriers until told to stop. Returns whether none of their znodes is surely left.
+pub async fn run_holdings(
+    settings: HoldingsSettings,
     clock: Clock,
-    (requests, config): (&mut LocksRequests, &mut ConfigRequests),
+    (requests, config): (&mut HoldingsRequests, &mut ConfigRequests),
     stop: &mut oneshot::Receiver<()>,
 ) -> bool {
-    let LocksRequests { asks, looks, meter } = requests;
+    let HoldingsRequests { asks, looks, meter } = requests;
     let reader = Reader::new(settings.clone(), clock).run(looks);
     let reading = async {
         reader.await;
@@ -84,11 +98,11 @@ pub async fn run_locks(
 /// The loop's state.
 struct Runner {
     holdings: Holdings,
-    settings: LocksSettings,
+    settings: HoldingsSettings,
     clock: Clock,
     credentials: Arc<Credentials>,
     reports: Reports,
-    session: Option<LocksSession>,
+    session: Option<HoldingsSession>,
     /// The session before, if it may live on.
     unclosed: UnclosedSession,
     asked: BTreeMap<HoldingId, Asked>,
@@ -97,14 +111,16 @@ struct Runner {
     last_id: HoldingId,
     alarm: Alarm,
     config: SharedConfig,
-    /// Until when to wait for those who hold a lock; `None` unless this member leaves.
+    /// Until when to wait for those who hold a lock, or are inside a barrier; `None` unless this member leaves.
     leaves_at: Option<Moment>,
-    meter: Arc<LockMeter>,
+    meter: Arc<HoldingsMeter>,
 }
 
-/// One lock that was asked for, and is not gone.
+/// One lock or barrier that was asked for, and is not gone.
 struct Asked {
-    name: LockName,
+    wanted: Wanted,
+    name: HoldingName,
+    path: Arc<str>,
     at: Moment,
     published: watch::Sender<Published>,
     ended: Option<Ended>,
@@ -120,9 +136,9 @@ enum Touched {
 
 impl Runner {
     fn new(
-        settings: LocksSettings,
+        settings: HoldingsSettings,
         clock: Clock,
-        meter: Arc<LockMeter>,
+        meter: Arc<HoldingsMeter>,
         config: &ConfigRequests,
     ) -> Self {
         let config_settings = shared_config::Settings {
@@ -159,7 +175,7 @@ impl Runner {
     ) -> bool {
         loop {
             let leaves = self.leaves_at.is_some();
-            if leaves && self.asked.is_empty() {
+            if leaves && self.asked.keys().all(|id| self.has_left(*id)) {
                 break;
             }
             let wake_at = self.holdings.wake_at();
@@ -196,7 +212,7 @@ impl Runner {
         self.unclosed.is_none()
     }
 
-    /// Tells all that their lock ends, and no longer waits for those that are not held.
+    /// Tells all that their lock or barrier ends, and no longer waits for those that are not held.
     async fn begin_to_leave(&mut self) {
         let now = self.clock.now();
         self.leaves_at = Some(now.after(TO_LET_GO));
@@ -218,21 +234,32 @@ impl Runner {
         matches!(status, Some(Status::Held { .. }))
     }
 
+    /// Whether it has left its barrier, and is only to hear when others have.
+    fn has_left(&self, id: HoldingId) -> bool {
+        let standing = self.holdings.standing(id);
+        let status = standing.as_ref().map(|standing| standing.at(self.clock.now()));
+        let ticket = standing.and_then(|standing| standing.ticket());
+        matches!((status, ticket), (Some(Status::Leaving), None))
+    }
+
     fn take(&mut self, ask: Ask) -> Option<Event> {
-        let Ask { name, mode, published, released } = ask;
+        let Ask { name, wanted, published, released } = ask;
+        // What is switched off is refused before it comes here.
+        let path = self.settings.path_of(wanted, &name)?;
         if self.asked.len() >= HOLDINGS_MAX {
             published.send_modify(|published| published.ended = Some(Ended::TooMany));
             return None;
         }
         let id = HoldingId(self.last_id.0 + 1);
         self.last_id = id;
-        debug!("lock {name}: asked for, {mode}");
-        self.asked.insert(id, Asked { name, at: self.clock.now(), published, ended: None });
+        debug!("{path}: asked for {wanted}");
+        let at = self.clock.now();
+        self.asked.insert(id, Asked { wanted, name, path, at, published, ended: None });
         self.releases.spawn(async move {
             let _dropped = released.await;
             id
         });
-        Some(Event::Asked(id, Wanted::Lock(mode)))
+        Some(Event::Asked(id, wanted))
     }
 
     /// Steps the holdings. What ended is published first, then it is acted on.
@@ -274,13 +301,15 @@ impl Runner {
 
     fn end(&mut self, id: HoldingId, end: End, stops: bool, now: Moment) {
         let Some(asked) = self.asked.get_mut(&id) else { return };
-        let name = &asked.name;
+        let Asked { wanted, name, .. } = &asked;
         match end {
             End::Lost(loss) => {
-                self.meter.lost();
-                warn!("lock {name}: lost: {loss}");
+                self.meter.of(*wanted).lost();
+                warn!("{} {name}: lost: {loss}", kind(*wanted));
             }
-            End::Released | End::AllLeft | End::Refused { .. } => debug!("lock {name}: {end}"),
+            End::Released | End::AllLeft | End::Refused { .. } => {
+                debug!("{} {name}: {end}", kind(*wanted));
+            }
         }
         let ended = if stops { Ended::Stopped } else { end.into() };
         asked.ended = asked.ended.or(Some(ended));
@@ -289,16 +318,20 @@ impl Runner {
 
     /// Publishes how one stands, and forgets it if nothing of it is left.
     fn publish(&mut self, id: HoldingId, now: Moment) {
-        let Some(Asked { name, at, published, ended }) = self.asked.get(&id) else { return };
+        let Some(Asked { wanted, name, at, published, ended, .. }) = self.asked.get(&id) else {
+            return;
+        };
         let standing = self.holdings.standing(id);
         let is_over = standing.is_none();
         published.send_if_modified(|published| {
             let before = published.at(now);
             *published = Published { standing, ended: *ended };
             let judged = published.at(now);
-            if let (Judged::Waiting { .. }, Judged::Held { token, .. }) = (before, judged) {
-                self.meter.waits.add(now.since(*at));
-                debug!("lock {name}: held, token {token}");
+            if let Judged::Held { token, .. } = judged
+                && before.is_waiting()
+            {
+                self.meter.of(*wanted).waits.add(now.since(*at));
+                debug!("{} {name}: held, token {token}", kind(*wanted));
             }
             judged != before
         });
@@ -321,10 +354,14 @@ impl Runner {
             }
             Action::Lock(id, action) => {
                 if let (Some(session), Some(asked)) = (&mut self.session, self.asked.get(&id)) {
-                    session.perform(id, &asked.name, action);
+                    session.perform_lock(id, asked.path.clone(), action);
                 }
             }
-            Action::Barrier(..) => unreachable!("none is asked for"),
+            Action::Barrier(id, action) => {
+                if let (Some(session), Some(asked)) = (&mut self.session, self.asked.get(&id)) {
+                    session.perform_barrier(id, asked.path.clone(), action);
+                }
+            }
             Action::Ended(..) => {}
         }
     }
@@ -340,7 +377,7 @@ impl Runner {
             former: None,
         };
         let (settings, reports) = (self.settings.clone(), self.reports.clone());
-        let session = LocksSession::open(settings, session, self.unclosed.take(), reports);
+        let session = HoldingsSession::open(settings, session, self.unclosed.take(), reports);
         self.config.use_session(Some(session.handle()));
         self.session = Some(session);
     }
@@ -354,7 +391,14 @@ impl Runner {
     }
 }
 
-async fn session_event(session: &mut Option<LocksSession>) -> Event {
+fn kind(wanted: Wanted) -> &'static str {
+    match wanted {
+        Wanted::Lock(_) => "lock",
+        Wanted::Barrier(_) => "barrier",
+    }
+}
+
+async fn session_event(session: &mut Option<HoldingsSession>) -> Event {
     match session {
         Some(session) => session.next_event().await,
         None => pending().await,

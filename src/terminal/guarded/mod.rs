@@ -1,4 +1,4 @@
-//! Runs a command while a lock is held: by a sidecar for this process, or by this process itself.
+//! Runs a command while a lock is held, or inside a barrier: by a sidecar for this process, or by this process itself.
 //!
 //! The command is watched over as that of `bellwether exec` is: see [`crate::exec`].
 
@@ -8,31 +8,34 @@ mod by_sidecar;
 use self::by_sidecar::Stream;
 use super::{ClientError, Sidecar, remark, text};
 use crate::clock::Clock;
-use crate::config::{LockConfig, OnExit, TO_DIE};
+use crate::config::{HoldingConfig, OnExit, TO_DIE};
 use crate::exec::{self, Lease, Plan};
-use crate::locks::LockName;
-use recipes::lock::Mode;
+use crate::holdings::HoldingName;
+use recipes::holding::Wanted;
 use rustix::process::{Resource, getrlimit};
+use std::cell::Cell;
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
-/// The exit code where the lock is not got in time, as `timeout` has it where something takes too long.
+/// The exit code where the lock is not got, or the barrier not entered, in time, as `timeout` has it where something takes too long.
 const NOT_IN_TIME: u8 = 124;
 
 /// For how long a lease may be too short that was passed on: heartbeats that are closer together make a longer one.
 const TO_GROW: Duration = Duration::from_secs(5);
 
-/// A command to run while a lock is held.
-pub struct LockedCommand {
-    pub name: LockName,
-    pub mode: Mode,
+/// A command to run while a lock is held, or inside a barrier.
+pub struct GuardedCommand {
+    pub name: HoldingName,
+    pub wanted: Wanted,
     pub patience: Patience,
     /// How long the command may take to end by itself, where the lease leaves as much.
     pub kill_after: Duration,
@@ -40,7 +43,7 @@ pub struct LockedCommand {
     pub holder: Holder,
 }
 
-/// How long to wait for the lock.
+/// How long to wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
     /// For as long as it takes.
@@ -50,93 +53,176 @@ pub enum Patience {
     Try,
 }
 
-/// What holds the lock.
+/// What holds the lock, or enters the barrier.
 pub enum Holder {
     Sidecar(Sidecar),
     /// This process, in a session of its own.
-    Itself(Box<LockConfig>),
+    Itself(Box<HoldingConfig>),
 }
 
-/// How the lock stands, as far as its holder has told.
+/// How the lock or barrier stands, as far as its holder has told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Standing {
     Asked,
-    /// Behind these, in words.
+    /// For these, in words.
     Waits(String),
+    /// The lock is held, or it is inside the barrier.
     Held(Lease),
+    /// It has left the barrier, and others may not have.
+    Leaving,
+    /// All have left the barrier.
+    AllLeft,
     NotInTime,
     /// It was not got, or is lost, for this reason.
     Over(String),
+}
+
+/// How to leave the barrier.
+enum Leave<'a> {
+    /// The id is there once it was told.
+    BySidecar(&'a Sidecar, &'a HoldingName, Arc<OnceLock<String>>),
+    /// It is left when this is dropped.
+    ByItself(Rc<Cell<Option<oneshot::Sender<Infallible>>>>),
+}
+
+impl Leave<'_> {
+    async fn now(self) -> Result<(), ClientError> {
+        match self {
+            Self::BySidecar(sidecar, name, id) => {
+                let id = id.get().map_or("", String::as_str);
+                by_sidecar::leave(sidecar, name, id).await
+            }
+            Self::ByItself(release) => {
+                release.take();
+                Ok(())
+            }
+        }
+    }
 }
 
 impl Standing {
     fn lease(&self) -> Option<Lease> {
         match self {
             Self::Held(lease) => Some(*lease),
-            Self::Asked | Self::Waits(_) | Self::NotInTime | Self::Over(_) => None,
+            Self::Asked
+            | Self::Waits(_)
+            | Self::Leaving
+            | Self::AllLeft
+            | Self::NotInTime
+            | Self::Over(_) => None,
         }
     }
 }
 
-impl LockedCommand {
-    /// Runs the command, and returns when nothing is left of it, and the lock is let go.
+impl GuardedCommand {
+    /// Runs the command, and returns when nothing is left of it, and the lock is let go, or all have left the barrier.
     pub(super) async fn run(&self, clock: Clock) -> Result<(), ClientError> {
         match &self.holder {
             Holder::Sidecar(sidecar) => {
-                let opened = Stream::open(sidecar, &self.name, self.mode, self.patience).await;
+                let opened = Stream::open(sidecar, &self.name, self.wanted, self.patience).await;
                 let (stream, hold) = opened.map_err(failed)?;
                 let (publisher, standing) = watch::channel(Standing::Asked);
+                let leave = Leave::BySidecar(sidecar, &self.name, stream.id.clone());
                 tokio::select! {
                     biased;
-                    ended = self.run_while_held(clock, standing, Some(hold)) => ended,
+                    ended = self.run_while_held(clock, standing, Some(hold), leave) => ended,
                     never = stream.follow(&publisher) => match never {},
                 }
             }
             Holder::Itself(config) => {
-                by_itself::hold(config, self, clock, |standing| {
-                    self.run_while_held(clock, standing, None)
+                by_itself::hold(config, self, clock, |standing, leave| {
+                    self.run_while_held(clock, standing, None, leave)
                 })
                 .await
             }
         }
     }
 
-    /// Waits until the lock is held, and runs the command. `hold` is what the guards of the command are to keep open.
+    /// Waits until the lock is held, or the barrier entered, runs the command, and leaves. `hold` is what the guards of the
+    /// command are to keep open.
     async fn run_while_held(
         &self,
         clock: Clock,
         mut standing: watch::Receiver<Standing>,
         hold: Option<OwnedFd>,
+        leave: Leave<'_>,
     ) -> Result<(), ClientError> {
         let time_to_end = self.until_held(clock, &mut standing).await?;
+        let (under, variable) = match self.wanted {
+            Wanted::Lock(_) => ("the lock", "BELLWETHER_LOCK"),
+            Wanted::Barrier(_) => ("the barrier", "BELLWETHER_BARRIER"),
+        };
         let plan = Plan {
             command: self.command.clone(),
-            under: "the lock",
+            under,
             kill_after: time_to_end.saturating_sub(TO_DIE),
             on_exit: OnExit::Leave,
             once: false,
             files: getrlimit(Resource::Nofile).current,
-            environment: vec![("BELLWETHER_LOCK", self.name.to_string())],
+            environment: vec![(variable, self.name.to_string())],
             kept: hold.map(Arc::new),
             after_restart: false,
         };
-        match exec::run_under(plan, clock, standing.clone(), Standing::lease).await {
-            Ok(Some(0)) => Ok(()),
-            Ok(Some(code)) => Err(ClientError::Ended(code)),
+        let code = match exec::run_under(plan, clock, standing.clone(), Standing::lease).await {
+            Ok(Some(code)) => code,
             Ok(None) => {
                 let why = match &*standing.borrow() {
                     Standing::Over(why) => why.clone(),
                     Standing::Asked
                     | Standing::Waits(_)
                     | Standing::Held(_)
+                    | Standing::Leaving
+                    | Standing::AllLeft
                     | Standing::NotInTime => "its lease was not renewed in time".to_owned(),
                 };
-                Err(self.lost(&why))
+                return Err(self.lost(&why));
             }
-            Err(error) => Err(ClientError::Unrunnable(
-                exec::FAILED,
-                format!("cannot run the command: {error}"),
-            )),
+            Err(error) => {
+                return Err(ClientError::Unrunnable(
+                    exec::FAILED,
+                    format!("cannot run the command: {error}"),
+                ));
+            }
+        };
+        if let Wanted::Barrier(_) = self.wanted {
+            let left = async {
+                leave.now().await.map_err(failed)?;
+                self.until_all_have_left(&mut standing).await
+            };
+            tokio::select! {
+                biased;
+                left = left => left?,
+                code = ended_by_signal() => return Err(ClientError::Ended(code?)),
+            }
+        }
+        if code == 0 { Ok(()) } else { Err(ClientError::Ended(code)) }
+    }
+
+    async fn until_all_have_left(
+        &self,
+        standing: &mut watch::Receiver<Standing>,
+    ) -> Result<(), ClientError> {
+        let unknown = |why: &str| {
+            let why = format!(
+                "the command has ended, and it is not known whether all have left barrier {}: {}",
+                self.name,
+                text::visible(why)
+            );
+            ClientError::Unrunnable(exec::FAILED, why)
+        };
+        loop {
+            let known = standing.borrow_and_update().clone();
+            match known {
+                Standing::AllLeft => return Ok(()),
+                Standing::Over(why) => return Err(unknown(&why)),
+                Standing::Asked
+                | Standing::Waits(_)
+                | Standing::Held(_)
+                | Standing::Leaving
+                | Standing::NotInTime => {}
+            }
+            let changed = standing.changed().await;
+            changed.map_err(|_| unknown("nothing tells of it any more"))?;
         }
     }
 
@@ -146,9 +232,7 @@ impl LockedCommand {
         clock: Clock,
         standing: &mut watch::Receiver<Standing>,
     ) -> Result<Duration, ClientError> {
-        let mut signals = Signals::new().map_err(|error| {
-            ClientError::Unrunnable(exec::FAILED, format!("cannot wait for signals: {error}"))
-        })?;
+        let mut signals = Signals::new()?;
         let until = match self.patience {
             Patience::AtMost(limit) => Some(clock.now().after(limit)),
             Patience::Endless | Patience::Try => None,
@@ -160,9 +244,12 @@ impl LockedCommand {
                 Standing::Asked => {}
                 Standing::Waits(behind) => {
                     if !is_told {
-                        remark(&format!("waiting for lock {}, {behind}", self.name));
+                        remark(&format!("waiting for {} {}, {behind}", self.kind(), self.name));
                         is_told = true;
                     }
+                }
+                Standing::Leaving | Standing::AllLeft => {
+                    return Err(self.not_got("it was left"));
                 }
                 Standing::Held(lease) => {
                     let now = clock.now();
@@ -187,32 +274,45 @@ impl LockedCommand {
                     changed.map_err(|_| self.not_got("nothing tells of it any more"))?;
                 }
                 () = clock.sleep_until(until) => return Err(self.not_in_time()),
-                signal = signals.next() => {
-                    let code = u8::try_from(128 + signal).unwrap_or(exec::FAILED);
-                    return Err(ClientError::Ended(code));
-                }
+                code = signals.next() => return Err(ClientError::Ended(code)),
             }
         }
     }
 
+    fn kind(&self) -> &'static str {
+        match self.wanted {
+            Wanted::Lock(_) => "lock",
+            Wanted::Barrier(_) => "barrier",
+        }
+    }
+
     fn not_in_time(&self) -> ClientError {
-        ClientError::Unrunnable(
-            NOT_IN_TIME,
-            format!(
+        let why = match self.wanted {
+            Wanted::Lock(_) => format!(
                 "lock {} was not got in time: `bellwether locks {0}` has who is ahead",
                 self.name
             ),
-        )
+            Wanted::Barrier(_) => format!(
+                "barrier {} was not entered in time: `bellwether barriers {0}` has who is there",
+                self.name
+            ),
+        };
+        ClientError::Unrunnable(NOT_IN_TIME, why)
     }
 
     fn not_got(&self, why: &str) -> ClientError {
-        let why = format!("lock {} was not got: {}", self.name, text::visible(why));
+        let got = match self.wanted {
+            Wanted::Lock(_) => "got",
+            Wanted::Barrier(_) => "entered",
+        };
+        let why = format!("{} {} was not {got}: {}", self.kind(), self.name, text::visible(why));
         ClientError::Unrunnable(exec::FAILED, why)
     }
 
     fn lost(&self, why: &str) -> ClientError {
         let why = format!(
-            "lock {} was lost, and the command was ended: {}",
+            "{} {} was lost, and the command was ended: {}",
+            self.kind(),
             self.name,
             text::visible(why)
         );
@@ -247,22 +347,29 @@ fn failed(error: ClientError) -> ClientError {
 struct Signals([(i32, Signal); 2]);
 
 impl Signals {
-    fn new() -> io::Result<Self> {
+    fn new() -> Result<Self, ClientError> {
         let listen =
             |kind: SignalKind| -> io::Result<_> { Ok((kind.as_raw_value(), signal(kind)?)) };
-        Ok(Self([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?]))
+        let both = || Ok([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?]);
+        both().map(Self).map_err(|error: io::Error| {
+            ClientError::Unrunnable(exec::FAILED, format!("cannot wait for signals: {error}"))
+        })
     }
 
-    /// Returns the number of the next one.
-    async fn next(&mut self) -> i32 {
-        poll_fn(|context| {
+    /// Returns the exit code of one that the next of them ends.
+    async fn next(&mut self) -> u8 {
+        let number = poll_fn(|context| {
             let received = self.0.iter_mut().find_map(|(number, stream)| {
                 stream.poll_recv(context).is_ready().then_some(*number)
             });
             received.map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
+        });
+        u8::try_from(128 + number.await).unwrap_or(exec::FAILED)
     }
+}
+
+async fn ended_by_signal() -> Result<u8, ClientError> {
+    Ok(Signals::new()?.next().await)
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! One lock that a client asked for: how it stands, and how it is given back.
+//! One lock or barrier that a client asked for: how it stands, and how it is given back.
 
 use super::super::AppState;
 use super::super::problem::Problem;
 use super::super::serve::AnswerClaim;
-use super::asked::AskedLock;
+use super::asked::AskedHolding;
 use crate::clock::Clock;
-use crate::locks::{Ask, Ended, Judged, LockName, Published};
+use crate::holdings::{Ask, Ended, HoldingName, Judged, Published};
 use recipes::Moment;
-use recipes::lock::Mode;
+use recipes::holding::Wanted;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,29 +18,29 @@ use tokio::sync::{oneshot, watch};
 /// How long a client that does not wait is kept, until it is known whether others are ahead.
 const TO_TRY: Duration = Duration::from_secs(5);
 
-/// A lock that is asked for. It is given back, or not waited for any more, when this is dropped.
+/// A lock or barrier that is asked for. It is given back or left, or not waited for any more, when this is dropped.
 pub(super) struct Holding {
     published: watch::Receiver<Published>,
     clock: Clock,
     pub(super) release: Release,
-    _asked: AskedLock,
+    _asked: AskedHolding,
 }
 
-/// Gives a lock back.
+/// Gives a lock back, or leaves a barrier.
 #[derive(Clone)]
 pub(super) struct Release(Arc<Mutex<Option<oneshot::Sender<Infallible>>>>);
 
-/// Until when to wait for a lock.
+/// Until when to wait for a lock, or in front of a barrier.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
     /// `None`: for as long as the client does.
     until: Option<Moment>,
-    /// For how long yet while it is not known whether others are ahead.
+    /// For how long yet while it is not known how it stands.
     to_try: Duration,
 }
 
-/// What an answer says of a lock, which may be so no longer when it is written.
-pub(in super::super) struct LockClaim {
+/// What an answer says of a lock or barrier, which may be so no longer when it is written.
+pub(in super::super) struct HoldingClaim {
     published: watch::Receiver<Published>,
     clock: Clock,
     /// Until when it may be so at the longest.
@@ -49,15 +49,19 @@ pub(in super::super) struct LockClaim {
 }
 
 impl AppState {
-    /// Asks for a lock.
-    pub(super) async fn ask_for(&self, name: &LockName, mode: Mode) -> Result<Holding, Problem> {
-        let locks = self.locks()?;
+    /// Asks for a lock, or to enter a barrier.
+    pub(super) async fn ask_for(
+        &self,
+        name: &HoldingName,
+        wanted: Wanted,
+    ) -> Result<Holding, Problem> {
+        let holdings = self.holdings(wanted)?;
         // One whose client has closed the connection by now is not asked for: see `order`.
         tokio::task::yield_now().await;
         let (publisher, published) = watch::channel(Published::default());
         let (release, released) = oneshot::channel();
-        let ask = Ask { name: name.clone(), mode, published: publisher, released };
-        locks.asks.try_send(ask).map_err(|error| match error {
+        let ask = Ask { name: name.clone(), wanted, published: publisher, released };
+        holdings.asks.try_send(ask).map_err(|error| match error {
             TrySendError::Full(_) => {
                 let full = "too many ask at once: try again";
                 Problem::unavailable("too-many-ask", "not taken", full)
@@ -68,7 +72,7 @@ impl AppState {
         })?;
         let release = Release(Arc::new(Mutex::new(Some(release))));
         let since = self.clock.date();
-        let asked = self.asked.add(name.clone(), mode, since, published.clone());
+        let asked = self.asked.add(name.clone(), wanted, since, published.clone());
         Ok(Holding { published, clock: self.clock, release, _asked: asked })
     }
 }
@@ -80,10 +84,17 @@ impl Holding {
         let is_over = self.is_gone();
         let judged = self.published.borrow_and_update().at(self.clock.now());
         match judged {
-            Judged::Waiting { .. } | Judged::Held { .. } if is_over => {
-                Judged::Ended(Ended::Stopped)
+            Judged::Ended(_) => judged,
+            Judged::Waiting { .. }
+            | Judged::Gathering { .. }
+            | Judged::Held { .. }
+            | Judged::Leaving => {
+                if is_over {
+                    Judged::Ended(Ended::Stopped)
+                } else {
+                    judged
+                }
             }
-            judged => judged,
         }
     }
 
@@ -91,7 +102,10 @@ impl Holding {
     pub(super) async fn changed(&mut self, judged: Judged) {
         let lease_end = match judged {
             Judged::Held { until, .. } => Some(until),
-            Judged::Waiting { .. } | Judged::Ended(_) => None,
+            Judged::Waiting { .. }
+            | Judged::Gathering { .. }
+            | Judged::Leaving
+            | Judged::Ended(_) => None,
         };
         tokio::select! {
             _ = self.published.changed() => {}
@@ -104,10 +118,8 @@ impl Holding {
         let clock = self.clock;
         loop {
             let judged = self.judge();
-            let (Judged::Waiting { ahead }, now) = (judged, clock.now()) else {
-                return judged;
-            };
-            if patience.is_over(ahead, now) {
+            let now = clock.now();
+            if !judged.is_waiting() || patience.is_over(judged, now) {
                 return judged;
             }
             tokio::select! {
@@ -122,7 +134,7 @@ impl Holding {
         let known = async {
             loop {
                 match self.judge() {
-                    judged @ Judged::Waiting { ahead: None } => self.changed(judged).await,
+                    judged if judged.is_unknown() => self.changed(judged).await,
                     judged => return judged,
                 }
             }
@@ -131,6 +143,11 @@ impl Holding {
             Ok(judged) => judged,
             Err(_) => self.judge(),
         }
+    }
+
+    /// Returns where its standing is published.
+    pub(super) fn published(&self) -> watch::Receiver<Published> {
+        self.published.clone()
     }
 
     /// Whether nothing is left of it in ZooKeeper, or its runner has died.
@@ -144,9 +161,9 @@ impl Holding {
     }
 
     /// Returns what an answer about it claims.
-    pub(super) fn claim(&self, until: Option<Moment>) -> LockClaim {
+    pub(super) fn claim(&self, until: Option<Moment>) -> HoldingClaim {
         let says_held = AtomicBool::new(false);
-        LockClaim { published: self.published.clone(), clock: self.clock, until, says_held }
+        HoldingClaim { published: self.published.clone(), clock: self.clock, until, says_held }
     }
 }
 
@@ -169,13 +186,14 @@ impl Patience {
         Self { until: wait.map(|wait| now.after(wait)), to_try }
     }
 
-    pub(super) fn is_over(self, ahead: Option<usize>, now: Moment) -> bool {
-        let is_late = |until: Moment| match ahead {
-            Some(1..) => now >= until,
-            // None is ahead, or it is not known.
-            Some(0) | None => now >= until.after(self.to_try),
+    pub(super) fn is_over(self, judged: Judged, now: Moment) -> bool {
+        let waits_for_others = match judged {
+            Judged::Waiting { ahead } => ahead > Some(0),
+            Judged::Gathering { present } => present.is_some(),
+            Judged::Held { .. } | Judged::Leaving | Judged::Ended(_) => return false,
         };
-        self.until.is_some_and(is_late)
+        let to_try = if waits_for_others { Duration::ZERO } else { self.to_try };
+        self.until.is_some_and(|until| now >= until.after(to_try))
     }
 
     /// When to look next.
@@ -184,43 +202,58 @@ impl Patience {
     }
 }
 
-impl LockClaim {
-    /// Has what is written from now on say that the lock is held, or not.
+impl HoldingClaim {
+    /// Has what is written from now on say that it is held, or not.
     pub(in super::super) fn says_held(&self, held: bool) {
         self.says_held.store(held, Ordering::Relaxed);
     }
 }
 
-impl AnswerClaim for LockClaim {
+impl AnswerClaim for HoldingClaim {
     fn is_still_so(&self) -> bool {
         if !self.says_held.load(Ordering::Relaxed) {
             return true;
         }
         let now = self.clock.now();
-        let is_held = matches!(self.published.borrow().at(now), Judged::Held { .. });
+        let is_held = match self.published.borrow().at(now) {
+            Judged::Held { .. } => true,
+            // By its client's own wish, or its stream says otherwise.
+            Judged::Leaving | Judged::Ended(Ended::AllLeft) => return true,
+            Judged::Waiting { .. } | Judged::Gathering { .. } | Judged::Ended(_) => false,
+        };
         is_held && self.published.has_changed().is_ok() && self.until.is_none_or(|it| now < it)
     }
 }
 
-/// Returns the answer to one who gets no lock, and has nothing to wait for.
-pub(super) fn refusal(name: &LockName, mode: Mode, ended: Ended) -> Problem {
-    match ended {
-        Ended::Refused { found } => {
+/// Returns the answer to one who gets nothing, and has nothing to wait for.
+pub(super) fn refusal(name: &HoldingName, wanted: Wanted, ended: Ended) -> Problem {
+    match (ended, wanted) {
+        (Ended::Refused { found }, Wanted::Lock(_)) => {
             let title = "the lock is one of another kind";
-            Problem::conflict("another-kind", title, kinds(name, mode, found))
+            Problem::conflict("another-kind", title, kinds(name, wanted, found))
         }
-        Ended::TooMany => {
+        (Ended::Refused { found }, Wanted::Barrier(_)) => {
+            let title = "the barrier is of another size";
+            Problem::conflict("another-size", title, kinds(name, wanted, found))
+        }
+        (Ended::TooMany, _) => {
             Problem::unavailable("too-many-locks", "too many locks", ended.to_string())
         }
-        Ended::Lost(_) | Ended::Released | Ended::Stopped => {
+        (Ended::Lost(_) | Ended::Released | Ended::AllLeft | Ended::Stopped, Wanted::Lock(_)) => {
             Problem::unavailable("not-locked", "not locked", ended.to_string())
+        }
+        (Ended::Lost(_) | Ended::Released | Ended::AllLeft | Ended::Stopped, _) => {
+            Problem::unavailable("not-entered", "not entered", ended.to_string())
         }
     }
 }
 
-pub(super) fn kinds(name: &LockName, mode: Mode, found: Mode) -> String {
-    format!(
-        "another asked before for {name}, {found}, and not {mode}: all who ask for one lock have to name the same number of \
-         slots, or none"
-    )
+pub(super) fn kinds(name: &HoldingName, wanted: Wanted, found: Wanted) -> String {
+    let rule = match wanted {
+        Wanted::Lock(_) => {
+            "all who ask for one lock have to name the same number of slots, or none"
+        }
+        Wanted::Barrier(_) => "all who use one barrier have to name the same size",
+    };
+    format!("another asked before for {name}, {found}, and not {wanted}: {rule}")
 }

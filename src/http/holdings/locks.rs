@@ -1,50 +1,31 @@
-//! Locks for any application: held for as long as a connection is open, or for a time that is renewed.
-//!
-//! - `holding`: one lock that a client asked for. `stream`, `kept`: the two ways to hold it.
-//! - `asked`: all that are asked for.
+//! Locks: the requests for one, and who is in its queue.
 
-mod asked;
-mod holding;
-mod kept;
-mod stream;
-#[cfg(test)]
-mod tests;
-
-pub(super) use asked::AskedLocks;
-pub(super) use holding::LockClaim;
-pub(super) use kept::KeptLocks;
-
-use self::holding::{Patience, refusal};
-use super::AppState;
-use super::api_router::{ApiRouter, routes};
-use super::authorize::{Authorized, CommandHeaders, Refused};
-use super::claim::Claim;
-use super::problem::{BadRequest, Problem, Unavailable};
-use super::query::values;
-use super::verdict::millis;
+use super::super::AppState;
+use super::super::api_router::{ApiRouter, routes};
+use super::super::authorize::{Authorized, CommandHeaders, Refused};
+use super::super::claim::Claim;
+use super::super::problem::{BadRequest, Problem, Unavailable};
+use super::super::query::values;
+use super::holding::{Patience, refusal};
+use super::kept::{self, KeptLocks};
+use super::stream::{self, Told};
+use super::{
+    Gone, NotGot, Off, TO_BEGIN, TO_GIVE_BACK, WAIT, held_body, mode_words, named, path, span,
+};
 use crate::api::{self, LockHeld, LockMode, LockNames, LockPlace, LockQueue};
-use crate::config::table;
-use crate::locks::{Answer, Judged, LockName, LocksHandle, Look, Place};
+use crate::holdings::{HoldingName, Judged, Look, Place};
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
+use recipes::holding::Wanted;
 use recipes::lock::Mode;
-use recipes::{FencingToken, Moment};
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
-use utoipa::{IntoParams, IntoResponses};
-
-/// How long a stream's answer waits for its first event, so that a refusal can be one.
-const TO_BEGIN: Duration = Duration::from_secs(2);
-/// How long ZooKeeper may take to show a queue.
-const TO_LOOK: Duration = Duration::from_secs(2);
-/// How long the deletion of a znode may take.
-const TO_GIVE_BACK: Duration = Duration::from_secs(5);
+use utoipa::IntoParams;
 
 /// Queries as they should be.
 const HOLD: &str = "?mode=shared&wait=30s or ?slots=3";
@@ -53,7 +34,6 @@ const RENEW: &str = "?ttl=15s";
 
 const SLOTS_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 const WAIT_DEFAULT: Duration = Duration::from_secs(5);
-const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 const TTL_DEFAULT: Duration = Duration::from_secs(15);
 const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 
@@ -63,21 +43,6 @@ pub(super) fn routes() -> ApiRouter {
         .routes(routes!(queue, hold, keep))
         .routes(routes!(renew, give_back))
 }
-
-/// Locks are switched off.
-#[derive(IntoResponses)]
-#[response(status = 404, content_type = "application/problem+json")]
-struct Off(#[expect(dead_code, reason = "it is the schema")] api::Problem);
-
-/// The lock is of another kind, or was not got in time.
-#[derive(IntoResponses)]
-#[response(status = 409, content_type = "application/problem+json")]
-struct NotGot(#[expect(dead_code, reason = "it is the schema")] api::Problem);
-
-/// It is held no more.
-#[derive(IntoResponses)]
-#[response(status = 410, content_type = "application/problem+json")]
-struct Gone(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
 /// Which lock, and for how long to wait for it.
 #[derive(IntoParams)]
@@ -113,7 +78,7 @@ struct TimeQuery {
     Unavailable,
 ))]
 async fn names(State(sight): State<AppState>) -> Result<Json<LockNames>, Problem> {
-    let names = sight.look(Look::Names).await?;
+    let names = sight.look_at_locks(Look::Names).await?;
     Ok(Json(LockNames { locks: names.to_vec() }))
 }
 
@@ -167,11 +132,11 @@ async fn hold(
     let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
     let patience = Patience::of(wait, sight.clock.now());
     let permit = sight.place()?;
-    let mut holding = sight.ask_for(&name, mode).await?;
+    let mut holding = sight.ask_for(&name, Wanted::Lock(mode)).await?;
     if let Judged::Ended(ended) = holding.known(TO_BEGIN).await {
-        return Err(refusal(&name, mode, ended));
+        return Err(refusal(&name, Wanted::Lock(mode), ended));
     }
-    Ok(stream::stream(sight, permit, name, mode, holding, patience))
+    Ok(stream::stream(sight, permit, name, Told::Lock(mode), holding, patience))
 }
 
 /// Gets a lock that is kept for a time, for clients that cannot stream: it has to be renewed before that is over.
@@ -205,15 +170,15 @@ async fn keep(
     let ttl = time(ttl)?;
     let _permit = sight.place()?;
     let patience = Patience::of(Some(wait), sight.clock.now());
-    let mut holding = sight.ask_for(&name, mode).await?;
+    let mut holding = sight.ask_for(&name, Wanted::Lock(mode)).await?;
     match holding.settled(patience).await {
         Judged::Held { .. } => {}
-        Judged::Ended(ended) => return Err(refusal(&name, mode, ended)),
+        Judged::Ended(ended) => return Err(refusal(&name, Wanted::Lock(mode), ended)),
         Judged::Waiting { ahead: Some(1..) } => {
             let detail = format!("others hold {name}, or asked before: GET /locks/{name} has them");
             return Err(Problem::conflict("not-in-time", "the lock was not got in time", detail));
         }
-        Judged::Waiting { ahead: None | Some(0) } => {
+        Judged::Waiting { ahead: None | Some(0) } | Judged::Gathering { .. } | Judged::Leaving => {
             let detail =
                 "ZooKeeper has not answered in time: /status says how this member stands with it";
             return Err(Problem::unavailable("not-locked", "not locked", detail));
@@ -283,42 +248,17 @@ async fn give_back(
     }
 }
 
-impl AppState {
-    /// Returns where to ask for locks, unless they are switched off.
-    fn locks(&self) -> Result<&LocksHandle, Problem> {
-        self.status.locks.as_ref().ok_or_else(|| {
-            let key = table::LOCKS.key();
-            let detail = format!(
-                "{key} is empty in this member's configuration: set it to the path below which locks are to stand"
-            );
-            Problem::off("locks-off", "locks are switched off", detail)
-        })
-    }
-
-    async fn look<T>(&self, look: impl FnOnce(Answer<T>) -> Look) -> Result<T, Problem> {
-        let unread = |why: String| {
-            let why = format!("{why}; /status says how this member stands with ZooKeeper");
-            Problem::unavailable("locks-unread", "the locks cannot be read", why)
-        };
-        let (answer, answered) = oneshot::channel();
-        let asked = self.locks()?.looks.try_send(look(answer));
-        asked.map_err(|_| unread("too many ask at once".into()))?;
-        match tokio::time::timeout(TO_LOOK, answered).await {
-            Ok(Ok(read)) => read.map_err(unread),
-            Ok(Err(_)) => Err(unread("this member is leaving".into())),
-            Err(_) => Err(unread(format!("ZooKeeper did not answer within {TO_LOOK:?}"))),
-        }
-    }
-}
-
-async fn look_into(sight: &AppState, name: &LockName) -> Result<Arc<[Place]>, Problem> {
-    sight.look(|answer| Look::Queue(name.clone(), answer)).await
+pub(super) async fn look_into(
+    sight: &AppState,
+    name: &HoldingName,
+) -> Result<Arc<[Place]>, Problem> {
+    sight.look_at_locks(|answer| Look::Queue(name.clone(), answer)).await
 }
 
 /// Returns the body about a lock that is kept, and has this answer claim it.
 fn kept(
     sight: &AppState,
-    name: &LockName,
+    name: &HoldingName,
     id: String,
     renewed: Option<Duration>,
 ) -> Result<api::KeptLock, Problem> {
@@ -331,17 +271,7 @@ fn kept(
     Ok(api::KeptLock { lock: id, held: held_body(sight, token, until) })
 }
 
-fn held_body(sight: &AppState, token: FencingToken, until: Moment) -> LockHeld {
-    let ends = sight.shares_clock.then(|| sight.clock.kernel_time(until));
-    LockHeld {
-        token: token.0,
-        valid_for_ms: millis(until.since(sight.clock.now())),
-        valid_until_boottime_ns: ends.map(|ends| ends.boottime_ns),
-        valid_until_monotonic_ns: ends.map(|ends| ends.monotonic_ns),
-    }
-}
-
-fn place(place: &Place) -> LockPlace {
+pub(super) fn place(place: &Place) -> LockPlace {
     let (mode, slots) = mode_words(place.entry.mode);
     LockPlace {
         member: place.member.clone(),
@@ -353,25 +283,8 @@ fn place(place: &Place) -> LockPlace {
     }
 }
 
-/// Returns the mode as bodies have it, and the number of slots.
-fn mode_words(mode: Mode) -> (LockMode, Option<u32>) {
-    match mode {
-        Mode::Exclusive => (LockMode::Exclusive, None),
-        Mode::Shared => (LockMode::Shared, None),
-        Mode::Slots(slots) => (LockMode::Slots, Some(slots.get())),
-    }
-}
-
-fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, Problem> {
-    path.map(|Path(path)| path).map_err(|error| Problem::bad_request(error.body_text()))
-}
-
-fn lock_name(written: &str) -> Result<LockName, Problem> {
-    LockName::new(written).ok_or_else(|| {
-        Problem::bad_request(format!(
-            "{written:?} is no lock's name: write 1 to 64 of A-Z a-z 0-9 . _ -, such as migrate"
-        ))
-    })
+fn lock_name(written: &str) -> Result<HoldingName, Problem> {
+    named(written, "lock", "migrate")
 }
 
 fn lock_mode(mode: Option<&str>, slots: Option<&str>) -> Result<Mode, Problem> {
@@ -394,15 +307,4 @@ fn lock_mode(mode: Option<&str>, slots: Option<&str>) -> Result<Mode, Problem> {
 
 fn time(ttl: Option<String>) -> Result<Duration, Problem> {
     Ok(ttl.map(|ttl| span("ttl", &ttl, &TTL)).transpose()?.unwrap_or(TTL_DEFAULT))
-}
-
-fn span(key: &str, written: &str, known: &RangeInclusive<Duration>) -> Result<Duration, Problem> {
-    let wrong = |why: String| Problem::bad_request(format!("{key}={written:?} is {why}"));
-    match humantime::parse_duration(written) {
-        Ok(length) if known.contains(&length) => Ok(length),
-        Ok(_) => {
-            Err(wrong(format!("out of bounds: write {:?} to {:?}", known.start(), known.end())))
-        }
-        Err(error) => Err(wrong(format!("no duration ({error}): write 30s"))),
-    }
 }

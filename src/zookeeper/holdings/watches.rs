@@ -1,4 +1,4 @@
-//! Watches the own znode of one holding, and those ahead that it waits for. `queue/watches` has the invariant of that, and
+//! Watches the own znode of one holding, and those that it waits for. `queue/watches` has the invariant of that, and
 //! the loop that keeps it.
 
 use crate::zookeeper::client::{Connection, Leaving};
@@ -9,8 +9,7 @@ use crate::zookeeper::queue::{
 use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use recipes::lock::Event;
-use recipes::{FencingToken, Sequence, Ticket};
+use recipes::{FencingToken, Moment, Sequence, Ticket, barrier, lock};
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
@@ -25,17 +24,79 @@ pub(super) enum Want {
     Prove(Sequence),
 }
 
+/// What happens to one holding's place.
+pub(super) enum PlaceEvent {
+    /// Its znode exists.
+    Joined { ticket: Ticket, sent_at: Option<Moment> },
+    /// Its znode is gone, although the session lives.
+    TicketLost(Ticket),
+    /// This znode stands, and is watched.
+    Watched(Ticket),
+    /// No znode stands there any more. The token is that of the znode that was watched.
+    Gone { sequence: Sequence, token: Option<FencingToken> },
+    /// Its own znode is deleted.
+    Left,
+}
+
+impl PlaceEvent {
+    pub(super) fn of_lock(self) -> lock::Event {
+        match self {
+            Self::Joined { ticket, sent_at } => lock::Event::Joined { ticket, sent_at },
+            Self::TicketLost(ticket) => lock::Event::TicketLost(ticket),
+            Self::Watched(znode) => lock::Event::Watched(znode),
+            Self::Gone { sequence, token } => lock::Event::Gone { sequence, token },
+            Self::Left => lock::Event::Left,
+        }
+    }
+
+    /// Returns `None` for what is nothing to a barrier.
+    pub(super) fn of_barrier(self) -> Option<barrier::Event> {
+        Some(match self {
+            Self::Joined { ticket, sent_at } => barrier::Event::Joined { ticket, sent_at },
+            Self::TicketLost(ticket) => barrier::Event::TicketLost(ticket),
+            Self::Watched(_) => return None,
+            Self::Gone { sequence, .. } => barrier::Event::Gone(sequence),
+            Self::Left => barrier::Event::Left,
+        })
+    }
+}
+
 /// Watches until the own znode is lost.
 pub(super) async fn watch(
     context: Arc<Context>,
     ticket: Ticket,
     wanted: mpsc::UnboundedReceiver<Want>,
-    tell: impl Fn(Event),
+    tell: impl Fn(PlaceEvent),
 ) {
-    let (watched, steps) = (BTreeMap::new(), FuturesUnordered::new());
-    let ahead = Ahead { context: context.clone(), wanted, watched, steps };
+    let ahead = Ahead::new(context.clone(), wanted);
     watch_until_own_is_lost(&context, ticket, ahead, &tell).await;
-    tell(Event::TicketLost(ticket));
+    tell(PlaceEvent::TicketLost(ticket));
+}
+
+/// Watches others for one that has no znode any more.
+pub(super) async fn watch_others(
+    context: Arc<Context>,
+    wanted: mpsc::UnboundedReceiver<Want>,
+    tell: impl Fn(PlaceEvent),
+) {
+    let mut connections = context.session.clone();
+    let mut others = Ahead::new(context, wanted);
+    loop {
+        connections.mark_seen();
+        others.read_again();
+        loop {
+            tokio::select! {
+                biased;
+                // The watches went with their connection: the library panics where one is polled after it.
+                changed = connections.changed() => match changed {
+                    Ok(()) => break,
+                    // The session has ended.
+                    Err(_) => return,
+                },
+                event = others.next_event() => tell(event),
+            }
+        }
+    }
 }
 
 /// The znodes ahead that are watched.
@@ -68,9 +129,9 @@ enum Found {
 }
 
 impl ZnodesAhead for Ahead {
-    type Event = Event;
+    type Event = PlaceEvent;
 
-    async fn next_event(&mut self) -> Event {
+    async fn next_event(&mut self) -> PlaceEvent {
         loop {
             tokio::select! {
                 biased;
@@ -93,6 +154,11 @@ impl ZnodesAhead for Ahead {
 }
 
 impl Ahead {
+    fn new(context: Arc<Context>, wanted: mpsc::UnboundedReceiver<Want>) -> Self {
+        let (watched, steps) = (BTreeMap::new(), FuturesUnordered::new());
+        Self { context, wanted, watched, steps }
+    }
+
     fn begin(&mut self, want: Want) {
         match want {
             Want::Watch(sequence, path) => {
@@ -115,7 +181,7 @@ impl Ahead {
         self.steps.push(read.boxed());
     }
 
-    fn after(&mut self, step: Step) -> Option<Event> {
+    fn after(&mut self, step: Step) -> Option<PlaceEvent> {
         match step {
             Step::Read(sequence, found) => self.after_reading(sequence, found),
             Step::Changed(sequence, change) if change.event_type != EventType::NodeDeleted => {
@@ -127,7 +193,7 @@ impl Ahead {
         }
     }
 
-    fn after_reading(&mut self, sequence: Sequence, found: Found) -> Option<Event> {
+    fn after_reading(&mut self, sequence: Sequence, found: Found) -> Option<PlaceEvent> {
         let watched = self.watched.get_mut(&sequence)?;
         let (stat, watcher) = match found {
             Found::Stands(stat, watcher) => (stat, watcher),
@@ -150,12 +216,12 @@ impl Ahead {
         watched.token = Some(token);
         let changed = watcher.changed().map(move |change| Step::Changed(sequence, change));
         self.steps.push(changed.boxed());
-        Some(Event::Watched(Ticket { sequence, token }))
+        Some(PlaceEvent::Watched(Ticket { sequence, token }))
     }
 
-    fn gone(&mut self, sequence: Sequence) -> Option<Event> {
+    fn gone(&mut self, sequence: Sequence) -> Option<PlaceEvent> {
         let Watched { token, .. } = self.watched.remove(&sequence)?;
-        Some(Event::Gone { sequence, token })
+        Some(PlaceEvent::Gone { sequence, token })
     }
 }
 

@@ -1,16 +1,18 @@
-//! A lock that this process holds itself, in a session of its own.
+//! A lock that this process holds itself, or a barrier that it enters, in a session of its own.
 
-use super::{LockedCommand, Patience, Standing};
+use super::{GuardedCommand, Leave, Patience, Standing};
 use crate::clock::Clock;
-use crate::config::LockConfig;
+use crate::config::HoldingConfig;
 use crate::config::security::Acl;
 use crate::exec::Lease;
-use crate::locks::{self, Ask, Judged, Published};
+use crate::holdings::{self, Ask, Ended, Judged, Published};
 use crate::shared_config;
-use crate::zookeeper::{LocksSettings, run_locks};
+use crate::zookeeper::{HoldingsSettings, run_holdings};
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::pending;
 use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
@@ -21,46 +23,50 @@ const TO_TRY: Duration = Duration::from_secs(5);
 const TO_GIVE_BACK: Duration = Duration::from_secs(5);
 const TO_CLOSE: Duration = Duration::from_millis(1500);
 
-/// Holds the lock for as long as what is done under it lasts, and returns that.
+/// Holds the lock, or stays inside the barrier, for as long as what is done under it lasts, and returns that.
 pub(super) async fn hold<T, F: Future<Output = T>>(
-    config: &LockConfig,
-    wanted: &LockedCommand,
+    config: &HoldingConfig,
+    wanted: &GuardedCommand,
     clock: Clock,
-    done: impl FnOnce(watch::Receiver<Standing>) -> F,
+    done: impl FnOnce(watch::Receiver<Standing>, Leave<'static>) -> F,
 ) -> T {
-    let (mut requests, handle) = locks::set_up();
     let (mut no_config, _) = shared_config::set_up("");
     let (stop, mut stopping) = oneshot::channel();
     let mut zookeeper = config.settings.zookeeper.clone();
     // Members say so when they start. A command that runs again and again need not repeat it.
     zookeeper.security.is_open_by_choice |= zookeeper.security.acl == Acl::Open;
-    let settings = LocksSettings {
+    let settings = HoldingsSettings {
         zookeeper,
-        root: config.root.clone(),
+        locks: config.locks.clone(),
+        barriers: config.barriers.clone(),
         margins: config.margins,
         config_root: String::new(),
         member: config.member.clone(),
     };
     let (publisher, mut published) = watch::channel(Published::default());
     let (release, released) = oneshot::channel();
-    let ask = Ask { name: wanted.name.clone(), mode: wanted.mode, published: publisher, released };
+    let release = Rc::new(Cell::new(Some(release)));
+    let (mut requests, handle) = holdings::set_up(settings.switched_on());
+    let name = wanted.name.clone();
+    let ask = Ask { name, wanted: wanted.wanted, published: publisher, released };
     handle.asks.try_send(ask).expect("nothing else was asked for");
     let (standing, known) = watch::channel(Standing::Asked);
     let done = async {
-        let judging = judge(published.clone(), wanted.patience, clock, &standing);
+        let judging = judge(published.clone(), wanted, clock, &standing);
+        let leave = Leave::ByItself(release.clone());
         let ended = tokio::select! {
             biased;
-            ended = done(known) => ended,
+            ended = done(known, leave) => ended,
             never = judging => match never {},
         };
-        drop(release);
+        release.take();
         let gone = async { while published.changed().await.is_ok() {} };
         let _left_to_expire = timeout(TO_GIVE_BACK, gone).await;
         let _runner_gone = stop.send(());
         ended
     };
     let mut runner =
-        pin!(run_locks(settings, clock, (&mut requests, &mut no_config), &mut stopping));
+        pin!(run_holdings(settings, clock, (&mut requests, &mut no_config), &mut stopping));
     let mut done = pin!(done);
     let ended = tokio::select! {
         biased;
@@ -71,14 +77,15 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
     ended
 }
 
-/// Publishes how the lock stands, whenever that changes.
+/// Publishes how it stands, whenever that changes.
 async fn judge(
     mut published: watch::Receiver<Published>,
-    patience: Patience,
+    wanted: &GuardedCommand,
     clock: Clock,
     standing: &watch::Sender<Standing>,
 ) -> Infallible {
-    let mut tried = pin!(sleep(TO_TRY));
+    let GuardedCommand { patience, wanted, .. } = wanted;
+    let (patience, mut tried) = (*patience, pin!(sleep(TO_TRY)));
     loop {
         let judged = published.borrow_and_update().at(clock.now());
         let (now, lease_end) = match judged {
@@ -90,7 +97,12 @@ async fn judge(
                 let why = "ZooKeeper has not answered in time";
                 (Standing::Over(why.to_owned()), None)
             }
-            Judged::Waiting { .. } => (Standing::Asked, None),
+            Judged::Gathering { present: Some(present) } => {
+                (Standing::Waits(format!("{wanted}, where {present} are")), None)
+            }
+            Judged::Waiting { .. } | Judged::Gathering { present: None } => (Standing::Asked, None),
+            Judged::Leaving => (Standing::Leaving, None),
+            Judged::Ended(Ended::AllLeft) => (Standing::AllLeft, None),
             Judged::Held { token, until } => (Standing::Held(Lease { token, until }), Some(until)),
             Judged::Ended(ended) => (Standing::Over(ended.to_string()), None),
         };

@@ -1,27 +1,38 @@
-//! A lock that is held for as long as its client's connection is open, told of by server-sent events.
+//! A lock that is held, or a barrier that is entered, for as long as its client's connection is open, told of by
+//! server-sent events.
 
 use super::super::claim::Claim;
 use super::super::events::{KEEP_ALIVE, framed, streamed};
 use super::super::visits::OpenStream;
 use super::super::{AppState, Problem};
+use super::held_body;
 use super::holding::{Holding, Patience, kinds};
-use super::{held_body, place};
-use crate::api::{self, LockEnded, LockWaiting};
-use crate::locks::{Ended, Judged, LockName};
+use super::inside::Entry;
+use super::locks::{look_into, place};
+use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockWaiting};
+use crate::holdings::{Ended, HoldingName, Judged};
 use axum::response::Response;
-use recipes::Moment;
+use recipes::holding::Wanted;
 use recipes::lock::Mode;
+use recipes::{FencingToken, Moment};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::AbortHandle;
 
-/// Why a lock is lost whose client takes nothing.
+/// Why a lock or barrier is lost whose client takes nothing.
 const UNREAD: &str = "nothing was read for as long as the lease ran";
 
-struct LockStream {
+/// What a stream tells of.
+pub(super) enum Told {
+    Lock(Mode),
+    Barrier(NonZeroU32, Entry),
+}
+
+struct HoldingStream {
     sight: AppState,
-    name: LockName,
-    mode: Mode,
+    name: HoldingName,
+    told: Told,
     holding: Holding,
     patience: Patience,
     said: Said,
@@ -40,8 +51,17 @@ struct LockStream {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Said {
     Nothing,
-    Waits { ahead: usize },
-    Holds { until: Moment },
+    Waits {
+        ahead: usize,
+    },
+    Gathers {
+        present: usize,
+    },
+    Holds {
+        until: Moment,
+    },
+    /// Nothing was said of that: its client wanted it.
+    Leaves,
     Ended,
 }
 
@@ -49,8 +69,8 @@ enum Said {
 pub(super) fn stream(
     sight: AppState,
     permit: OwnedSemaphorePermit,
-    name: LockName,
-    mode: Mode,
+    name: HoldingName,
+    told: Told,
     holding: Holding,
     patience: Patience,
 ) -> Response {
@@ -58,25 +78,24 @@ pub(super) fn stream(
     if let Some(claim) = &claim {
         claim.about(holding.claim(None));
     }
-    let (told_until, told) = watch::channel(None);
+    let (told_until, mut last_told) = watch::channel(None);
     let (clock, release) = (sight.clock, holding.release.clone());
     let watchdog = tokio::spawn(async move {
-        let mut told = told;
         loop {
-            let until = *told.borrow_and_update();
+            let until = *last_told.borrow_and_update();
             if until.is_some_and(|until| until <= clock.now()) {
                 // Whatever is renewed, its client does not hear of it.
                 return release.release();
             }
             tokio::select! {
-                changed = told.changed() => if changed.is_err() { return },
+                changed = last_told.changed() => if changed.is_err() { return },
                 () = clock.sleep_until(until) => {}
             }
         }
     });
-    let stream = LockStream {
+    let stream = HoldingStream {
         name,
-        mode,
+        told,
         holding,
         patience,
         said: Said::Nothing,
@@ -94,7 +113,7 @@ pub(super) fn stream(
     }))
 }
 
-impl LockStream {
+impl HoldingStream {
     async fn next(&mut self) -> Option<String> {
         if self.said == Said::Ended {
             if self.is_held_to_the_end {
@@ -107,17 +126,17 @@ impl LockStream {
             let now = self.sight.clock.now();
             match judged {
                 Judged::Held { token, until } if self.said != (Said::Holds { until }) => {
-                    let is_new = !matches!(self.said, Said::Holds { .. });
-                    let event = if is_new { "held" } else { "renewed" };
-                    self.says(Said::Holds { until });
-                    let body = held_body(&self.sight, token, until);
-                    return Some(framed(event, None, &api::json(&body)));
+                    return Some(self.holds(token, until));
                 }
                 Judged::Held { .. } => {}
                 Judged::Ended(ended) => return Some(self.end(ended)),
-                Judged::Waiting { ahead } if self.patience.is_over(ahead, now) => {
+                Judged::Leaving if !self.told.leaves() => return Some(self.end(Ended::Released)),
+                Judged::Leaving => self.says(Said::Leaves),
+                Judged::Waiting { .. } | Judged::Gathering { .. }
+                    if self.patience.is_over(judged, now) =>
+                {
                     self.holding.release.release();
-                    return Some(self.last("timeout", "the lock was not free in time".into()));
+                    return Some(self.last("timeout", self.told.not_in_time().into()));
                 }
                 Judged::Waiting { ahead: Some(ahead) } if self.said != (Said::Waits { ahead }) => {
                     let holders = tokio::select! {
@@ -126,13 +145,20 @@ impl LockStream {
                         holders = holders(&self.sight, &self.name) => holders,
                     };
                     self.says(Said::Waits { ahead });
-                    let position = self.position(ahead);
+                    let position = self.told.position(ahead);
                     let body = LockWaiting { position, holders };
                     return Some(framed("waiting", None, &api::json(&body)));
                 }
-                Judged::Waiting { .. } => {}
+                Judged::Gathering { present: Some(present) }
+                    if self.said != (Said::Gathers { present }) =>
+                {
+                    self.says(Said::Gathers { present });
+                    let body = self.told.gathering(present);
+                    return Some(framed("waiting", None, &api::json(&body)));
+                }
+                Judged::Waiting { .. } | Judged::Gathering { .. } => {}
             }
-            let next = self.patience.next(now).filter(|_| matches!(judged, Judged::Waiting { .. }));
+            let next = self.patience.next(now).filter(|_| judged.is_waiting());
             tokio::select! {
                 () = self.holding.changed(judged) => {}
                 () = self.sight.clock.sleep_until(next) => {}
@@ -141,23 +167,30 @@ impl LockStream {
         }
     }
 
-    /// Returns how many have to go first: of those ahead, all but the last that it could hold beside.
-    fn position(&self, ahead: usize) -> u64 {
-        let beside = match self.mode {
-            Mode::Slots(slots) => slots.get() as usize - 1,
-            Mode::Exclusive | Mode::Shared => 0,
-        };
-        ahead.saturating_sub(beside).max(1).try_into().unwrap_or(u64::MAX)
+    fn holds(&mut self, token: FencingToken, until: Moment) -> String {
+        let is_new = !matches!(self.said, Said::Holds { .. });
+        self.says(Said::Holds { until });
+        let held = held_body(&self.sight, token, until);
+        match &self.told {
+            Told::Lock(_) if is_new => framed("held", None, &api::json(&held)),
+            Told::Lock(_) => framed("renewed", None, &api::json(&held)),
+            Told::Barrier(_, entry) => {
+                let event = if is_new { "entered" } else { "renewed" };
+                framed(event, None, &api::json(&BarrierEntered { id: entry.id.clone(), held }))
+            }
+        }
     }
 
     fn end(&mut self, ended: Ended) -> String {
         self.is_held_to_the_end =
             ended == Ended::Stopped && matches!(self.said, Said::Holds { .. });
+        let wanted = self.told.wanted();
         match ended {
-            Ended::Refused { found } => self.last("refused", kinds(&self.name, self.mode, found)),
+            Ended::Refused { found } => self.last("refused", kinds(&self.name, wanted, found)),
             Ended::TooMany => self.last("refused", ended.to_string()),
+            Ended::AllLeft if self.told.leaves() => self.last("left", ended.to_string()),
             // Nothing else gives it back while there is this stream.
-            Ended::Released => self.last("lost", UNREAD.into()),
+            Ended::Released | Ended::AllLeft => self.last("lost", UNREAD.into()),
             Ended::Lost(_) | Ended::Stopped => self.last("lost", ended.to_string()),
         }
     }
@@ -171,7 +204,11 @@ impl LockStream {
         self.said = said;
         let until = match said {
             Said::Holds { until } => Some(until),
-            Said::Nothing | Said::Waits { .. } | Said::Ended => None,
+            Said::Nothing
+            | Said::Waits { .. }
+            | Said::Gathers { .. }
+            | Said::Leaves
+            | Said::Ended => None,
         };
         if let Some(claim) = &self.claim {
             claim.says_held(until.is_some());
@@ -180,14 +217,50 @@ impl LockStream {
     }
 }
 
-impl Drop for LockStream {
+impl Told {
+    fn wanted(&self) -> Wanted {
+        match self {
+            Self::Lock(mode) => Wanted::Lock(*mode),
+            Self::Barrier(size, _) => Wanted::Barrier(*size),
+        }
+    }
+
+    /// Whether it leaves a barrier as its client wanted.
+    fn leaves(&self) -> bool {
+        matches!(self, Self::Barrier(_, entry) if entry.leaves())
+    }
+
+    fn not_in_time(&self) -> &'static str {
+        match self {
+            Self::Lock(_) => "the lock was not free in time",
+            Self::Barrier(..) => "too few were there in time",
+        }
+    }
+
+    /// Returns how many have to go first: of those ahead, all but the last that it could hold beside.
+    fn position(&self, ahead: usize) -> u64 {
+        let beside = match self {
+            Self::Lock(Mode::Slots(slots)) => slots.get() as usize - 1,
+            Self::Lock(Mode::Exclusive | Mode::Shared) | Self::Barrier(..) => 0,
+        };
+        ahead.saturating_sub(beside).max(1).try_into().unwrap_or(u64::MAX)
+    }
+
+    fn gathering(&self, present: usize) -> Option<BarrierWaiting> {
+        let Self::Barrier(size, entry) = self else { return None };
+        let present = present.try_into().unwrap_or(u64::MAX);
+        Some(BarrierWaiting { id: entry.id.clone(), present, size: size.get() })
+    }
+}
+
+impl Drop for HoldingStream {
     fn drop(&mut self) {
         self.watchdog.abort();
     }
 }
 
-async fn holders(sight: &AppState, name: &LockName) -> Option<Vec<api::LockPlace>> {
-    let places = super::look_into(sight, name).await;
+async fn holders(sight: &AppState, name: &HoldingName) -> Option<Vec<api::LockPlace>> {
+    let places = look_into(sight, name).await;
     let places = places.inspect_err(|_: &Problem| {}).ok()?;
     Some(places.iter().filter(|place| place.holds).map(place).collect())
 }

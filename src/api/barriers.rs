@@ -1,0 +1,81 @@
+//! Double barriers: what one who enters is told, and who is there.
+
+use super::{Get, LockHeld};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub const BARRIERS: Get<BarrierNames> = Get::at("/barriers");
+/// Who is there; with `POST`, a stream of one that enters.
+pub const BARRIER_PATH: &str = "/barriers/{name}";
+/// Has one that is inside leave.
+pub const LEAVE_BARRIER_PATH: &str = "/barriers/{name}/leave/{id}";
+
+/// The data of the event `waiting`.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct BarrierWaiting {
+    /// By what to leave.
+    pub id: String,
+    /// How many were there when it looked last.
+    pub present: u64,
+    pub size: u32,
+}
+
+/// The data of the events `entered` and `renewed`.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct BarrierEntered {
+    /// By what to leave.
+    pub id: String,
+    #[serde(flatten)]
+    pub held: LockHeld,
+}
+
+/// Who is in front of a barrier or inside.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct BarrierState {
+    /// Null if none that is there says one.
+    pub size: Option<u32>,
+    /// Whether some are inside, or have died there.
+    pub open: bool,
+    /// In order of arrival.
+    pub members: Vec<BarrierMember>,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct BarrierMember {
+    /// The member by way of which it came; null if the znode does not say: a client of another make.
+    pub member: Option<String>,
+    pub inside: bool,
+    pub token: u64,
+    pub znode: String,
+    /// Since when it is there, by the servers' clock.
+    pub since: String,
+}
+
+/// A barrier that is waited for or entered by way of this member.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct OwnBarrier {
+    pub barrier: String,
+    pub size: u32,
+    pub state: BarrierRole,
+    /// Null unless it is inside.
+    pub token: Option<u64>,
+    /// Since when it is asked for.
+    pub since: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BarrierRole {
+    Waiting,
+    Inside,
+    /// It has left, and others have not.
+    Leaving,
+    /// One that only a later version knows.
+    #[serde(other, skip_serializing)]
+    Unknown,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct BarrierNames {
+    pub barriers: Vec<String>,
+}

@@ -1,0 +1,184 @@
+//! Double barriers: the requests to enter and to leave one, and who is there.
+
+use super::super::AppState;
+use super::super::api_router::{ApiRouter, routes};
+use super::super::authorize::{Authorized, CommandHeaders, Refused};
+use super::super::problem::{BadRequest, Problem, Unavailable};
+use super::super::query::values;
+use super::holding::{Patience, refusal};
+use super::inside::Leaving;
+use super::stream::{self, Told};
+use super::{Gone, NotGot, Off, TO_BEGIN, WAIT, named, path, span};
+use crate::api::{self, BarrierEntered, BarrierMember, BarrierNames, BarrierState};
+use crate::holdings::{HoldingName, Judged, Look, Present};
+use axum::Json;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use recipes::holding::Wanted;
+use std::num::NonZeroU32;
+use utoipa::{IntoParams, IntoResponses};
+
+/// A query as it should be.
+const ENTER: &str = "?size=3 or ?size=3&wait=30s";
+
+const SIZE_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
+pub(super) fn routes() -> ApiRouter {
+    ApiRouter::new().routes(routes!(names)).routes(routes!(state, enter)).routes(routes!(leave))
+}
+
+/// It is in front of the barrier yet.
+#[derive(IntoResponses)]
+#[response(status = 409, content_type = "application/problem+json")]
+struct NotInside(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+
+/// For how many a barrier is, and for how long to wait in front of it.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it is the schema")]
+struct BarrierQuery {
+    /// So many enter together. All that use a barrier have to name the same.
+    #[param(minimum = 1, maximum = 1000)]
+    size: u32,
+    /// For how long to wait at most, such as `30s`, at most `10m`; by default for as long as the connection is open.
+    #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
+    wait: Option<String>,
+}
+
+/// The names of all barriers where some are, or lately were; read from ZooKeeper at most once a second.
+#[utoipa::path(get, path = api::BARRIERS.path, operation_id = "barrier_names", responses(
+    (status = 200, description = "In order", body = BarrierNames),
+    Off,
+    Unavailable,
+))]
+async fn names(State(sight): State<AppState>) -> Result<Json<BarrierNames>, Problem> {
+    let names = sight.look_at_barriers(Look::BarrierNames).await?;
+    Ok(Json(BarrierNames { barriers: names.to_vec() }))
+}
+
+/// Who is in front of a barrier and who is inside, in order of arrival; read from ZooKeeper at most once a second.
+#[utoipa::path(get, path = api::BARRIER_PATH, params(
+    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+), responses(
+    (status = 200, description = "None, if there is no such barrier", body = BarrierState),
+    BadRequest,
+    Off,
+    Unavailable,
+))]
+async fn state(
+    State(sight): State<AppState>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<BarrierState>, Problem> {
+    let name = barrier_name(&path(name)?)?;
+    let read = sight.look_at_barriers(|answer| Look::Barrier(name, answer)).await?;
+    let size = read.size.map(NonZeroU32::get);
+    let members = read.members.iter().map(member).collect();
+    Ok(Json(BarrierState { size, open: read.is_open, members }))
+}
+
+/// Enters a barrier together with others, once so many are there, as server-sent events.
+///
+/// `waiting` comes with how many were there when this one came, `entered` with the token and the lease, `renewed` with each
+/// renewal; each has the id by which to leave. `left` comes when all that were inside have left. `left`, `lost`, `timeout`
+/// and `refused` are the last. Closing the connection leaves; a client that takes nothing for as long as the lease runs is
+/// inside no more. A comment comes every 15 s.
+#[utoipa::path(post, path = api::BARRIER_PATH, params(
+    CommandHeaders,
+    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+    BarrierQuery,
+), security((), ("token" = [])), responses(
+    (status = 200, description = "It goes on until all have left or one side ends it; the data of `entered` and `renewed` is such a body", body = BarrierEntered, content_type = "text/event-stream"),
+    BadRequest,
+    Refused,
+    Off,
+    NotGot,
+    Unavailable,
+))]
+async fn enter(
+    State(sight): State<AppState>,
+    _: Authorized,
+    name: Result<Path<String>, PathRejection>,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    sight.barriers()?;
+    let name = barrier_name(&path(name)?)?;
+    let [size, wait] = values(&uri, ["size", "wait"], ENTER)?;
+    let size = barrier_size(size.as_deref())?;
+    let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
+    let patience = Patience::of(wait, sight.clock.now());
+    let permit = sight.place()?;
+    let mut holding = sight.ask_for(&name, Wanted::Barrier(size)).await?;
+    if let Judged::Ended(ended) = holding.known(TO_BEGIN).await {
+        return Err(refusal(&name, Wanted::Barrier(size), ended));
+    }
+    let entry = sight.inside.add(name.clone(), holding.published(), holding.release.clone());
+    Ok(stream::stream(sight, permit, name, Told::Barrier(size, entry), holding, patience))
+}
+
+/// Has one leave a barrier that is inside: its stream says `left` when all have.
+#[utoipa::path(post, path = api::LEAVE_BARRIER_PATH, operation_id = "leave_barrier", params(
+    CommandHeaders,
+    ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
+    ("id" = String, Path, description = "As its stream told it"),
+), security((), ("token" = [])), responses(
+    (status = 204, description = "It leaves"),
+    BadRequest,
+    Refused,
+    Off,
+    NotInside,
+    Gone,
+))]
+async fn leave(
+    State(sight): State<AppState>,
+    _: Authorized,
+    names: Result<Path<(String, String)>, PathRejection>,
+) -> Result<StatusCode, Problem> {
+    sight.barriers()?;
+    let (name, id) = path(names)?;
+    let name = barrier_name(&name)?;
+    match sight.inside.leave(&name, &id, sight.clock) {
+        Leaving::Leaves => Ok(StatusCode::NO_CONTENT),
+        Leaving::NotInside => {
+            let detail = format!(
+                "too few are at {name} yet: to give up waiting, close the connection of the stream"
+            );
+            Err(Problem::conflict("not-inside", "it has not entered", detail))
+        }
+        Leaving::Gone => {
+            let detail = format!(
+                "none of that id is inside {name} by way of this member: its stream was closed, it was lost, or it never \
+                 was"
+            );
+            Err(Problem::gone("barrier-gone", "it is inside no more", detail))
+        }
+    }
+}
+
+fn member(present: &Present) -> BarrierMember {
+    BarrierMember {
+        member: present.member.clone(),
+        inside: present.is_inside,
+        token: present.ticket.token.0,
+        znode: present.znode.clone(),
+        since: api::date(present.since),
+    }
+}
+
+fn barrier_name(written: &str) -> Result<HoldingName, Problem> {
+    named(written, "barrier", "deploy")
+}
+
+fn barrier_size(size: Option<&str>) -> Result<NonZeroU32, Problem> {
+    let Some(written) = size else {
+        let why = "size is missing: for how many the barrier is, such as ?size=3";
+        return Err(Problem::bad_request(why));
+    };
+    let size = written.parse().ok().filter(|size| *size <= SIZE_MAX);
+    size.ok_or_else(|| {
+        Problem::bad_request(format!(
+            "size={written:?} is no whole number from 1 to {SIZE_MAX}: write ?size=3"
+        ))
+    })
+}

@@ -1,0 +1,171 @@
+//! Locks and barriers for any application: held for as long as a connection is open, or, of locks, for a time that is
+//! renewed.
+//!
+//! - `locks`, `barriers`: the requests.
+//! - `holding`: one that a client asked for. `stream`, `kept`: the two ways to hold it.
+//! - `asked`: all that are asked for. `inside`: those that may be told to leave a barrier.
+
+mod asked;
+mod barriers;
+mod holding;
+mod inside;
+mod kept;
+mod locks;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub(super) use asked::AskedHoldings;
+pub(super) use holding::HoldingClaim;
+pub(super) use inside::Inside;
+pub(super) use kept::KeptLocks;
+
+use super::AppState;
+use super::api_router::ApiRouter;
+use super::problem::Problem;
+use super::verdict::millis;
+use crate::api::{self, LockHeld, LockMode};
+use crate::config::table;
+use crate::holdings::{Answer, HoldingName, HoldingsHandle, Look};
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
+use recipes::holding::Wanted;
+use recipes::lock::Mode;
+use recipes::{FencingToken, Moment};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use utoipa::IntoResponses;
+
+/// How long a stream's answer waits for its first event, so that a refusal can be one.
+const TO_BEGIN: Duration = Duration::from_secs(2);
+/// How long ZooKeeper may take to show a queue.
+const TO_LOOK: Duration = Duration::from_secs(2);
+/// How long the deletion of a znode may take.
+const TO_GIVE_BACK: Duration = Duration::from_secs(5);
+
+/// For how long a client may wait.
+const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
+
+pub(super) fn routes() -> ApiRouter {
+    locks::routes().merge(barriers::routes())
+}
+
+/// They are switched off.
+#[derive(IntoResponses)]
+#[response(status = 404, content_type = "application/problem+json")]
+struct Off(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+
+/// It is of another kind, or was not got in time.
+#[derive(IntoResponses)]
+#[response(status = 409, content_type = "application/problem+json")]
+struct NotGot(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+
+/// It is held no more.
+#[derive(IntoResponses)]
+#[response(status = 410, content_type = "application/problem+json")]
+struct Gone(#[expect(dead_code, reason = "it is the schema")] api::Problem);
+
+impl AppState {
+    /// Returns where to ask for this, unless such are switched off.
+    fn holdings(&self, wanted: Wanted) -> Result<&HoldingsHandle, Problem> {
+        match wanted {
+            Wanted::Lock(_) => self.locks(),
+            Wanted::Barrier(_) => self.barriers(),
+        }
+    }
+
+    fn locks(&self) -> Result<&HoldingsHandle, Problem> {
+        let holdings = self.status.holdings.as_ref().filter(|it| it.switched_on.locks);
+        holdings.ok_or_else(|| {
+            let detail = switched_off(table::LOCKS.key(), "locks");
+            Problem::off("locks-off", "locks are switched off", detail)
+        })
+    }
+
+    fn barriers(&self) -> Result<&HoldingsHandle, Problem> {
+        let holdings = self.status.holdings.as_ref().filter(|it| it.switched_on.barriers);
+        holdings.ok_or_else(|| {
+            let detail = switched_off(table::BARRIERS.key(), "barriers");
+            Problem::off("barriers-off", "barriers are switched off", detail)
+        })
+    }
+
+    async fn look_at_locks<T>(&self, look: impl FnOnce(Answer<T>) -> Look) -> Result<T, Problem> {
+        look_at(self.locks()?, look)
+            .await
+            .map_err(|why| Problem::unavailable("locks-unread", "the locks cannot be read", why))
+    }
+
+    async fn look_at_barriers<T>(
+        &self,
+        look: impl FnOnce(Answer<T>) -> Look,
+    ) -> Result<T, Problem> {
+        look_at(self.barriers()?, look).await.map_err(|why| {
+            Problem::unavailable("barriers-unread", "the barriers cannot be read", why)
+        })
+    }
+}
+
+fn switched_off(key: &str, what: &str) -> String {
+    format!(
+        "{key} is empty in this member's configuration: set it to the path below which {what} are to stand"
+    )
+}
+
+async fn look_at<T>(
+    holdings: &HoldingsHandle,
+    look: impl FnOnce(Answer<T>) -> Look,
+) -> Result<T, String> {
+    let unread = |why: String| format!("{why}; /status says how this member stands with ZooKeeper");
+    let (answer, answered) = oneshot::channel();
+    let asked = holdings.looks.try_send(look(answer));
+    asked.map_err(|_| unread("too many ask at once".into()))?;
+    match tokio::time::timeout(TO_LOOK, answered).await {
+        Ok(Ok(read)) => read.map_err(unread),
+        Ok(Err(_)) => Err(unread("this member is leaving".into())),
+        Err(_) => Err(unread(format!("ZooKeeper did not answer within {TO_LOOK:?}"))),
+    }
+}
+
+fn held_body(sight: &AppState, token: FencingToken, until: Moment) -> LockHeld {
+    let ends = sight.shares_clock.then(|| sight.clock.kernel_time(until));
+    LockHeld {
+        token: token.0,
+        valid_for_ms: millis(until.since(sight.clock.now())),
+        valid_until_boottime_ns: ends.map(|ends| ends.boottime_ns),
+        valid_until_monotonic_ns: ends.map(|ends| ends.monotonic_ns),
+    }
+}
+
+/// Returns the mode as bodies have it, and the number of slots.
+fn mode_words(mode: Mode) -> (LockMode, Option<u32>) {
+    match mode {
+        Mode::Exclusive => (LockMode::Exclusive, None),
+        Mode::Shared => (LockMode::Shared, None),
+        Mode::Slots(slots) => (LockMode::Slots, Some(slots.get())),
+    }
+}
+
+fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, Problem> {
+    path.map(|Path(path)| path).map_err(|error| Problem::bad_request(error.body_text()))
+}
+
+fn named(written: &str, what: &str, example: &str) -> Result<HoldingName, Problem> {
+    HoldingName::new(written).ok_or_else(|| {
+        Problem::bad_request(format!(
+            "{written:?} is no {what}'s name: write 1 to 64 of A-Z a-z 0-9 . _ -, such as {example}"
+        ))
+    })
+}
+
+fn span(key: &str, written: &str, known: &RangeInclusive<Duration>) -> Result<Duration, Problem> {
+    let wrong = |why: String| Problem::bad_request(format!("{key}={written:?} is {why}"));
+    match humantime::parse_duration(written) {
+        Ok(length) if known.contains(&length) => Ok(length),
+        Ok(_) => {
+            Err(wrong(format!("out of bounds: write {:?} to {:?}", known.start(), known.end())))
+        }
+        Err(error) => Err(wrong(format!("no duration ({error}): write 30s"))),
+    }
+}

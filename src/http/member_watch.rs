@@ -1,0 +1,124 @@
+//! Watches who is in the queue, for clients that ask for that: by one reading a second, however many they are, and none while
+//! there is no such client.
+
+use super::AppState;
+use crate::status::Entry;
+use recipes::Ticket;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What was read last, for all that watch.
+#[derive(Clone, Default)]
+pub(super) struct MemberWatch {
+    published: watch::Sender<Group>,
+    /// Held by the one that starts or ends the reading.
+    is_reading: Arc<Mutex<bool>>,
+}
+
+/// Who was in the queue at the last reading.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Group {
+    /// Grows with each change of who is in it; 0 until there was a reading.
+    pub(super) index: u64,
+    pub(super) members: Arc<[Entry]>,
+}
+
+/// One that joined or left.
+pub(super) enum Moved<'a> {
+    Joined(&'a Entry),
+    Left(&'a Entry),
+}
+
+impl AppState {
+    /// Returns who is in the queue from now on.
+    pub(super) fn watch_members(&self) -> watch::Receiver<Group> {
+        let watch = &self.member_watch;
+        let receiver = watch.published.subscribe();
+        let mut is_reading = watch.is_reading.lock().expect("no code panics while holding it");
+        if !*is_reading {
+            *is_reading = true;
+            tokio::spawn(read_while_watched(self.clone()));
+        }
+        receiver
+    }
+
+    /// Notes what was read.
+    pub(super) fn note_members(&self, members: &Arc<[Entry]>) -> u64 {
+        let mut noted = 0;
+        self.member_watch.published.send_if_modified(|group| {
+            let is_new = group.index == 0 || !is_same(&group.members, members);
+            // Another after each start: one of an earlier life is none of this.
+            let index = group.index.max(u64::from(self.started.boot) << 20);
+            group.index = index + u64::from(is_new);
+            group.members = members.clone();
+            noted = group.index;
+            is_new
+        });
+        noted
+    }
+}
+
+async fn read_while_watched(sight: AppState) {
+    let watch = &sight.member_watch;
+    loop {
+        // What cannot be read now may be in a second.
+        if let Ok(members) = sight.status.members().await {
+            sight.note_members(&members);
+        }
+        tokio::time::sleep(PAUSE).await;
+        let mut is_reading = watch.is_reading.lock().expect("no code panics while holding it");
+        if watch.published.is_closed() {
+            *is_reading = false;
+            return;
+        }
+    }
+}
+
+fn ticket(entry: &Entry) -> Ticket {
+    entry.ticket
+}
+
+fn is_same(before: &[Entry], now: &[Entry]) -> bool {
+    before.iter().map(ticket).eq(now.iter().map(ticket))
+}
+
+/// Returns who left and then who joined, each in the order of the queue.
+pub(super) fn moved<'a>(before: &'a [Entry], now: &'a [Entry]) -> Vec<Moved<'a>> {
+    let not_in = |others: &'a [Entry]| {
+        move |entry: &&Entry| others.iter().all(|other| other.ticket != entry.ticket)
+    };
+    let left = before.iter().filter(not_in(now)).map(Moved::Left);
+    left.chain(now.iter().filter(not_in(before)).map(Moved::Joined)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use recipes::{FencingToken, Sequence};
+
+    fn entry(number: i32) -> Entry {
+        let sequence = Sequence::new(number).unwrap();
+        let ticket = Ticket { sequence, token: FencingToken(number.unsigned_abs().into()) };
+        Entry { ticket, profile: None, names: None, ready: false, version: None, state: None }
+    }
+
+    #[test]
+    fn who_left_and_who_joined_is_told_by_tickets() {
+        let before = [entry(1), entry(2), entry(3)];
+        let again =
+            Entry { ticket: Ticket { token: FencingToken(9), ..entry(3).ticket }, ..entry(3) };
+        let now = [entry(2), again, entry(4)];
+        let told: Vec<_> = moved(&before, &now)
+            .into_iter()
+            .map(|moved| match moved {
+                Moved::Left(entry) => format!("left {}", entry.ticket.sequence),
+                Moved::Joined(entry) => format!("joined {}", entry.ticket.sequence),
+            })
+            .collect();
+        assert_eq!(told, ["left #1", "left #3", "joined #3", "joined #4"]);
+        assert!(moved(&now, &now).is_empty());
+    }
+}

@@ -1,0 +1,185 @@
+//! The znodes of barriers: reads all of one, makes `ready`, and ends a round.
+
+use super::data;
+use super::session::{Entry, Named, Shown, find};
+use crate::zookeeper::client::{Connection, Leaving, TransactionResult};
+use crate::zookeeper::queue::{Context, RETRY_DELAY, leave_wrong_server, of_queue, token};
+use ::zookeeper::{CreateMode, Error, OneshotWatcher, Stat};
+use recipes::Sequence;
+use recipes::barrier::{self, Ready, Round};
+use std::collections::BTreeSet;
+use tokio::time::sleep;
+
+/// What says that a barrier is open, below its path.
+pub(super) const READY: &str = "ready";
+
+/// Reads a barrier, and leaves a watch for `ready` to be made or deleted.
+pub(super) async fn read(
+    context: &Context,
+    connection: &Connection,
+) -> Result<(Shown, Option<OneshotWatcher>), Error> {
+    let root = &context.settings.root;
+    let ready_path = path_of_ready(context);
+    // Each request leaves with the call, the watch first: so it misses nothing that the reading does not show.
+    let watched = connection.client.check_and_watch_stat(&ready_path);
+    let listed = connection.client.get_children(root);
+    let read = connection.client.get_data(&ready_path);
+    let (watched, listed, read) = tokio::join!(
+        connection.request(watched),
+        connection.request(listed),
+        connection.request(read)
+    );
+    let ((_, watcher), (names, stat)) = (watched?, listed?);
+    let is_open = names.iter().any(|name| name == READY);
+    let named =
+        |name: String| Some(Named { entry: Entry::Barrier(barrier::Entry::of_name(&name)?), name });
+    let shown = Shown { round: Round(stat.mzxid), version: stat.version, ..Shown::default() };
+    let shown = shown.with(names.into_iter().filter_map(named));
+    if !is_open {
+        return Ok((shown, Some(watcher)));
+    }
+    let ready = match read {
+        // It was made before what was listed, so it is the one that was listed.
+        Ok((data, of_ready)) if of_ready.czxid <= stat.pzxid => match data::ready(&data) {
+            Some(ready) => Some(ready),
+            None => ready_of_another_make(context, connection, &shown, &of_ready).await?,
+        },
+        // It changed in between: read it again.
+        Ok(_) | Err(Error::NoNode) => return Err(Error::Timeout),
+        Err(error) => return Err(error),
+    };
+    Ok((Shown { ready, ..shown }, Some(watcher)))
+}
+
+/// Returns what a `ready` says that says nothing itself: all are inside that were there when it was made.
+async fn ready_of_another_make(
+    context: &Context,
+    connection: &Connection,
+    shown: &Shown,
+    of_ready: &Stat,
+) -> Result<Option<Ready>, Error> {
+    for Named { entry, name } in shown.entries.iter().rev() {
+        let path = format!("{}/{name}", context.settings.root);
+        let stat = connection.request(connection.client.check_stat(&path)).await?;
+        if stat.is_some_and(|stat| token(&stat) < token(of_ready)) {
+            return Ok(Some(Ready { last: entry.sequence(), size: None }));
+        }
+    }
+    let nobody = Sequence::new(0).expect("it is not negative");
+    Ok(Some(Ready { last: nobody, size: None }))
+}
+
+/// Makes `ready`, unless the round is over, it is there, or a quorum says that one of the members is gone.
+pub(super) async fn make_ready(
+    context: &Context,
+    shown: &Shown,
+    round: Round,
+    ready: Ready,
+    members: &BTreeSet<Sequence>,
+) {
+    if shown.round != round {
+        return;
+    }
+    let (root, ready_path) = (&context.settings.root, path_of_ready(context));
+    let path = |sequence| Some(format!("{root}/{}", find(&shown.entries, sequence)?.name));
+    let paths: Vec<_> = members.iter().copied().filter_map(path).collect();
+    let data = data::encode_ready(ready);
+    let mode = CreateMode::Persistent.with_acls(of_queue(context.settings.acl));
+    let made = context.until_judged(async |connection| {
+        let answer = connection.transact(2 + paths.len(), |writer| {
+            writer.add_check_version(root, shown.version)?;
+            paths.iter().try_for_each(|path| writer.add_check_version(path, -1))?;
+            writer.add_create(&ready_path, &data, &mode)
+        });
+        match answer.await? {
+            TransactionResult::Done(_) => Ok(()),
+            TransactionResult::Failed { at, error: Error::NoNode }
+                if (1..=paths.len()).contains(&at) =>
+            {
+                leave_if_shown(&connection, &paths[at - 1]).await
+            }
+            TransactionResult::Failed { error: Error::NodeExists, .. } => {
+                leave_if_ready_is_not_shown(&connection, &ready_path).await
+            }
+            TransactionResult::Failed { error: Error::BadVersion, .. } => {
+                leave_if_outdated(&connection, root, shown.version).await
+            }
+            TransactionResult::Failed { error, .. } => Err(error),
+        }
+    });
+    let _path_is_gone = made.await;
+}
+
+/// Deletes `ready` and begins the next round, both or neither, unless this round is over.
+pub(super) async fn end_round(context: &Context, shown: &Shown, round: Round) {
+    if shown.round != round {
+        return;
+    }
+    let (root, ready_path) = (&context.settings.root, path_of_ready(context));
+    let ended = context.until_judged(async |connection| {
+        let answer = connection.transact(2, |writer| {
+            writer.add_delete(&ready_path, None)?;
+            writer.add_set_data(root, b"", Some(shown.version))
+        });
+        match answer.await? {
+            TransactionResult::Done(_) => Ok(()),
+            // Another has ended it.
+            TransactionResult::Failed { at: 0, error: Error::NoNode } => {
+                sleep(RETRY_DELAY).await;
+                Ok(())
+            }
+            TransactionResult::Failed { error: Error::BadVersion, .. } => {
+                leave_if_outdated(&connection, root, shown.version).await
+            }
+            TransactionResult::Failed { error, .. } => Err(error),
+        }
+    });
+    let _path_is_gone = ended.await;
+}
+
+// By the time of its answer to a transaction, a server has carried out all that the quorum knew. Where it shows otherwise,
+// it has lost a transaction, and would do so for ever.
+
+/// Leaves the server at hand if it still shows a member that a quorum says is gone.
+async fn leave_if_shown(connection: &Connection, path: &str) -> Result<(), Error> {
+    if connection.request(connection.client.check_stat(path)).await?.is_some() {
+        leave(connection, path, "still shows", "it is gone").await;
+    }
+    Ok(())
+}
+
+/// Leaves the server at hand if it shows no `ready` though a quorum says, asked twice, that there is one.
+async fn leave_if_ready_is_not_shown(connection: &Connection, path: &str) -> Result<(), Error> {
+    let shows = async || connection.request(connection.client.check_stat(path)).await;
+    if shows().await?.is_none() {
+        match connection.check(path).await {
+            // It has gone since.
+            Err(Error::NoNode) => return Ok(()),
+            checked => checked?,
+        }
+        if shows().await?.is_none() {
+            leave(connection, path, "does not show", "it is there").await;
+        }
+    }
+    Ok(())
+}
+
+/// Leaves the server at hand if it shows a version that a quorum says is over.
+async fn leave_if_outdated(connection: &Connection, path: &str, version: i32) -> Result<(), Error> {
+    let stat = connection.request(connection.client.check_stat(path)).await?;
+    if stat.is_some_and(|stat| stat.version == version) {
+        leave(connection, path, "shows an old version of", "it was written").await;
+    }
+    Ok(())
+}
+
+async fn leave(connection: &Connection, path: &str, shows: &str, truth: &str) {
+    if leave_wrong_server(connection, path, shows, truth) == Leaving::NotYet {
+        // There may be no other: what it shows will be the same.
+        sleep(RETRY_DELAY).await;
+    }
+}
+
+fn path_of_ready(context: &Context) -> String {
+    format!("{}/{READY}", context.settings.root)
+}

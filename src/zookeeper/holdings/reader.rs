@@ -1,0 +1,282 @@
+//! Reads the queues of locks, and barriers, for those who want to look, over a connection of its own: at most once a second each,
+//! however many ask, and one at a time.
+
+use super::barrier_znodes::READY;
+use super::{HoldingsSettings, data};
+use crate::clock::Clock;
+use crate::holdings::{Answer, Gathered, HoldingName, Look, Place, Present};
+use crate::zookeeper::client::{Connection, Opened, in_words, is_verdict};
+use crate::zookeeper::inspect::{close, connect_or_explain};
+use crate::zookeeper::queue::{Children, children, owner, refusal, token};
+use ::zookeeper::{Error, Stat};
+use recipes::barrier::{self, Reading, Ready, Round};
+use recipes::lock::{Entry, holders};
+use recipes::{Moment, Sequence, Ticket};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// How long a reading answers further callers.
+const TTL: Duration = Duration::from_secs(1);
+
+/// The connection is closed when none has looked for so long.
+const IDLE_AFTER: Duration = Duration::from_secs(60);
+
+/// No longer queue is read in full: so much of its head.
+const PLACES_MAX: usize = 2000;
+
+pub(super) struct Reader {
+    settings: HoldingsSettings,
+    clock: Clock,
+    opened: Option<Opened>,
+    names: Cached<[String]>,
+    queues: BTreeMap<HoldingName, Cached<[Place]>>,
+    barrier_names: Cached<[String]>,
+    barriers: BTreeMap<HoldingName, Cached<Gathered>>,
+}
+
+/// The last reading, and when it ended.
+type Cached<T> = Option<(Moment, Result<Arc<T>, String>)>;
+
+impl Reader {
+    pub(super) fn new(settings: HoldingsSettings, clock: Clock) -> Self {
+        let (queues, barriers) = (BTreeMap::new(), BTreeMap::new());
+        Self { settings, clock, opened: None, names: None, queues, barrier_names: None, barriers }
+    }
+
+    /// Answers until there is none left that could ask.
+    pub(super) async fn run(mut self, looks: &mut mpsc::Receiver<Look>) {
+        loop {
+            match timeout(IDLE_AFTER, looks.recv()).await {
+                Ok(Some(look)) => self.answer(look).await,
+                Ok(None) => break,
+                Err(_) => self.close().await,
+            }
+        }
+        self.close().await;
+    }
+
+    async fn answer(&mut self, look: Look) {
+        let now = self.clock.now();
+        self.queues.retain(|_, cached| fresh(cached, now).is_some());
+        self.barriers.retain(|_, cached| fresh(cached, now).is_some());
+        let below = |root: &Option<String>| root.clone().unwrap_or_default();
+        let (locks, barriers) = (below(&self.settings.locks), below(&self.settings.barriers));
+        match look {
+            Look::Names(answer) => {
+                if fresh(&self.names, now).is_none() {
+                    let names = self.read(&locks, async |at| names(at, &locks).await).await;
+                    self.names = Some((self.clock.now(), names));
+                }
+                tell(answer, &self.names);
+            }
+            Look::BarrierNames(answer) => {
+                if fresh(&self.barrier_names, now).is_none() {
+                    let names = self.read(&barriers, async |at| names(at, &barriers).await).await;
+                    self.barrier_names = Some((self.clock.now(), names));
+                }
+                tell(answer, &self.barrier_names);
+            }
+            Look::Queue(name, answer) => {
+                if !self.queues.contains_key(&name) {
+                    let path = format!("{locks}/{name}");
+                    let queue = self.read(&locks, async |at| queue(at, &path).await).await;
+                    self.queues.insert(name.clone(), Some((self.clock.now(), queue)));
+                }
+                tell(answer, &self.queues[&name]);
+            }
+            Look::Barrier(name, answer) => {
+                if !self.barriers.contains_key(&name) {
+                    let path = format!("{barriers}/{name}");
+                    let read = self.read(&barriers, async |at| gathered(at, &path).await).await;
+                    self.barriers.insert(name.clone(), Some((self.clock.now(), read)));
+                }
+                tell(answer, &self.barriers[&name]);
+            }
+        }
+    }
+
+    /// Reads over the connection that there is, or another.
+    async fn read<T>(
+        &mut self,
+        root: &str,
+        read: impl AsyncFn(&Connection) -> Result<Result<T, String>, Error>,
+    ) -> Result<T, String> {
+        let opened = match self.opened.take() {
+            Some(opened) => opened,
+            None => connect_or_explain(&self.settings.zookeeper).await?,
+        };
+        let error = match read(&opened.connection).await {
+            Ok(read) => {
+                self.opened = Some(opened);
+                return read;
+            }
+            Err(error) if is_verdict(&error) => {
+                let acl = self.settings.zookeeper.security.acl;
+                refusal(&opened.connection, acl, root, &error).await
+            }
+            Err(error) => in_words(&error),
+        };
+        close(opened).await;
+        Err(error)
+    }
+
+    async fn close(&mut self) {
+        if let Some(opened) = self.opened.take() {
+            close(opened).await;
+        }
+    }
+}
+
+fn fresh<T: ?Sized>(cached: &Cached<T>, now: Moment) -> Option<&Result<Arc<T>, String>> {
+    cached.as_ref().filter(|(at, _)| now.since(*at) < TTL).map(|(_, read)| read)
+}
+
+fn tell<T: ?Sized>(answer: Answer<Arc<T>>, cached: &Cached<T>) {
+    let (_, read) = cached.as_ref().expect("it has just been read");
+    let _receiver_gone = answer.send(read.clone());
+}
+
+/// Returns none where there is no such path, and a problem for operators where there are too many.
+async fn names_below(
+    connection: &Connection,
+    path: &str,
+) -> Result<Result<Vec<String>, String>, Error> {
+    // What is read behind it is as new as what the servers' leader knew then.
+    match connection.request(connection.client.sync(path)).await {
+        Err(error) if !is_verdict(&error) => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    match children(connection, path).await {
+        Ok(Children::Listed(names)) => Ok(Ok(names)),
+        Ok(Children::TooMany(problem)) => Ok(Err(problem)),
+        Err(Error::NoNode) => Ok(Ok(vec![])),
+        Err(error) => Err(error),
+    }
+}
+
+async fn names(
+    connection: &Connection,
+    root: &str,
+) -> Result<Result<Arc<[String]>, String>, Error> {
+    let names = names_below(connection, root).await?;
+    Ok(names.map(|mut names| {
+        names.retain(|name| HoldingName::new(name).is_some());
+        names.sort_unstable();
+        names.into()
+    }))
+}
+
+/// One znode, as it was read.
+struct Read<E> {
+    entry: E,
+    znode: String,
+    data: Vec<u8>,
+    stat: Stat,
+}
+
+/// Reads the ephemeral znodes of these.
+async fn read_all<E>(
+    connection: &Connection,
+    path: &str,
+    entries: Vec<(E, String)>,
+) -> Result<Vec<Read<E>>, Error> {
+    // All at once: each request leaves with the call.
+    let asked: Vec<_> = entries
+        .into_iter()
+        .map(|(entry, znode)| {
+            let read = connection.client.get_data(&format!("{path}/{znode}"));
+            (entry, znode, read)
+        })
+        .collect();
+    let mut all = vec![];
+    for (entry, znode, read) in asked {
+        let (data, stat) = match connection.request(read).await {
+            // It has gone in the meantime.
+            Err(Error::NoNode) => continue,
+            read => read?,
+        };
+        if owner(&stat).is_some() {
+            all.push(Read { entry, znode, data, stat });
+        }
+    }
+    Ok(all)
+}
+
+/// Returns who is in a queue, in order.
+async fn queue(connection: &Connection, path: &str) -> Result<Result<Arc<[Place]>, String>, Error> {
+    let names = match names_below(connection, path).await? {
+        Ok(names) => names,
+        Err(problem) => return Ok(Err(problem)),
+    };
+    let mut entries: Vec<_> =
+        names.into_iter().filter_map(|name| Some((Entry::of_name(&name)?, name))).collect();
+    entries.sort_unstable_by_key(|(entry, _)| entry.sequence);
+    entries.truncate(PLACES_MAX);
+    let read = read_all(connection, path, entries).await?;
+    let modes: Vec<_> = read.iter().map(|read| read.entry.mode).collect();
+    let places = read.into_iter().zip(holders(&modes)).map(|(read, holds)| Place {
+        entry: read.entry,
+        ticket: read.ticket(read.entry.sequence),
+        member: data::member(&read.data),
+        since: read.since(),
+        znode: read.znode,
+        holds,
+    });
+    Ok(Ok(places.collect()))
+}
+
+/// Returns who is in front of a barrier or inside, in order.
+async fn gathered(
+    connection: &Connection,
+    path: &str,
+) -> Result<Result<Arc<Gathered>, String>, Error> {
+    let names = match names_below(connection, path).await? {
+        Ok(names) => names,
+        Err(problem) => return Ok(Err(problem)),
+    };
+    let ready = match names.iter().any(|name| name == READY) {
+        true => connection.request(connection.client.get_data(&format!("{path}/{READY}"))).await,
+        false => Err(Error::NoNode),
+    };
+    let ready = match ready {
+        Ok(ready) => Some(ready),
+        Err(Error::NoNode) => None,
+        Err(error) => return Err(error),
+    };
+    let of_name = |name: String| Some((barrier::Entry::of_name(&name)?, name));
+    let mut entries: Vec<_> = names.into_iter().filter_map(of_name).collect();
+    entries.sort_unstable_by_key(|(entry, _)| entry.sequence);
+    entries.truncate(PLACES_MAX);
+    let read = read_all(connection, path, entries).await?;
+    let ready = ready.map(|(data, stat)| {
+        // One of another make says nothing: all are inside that were there before it.
+        let before = read.iter().filter(|read| read.stat.czxid < stat.czxid);
+        let last = before.map(|read| read.entry.sequence).next_back();
+        let nobody = Sequence::new(0).expect("it is not negative");
+        data::ready(&data).unwrap_or_else(|| Ready { last: last.unwrap_or(nobody), size: None })
+    });
+    let counted = Reading::of(Round(0), read.iter().map(|read| read.entry).collect(), ready);
+    let members = read.into_iter().map(|read| Present {
+        ticket: read.ticket(read.entry.sequence),
+        member: data::member(&read.data),
+        since: read.since(),
+        is_inside: ready.is_some_and(|ready| read.entry.sequence <= ready.last),
+        znode: read.znode,
+    });
+    let members = members.collect();
+    Ok(Ok(Arc::new(Gathered { size: counted.size, is_open: ready.is_some(), members })))
+}
+
+impl<E> Read<E> {
+    fn ticket(&self, sequence: Sequence) -> Ticket {
+        Ticket { sequence, token: token(&self.stat) }
+    }
+
+    fn since(&self) -> SystemTime {
+        let since_epoch = Duration::from_millis(self.stat.ctime.try_into().unwrap_or(0));
+        SystemTime::UNIX_EPOCH + since_epoch
+    }
+}

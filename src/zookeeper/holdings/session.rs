@@ -1,0 +1,654 @@
+//! The session in which locks are held, and barriers entered: carries out what the holdings want, and puts what happens
+//! into their events.
+
+use super::readings::Readings;
+use super::watches::{self, PlaceEvent, Want};
+use super::{HoldingsSettings, barrier_znodes, data};
+use crate::clock::Clock;
+use crate::config::security::Acl;
+use crate::zookeeper::client::{
+    Session, SessionEvent, SessionHandle, SessionSettings, UnclosedSession,
+};
+use crate::zookeeper::queue::{
+    self, CHILDREN_MAX, Context, QueueEvent, QueueSettings, REJOIN_DELAY, RETRY_DELAY, Reports,
+    join, still_ours, unless_crowded, unless_denied, warn_if_weak,
+};
+use ::zookeeper::Error;
+use ::zookeeper::OneshotWatcher;
+use recipes::barrier::{self, Reading, Ready, Round};
+use recipes::holding::{Event, HoldingId};
+use recipes::lock;
+use recipes::{Moment, Sequence, Ticket};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{AbortHandle, JoinSet};
+use tracing::error;
+
+/// How many creates, deletes and readings of queues may be under way at once: heartbeats come between them.
+const REQUESTS_AT_ONCE: usize = 64;
+
+/// Of how many locks and barriers in a session the ACL is looked at.
+const ACLS_MAX: usize = 1000;
+
+/// Of one session, which requests end with.
+pub(super) struct HoldingsSession {
+    session: Session,
+    shared: Shared,
+    events: mpsc::UnboundedReceiver<Told>,
+    requests: JoinSet<()>,
+    watches: JoinSet<()>,
+    places: BTreeMap<HoldingId, Place>,
+    readings: BTreeMap<Arc<str>, Readings>,
+    /// Those whose queue or barrier has just been read, and what it was.
+    read: VecDeque<(HoldingId, Arc<Shown>)>,
+    /// What is to be told next.
+    due: VecDeque<Event>,
+    /// Wait for `ready` to be made or deleted, at the paths of barriers.
+    ready_watches: BTreeMap<Arc<str>, AbortHandle>,
+    /// Those whose ACL is no news.
+    acls_known: BTreeSet<Arc<str>>,
+}
+
+/// What all requests of a session need.
+#[derive(Clone)]
+struct Shared {
+    settings: HoldingsSettings,
+    session: SessionHandle,
+    reports: Reports,
+    clock: Clock,
+    told: mpsc::UnboundedSender<Told>,
+    pace: Arc<Semaphore>,
+}
+
+/// One holding's place in a lock's queue or a barrier, or on the way there.
+struct Place {
+    kind: Kind,
+    path: Arc<str>,
+    context: Arc<Context>,
+    own: Own,
+    watching: Option<AbortHandle>,
+    wants: mpsc::UnboundedSender<Want>,
+    /// The queue or barrier as it was last read.
+    shown: Arc<Shown>,
+    /// Those ahead that are gone, whatever a server shows: while the own znode stands, no number is given twice.
+    gone: BTreeSet<Sequence>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Lock,
+    Barrier,
+}
+
+/// The own znode of a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Own {
+    Joining,
+    Stands(Ticket),
+    /// It is deleted, and others are waited for.
+    Left,
+}
+
+/// A watch of `ready`, and of the connection with which it goes.
+struct ReadyWatch {
+    watcher: OneshotWatcher,
+    connections: SessionHandle,
+}
+
+/// What one reading showed; by default, that nothing is there.
+pub(super) struct Shown {
+    /// In order of their numbers.
+    pub(super) entries: Vec<Named>,
+    pub(super) round: Round,
+    /// The version of the path's data in that round.
+    pub(super) version: i32,
+    pub(super) ready: Option<Ready>,
+}
+
+/// An entry, and what its znode is named.
+pub(super) struct Named {
+    pub(super) entry: Entry,
+    pub(super) name: String,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Entry {
+    Lock(lock::Entry),
+    Barrier(barrier::Entry),
+}
+
+enum Told {
+    Session(SessionEvent),
+    Place(HoldingId, PlaceEvent),
+    Read(Arc<str>, Arc<Shown>, Option<ReadyWatch>),
+    /// The queue is to be read once more for this one.
+    Unread(HoldingId),
+    /// `ready` was made or deleted in this barrier, or the watch of it is gone.
+    ReadyChanged(Arc<str>),
+    /// What this one wanted of the barrier was answered, whatever the answer.
+    Answered(HoldingId),
+    Renewed(Moment),
+    /// The session cannot go on: the servers keep us from our own znode, or a task died.
+    Unusable,
+}
+
+impl HoldingsSession {
+    pub(super) fn open(
+        settings: HoldingsSettings,
+        session: SessionSettings,
+        before: UnclosedSession,
+        reports: Reports,
+    ) -> Self {
+        let (told, events) = mpsc::unbounded_channel();
+        let (clock, sender) = (session.clock, told.clone());
+        let session = Session::open(
+            session,
+            before,
+            Box::new(move |event| {
+                let _receiver_gone = sender.send(Told::Session(event));
+            }),
+        );
+        let pace = Arc::new(Semaphore::new(REQUESTS_AT_ONCE));
+        let shared = Shared { settings, session: session.handle(), reports, clock, told, pace };
+        Self {
+            session,
+            shared,
+            events,
+            requests: JoinSet::new(),
+            watches: JoinSet::new(),
+            places: BTreeMap::new(),
+            readings: BTreeMap::new(),
+            read: VecDeque::new(),
+            due: VecDeque::new(),
+            ready_watches: BTreeMap::new(),
+            acls_known: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn handle(&self) -> SessionHandle {
+        self.session.handle()
+    }
+
+    /// Has a quorum commit a write that changes nothing.
+    pub(super) fn renew(&mut self, sent_at: Moment) {
+        let shared = self.shared.clone();
+        self.requests.spawn(async move {
+            loop {
+                match shared.session.connection().await.check("/").await {
+                    // A check that fails is a transaction of this session all the same, which a quorum has logged.
+                    Ok(()) | Err(Error::NoAuth) => return shared.tell(Told::Renewed(sent_at)),
+                    Err(_) => tokio::time::sleep(RETRY_DELAY).await,
+                }
+            }
+        });
+    }
+
+    /// Begins what one lock wants done.
+    pub(super) fn perform_lock(&mut self, id: HoldingId, path: Arc<str>, action: lock::Action) {
+        match action {
+            lock::Action::Join(mode) => self.join(id, Kind::Lock, path, mode.prefix()),
+            lock::Action::ReadQueue => self.read(id),
+            lock::Action::Watch(sequence) => self.watch(id, sequence),
+            lock::Action::Prove(sequence) => self.want(id, Want::Prove(sequence)),
+            lock::Action::Leave(ticket) => self.leave(id, ticket),
+        }
+    }
+
+    /// Begins what one member of a barrier wants done.
+    pub(super) fn perform_barrier(
+        &mut self,
+        id: HoldingId,
+        path: Arc<str>,
+        action: barrier::Action,
+    ) {
+        match action {
+            barrier::Action::Join(size) => {
+                self.join(id, Kind::Barrier, path, barrier::prefix(size));
+            }
+            barrier::Action::Read => {
+                if !self.places.contains_key(&id) {
+                    // It left in an earlier session, and others may be inside yet.
+                    self.add_place(id, Kind::Barrier, path, String::new(), Own::Left);
+                    self.watch_others(id);
+                }
+                self.read(id);
+            }
+            barrier::Action::Watch(sequence) => self.watch(id, sequence),
+            barrier::Action::Prove(sequence) => self.want(id, Want::Prove(sequence)),
+            barrier::Action::MakeReady { round, size, members } => {
+                let Some(place) = self.places.get(&id) else { return };
+                let Some(last) = members.iter().last() else { return };
+                let (context, shown) = (place.context.clone(), place.shown.clone());
+                let ready = Ready { last, size: Some(size) };
+                let members: BTreeSet<_> = members.iter().collect();
+                self.change_barrier(id, async move || {
+                    barrier_znodes::make_ready(&context, &shown, round, ready, &members).await;
+                });
+            }
+            barrier::Action::EndRound(round) => {
+                let Some(place) = self.places.get(&id) else { return };
+                let (context, shown) = (place.context.clone(), place.shown.clone());
+                self.change_barrier(id, async move || {
+                    barrier_znodes::end_round(&context, &shown, round).await;
+                });
+            }
+            barrier::Action::Leave(ticket) => self.leave(id, ticket),
+        }
+    }
+
+    fn change_barrier<F: Future<Output = ()> + Send>(
+        &mut self,
+        id: HoldingId,
+        change: impl FnOnce() -> F + Send + 'static,
+    ) {
+        let shared = self.shared.clone();
+        self.requests.spawn(async move {
+            let turn = shared.turn().await;
+            change().await;
+            drop(turn);
+            shared.tell(Told::Answered(id));
+        });
+    }
+
+    /// Returns the place that it had before.
+    fn add_place(
+        &mut self,
+        id: HoldingId,
+        kind: Kind,
+        path: Arc<str>,
+        prefix: String,
+        own: Own,
+    ) -> Option<Place> {
+        let context = Arc::new(self.shared.context(&path, prefix));
+        let (wants, _) = mpsc::unbounded_channel();
+        let place = Place {
+            kind,
+            path,
+            context,
+            own,
+            watching: None,
+            wants,
+            shown: Arc::default(),
+            gone: BTreeSet::new(),
+        };
+        self.places.insert(id, place)
+    }
+
+    fn join(&mut self, id: HoldingId, kind: Kind, path: Arc<str>, prefix: String) {
+        let shared = self.shared.clone();
+        let before = self.add_place(id, kind, path.clone(), prefix, Own::Joining);
+        let context = self.places[&id].context.clone();
+        self.forget_readings(id);
+        let was_lost = before.is_some();
+        if let Some(watching) = before.and_then(|place| place.watching) {
+            watching.abort();
+        }
+        let data = data::encode(&shared.settings.member, id);
+        let is_acl_news = self.acls_known.len() < ACLS_MAX
+            && self.acls_known.insert(path)
+            && !shared.is_open_and_told();
+        self.requests.spawn(async move {
+            if was_lost {
+                tokio::time::sleep(REJOIN_DELAY.mul_f64(1.0 + fastrand::f64())).await;
+            }
+            let turn = shared.turn().await;
+            let (ticket, sent_at) = join(&context, &data, queue::Own::WithData).await;
+            shared.tell(Told::Place(id, PlaceEvent::Joined { ticket, sent_at }));
+            drop(turn);
+            if is_acl_news {
+                warn_if_weak(&context).await;
+            }
+        });
+    }
+
+    fn read(&mut self, id: HoldingId) {
+        let Some(Place { path, .. }) = self.places.get(&id) else { return };
+        let path = path.clone();
+        if self.readings.entry(path.clone()).or_default().ask(id) {
+            self.begin_reading(path, id);
+        }
+    }
+
+    /// Reads the queue or barrier of this one, and of all others that asked.
+    fn begin_reading(&mut self, path: Arc<str>, id: HoldingId) {
+        let Some(place) = self.places.get(&id) else { return };
+        let (shared, context, kind) = (self.shared.clone(), place.context.clone(), place.kind);
+        // No more stood there when it joined than were ever created, as its number says: nobody need be asked how many do.
+        let is_short = place.shown.entries.is_empty()
+            && matches!(place.own, Own::Stands(ticket) if ticket.sequence.number() < CHILDREN_MAX);
+        self.requests.spawn(async move {
+            let _turn = shared.turn().await;
+            let mut connections = shared.session.clone();
+            // Before any connection is taken: so the loss of none is missed.
+            connections.mark_seen();
+            let read = context.until_judged(async |connection| {
+                if !is_short {
+                    unless_crowded(&context, &connection).await?;
+                }
+                match kind {
+                    Kind::Lock => {
+                        let root = &context.settings.root;
+                        let listed = connection.request(connection.client.list_children(root));
+                        Ok((shown_queue(listed.await?), None))
+                    }
+                    Kind::Barrier => barrier_znodes::read(&context, &connection).await,
+                }
+            });
+            // Where no path is, none is in it.
+            let (shown, watcher) = read.await.unwrap_or_default();
+            let watch = watcher.map(|watcher| ReadyWatch { watcher, connections });
+            shared.tell(Told::Read(path, Arc::new(shown), watch));
+        });
+    }
+
+    fn on_read(&mut self, path: &Arc<str>, shown: &Arc<Shown>, watch: Option<ReadyWatch>) {
+        if let Some(watch) = watch {
+            self.watch_ready(path, watch);
+        }
+        let Some(readings) = self.readings.get_mut(path) else { return };
+        let (asked, again) = readings.end();
+        let next = readings.one().filter(|id| self.places.contains_key(id));
+        match next {
+            Some(id) if again => self.begin_reading(path.clone(), id),
+            Some(_) | None => drop(self.readings.remove(path)),
+        }
+        for id in asked {
+            let Some(place) = self.places.get(&id) else { continue };
+            match place.own {
+                Own::Joining => {}
+                Own::Stands(ticket) if find(&shown.entries, ticket.sequence).is_none() => {
+                    // It may be that the server at hand lacks it.
+                    let (shared, context) = (self.shared.clone(), place.context.clone());
+                    self.requests.spawn(async move {
+                        own_is_not_shown(&shared, &context, id, ticket).await
+                    });
+                }
+                Own::Stands(_) | Own::Left => self.read.push_back((id, shown.clone())),
+            }
+        }
+    }
+
+    /// Tells when `ready` is made or deleted, or can be watched no longer, instead of the watch before.
+    fn watch_ready(&mut self, path: &Arc<str>, watch: ReadyWatch) {
+        let (shared, at) = (self.shared.clone(), path.clone());
+        let ReadyWatch { watcher, mut connections } = watch;
+        let watching = self.watches.spawn(async move {
+            tokio::select! {
+                biased;
+                // The watch went with its connection: the library panics where one is polled after it.
+                _ = connections.changed() => {}
+                _ = watcher.changed() => {}
+            }
+            shared.tell(Told::ReadyChanged(at));
+        });
+        self.ready_watches.insert(path.clone(), watching).inspect(AbortHandle::abort);
+    }
+
+    fn on_ready_changed(&mut self, path: &Arc<str>) {
+        let is_there = |(_, place): &(&HoldingId, &Place)| place.path == *path;
+        let ids = self.places.iter().filter(is_there).map(|(id, _)| *id);
+        self.due.extend(ids.map(|id| Event::Barrier(id, barrier::Event::Changed)));
+    }
+
+    /// Returns what the next of those hears whose queue has just been read. One by one: there may be many, of a long queue.
+    fn next_read(&mut self) -> Option<Event> {
+        while let Some((id, shown)) = self.read.pop_front() {
+            let Some(place) = self.places.get_mut(&id) else { continue };
+            place.gone.retain(|sequence| find(&shown.entries, *sequence).is_some());
+            let entries = shown.entries.iter().map(|named| named.entry);
+            let entries = entries.filter(|entry| !place.gone.contains(&entry.sequence()));
+            let event = match place.kind {
+                Kind::Lock => {
+                    let entries = entries.filter_map(Entry::of_lock).collect();
+                    Event::Lock(id, lock::Event::QueueRead(entries))
+                }
+                Kind::Barrier => {
+                    let entries = entries.filter_map(Entry::of_barrier).collect();
+                    let reading = Reading::of(shown.round, entries, shown.ready);
+                    Event::Barrier(id, barrier::Event::Read(reading))
+                }
+            };
+            place.shown = shown;
+            return Some(event);
+        }
+        None
+    }
+
+    fn want(&self, id: HoldingId, want: Want) {
+        if let Some(place) = self.places.get(&id) {
+            let _receiver_gone = place.wants.send(want);
+        }
+    }
+
+    fn watch(&mut self, id: HoldingId, sequence: Sequence) {
+        let Some(place) = self.places.get(&id) else { return };
+        let Some(Named { name, .. }) = find(&place.shown.entries, sequence) else { return };
+        self.want(id, Want::Watch(sequence, format!("{}/{name}", place.path)));
+    }
+
+    fn leave(&mut self, id: HoldingId, ticket: Ticket) {
+        let Some(place) = self.places.get(&id) else { return };
+        let (shared, context) = (self.shared.clone(), place.context.clone());
+        self.requests.spawn(async move {
+            let _turn = shared.turn().await;
+            let path = context.path(ticket.sequence);
+            let is_retry = AtomicBool::new(false);
+            let deleted = context.until_judged(async |connection| {
+                // While there was no answer, the path may have become another's.
+                if is_retry.swap(true, Ordering::Relaxed) {
+                    still_ours(&context, &connection, ticket).await?;
+                }
+                let deleted = connection.request(connection.client.delete(&path, None)).await;
+                unless_denied(&context, &path, deleted).await
+            });
+            // If a quorum says that there is none, it is gone as well.
+            let _gone_already = deleted.await;
+            shared.tell(Told::Place(id, PlaceEvent::Left));
+        });
+    }
+
+    /// Waits for the next event of the holdings. May be dropped and called again: nothing is lost.
+    pub(super) async fn next_event(&mut self) -> Event {
+        loop {
+            if let Some(event) = self.due.pop_front().or_else(|| self.next_read()) {
+                return event;
+            }
+            self.reap();
+            match self.events.recv().await.expect("this holds a sender") {
+                Told::Session(SessionEvent::Opened { session, timeout, sent_at }) => {
+                    return Event::SessionOpened { session, timeout, sent_at };
+                }
+                Told::Session(SessionEvent::Resumed { timeout, sent_at }) => {
+                    return Event::SessionResumed { timeout, sent_at };
+                }
+                Told::Session(SessionEvent::TakenOver { .. }) => {
+                    unreachable!("no process leaves such a session to a next one")
+                }
+                Told::Session(SessionEvent::Disconnected) => {}
+                Told::Session(SessionEvent::Lost) | Told::Unusable => return Event::SessionLost,
+                Told::Renewed(sent_at) => return Event::Committed { sent_at },
+                Told::Read(path, shown, watch) => self.on_read(&path, &shown, watch),
+                Told::Unread(id) => self.read(id),
+                Told::ReadyChanged(path) => self.on_ready_changed(&path),
+                Told::Answered(id) => return Event::Barrier(id, barrier::Event::Changed),
+                Told::Place(id, event) => {
+                    if let Some(event) = self.noted(id, event) {
+                        return event;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes what became of a place. Returns what its holding is to be told.
+    fn noted(&mut self, id: HoldingId, event: PlaceEvent) -> Option<Event> {
+        let place = self.places.get_mut(&id)?;
+        let kind = place.kind;
+        match event {
+            PlaceEvent::Joined { ticket, .. } => {
+                place.own = Own::Stands(ticket);
+                let (wants, wanted) = mpsc::unbounded_channel();
+                place.wants = wants;
+                let (shared, context) = (self.shared.clone(), place.context.clone());
+                let tell = move |event| shared.tell(Told::Place(id, event));
+                let watching = self.watches.spawn(watches::watch(context, ticket, wanted, tell));
+                place.watching = Some(watching);
+            }
+            PlaceEvent::TicketLost(lost) if place.own != Own::Stands(lost) => return None,
+            PlaceEvent::Gone { sequence, .. } => {
+                place.gone.insert(sequence);
+            }
+            PlaceEvent::Left if kind == Kind::Barrier => {
+                place.own = Own::Left;
+                self.watch_others(id);
+            }
+            PlaceEvent::TicketLost(_) | PlaceEvent::Watched(_) | PlaceEvent::Left => {}
+        }
+        match kind {
+            Kind::Lock => Some(Event::Lock(id, event.of_lock())),
+            Kind::Barrier => event.of_barrier().map(|event| Event::Barrier(id, event)),
+        }
+    }
+
+    /// Watches others from now on, without an own znode.
+    fn watch_others(&mut self, id: HoldingId) {
+        let Some(place) = self.places.get_mut(&id) else { return };
+        let (wants, wanted) = mpsc::unbounded_channel();
+        place.wants = wants;
+        let (shared, context) = (self.shared.clone(), place.context.clone());
+        let tell = move |event| shared.tell(Told::Place(id, event));
+        let watching = self.watches.spawn(watches::watch_others(context, wanted, tell));
+        place.watching.replace(watching).inspect(AbortHandle::abort);
+    }
+
+    fn forget_readings(&mut self, id: HoldingId) {
+        self.read.retain(|(other, _)| *other != id);
+        if let Some(place) = self.places.get(&id)
+            && let Some(readings) = self.readings.get_mut(&place.path)
+        {
+            readings.forget(id);
+        }
+    }
+
+    /// Forgets a holding of which nothing is left.
+    pub(super) fn forget(&mut self, id: HoldingId) {
+        self.forget_readings(id);
+        let Some(Place { kind, path, watching, .. }) = self.places.remove(&id) else { return };
+        watching.inspect(AbortHandle::abort);
+        let is_last = || self.places.values().all(|place| place.path != path);
+        if kind == Kind::Barrier && is_last() {
+            self.ready_watches.remove(&path).inspect(AbortHandle::abort);
+        }
+    }
+
+    fn reap(&mut self) {
+        while let Some(done) =
+            self.requests.try_join_next().or_else(|| self.watches.try_join_next())
+        {
+            if let Err(error) = done
+                && error.is_panic()
+            {
+                error!(%error, "a request for a lock or barrier died: starting over with another session");
+                self.shared.tell(Told::Unusable);
+            }
+        }
+    }
+
+    /// Ends the session, and with it all znodes. Returns it if it may live on.
+    pub(super) async fn close(mut self) -> UnclosedSession {
+        self.requests.shutdown().await;
+        let closing = self.session.close().await;
+        self.watches.shutdown().await;
+        closing.await
+    }
+}
+
+impl Shared {
+    fn tell(&self, told: Told) {
+        let _receiver_gone = self.told.send(told);
+    }
+
+    async fn turn(&self) -> impl Drop + use<> {
+        self.pace.clone().acquire_owned().await.expect("it is never closed")
+    }
+
+    /// Whether it was told that all is open: so is each lock then.
+    fn is_open_and_told(&self) -> bool {
+        let told = self.reports.acl_warning.lock().expect("no panic while it is held");
+        self.settings.zookeeper.security.acl == Acl::Open && told.is_some()
+    }
+
+    fn context(&self, path: &str, prefix: String) -> Context {
+        let security = &self.settings.zookeeper.security;
+        let settings = QueueSettings {
+            root: path.to_owned(),
+            prefix,
+            acl: security.acl,
+            is_open_by_choice: security.is_open_by_choice,
+        };
+        let told = self.told.clone();
+        // Of all that a queue can tell, what is used of it here tells one thing.
+        let tell = Box::new(move |_: QueueEvent| {
+            let _receiver_gone = told.send(Told::Unusable);
+        });
+        Context::new(settings, self.session.clone(), self.reports.clone(), self.clock, tell)
+    }
+}
+
+impl Entry {
+    pub(super) fn sequence(self) -> Sequence {
+        match self {
+            Self::Lock(entry) => entry.sequence,
+            Self::Barrier(entry) => entry.sequence,
+        }
+    }
+
+    fn of_lock(self) -> Option<lock::Entry> {
+        if let Self::Lock(entry) = self { Some(entry) } else { None }
+    }
+
+    fn of_barrier(self) -> Option<barrier::Entry> {
+        if let Self::Barrier(entry) = self { Some(entry) } else { None }
+    }
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        // No path was last written in that round.
+        Self { entries: vec![], round: Round(-1), version: -1, ready: None }
+    }
+}
+
+impl Shown {
+    /// Returns this with these entries, in order.
+    pub(super) fn with(self, entries: impl Iterator<Item = Named>) -> Self {
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_unstable_by_key(|named| named.entry.sequence());
+        Self { entries, ..self }
+    }
+}
+
+fn shown_queue(names: Vec<String>) -> Shown {
+    let named =
+        |name: String| Some(Named { entry: Entry::Lock(lock::Entry::of_name(&name)?), name });
+    Shown::default().with(names.into_iter().filter_map(named))
+}
+
+pub(super) fn find(entries: &[Named], sequence: Sequence) -> Option<&Named> {
+    let at = entries.binary_search_by_key(&sequence, |named| named.entry.sequence()).ok()?;
+    entries.get(at)
+}
+
+/// Finds out whether a quorum agrees that the own znode is not in its queue. Else the queue is read again.
+async fn own_is_not_shown(shared: &Shared, context: &Context, id: HoldingId, ticket: Ticket) {
+    let connection = context.session.connection().await;
+    let path = context.path(ticket.sequence);
+    if let Error::NoNode = context.own_is_not_shown(&connection, &path).await {
+        return shared.tell(Told::Place(id, PlaceEvent::TicketLost(ticket)));
+    }
+    drop(connection);
+    tokio::time::sleep(RETRY_DELAY).await;
+    shared.tell(Told::Unread(id));
+}
