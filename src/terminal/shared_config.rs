@@ -143,7 +143,7 @@ impl ConfigCommand {
                     Err(ClientError::No(why)) if answer.status() == StatusCode::NOT_FOUND => {
                         // What is switched off has no index.
                         let index = answer.problem_index();
-                        let index = Some(index.ok_or(ClientError::No(why.clone()))?);
+                        let index = Some(index.ok_or_else(|| ClientError::No(why.clone()))?);
                         Ok(Told { index, value: None, why })
                     }
                     Err(error) => Err(error),
