@@ -24,6 +24,9 @@ const CHANGED: &str = "config-changed";
 /// Delay before a file that could not be written is written again, and before a value is asked for again.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// How long ZooKeeper may take to show a value before the log says that it is away.
+const TO_SHOW: Duration = Duration::from_secs(5);
+
 struct Keeper {
     kept: KeptValue,
     n: usize,
@@ -35,6 +38,8 @@ struct Keeper {
     deaths: Signal,
     /// The index of what the file says.
     written: Option<u64>,
+    /// Whether the log says that nothing was shown yet.
+    is_late: bool,
 }
 
 /// Keeps all of these, and does not end.
@@ -53,7 +58,8 @@ pub async fn keep_all(
     for (n, kept) in all.into_iter().enumerate() {
         let (deaths, lock) = (signal(SignalKind::child())?, WriteLock::default());
         let records = records.clone();
-        let keeper = Keeper { kept, n, files, clock, records, lock, deaths, written: None };
+        let keeper =
+            Keeper { kept, n, files, clock, records, lock, deaths, written: None, is_late: false };
         keepers.spawn(keeper.keep(handle.clone()));
     }
     while let Some(died) = keepers.join_next().await {
@@ -82,6 +88,7 @@ impl Keeper {
         loop {
             let known = watched.known.borrow_and_update().clone();
             let is_behind = self.take(&known).await;
+            let is_unknown = known.reading.is_none() && !self.is_late;
             tokio::select! {
                 changed = watched.known.changed() => if changed.is_err() {
                     // The thread of the recipes starts over, or this member leaves.
@@ -90,6 +97,11 @@ impl Keeper {
                     watched = self.watched(&handle).await;
                 },
                 () = sleep(AGAIN), if is_behind => {}
+                () = sleep(TO_SHOW), if is_unknown => {
+                    self.is_late = true;
+                    let (name, path) = (&self.kept.name, self.path());
+                    warn!("config {name}: ZooKeeper has not shown it yet: {path} stays as it is");
+                }
             }
         }
     }
@@ -114,8 +126,10 @@ impl Keeper {
             self.told(KeptState::Away, known.problem.as_deref());
             return false;
         };
+        let state = if known.is_live { KeptState::Current } else { KeptState::Away };
         let Some(value) = &reading.value else {
-            if self.told(KeptState::Absent, None) {
+            let state = if known.is_live { KeptState::Absent } else { state };
+            if self.told(state, known.problem.as_deref()) && state == KeptState::Absent {
                 warn!("config {name}: there is no such value: {} stays as it is", self.path());
             }
             return false;
@@ -129,7 +143,6 @@ impl Keeper {
             }
             return true;
         }
-        let state = if known.is_live { KeptState::Current } else { KeptState::Away };
         if self.told(state, known.problem.as_deref()) && state == KeptState::Away {
             let version = value.version;
             warn!("config {name}: ZooKeeper is away: {} stays at version {version}", self.path());
