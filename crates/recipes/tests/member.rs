@@ -896,6 +896,23 @@ fn a_leader_that_the_queue_does_not_show_is_proven_and_the_queue_read_again() {
     assert!(names(&last, 1));
 }
 
+/// The head that was is gone, and the one in its place, as its server shows the queue, does not lead.
+#[test]
+fn a_leader_that_the_queue_does_not_show_is_proven_also_if_it_was_believed_before() {
+    let mut last = follower(&[1, 3, 4]);
+    head_announces(&mut last, at(0), leads(1));
+    let predecessor = ticket(3);
+    last.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(2) });
+    assert!(names(&last, 2));
+    let sent_at = at(1_000);
+    let head_gone = Event::HeadGone { head: ticket(1).sequence, sent_at };
+    assert_eq!(last.step(sent_at, head_gone), [read_head(3, false, sent_at)]);
+    last.step(sent_at, Event::HeadRead { head: predecessor, announcement: leads(2), sent_at });
+    assert!(names_none(&last));
+    last.step(sent_at, Event::Committed { sent_at });
+    assert_eq!(last.step(at(3_000), Event::Woke), [read_head(2, true, at(3_000))]);
+}
+
 #[test]
 fn a_leader_that_is_gone_is_asked_for_once() {
     for other in [None, Some(FencingToken(77))] {

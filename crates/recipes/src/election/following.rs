@@ -22,7 +22,7 @@ impl Member {
         if !queue.contender.on_predecessor_read(predecessor) {
             return stay(Phase::InSession(session, Stage::InQueue(queue)));
         }
-        queue.note_unlisted(announcement.as_ref());
+        queue.note_unlisted(announcement.as_ref().map(|it| it.ticket));
         if queue.contender.is_standby() {
             // A session's reads never go back: this one is newer than every announcement known so far.
             self.on_head_announcement(session, queue, predecessor, announcement, true, now)
@@ -82,7 +82,7 @@ impl Member {
             return (Phase::InSession(session, Stage::InQueue(queue)), vec![Action::ReadQueue]);
         }
         if queue.contender.on_head_read(head) {
-            queue.note_unlisted(announcement.as_ref());
+            queue.note_unlisted(announcement.as_ref().map(|it| it.ticket));
             let is_newer = queue.leader.was_announced_before(sent_at);
             self.on_head_announcement(session, queue, head, announcement, is_newer, now)
         } else {
@@ -155,6 +155,7 @@ impl Member {
     ) -> Next {
         // A head that did not come first is no more to be believed than the members it overtook.
         let in_order = queue.out_of_order().is_none();
+        let named = announcement.as_ref().map(|it| it.ticket);
         let own = announcement.filter(|it| in_order && it.ticket == head);
         let known = queue.leader.announcement();
         let contradicts =
@@ -165,6 +166,8 @@ impl Member {
             queue.prove_head |= queue.doubted_under != Some(head.sequence);
             queue.doubted_under = Some(head.sequence);
             queue.leader = KnownLeader::Unknown;
+            // The head may be right about another leader, which the server at hand lacks.
+            queue.note_unlisted(named);
         } else if own.is_some() && matches!(queue.leader, KnownLeader::Gone(_)) {
             // The leader that left may never have led: its announcement may have been a lie.
             queue.leader = KnownLeader::Unknown;
@@ -225,13 +228,13 @@ impl InQueue {
     }
 
     /// Notes a leader that the queue did not show, where no other is known.
-    fn note_unlisted(&mut self, announcement: Option<&Announcement>) {
-        let unlisted = announcement.filter(|it| {
+    fn note_unlisted(&mut self, announced: Option<Ticket>) {
+        let unlisted = announced.filter(|it| {
             self.leader.announcement().is_none()
-                && self.last_denied != Some(it.ticket)
-                && self.contender.is_ahead_of_queue(it.ticket)
+                && self.last_denied != Some(*it)
+                && self.contender.is_ahead_of_queue(*it)
         });
-        self.unlisted = unlisted.map(|it| it.ticket).or(self.unlisted);
+        self.unlisted = unlisted.or(self.unlisted);
     }
 
     /// Asks a quorum for a leader that the queue did not show, as long as others are ahead.
