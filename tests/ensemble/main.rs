@@ -58,6 +58,7 @@ mod webhook;
 mod browser;
 mod catalogue;
 mod certificates;
+mod cgroup;
 mod described;
 mod expire;
 mod group;
