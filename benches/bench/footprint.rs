@@ -3,6 +3,7 @@
 use crate::{
     contest::{Contest, Members},
     handover::{curator, kazoo, setup},
+    member::SessionFiles,
     report::{Bound, Section},
     scene::{Scene, started},
 };
@@ -11,8 +12,8 @@ use std::{fs, path::Path, process::Command, thread, time::Duration};
 /// The default, so that heartbeats are as frequent as in use.
 const SESSION: Duration = Duration::from_secs(10);
 
-/// Among the processes that are looked at.
-const FOLLOWER: usize = 2;
+/// Among the processes that are looked at, and what their goals are called after.
+const FOLLOWERS: [(usize, &str); 2] = [(2, ""), (5, "with a session file: ")];
 
 struct Taken {
     resident_kib: f64,
@@ -24,6 +25,8 @@ struct Taken {
     /// Voluntary ones: each is a thread that was woken.
     switches: f64,
     packets: f64,
+    /// Into files, and what threads wake each other by: not into sockets.
+    written: f64,
 }
 
 pub(crate) fn footprint(scene: &Scene) -> Section {
@@ -32,19 +35,24 @@ pub(crate) fn footprint(scene: &Scene) -> Section {
         "Footprint",
         &format!(
             "{idle:?} in which nothing happens, with sessions of {SESSION:?} on one server: all three \
-             members (the image's static binary), a JVM with one `LeaderLatch`, and a Python process with one \
-             `Election`, each behind another that leads. Private memory is what no other process shares; a \
-             wake-up is a voluntary context switch of any thread; packets are segments in and out of its connection to \
-             the server.",
+             members (the image's static binary), three more that keep their session in a file in memory, \
+             a JVM with one `LeaderLatch`, and a Python process with one `Election`, each behind another that \
+             leads. Private memory is what no other process shares; a wake-up is a voluntary context switch of any \
+             thread; packets are segments in and out of its connection to the server; written is what goes into \
+             files and not into sockets (`wchar`).",
         ),
     );
     let servers = started(1);
     let connect_string = servers.connect_string();
     let binary = scene.program.clone().unwrap_or_else(static_binary);
     let size = fs::metadata(&binary).expect("it was built").len();
-    let ours = setup(&connect_string, &scene.path()).sessions(SESSION).program(binary);
+    let ours = setup(&connect_string, &scene.path()).sessions(SESSION).program(binary.clone());
     let mut members = Members::in_line(&ours, 3);
     members.wait_for_standby();
+    let files = SessionFiles::new();
+    let ours = setup(&connect_string, &scene.path()).sessions(SESSION).program(binary);
+    let mut keeping = Members::in_line_with(3, |id| files.kept_by(&ours, id));
+    keeping.wait_for_standby();
     let contest =
         || Contest { servers: connect_string.clone(), path: scene.path(), session: SESSION };
     let curator = curator(&contest(), &[1, 1]);
@@ -53,6 +61,9 @@ pub(crate) fn footprint(scene: &Scene) -> Section {
         ("Bellwether, leader", members.line()[0].process_id()),
         ("Bellwether, standby", members.line()[1].process_id()),
         ("Bellwether, follower", members.line()[2].process_id()),
+        ("Bellwether with a session file, leader", keeping.line()[0].process_id()),
+        ("Bellwether with a session file, standby", keeping.line()[1].process_id()),
+        ("Bellwether with a session file, follower", keeping.line()[2].process_id()),
         ("JVM with Curator, follower", curator.process_id(1)),
         ("Python with kazoo, follower", kazoo.process_id(1)),
     ];
@@ -73,19 +84,33 @@ pub(crate) fn footprint(scene: &Scene) -> Section {
             format!("{:.2} ms/s", (after.cpu_ms - before.cpu_ms) / seconds),
             format!("{:.1}", (after.switches - before.switches) / seconds),
             format!("{:.1}", (after.packets - before.packets) / seconds),
+            format!("{:.0} B/s", (after.written - before.written) / seconds),
         ]);
     }
     section.table(
-        &["Who", "Resident", "Private", "Threads", "Files", "CPU", "Wake-ups/s", "Packets/s"],
+        &[
+            "Who",
+            "Resident",
+            "Private",
+            "Threads",
+            "Files",
+            "CPU",
+            "Wake-ups/s",
+            "Packets/s",
+            "Written",
+        ],
         &rows,
     );
     section.say(&format!("The binary is {size} bytes large."));
-    let (start, end) = (&before[FOLLOWER], &after[FOLLOWER]);
-    section.goal("at most 6 MB resident", end.resident_kib * 1024.0 / 1e6, Bound::AtMost(6.0));
-    let cpu = (end.cpu_ms - start.cpu_ms) / seconds;
-    section.goal("at most 0.5 ms of CPU per second", cpu, Bound::AtMost(0.5));
-    let wakes = (end.switches - start.switches) / seconds;
-    section.goal("at most 10 wake-ups per second", wakes, Bound::AtMost(10.0));
+    for (n, which) in FOLLOWERS {
+        let (start, end) = (&before[n], &after[n]);
+        let mut goal = |what: &str, taken: f64, most: f64| {
+            section.goal(&format!("{which}at most {what}"), taken, Bound::AtMost(most));
+        };
+        goal("6 MB resident", end.resident_kib * 1024.0 / 1e6, 6.0);
+        goal("0.5 ms of CPU per second", (end.cpu_ms - start.cpu_ms) / seconds, 0.5);
+        goal("10 wake-ups per second", (end.switches - start.switches) / seconds, 10.0);
+    }
     section
 }
 
@@ -122,6 +147,7 @@ impl Taken {
             cpu_ms: cpu_ns / 1e6,
             switches,
             packets: packets(process, server_port),
+            written: number(&read(&format!("{home}/io")), "wchar:"),
         }
     }
 }

@@ -91,14 +91,21 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
             .process_group(0)
             .spawn()?;
         let inner = Pid::from_child(&inner);
+        // Said before it is done: the supervisor may not look before the inner guard is dead, and a guard that died by
+        // itself is a failure.
+        let mut to_say = Some(FromGuard::Kills);
         while !is_all_gone(|dead| {
             // The processes that the inner guard left behind are this guard's children now.
             if dead == inner {
+                to_say = None;
                 state.kill(Duration::ZERO);
             }
         }) {
             state.count_down();
             if state.countdown.kills() {
+                if let Some(message) = to_say.take() {
+                    let _or_gone = state.link.tell_supervisor(message);
+                }
                 kill_children();
             }
             // The inner guard sees the same end of the link, and is let kill first: were it killed meanwhile, only

@@ -5,7 +5,8 @@ use recipes::Moment;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, send, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
+    socketpair,
 };
 use rustix::process::{Pid, Signal};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -40,6 +41,8 @@ pub(super) enum FromGuard {
     Started(Pid),
     /// The command has ended, by itself or because it was told to.
     Ended { code: u8, by_itself: bool },
+    /// The outer guard is about to kill the inner one, as no time is left.
+    Kills,
     /// No process of the command is left.
     Gone,
 }
@@ -47,6 +50,8 @@ pub(super) enum FromGuard {
 pub(super) struct GuardLink(UnixStream);
 
 type Packet = [u8; 9];
+
+const KILLS: u8 = b'k';
 
 impl GuardLink {
     /// Returns the supervisor's end, and the one that becomes the guard's standard input.
@@ -97,6 +102,7 @@ impl GuardLink {
             FromGuard::Started(pid) => packet(b'p', pid.as_raw_pid().unsigned_abs().into()),
             FromGuard::Ended { code, by_itself: true } => packet(b'x', code.into()),
             FromGuard::Ended { code, by_itself: false } => packet(b't', code.into()),
+            FromGuard::Kills => packet(KILLS, 0),
             FromGuard::Gone => packet(b'g', 0),
         })
     }
@@ -121,9 +127,17 @@ impl GuardLink {
             b'p' => Pid::from_raw(i32::try_from(number).ok()?).map(FromGuard::Started),
             b'x' => code().map(|code| FromGuard::Ended { code, by_itself: true }),
             b't' => code().map(|code| FromGuard::Ended { code, by_itself: false }),
+            KILLS => Some(FromGuard::Kills),
             b'g' => Some(FromGuard::Gone),
             _ => None,
         }
+    }
+
+    /// Returns whether the next message that is to be received here is [`FromGuard::Kills`].
+    pub(super) fn says_that_it_kills(&self) -> bool {
+        let mut packet = Packet::default();
+        let peeked = recv(&self.0, &mut packet, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        peeked.is_ok() && packet[0] == KILLS
     }
 
     fn send(&self, packet: Packet) -> io::Result<()> {
@@ -223,13 +237,16 @@ mod tests {
             FromGuard::Started(Pid::INIT),
             FromGuard::Ended { code: 143, by_itself: true },
             FromGuard::Ended { code: 0, by_itself: false },
+            FromGuard::Kills,
             FromGuard::Gone,
         ];
         messages.into_iter().for_each(|message| guard.tell_supervisor(message).unwrap());
         drop(guard);
         for message in messages {
+            assert_eq!(supervisor.says_that_it_kills(), message == FromGuard::Kills);
             assert_eq!(supervisor.heard_from_guard().await, Some(message));
         }
+        assert!(!supervisor.says_that_it_kills());
         assert_eq!(supervisor.heard_from_guard().await, None);
     }
 }

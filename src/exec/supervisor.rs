@@ -198,6 +198,8 @@ struct Run {
     has_ended: bool,
     /// The guards have not done their work in time.
     is_ours_to_kill: bool,
+    /// The outer guard has said that it kills the inner one, as no time is left.
+    outer_guard_kills: bool,
     /// When to complain next that something of it lives although it was killed.
     complain_at: Option<Moment>,
     /// The supervisor's stage once nothing is left of it.
@@ -293,6 +295,7 @@ impl Supervisor {
             inner_link: Some(inner_link),
             has_ended: false,
             is_ours_to_kill: false,
+            outer_guard_kills: false,
             complain_at: None,
             next_stage: CommandStage::Idle { not_before: self.clock.now(), spent: None },
             countdown: Countdown::new(kill_after, SUPERVISOR_KILLS, until),
@@ -361,6 +364,7 @@ impl Supervisor {
                 run.inner_link = None;
                 self.ended_with_its_guard("a guard of the command died, and with it the command");
             }
+            GuardMessage::Outer(Some(FromGuard::Kills)) => run.outer_guard_kills = true,
             GuardMessage::Outer(Some(FromGuard::Gone)) => self.forget_run(),
             GuardMessage::Outer(None) => {
                 self.ended_with_its_guard(
@@ -373,7 +377,8 @@ impl Supervisor {
                 run.inner_link = None;
                 run.countdown = run.countdown.given_up(self.clock.now().after(GUARDS_HAVE));
             }
-            GuardMessage::Inner(Some(FromGuard::Gone)) | GuardMessage::Outer(Some(_)) => {
+            GuardMessage::Inner(Some(FromGuard::Kills | FromGuard::Gone))
+            | GuardMessage::Outer(Some(FromGuard::Started(_) | FromGuard::Ended { .. })) => {
                 error!("a guard of the command says what is not for it to say: killing all");
                 run.is_ours_to_kill = true;
             }
@@ -386,7 +391,8 @@ impl Supervisor {
         if run.has_ended {
             return;
         }
-        // At the end of a lease the outer guard or the supervisor kills the inner guard: no failure of the command.
+        // At the end of a lease the outer guard or the supervisor kills the inner guard: no failure of the command. A
+        // supervisor that was frozen until then has not looked at the time yet, nor read what the outer guard said.
         let by_itself = run.is_well();
         if by_itself {
             error!("{what}");
@@ -465,7 +471,9 @@ impl Supervisor {
 impl Run {
     /// Whether nothing has yet begun to end it.
     fn is_well(&self) -> bool {
-        self.countdown.runs() && !self.is_ours_to_kill
+        let outer_guard_kills = self.outer_guard_kills
+            || self.outer_link.as_ref().is_some_and(GuardLink::says_that_it_kills);
+        self.countdown.runs() && !self.is_ours_to_kill && !outer_guard_kills
     }
 
     fn look_at(&self, now: Moment) -> Moment {
@@ -566,5 +574,38 @@ fn name(signal: Signal) -> String {
         Signal::TERM => "SIGTERM".into(),
         Signal::INT => "SIGINT".into(),
         other => format!("signal {}", other.as_raw()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A supervisor that was frozen reads first that the inner guard is gone.
+    #[tokio::test]
+    async fn a_guard_that_is_killed_as_no_time_is_left_is_told_from_one_that_died() {
+        let (outer_link, outer_socket) = GuardLink::pair().unwrap();
+        let outer_guard = GuardLink::over(outer_socket).unwrap();
+        let now = Clock::system().now();
+        let until = now.after(Duration::from_secs(60));
+        let mut run = Run {
+            begun_at: now,
+            outer_guard: Pid::INIT,
+            outer_link: Some(outer_link),
+            inner_link: None,
+            has_ended: false,
+            is_ours_to_kill: false,
+            outer_guard_kills: false,
+            complain_at: None,
+            next_stage: CommandStage::Idle { not_before: now, spent: None },
+            countdown: Countdown::new(Duration::ZERO, SUPERVISOR_KILLS, until),
+        };
+        assert!(run.is_well());
+        outer_guard.tell_supervisor(FromGuard::Kills).unwrap();
+        assert!(!run.is_well());
+        assert_eq!(receive(&run.outer_link).await, Some(FromGuard::Kills));
+        run.outer_guard_kills = true;
+        outer_guard.tell_supervisor(FromGuard::Gone).unwrap();
+        assert!(!run.is_well());
     }
 }

@@ -71,6 +71,26 @@ fn a_frozen_sidecar_does_not_keep_its_command_alive() {
     eprintln!("frozen: {:?}", diary.gaps());
 }
 
+/// The outer guard kills the inner one, which cannot report how the command ended: no failure of the command, also
+/// where that is the first that the sidecar reads.
+#[test]
+fn a_sidecar_and_a_guard_that_are_frozen_beyond_the_lease_cost_the_term_only() {
+    let servers = Servers::standalone();
+    let diary = Diary::new();
+    let setup = diary.kept_by(Setup::of(&servers).short_sessions(), STUBBORN);
+    let members = started_in_order(&setup, ["a", "b"]);
+    let first = diary.next_run(0);
+
+    kill(parent_of(first.pid), "STOP");
+    members[0].signal("STOP");
+    assert_eq!(diary.next_run(1).who, "b");
+    members[0].signal("CONT");
+    members[0].wait_for_log("not renewed in time");
+    agreed(&members);
+    assert!(!members[0].log().contains("ERROR"), "{}", members[0].log());
+    diary.shows_one_at_a_time();
+}
+
 /// Processes that left the command's process group are killed, too.
 #[test]
 fn a_sidecar_that_is_killed_takes_the_command_and_all_its_offspring_along() {

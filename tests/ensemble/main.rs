@@ -65,6 +65,7 @@ mod webhook;
 mod browser;
 mod catalogue;
 mod certificates;
+mod cgroup;
 mod described;
 mod expire;
 mod group;

@@ -1,6 +1,7 @@
 //! Members whose process is killed and started again: with a session file, a restart is not a crash.
 
 use crate::{
+    cgroup::MemoryGroup,
     exec::parent_of,
     group::{agreed, agreed_after, has_role, leader_of, started_in_order},
     member::{Member, SessionFiles, Setup},
@@ -16,7 +17,10 @@ use std::{
     fs,
     io::Write,
     net::TcpStream,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        process::ExitStatusExt,
+    },
     path::Path,
     process::{Command, Output},
     thread,
@@ -309,8 +313,49 @@ fn a_leader_that_dies_of_a_lack_of_memory_is_back_under_the_same_token() {
     let no_more = Rlimit { current: Some(0), maximum: Some(0) };
     let process = Pid::from_raw(leader.process_id().cast_signed());
     prlimit(process, Resource::As, no_more).expect("root may limit any process");
+    ask_until_it_dies(&mut leader);
+    let leader = kept.start("a");
+    eventually("it leads again", || has_role(&leader, "leader"));
+    assert_eq!(agreed([&leader]), before, "{}", leader.log());
+}
+
+/// The same by the kernel's hand, which kills it as it would kill any other.
+#[test]
+fn a_leader_that_the_kernel_kills_for_its_memory_is_back_under_the_same_token() {
+    // Before all that might be in it: it is removed last.
+    let group = match MemoryGroup::new() {
+        Ok(group) => group,
+        Err(why) => return eprintln!("not tested: {why}"),
+    };
+    let servers = Servers::standalone();
+    let files = SessionFiles::new();
+    let setup = Setup::of(&servers);
+    let kept = files.kept_by(&setup, "a");
+    let [mut leader] = started_in_order(&kept, ["a"]);
+    let [follower] = started_in_order(&setup, ["b"]);
+    let before = agreed([&leader, &follower]);
+    eventually("the standby is ready", || follower.is_ready_standby());
+    let mut events = follower.stream("/events");
+    assert_eq!(events.event().name, "state");
+    group.limit(leader.process_id(), 1 << 20);
+    ask_until_it_dies(&mut leader);
+    assert_eq!((leader.wait().0.signal(), group.kills()), (Some(9), 1), "{}", leader.log());
+
+    let leader = kept.start("a");
+    eventually("it leads again", || has_role(&leader, "leader"));
+    assert_eq!(agreed([&leader, &follower]), before, "{}", leader.log());
+    assert_eq!(leader.status()["session"]["restart"]["restarts"], 1);
+    assert_eq!(leader.handovers().unwrap().total(), 0, "nothing was handed over");
+    // The first change that the follower hears of is the first that there is.
+    assert_eq!(leader.post("/resign").status, 202);
+    assert_eq!(events.event().name, "became-leader");
+    agreed_after(&before, [&leader, &follower]);
+}
+
+/// Opens streams of events, until it has no memory for them.
+fn ask_until_it_dies(member: &mut Member) {
     let mut callers = vec![];
-    let port = leader.port();
+    let port = member.port();
     eventually("it finds no memory", || {
         for _ in 0..32 {
             let Ok(mut caller) = TcpStream::connect(("127.0.0.1", port)) else { break };
@@ -318,11 +363,8 @@ fn a_leader_that_dies_of_a_lack_of_memory_is_back_under_the_same_token() {
                 caller.write_all(b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n");
             callers.push(caller);
         }
-        if leader.runs() { Err(format!("it serves {}", callers.len())) } else { Ok(()) }
+        if member.runs() { Err(format!("it serves {}", callers.len())) } else { Ok(()) }
     });
-    let leader = kept.start("a");
-    eventually("it leads again", || has_role(&leader, "leader"));
-    assert_eq!(agreed([&leader]), before, "{}", leader.log());
 }
 
 #[test]

@@ -29,13 +29,20 @@ impl Model for Rules {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
+        let recovers = |rules: &Self, world: &World| {
+            world.now.0 < rules.horizon || world.clone().heal(rules).is_none()
+        };
+        let mut properties = vec![
             Property::always("sound", |rules: &Self, world: &World| world.broken(rules).is_none()),
             Property::sometimes("a member leads", |_, world: &World| world.led.is_some()),
             Property::sometimes("leadership passes on", |_, world: &World| {
                 world.led.is_some_and(|token| token.0 > 1)
             }),
-        ]
+        ];
+        if self.recovers {
+            properties.push(Property::always("recovers", recovers));
+        }
+        properties
     }
 }
 
@@ -69,6 +76,7 @@ const SMALL: Rules = Rules {
     at_wrong: &[],
     only_wrong: false,
     old: &[],
+    recovers: false,
 };
 
 /// Heartbeats come so close together that a lease lasts for three of a session's four seconds, so that an answer that
@@ -331,6 +339,36 @@ fn members_that_are_restarted_in_the_queue_and_two_misfortunes() {
     check(Rules { sessions_max: 5, ..rules }).assert_properties();
 }
 
+/// Killed again at every point of taking its session over, also where that is still joining or claiming.
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn members_that_are_restarted_from_the_start_and_again() {
+    let rules = Rules { faults: RESTARTS, horizon: SECOND, ..STANDBY };
+    let checker = check(Rules { settled: false, sessions_max: 3, ..rules });
+    // No session ends within a second, so no other leads.
+    checker.assert_any_discovery("a member leads");
+    checker.assert_no_discovery("sound");
+}
+
+/// The leader resigns, and any of the others is killed at every point of leading in its place, of relaying that, and of
+/// naming the leader.
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn members_that_are_restarted_while_a_new_leader_is_announced() {
+    let faults = Faults { resignations: true, ..RESTARTS };
+    let rules = Rules { members: 3, faults, horizon: SECOND, ..STANDBY };
+    check(Rules { sessions_max: 3, recovers: true, ..rules }).assert_properties();
+}
+
+/// The connection of the process that took the session over is lost as well, or its answers are late.
+#[test]
+fn a_leader_that_is_restarted_and_cut_off() {
+    let faults = Faults { cuts: true, delays: true, lost_reports: true, ..RESTARTS };
+    let horizon = Duration::from_secs(5);
+    let rules = Rules { misfortunes_max: 2, faults, settled: true, horizon, ..ALONE };
+    check(Rules { sessions_max: 3, ..rules }).assert_properties();
+}
+
 /// The servers may let a process take its session over when they have begun to end it.
 #[test]
 fn a_leader_that_is_restarted_as_its_session_ends() {
@@ -480,8 +518,10 @@ fn check(rules: Rules) -> impl Checker<Rules> {
     let checker = rules.clone().checker().threads(threads()).spawn_bfs().join();
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     println!("{name}: {} states in {:?}", checker.unique_state_count(), start.elapsed());
-    if let Some(path) = checker.discovery("sound") {
-        println!("BROKEN: {:?}", path.last_state().broken(&rules));
+    for property in ["sound", "recovers"] {
+        let Some(path) = checker.discovery(property) else { continue };
+        let world = path.last_state();
+        println!("BROKEN: {:?}", world.broken(&rules).or_else(|| world.clone().heal(&rules)));
         println!("{}", World::scenario(&rules, &path.into_actions()));
     }
     checker

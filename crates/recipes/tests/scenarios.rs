@@ -42,6 +42,7 @@ const RULES: Rules = Rules {
     at_wrong: &[],
     only_wrong: false,
     old: &[],
+    recovers: false,
 };
 
 #[test]

@@ -66,6 +66,7 @@ prop_compose! {
             at_wrong: if has_wrong_server { &[1, 2, 5] } else { &[] },
             only_wrong: false,
             old: if has_old { &[1, 3] } else { &[] },
+            recovers: false,
         }
     }
 }
@@ -137,6 +138,7 @@ fn applications_fail_and_recover_in_every_order() {
             at_wrong: &[],
             only_wrong: false,
             old: &[],
+            recovers: false,
         };
         for (fail, recover) in orders.iter().flat_map(|f| orders.iter().map(move |r| (f, r))) {
             let mut world = World::new(&rules);

@@ -52,6 +52,8 @@ pub struct Rules {
     pub only_wrong: bool,
     /// Which members are of a version that knows no transfers: they pass offers over.
     pub old: &'static [usize],
+    /// Whether the model also tries, at the horizon, whether all members name the leader some time after the faults.
+    pub recovers: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
