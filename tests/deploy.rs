@@ -633,14 +633,26 @@ fn a_static_build_says_at_once_what_it_lacks() {
     few_files.args(["--nofile=1024:1024", "scripts/static"]);
     let said = fails(&mut few_files);
     assert!(said.contains("the limit of open files is 1024, and the linker needs"), "{said}");
-    let bare = tempfile::tempdir().unwrap();
-    for tool in ["bash", "dirname", "uname"] {
-        let found = runs(Command::new("sh").args(["-c", &format!("command -v {tool}")]));
-        std::os::unix::fs::symlink(found.trim(), bare.path().join(tool)).unwrap();
-    }
+    let bare = directory_of(&["bash", "dirname", "uname"]);
     let home = [("PATH", bare.path()), ("HOME", bare.path()), ("CARGO_HOME", bare.path())];
     let said = fails(Command::new("scripts/static").envs(home));
     assert!(said.starts_with("static: missing: cargo and rustc."), "{said}");
+}
+
+/// As root of a user namespace, which any user may be.
+#[test]
+fn where_no_container_can_be_run_that_is_said_and_is_no_failure() {
+    let bare = directory_of(&["bash", "dirname", "unshare", "mount"]);
+    let mut no_engine = Command::new("unshare");
+    no_engine.args(["--map-root-user", "--", "scripts/containers"]).env("PATH", bare.path());
+    let said = runs(&mut no_engine);
+    assert_eq!(said, "== containers: skipped: there is neither podman nor apt-get to install it\n");
+
+    let mut no_right = Command::new("unshare");
+    let without =
+        ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", "scripts/containers"];
+    no_right.args(["--map-root-user", "--"]).args(without);
+    assert_eq!(runs(&mut no_right), "== containers: skipped: no namespaces can be made here\n");
 }
 
 #[test]
@@ -876,6 +888,16 @@ fn understands(path: &Path, variables: &[(String, String)]) {
         }
         assert!(said.contains(&format!(" {name}")), "{path:?}: {name} counts for nothing\n{said}");
     }
+}
+
+/// For a path that has these tools and no others.
+fn directory_of(tools: &[&str]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for tool in tools {
+        let found = runs(Command::new("sh").args(["-c", &format!("command -v {tool}")]));
+        std::os::unix::fs::symlink(found.trim(), directory.path().join(tool)).unwrap();
+    }
+    directory
 }
 
 #[track_caller]
