@@ -49,7 +49,7 @@ def main(engine_root, mode, base, binary):
             ("pods", lambda: pods(root / "port-80.yaml")),
             ("systemd", lambda: service(binary, root)),
         ],
-        "--image": [("the Dockerfile", lambda: dockerfile(binary))],
+        "--image": [("the Dockerfile", lambda: dockerfile(binary, root))],
     }
     for title, check in checks[mode]:
         since = time.monotonic()
@@ -240,14 +240,15 @@ def confined(name):
 # -- The image
 
 
-def dockerfile(binary):
+def dockerfile(binary, root):
     """Builds the Dockerfile as it is, with the toolchain and the certificates of this machine."""
-    base = re.search(r"^FROM .*?(rust:\S+)", Path("Dockerfile").read_text(), re.MULTILINE)[1]
+    sources = root / "source"
+    base = re.search(r"^FROM .*?(rust:\S+)", (sources / "Dockerfile").read_text(), re.MULTILINE)[1]
     certificates = "/etc/ssl/certs/ca-certificates.crt"
     from_here = ["--network=host", f"--volume={certificates}:{certificates}:ro"]
     podman("build", *from_here, f"--tag=docker.io/library/{base}", str(HERE / "rust"), limit=300)
     toolchain = f"--volume={run('rustc', '--print', 'sysroot')}:/usr/local/rust:ro"
-    podman("build", "--format=docker", *from_here, toolchain, "--tag=localhost/bellwether", ".", limit=3400)
+    podman("build", "--format=docker", *from_here, toolchain, "--tag=localhost/bellwether", str(sources), limit=3400)
     one_file_and_nothing_else("localhost/bellwether", binary)
 
 
