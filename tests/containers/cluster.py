@@ -508,11 +508,12 @@ def drained_node(cluster):
     """Drains the leader's node, and takes it back."""
     led, _ = eventually("they agree", cluster.leader)
     node = cluster.pods()[led[0]]["spec"]["nodeName"]
-    options = ["--pod-selector=app.kubernetes.io/name=bellwether-example", "--delete-emptydir-data"]
-    drain = lambda: cluster.kubectl("drain", node, *options, limit=SOON)
+    drain = ["drain", node, "--pod-selector=app.kubernetes.io/name=bellwether-example"]
+    refused = subprocess.run(cluster.command(*drain), capture_output=True, text=True, timeout=60)
+    must("--delete-emptydir-data" in refused.stderr, f"a drain wants to be told that volumes may go: {refused}")
     with cluster.watched() as longest:
         since = time.monotonic()
-        drain()
+        cluster.kubectl(*drain, "--delete-emptydir-data", limit=SOON)
         took = time.monotonic() - since
         eventually("three are ready again", cluster.all_ready, SOON)
         eventually("they agree", cluster.leader)
