@@ -91,13 +91,16 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
             .process_group(0)
             .spawn()?;
         let inner = Pid::from_child(&inner);
+        let (mut inner_has_ended, mut is_cut_short) = (false, false);
         while !is_all_gone(|dead| {
             // The processes that the inner guard left behind are this guard's children now.
             if dead == inner {
+                inner_has_ended = true;
                 state.kill(Duration::ZERO);
             }
         }) {
-            state.count_down();
+            // The inner guard is to kill before this one, and may be done with it.
+            is_cut_short |= state.count_down().is_some() && !inner_has_ended;
             if state.countdown.kills() {
                 kill_children();
             }
@@ -112,7 +115,9 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
                 Wakeup::Message(ToGuard::Signal(_) | ToGuard::Renewed(_)) | Wakeup::Look => {}
             }
         }
-        state.let_go();
+        if state.greeting.ends_kept || is_cut_short {
+            state.let_go();
+        }
         let _or_gone = state.link.tell_supervisor(FromGuard::Gone);
         Ok(())
     })
