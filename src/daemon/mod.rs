@@ -334,6 +334,7 @@ impl Task {
             files,
             environment,
             kept: lock.map(Arc::new),
+            ends_kept: false,
             after_restart: kept.former.is_some(),
         })
     }

@@ -94,14 +94,16 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
         // Said before it is done: the supervisor may not look before the inner guard is dead, and a guard that died by
         // itself is a failure.
         let mut to_say = Some(FromGuard::Kills);
+        let (mut inner_has_ended, mut is_cut_short) = (false, false);
         while !is_all_gone(|dead| {
             // The processes that the inner guard left behind are this guard's children now.
             if dead == inner {
-                to_say = None;
+                (to_say, inner_has_ended) = (None, true);
                 state.kill(Duration::ZERO);
             }
         }) {
-            state.count_down();
+            // The inner guard is to kill before this one, and may be done with it.
+            is_cut_short |= state.count_down().is_some() && !inner_has_ended;
             if state.countdown.kills() {
                 if let Some(message) = to_say.take() {
                     let _or_gone = state.link.tell_supervisor(message);
@@ -119,7 +121,9 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
                 Wakeup::Message(ToGuard::Signal(_) | ToGuard::Renewed(_)) | Wakeup::Look => {}
             }
         }
-        state.let_go();
+        if state.greeting.ends_kept || is_cut_short {
+            state.let_go();
+        }
         let _or_gone = state.link.tell_supervisor(FromGuard::Gone);
         Ok(())
     })

@@ -23,6 +23,8 @@ pub(super) struct GuardConfig {
     pub(super) kill_after: Duration,
     /// How many files the command may open.
     pub(super) files: Option<u64>,
+    /// What is kept open ends with the command, whoever else has it open. Else only where the guards had to kill.
+    pub(super) ends_kept: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +84,7 @@ impl GuardLink {
             nanos(greeting.until.0),
             nanos(greeting.kill_after),
             greeting.files.unwrap_or(u64::MAX),
+            greeting.ends_kept.into(),
         ];
         let bytes = numbers.map(u64::to_le_bytes).concat();
         sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut fds, SendFlags::NOSIGNAL)?;
@@ -162,7 +165,7 @@ impl GuardLink {
 
 /// Waits for the greeting, over a socket that is not a [`GuardLink`] yet.
 pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(GuardConfig, OwnedFd, Option<OwnedFd>)> {
-    let mut bytes = [0; 24];
+    let mut bytes = [0; 32];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut fds = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
@@ -187,6 +190,7 @@ pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(GuardConfig, OwnedFd, O
         until: Moment(Duration::from_nanos(number(0))),
         kill_after: Duration::from_nanos(number(1)),
         files: Some(number(2)).filter(|files| *files != u64::MAX),
+        ends_kept: number(3) != 0,
     };
     Ok((greeting, stdin, kept))
 }
@@ -212,12 +216,13 @@ mod tests {
     #[tokio::test]
     async fn messages_arrive_and_the_end_of_the_other_side_is_noticed() {
         let (supervisor, socket) = GuardLink::pair().unwrap();
-        let greeting = GuardConfig {
-            until: Moment(Duration::new(1, 5)),
-            kill_after: Duration::from_secs(2),
-            files: None,
-        };
         for keeps in [false, true] {
+            let greeting = GuardConfig {
+                until: Moment(Duration::new(1, 5)),
+                kill_after: Duration::from_secs(2),
+                files: None,
+                ends_kept: keeps,
+            };
             let (stdin, stderr) = (io::stdin(), io::stderr());
             supervisor.greet(greeting, stdin.as_fd(), keeps.then(|| stderr.as_fd())).unwrap();
             let (heard, _, kept) = greeted(&socket).unwrap();

@@ -40,6 +40,8 @@ pub struct Plan {
     pub environment: Vec<(&'static str, String)>,
     /// What the guards keep open until the command is dead.
     pub kept: Option<Arc<OwnedFd>>,
+    /// Have the guards end that when the command is dead, whoever else has it open. Else only where they had to kill it.
+    pub ends_kept: bool,
     /// A process before this one may have run the command, and its guards may have been killed with it.
     pub after_restart: bool,
 }
@@ -283,7 +285,8 @@ impl Supervisor {
                 .stdin(Stdio::from(outer_socket)),
         )?;
         let (kill_after, files) = (self.plan.kill_after, self.plan.files);
-        let greeting = GuardConfig { until, kill_after, files };
+        let ends_kept = self.plan.ends_kept;
+        let greeting = GuardConfig { until, kill_after, files, ends_kept };
         let kept = self.plan.kept.as_ref().map(|kept| kept.as_fd());
         outer_link.greet(greeting, inner_socket.as_fd(), kept)?;
         inner_link.greet(greeting, io::stdin().as_fd(), kept)?;

@@ -13,8 +13,8 @@ const PAGE: &str = include_str!("page.html");
 /// Nothing from elsewhere, nothing inline but these two parts, and no text that becomes HTML.
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
-    "style-src 'sha256-tn8sUzmc2CvLjRzJo5C6bdt6vrvJ0xu+NGNXm0799Cc='; ",
-    "script-src 'sha256-xwBA2bJzQat0FP8KyRFWnLpFW+MDtI/oPB7su3Hi+FA='; ",
+    "style-src 'sha256-zXLJciDP/ola3gXI0U0E6A3Gh7RnFM8MjtMq0WKaf9k='; ",
+    "script-src 'sha256-scvq0dx7jkykURL77fW4OCUM0G6pF+9KM99UBe5vDM8='; ",
     "require-trusted-types-for 'script'; trusted-types 'none'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );

@@ -209,7 +209,8 @@ fn a_plain_client_enters_and_leaves_with_the_others() {
         (&told["members"][1]["member"], &told["members"][1]["inside"]),
         (&Value::Null, &json!(true))
     );
-    observer.delete("/barriers/deploy/p-0000000003");
+    let by_hand = told["members"][1]["znode"].as_str().unwrap();
+    observer.delete(&format!("/barriers/deploy/{by_hand}"));
     leave(&member, &entered);
     ours.event("left");
 }

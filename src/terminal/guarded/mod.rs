@@ -161,6 +161,8 @@ impl GuardedCommand {
             files: getrlimit(Resource::Nofile).current,
             environment: vec![(variable, self.name.to_string())],
             kept: hold.map(Arc::new),
+            // One that leaves a barrier is to hear yet when all have.
+            ends_kept: matches!(self.wanted, Wanted::Lock(_)),
             after_restart: false,
         };
         let code = match exec::run_under(plan, clock, standing.clone(), Standing::lease).await {
