@@ -16,7 +16,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("process", &["config"]),
     ("health", &["recipes", "clock", "config", "status", "http_client", "process"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
-    ("config", &["recipes", "files", "locks"]),
+    ("config", &["recipes", "files", "holdings"]),
     // It turns a command line into one of the terminal's errands, or into what `dev` starts.
     ("cli", &["recipes", "config", "dev", "terminal"]),
     // Members are processes to it, which it starts and asks as a person would. Nothing that a member runs knows of it.

@@ -38,7 +38,7 @@ fn the_recipes_use_no_runtime_no_clock_no_chance_and_no_log() {
 
 /// Whether the line contains the word by itself, not as a part of a longer one.
 fn contains(line: &str, word: &str) -> bool {
-    let bounded = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '_');
+    let bounded = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != '-');
     line.match_indices(word).any(|(at, _)| {
         bounded(line[..at].chars().next_back()) && bounded(line[at + word.len()..].chars().next())
     })
