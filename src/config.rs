@@ -70,7 +70,7 @@ pub struct Config {
     /// Where the session is kept for a next process.
     pub session_file: Option<PathBuf>,
     pub on_restart: OnRestart,
-    /// Whether the member's znode says how it is.
+    /// Whether the member's znode says what is wrong with it.
     pub tells_state: bool,
     /// How the application's health is checked, if it is.
     pub health: Option<Health>,

@@ -15,7 +15,7 @@
 //! - [`process`]: starts other processes, waits for them, kills them.
 //! - [`status`]: the snapshot that the runner publishes, and the requests that it takes.
 //! - [`transfer`]: moves leadership to a chosen member, by the runner's commands.
-//! - [`own_state`]: tells how this member is, in its own znode.
+//! - [`own_state`]: tells what is wrong with this member, in its own znode.
 //! - [`holdings`]: the channels between the runner of locks and barriers and those who ask for them.
 //! - [`shared_config`]: the channels between the runner of the shared configuration and those who read and write it.
 //! - [`counters`]: what is counted and measured, for `/metrics`.

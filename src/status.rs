@@ -276,14 +276,12 @@ pub fn comes_too_late(command: &Command, caller: &Caller, now: Moment) -> bool {
     }
 }
 
-/// How a member is, as its znode tells those who look at the whole election. No member decides anything by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is wrong with a member, as its znode tells those who look at the whole election; by default, nothing. No member
+/// decides anything by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnState {
-    pub leads: bool,
-    /// Since when it leads, or else stands in its place, by its own wall clock, in milliseconds since 1970.
-    pub since_ms: u64,
-    /// `None` if its application's health is not checked, or not known yet.
-    pub healthy: Option<bool>,
+    /// Its application is known not to be healthy.
+    pub unhealthy: bool,
     /// How many of its hooks have failed and not succeeded since.
     pub hooks_failing: u32,
 }
@@ -299,8 +297,9 @@ pub struct Entry {
     pub ready: bool,
     /// The version of its program.
     pub version: Option<String>,
-    /// `None` if it does not tell.
-    pub state: Option<OwnState>,
+    /// When its znode was created, by the servers' clock.
+    pub created_at: SystemTime,
+    pub state: OwnState,
 }
 
 /// How a value does that is kept as a file.
@@ -325,6 +324,14 @@ pub enum KeptState {
     Absent,
     /// The file cannot be written.
     Unwritten,
+}
+
+impl Entry {
+    /// Returns what is known of a znode that a client of another make wrote.
+    pub fn of_stranger(ticket: Ticket, created_at: SystemTime) -> Self {
+        let state = OwnState::default();
+        Self { ticket, profile: None, names: None, ready: false, version: None, created_at, state }
+    }
 }
 
 /// The state of the hooks.

@@ -273,6 +273,7 @@ mod tests {
     use recipes::{Margins, MemberId, SessionId};
     use std::collections::BTreeMap;
     use std::sync::Arc;
+    use std::time::SystemTime;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -496,14 +497,7 @@ mod tests {
 
     fn entry(number: i32, id: &str) -> Entry {
         let profile = Some((*profile(id)).clone());
-        Entry {
-            ticket: ticket(number),
-            profile,
-            names: None,
-            ready: false,
-            version: None,
-            state: None,
-        }
+        Entry { profile, ..Entry::of_stranger(ticket(number), SystemTime::UNIX_EPOCH) }
     }
 
     fn profile(id: &str) -> Arc<Profile> {

@@ -26,7 +26,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("shared_config", &["recipes", "counters", "holdings"]),
     ("status", &["recipes", "counters", "holdings", "shared_config"]),
     ("transfer", &["recipes", "clock", "status"]),
-    ("own_state", &["recipes", "clock", "status"]),
+    ("own_state", &["recipes", "status"]),
     (
         "zookeeper",
         &[

@@ -26,7 +26,7 @@ pub struct ClusterLeader {
     pub token: u64,
     /// Whether its application has begun its work as leader.
     pub active: bool,
-    /// For how long it has led: as it tells itself, by its own wall clock, else since this member heard of it.
+    /// For how long it has led, as far as this member has heard.
     pub for_ms: Option<u64>,
 }
 

@@ -137,7 +137,7 @@ mod tests {
             r#"{"election":"/e","leader":{"id":"a","token":4,"active":true,"for_ms":5},"next":{"id":null,"znode":"n_2","ready":false},"members":[],"problems":["p"]}"#,
         );
         keeps::<Members>(
-            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","since":"T","healthy":true,"hooks_failing":0}],"index":3}"#,
+            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","since":"T","unhealthy":true,"hooks_failing":2}],"index":3}"#,
         );
         let member =
             r#""id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"version":"1""#;

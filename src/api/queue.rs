@@ -59,17 +59,17 @@ pub struct Member {
     /// The id of the leader that this member's znode announces: so one sees an announcement go down the queue.
     pub names: Option<String>,
     pub version: Option<String>,
-    /// Since when it leads, or else stands in its place, by its own wall clock. Null, with the next two, if it does not
-    /// tell: so is a member in its first second.
+    /// Since when its znode stands there, by the servers' clock. Null in the answers of older versions.
     #[serde(default)]
     #[schema(required = true)]
     pub since: Option<String>,
-    /// Whether its application is; null also if that is not checked.
+    /// Whether it tells that its application is not healthy. Members of older versions, and those that are told not to, do
+    /// not tell, nor the next.
     #[serde(default)]
     #[schema(required = true)]
-    pub healthy: Option<bool>,
+    pub unhealthy: bool,
     /// How many of its hooks have failed and not succeeded since.
     #[serde(default)]
     #[schema(required = true)]
-    pub hooks_failing: Option<u32>,
+    pub hooks_failing: u32,
 }

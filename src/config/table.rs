@@ -131,7 +131,7 @@ table! {
     TELL_STATE: bool = Setting::new("election.tell_state", switch)
         .flag("tell-state", "true|false").variable("BELLWETHER_TELL_STATE")
         .default("true").kind(ValueKind::Switch)
-        .help("Whether this member's znode says how it is, for those who look at the whole election");
+        .help("Whether this member's znode says what is wrong with it, for those who look at the whole election");
 
     LOCKS: Option<String> = Setting::new("recipes.locks", servers::parse_root)
         .flag("locks", "PATH").variable("BELLWETHER_LOCKS")

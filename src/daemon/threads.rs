@@ -105,7 +105,7 @@ pub(super) struct ApplicationInputs {
     pub(super) stage: HookInputs,
     pub(super) names: HookNames,
     pub(super) health: Option<Health>,
-    /// Whether the member's znode says how it is.
+    /// Whether the member's znode says what is wrong with it.
     pub(super) tells_state: bool,
     pub(super) examined: watch::Sender<Option<Application>>,
     /// What is kept as files, if anything is.
@@ -126,7 +126,7 @@ impl ApplicationInputs {
         let telling = notify::run(stage, names, files, clock, status);
         let telling_state = async {
             if tells_state {
-                own_state::tell(own_state, clock).await;
+                own_state::tell(own_state).await;
             }
             pending::<io::Result<()>>().await
         };

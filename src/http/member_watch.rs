@@ -102,7 +102,7 @@ mod tests {
     fn entry(number: i32) -> Entry {
         let sequence = Sequence::new(number).unwrap();
         let ticket = Ticket { sequence, token: FencingToken(number.unsigned_abs().into()) };
-        Entry { ticket, profile: None, names: None, ready: false, version: None, state: None }
+        Entry::of_stranger(ticket, std::time::SystemTime::UNIX_EPOCH)
     }
 
     #[test]

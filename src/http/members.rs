@@ -11,7 +11,6 @@ use crate::status::Entry;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
-use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use utoipa::IntoParams;
@@ -87,18 +86,11 @@ pub(super) fn bodies(sight: &AppState, verdict: &Verdict, entries: &[Entry]) -> 
         standby: (at == 1).then_some(Standby { ready: entry.ready }),
         names: entry.names.as_ref().map(|names| names.leader.id.to_string()),
         version: entry.version.clone(),
-        since: entry.state.and_then(|state| since(state.since_ms)),
-        healthy: entry.state.and_then(|state| state.healthy),
-        hooks_failing: entry.state.map(|state| state.hooks_failing),
+        since: Some(api::date(entry.created_at)),
+        unhealthy: entry.state.unhealthy,
+        hooks_failing: entry.state.hooks_failing,
     };
     entries.iter().enumerate().map(member).collect()
-}
-
-/// Returns the date; `None` for one that no clock has shown: another wrote it.
-fn since(since_ms: u64) -> Option<String> {
-    // The year 9999, behind which there is no date of four digits.
-    let is_date = since_ms < 253_402_300_800_000;
-    is_date.then(|| api::date(SystemTime::UNIX_EPOCH + Duration::from_millis(since_ms)))
 }
 
 /// Follows who is in the queue, for a stream.

@@ -60,11 +60,10 @@ struct QueuedMember<'a> {
     names: Option<Named<'a>>,
     /// Null unless only the head is ahead of this member.
     standby: Option<Standby>,
-    /// Since when it leads or stands in its place, as it tells itself, in milliseconds since 1970; null, with the next two,
-    /// if it does not tell.
-    since_ms: Option<u64>,
-    healthy: Option<bool>,
-    hooks_failing: Option<u32>,
+    /// Whether it tells that its application is not healthy.
+    unhealthy: bool,
+    /// How many of its hooks have failed and not succeeded since.
+    hooks_failing: u32,
 }
 
 /// The znode with which the leader excludes others.
@@ -196,7 +195,7 @@ impl<'a> InspectedElection<'a> {
             pairs(vec![("election", Cell::new(self.path)), ("verdict", verdict), ("claim", claim)]);
         if !self.line.is_empty() {
             let heading = [
-                "ID", "IS", "NAMES", "STATE", "ZNODE", "TOKEN", "AGE", "ADDRESS", "VERSION",
+                "ID", "IS", "NAMES", "WRONG", "ZNODE", "TOKEN", "AGE", "ADDRESS", "VERSION",
                 "SESSION", "LABELS",
             ];
             let rows: Vec<_> = self.line.iter().map(QueuedMember::row).collect();
@@ -294,7 +293,7 @@ impl<'a> QueuedMember<'a> {
         let data = znode.data.as_ref();
         let profile = data.map(|data| &data.profile);
         let ready = data.is_some_and(|data| data.ready);
-        let state = data.and_then(|data| data.state);
+        let state = data.map(|data| data.state).unwrap_or_default();
         Some(Self {
             znode: &znode.name,
             sequence: sequence.number(),
@@ -312,9 +311,8 @@ impl<'a> QueuedMember<'a> {
                 .collect(),
             version: data.and_then(|data| data.version.as_deref()),
             names: data.and_then(|data| Named::by(data, tokens)),
-            since_ms: state.map(|state| state.since_ms),
-            healthy: state.and_then(|state| state.healthy),
-            hooks_failing: state.map(|state| state.hooks_failing),
+            unhealthy: state.unhealthy,
+            hooks_failing: state.hooks_failing,
         })
     }
 
@@ -344,7 +342,7 @@ impl<'a> QueuedMember<'a> {
             id,
             Cell::new(&marks(leads, self.standby.as_ref(), false)),
             named,
-            condition(self.healthy, self.hooks_failing),
+            condition(self.unhealthy, self.hooks_failing),
             Cell::new(self.znode),
             Cell::new(&self.token.to_string()),
             Cell::new(&age(self.age_ms)),
@@ -517,7 +515,7 @@ mod tests {
             offer: None,
             accepted: None,
             version: None,
-            state: None,
+            state: Default::default(),
         };
         Znode {
             name: format!("n_{n}"),

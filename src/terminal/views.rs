@@ -208,7 +208,7 @@ impl HumanView for Cluster {
                 Cell::of(member.id.as_deref()).style(if is_leader { GOOD } else { PLAIN }),
                 Cell::new(&marks(is_leader, member.standby.as_ref(), is_self)),
                 Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
-                condition(member.healthy, member.hooks_failing),
+                condition(member.unhealthy, member.hooks_failing),
                 Cell::of(member.since.as_deref()),
                 Cell::of(member.address.as_deref()),
                 Cell::of(member.version.as_deref()),
@@ -217,7 +217,7 @@ impl HumanView for Cluster {
             ]
         };
         let heading =
-            ["ID", "IS", "NAMES", "STATE", "SINCE", "ADDRESS", "VERSION", "ZNODE", "LABELS"];
+            ["ID", "IS", "NAMES", "WRONG", "SINCE", "ADDRESS", "VERSION", "ZNODE", "LABELS"];
         let members: Vec<_> = self.members.iter().map(row).collect();
         let members = match width {
             Width::Wide => table(heading, members),
@@ -234,17 +234,16 @@ impl HumanView for Cluster {
     }
 }
 
-/// Says how a member is, as far as it tells.
-pub(super) fn condition(healthy: Option<bool>, hooks_failing: Option<u32>) -> Cell {
+/// Says what is wrong with a member, as it tells.
+pub(super) fn condition(unhealthy: bool, hooks_failing: u32) -> Cell {
     let hooks = match hooks_failing {
-        None | Some(0) => None,
-        Some(1) => Some("1 hook fails".to_owned()),
-        Some(failing) => Some(format!("{failing} hooks fail")),
+        0 => None,
+        1 => Some("1 hook fails".to_owned()),
+        failing => Some(format!("{failing} hooks fail")),
     };
-    let health = healthy.map(|healthy| if healthy { "healthy" } else { "not healthy" });
-    let style = if healthy == Some(false) || hooks.is_some() { BAD } else { PLAIN };
-    let words: Vec<_> = health.into_iter().map(str::to_owned).chain(hooks).collect();
-    Cell::new(&words.join(", ")).style(style)
+    let health = unhealthy.then(|| "not healthy".to_owned());
+    let words: Vec<_> = health.into_iter().chain(hooks).collect();
+    Cell::new(&words.join(", ")).style(BAD)
 }
 
 impl HumanView for History {

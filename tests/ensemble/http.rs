@@ -256,7 +256,14 @@ fn the_queue_in_order() {
     agreed([&first, &second, &third]);
 
     // A claim takes a number of the sequence too.
-    let names = observer.line("/election", "leader_").into_iter().map(|znode| znode.name);
+    let line = observer.line("/election", "leader_");
+    let created = |znode: &str| {
+        let created = line.iter().find(|it| it.name == znode).map(|it| it.stat.ctime);
+        let since_epoch =
+            Duration::from_millis(created.and_then(|it| it.try_into().ok()).expect("it is there"));
+        bellwether::api::date(SystemTime::UNIX_EPOCH + since_epoch)
+    };
+    let names = line.iter().map(|znode| znode.name.clone());
     let [a, b, c]: [String; 3] = names.collect::<Vec<_>>().try_into().expect("three members");
     let expected = |asked: &str| {
         let row = |id: &str, znode: &str, address: Value, labels: Value| {
@@ -271,6 +278,9 @@ fn the_queue_in_order() {
                 "standby": if id == "b" { json!({"ready": true}) } else { Value::Null },
                 "names": "a",
                 "version": env!("CARGO_PKG_VERSION"),
+                "since": created(znode),
+                "unhealthy": false,
+                "hooks_failing": 0,
             })
         };
         json!({"members": [

@@ -17,6 +17,7 @@ use ::zookeeper::Error;
 use recipes::election::{Action, Announcement, Event, Offer, ZnodeData};
 use recipes::{Holder, MemberId, Sequence, Ticket};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot};
 
 /// An election's session, and the member's place in its queue.
@@ -33,8 +34,8 @@ pub(crate) struct ElectionSession {
     offer: Option<Offer>,
     /// The predecessor as it was last read, and its member's id.
     predecessor: Option<(Ticket, MemberId)>,
-    /// What is to be told in the own znode beside the member's data.
-    state: Option<OwnState>,
+    /// What the own znode is to say of the member.
+    state: OwnState,
     own_znode: OwnZnode,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct ElectionSession {
 #[derive(Default)]
 struct OwnZnode {
     data: Option<ZnodeData>,
-    state: Option<OwnState>,
+    state: OwnState,
     /// Whether it can be written to.
     stands: bool,
 }
@@ -100,14 +101,14 @@ impl ElectionSession {
             heir: None,
             offer: None,
             predecessor: None,
-            state: None,
+            state: OwnState::default(),
             own_znode: OwnZnode::default(),
         }
     }
 
     /// Has the own znode say this of the member from now on.
     pub(crate) fn tell(&mut self, state: OwnState) {
-        self.state = Some(state);
+        self.state = state;
         self.tell_if_news();
     }
 
@@ -128,7 +129,7 @@ impl ElectionSession {
             }
             Action::Join(data) => {
                 // What was told was of the place before.
-                (self.state, self.own_znode.stands) = (None, false);
+                (self.state, self.own_znode.stands) = (OwnState::default(), false);
                 let data = self.encode(&data);
                 self.queue.join(data);
             }
@@ -193,8 +194,11 @@ impl ElectionSession {
                 Event::TicketLost(ticket)
             }
             QueueEvent::Found { ticket, data } => {
-                self.own_znode.stands = true;
-                Event::TicketFound { ticket, data: self.own_data(&data) }
+                let state = decode(&data, &self.prefix).map(|it| it.state).unwrap_or_default();
+                let data = self.own_data(&data);
+                self.own_znode = OwnZnode { data: data.clone(), state, stands: true };
+                self.tell_if_news();
+                Event::TicketFound { ticket, data }
             }
             QueueEvent::NoneFound => Event::NoTicketFound,
             QueueEvent::Listed { number, .. } if !self.queue.is_last_listing(number) => {
@@ -325,13 +329,13 @@ fn of_session(event: SessionEvent) -> Event {
 }
 
 /// Returns a member as it is published.
-pub(crate) fn entry(Member { ticket, data }: Member, prefix: &str) -> Entry {
-    match decode(&data, prefix) {
-        Some(MemberData { profile, announcement, ready, version, state, .. }) => {
-            Entry { ticket, profile: Some(profile), names: announcement, ready, version, state }
-        }
-        None => {
-            Entry { ticket, profile: None, names: None, ready: false, version: None, state: None }
-        }
-    }
+pub(crate) fn entry(Member { ticket, data, created_ms }: Member, prefix: &str) -> Entry {
+    let since_epoch = Duration::from_millis(created_ms.try_into().unwrap_or(0));
+    let created_at = SystemTime::UNIX_EPOCH + since_epoch;
+    let Some(data) = decode(&data, prefix) else {
+        return Entry::of_stranger(ticket, created_at);
+    };
+    let MemberData { profile, announcement, ready, version, state, .. } = data;
+    let (profile, names) = (Some(profile), announcement);
+    Entry { ticket, profile, names, ready, version, created_at, state }
 }

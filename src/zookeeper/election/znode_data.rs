@@ -33,10 +33,7 @@ struct DataJson {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct StateJson {
     #[serde(default, skip_serializing_if = "is_no")]
-    leads: bool,
-    since_ms: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    healthy: Option<bool>,
+    unhealthy: bool,
     #[serde(default, skip_serializing_if = "is_none_of")]
     hooks_failing: u32,
 }
@@ -104,11 +101,11 @@ pub struct MemberData {
     pub accepted: Option<Offer>,
     /// The version of the member's program.
     pub version: Option<String>,
-    /// What the member tells of itself beside that.
-    pub state: Option<OwnState>,
+    /// What is wrong with the member, as it tells itself.
+    pub state: OwnState,
 }
 
-pub(crate) fn encode(data: &ZnodeData, state: Option<OwnState>, prefix: &str) -> Vec<u8> {
+pub(crate) fn encode(data: &ZnodeData, state: OwnState, prefix: &str) -> Vec<u8> {
     let ZnodeData { profile, announcement, ready, offer, accepted } = data;
     let leader = announcement.as_ref().map(|Announcement { leader, ticket, active }| LeaderJson {
         profile: ProfileJson::of(leader),
@@ -120,7 +117,7 @@ pub(crate) fn encode(data: &ZnodeData, state: Option<OwnState>, prefix: &str) ->
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
     let [offer, accepted] =
         [offer, accepted].map(|offer| offer.as_ref().map(|offer| OfferJson::of(offer, prefix)));
-    let state = state.map(StateJson::of);
+    let state = (state != OwnState::default()).then(|| StateJson::of(state));
     let mut json = DataJson { profile, leader, standby_ready, offer, accepted, version, state };
     // What is longer would be no member's. Those who look know less then; and a transfer comes to nothing rather.
     let shortened: [fn(&mut DataJson); 2] =
@@ -153,19 +150,19 @@ pub(crate) fn decode(data: &[u8], prefix: &str) -> Option<MemberData> {
     });
     let [offer, accepted] = [offer, accepted].map(|offer| offer?.read(prefix));
     let profile = profile.read()?;
-    let (ready, state) = (standby_ready, state.map(StateJson::read));
+    let (ready, state) = (standby_ready, state.map(StateJson::read).unwrap_or_default());
     Some(MemberData { profile, announcement, ready, offer, accepted, version, state })
 }
 
 impl StateJson {
     fn of(state: OwnState) -> Self {
-        let OwnState { leads, since_ms, healthy, hooks_failing } = state;
-        Self { leads, since_ms, healthy, hooks_failing }
+        let OwnState { unhealthy, hooks_failing } = state;
+        Self { unhealthy, hooks_failing }
     }
 
     fn read(self) -> OwnState {
-        let Self { leads, since_ms, healthy, hooks_failing } = self;
-        OwnState { leads, since_ms, healthy, hooks_failing }
+        let Self { unhealthy, hooks_failing } = self;
+        OwnState { unhealthy, hooks_failing }
     }
 }
 
@@ -239,13 +236,20 @@ mod tests {
         let heir = Sequence::new(3).unwrap();
         let offer = Some(Offer { leader: FencingToken(7), heir, number: 5_000_000_000 });
         let none = || ZnodeData::of(Arc::new(profile("a")));
-        let offers = encode(&ZnodeData { offer: offer.map(Box::new), ..none() }, None, "leader_");
+        let offers = encode(
+            &ZnodeData { offer: offer.map(Box::new), ..none() },
+            OwnState::default(),
+            "leader_",
+        );
         let text = r#""offer":{"token":7,"heir":"leader_0000000003","number":5000000000}"#;
         assert!(String::from_utf8(offers.clone()).unwrap().contains(text));
         let decoded = decode(&offers, "leader_").unwrap();
         assert_eq!((decoded.offer, decoded.accepted), (offer, None));
-        let accepts =
-            encode(&ZnodeData { accepted: offer.map(Box::new), ..none() }, None, "leader_");
+        let accepts = encode(
+            &ZnodeData { accepted: offer.map(Box::new), ..none() },
+            OwnState::default(),
+            "leader_",
+        );
         let decoded = decode(&accepts, "leader_").unwrap();
         assert_eq!((decoded.offer, decoded.accepted), (None, offer));
     }
@@ -257,7 +261,11 @@ mod tests {
         let filled = |more: usize| {
             let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
             let data = ZnodeData::of(Arc::new(Profile { labels, ..profile("a") }));
-            encode(&ZnodeData { offer: offer.map(Box::new), ..data }, None, "leader_")
+            encode(
+                &ZnodeData { offer: offer.map(Box::new), ..data },
+                OwnState::default(),
+                "leader_",
+            )
         };
         let room = LONGEST - filled(0).len();
         let (full, over) = (filled(room), filled(room + 1));
@@ -267,24 +275,25 @@ mod tests {
     }
 
     #[test]
-    fn the_state_is_decoded_to_the_same_and_left_out_where_it_does_not_fit() {
-        let state = OwnState { leads: true, since_ms: 5, healthy: Some(false), hooks_failing: 2 };
+    fn what_is_wrong_is_decoded_to_the_same_and_left_out_where_it_does_not_fit() {
         let told = |state, more: usize| {
             let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
             let profile = Profile { labels, ..profile("a") };
-            encode(&ZnodeData::of(Arc::new(profile)), Some(state), "leader_")
+            encode(&ZnodeData::of(Arc::new(profile)), state, "leader_")
         };
-        let text = r#""state":{"leads":true,"since_ms":5,"healthy":false,"hooks_failing":2}"#;
-        assert!(String::from_utf8(told(state, 0)).unwrap().contains(text));
-        let usual = OwnState { leads: false, since_ms: 5, healthy: None, hooks_failing: 0 };
-        assert!(String::from_utf8(told(usual, 0)).unwrap().contains(r#""state":{"since_ms":5}"#));
-        for state in [state, usual] {
+        let well = OwnState::default();
+        assert!(!String::from_utf8(told(well, 0)).unwrap().contains("state"));
+        let ill = OwnState { unhealthy: true, hooks_failing: 2 };
+        let text = r#""state":{"unhealthy":true,"hooks_failing":2}"#;
+        assert!(String::from_utf8(told(ill, 0)).unwrap().contains(text));
+        for state in [ill, OwnState { unhealthy: false, ..ill }] {
             let room = LONGEST - told(state, 0).len();
-            assert_eq!(decode(&told(state, room), "leader_").expect("it fits").state, Some(state));
-            assert_eq!(decode(&told(state, room + 1), "leader_").expect("it fits").state, None);
+            assert_eq!(decode(&told(state, room), "leader_").expect("it fits").state, state);
+            assert_eq!(decode(&told(state, room + 1), "leader_").expect("it fits").state, well);
         }
-        let other = br#"{"id":"a","leader":null,"state":{"since_ms":5,"mood":"fine"}}"#;
-        assert_eq!(decode(other, "leader_").expect("of a later version").state, Some(usual));
+        let other = br#"{"id":"a","leader":null,"state":{"hooks_failing":2,"mood":"fine"}}"#;
+        let later = decode(other, "leader_").expect("of a later version");
+        assert_eq!(later.state, OwnState { unhealthy: false, ..ill });
     }
 
     #[test]
@@ -299,6 +308,10 @@ mod tests {
 
     fn written(profile: Profile, announcement: Option<&Announcement>, ready: bool) -> Vec<u8> {
         let (profile, announcement) = (Arc::new(profile), announcement.cloned());
-        encode(&ZnodeData { announcement, ready, ..ZnodeData::of(profile) }, None, "leader_")
+        encode(
+            &ZnodeData { announcement, ready, ..ZnodeData::of(profile) },
+            OwnState::default(),
+            "leader_",
+        )
     }
 }

@@ -13,6 +13,8 @@ use recipes::{Moment, Sequence, Ticket};
 pub(crate) struct Member {
     pub(crate) ticket: Ticket,
     pub(crate) data: Vec<u8>,
+    /// When it was created, by the servers' clock, in milliseconds since 1970.
+    pub(crate) created_ms: i64,
 }
 
 /// Reads a member's znode, behind a sync or a check that goes through the ensemble's leader: so an answer also
@@ -111,7 +113,11 @@ pub(super) async fn read_all(context: &Context) -> Result<Vec<Member>, Error> {
             non_ephemeral.push(sequence);
             continue;
         }
-        members.push(Member { ticket: Ticket { sequence, token: token(&stat) }, data });
+        members.push(Member {
+            ticket: Ticket { sequence, token: token(&stat) },
+            data,
+            created_ms: stat.ctime,
+        });
     }
     context.pass_over(&non_ephemeral);
     Ok(members)

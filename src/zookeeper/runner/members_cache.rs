@@ -134,7 +134,7 @@ mod tests {
             let profile =
                 Some(recipes::election::Profile { id, address: None, labels, revision: 0 });
             let ticket = Ticket { sequence, token };
-            Entry { ticket, profile, names: None, ready: false, version: None, state: None }
+            Entry { profile, ..Entry::of_stranger(ticket, std::time::SystemTime::UNIX_EPOCH) }
         };
         let entries = [member(1, &you), member(2, &me), member(3, &me)];
         let [first, own, twin] = [0, 1, 2].map(|at: usize| entries[at].ticket);
