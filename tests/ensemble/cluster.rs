@@ -22,7 +22,7 @@ fn any_member_shows_what_is_wrong_with_each_of_them_and_nothing_is_written_while
     let failing = failing.environment("MENDED", mended.to_str().expect("a path of text"));
     let [a] = started_in_order(&setup, ["a"]);
     let [b] = started_in_order(&failing, ["b"]);
-    let [c] = started_in_order(&failing.clone().option("--tell-state", "false"), ["c"]);
+    let [c] = started_in_order(&failing.option("--tell-state", "false"), ["c"]);
     let members = [&a, &b, &c];
     let leader = agreed(members);
 
