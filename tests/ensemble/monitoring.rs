@@ -30,6 +30,9 @@ fn a_scrape_tells_what_the_documentation_promises_and_promtool_finds_no_fault() 
         )
         .unwrap();
     }
+    let values = tempfile::TempDir::new().unwrap();
+    let kept = values.path().join("limits.json");
+    write!(hooks, "[[config]]\nname = \"limits.json\"\nfile = {kept:?}\n").unwrap();
     let setup = Setup::of(&servers).option("--probe-listen", "127.0.0.1:0");
     let setup = setup.option("--config", hooks.path().to_str().unwrap());
     let [leader, follower] = started_in_order(&setup, ["a", "b"]);
