@@ -14,7 +14,7 @@ const PAGE: &str = include_str!("page.html");
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-zXLJciDP/ola3gXI0U0E6A3Gh7RnFM8MjtMq0WKaf9k='; ",
-    "script-src 'sha256-33b2jeLUn1r0xl9h+sTu49L/gbIOW4NYaxf1VrPQ5Gc='; ",
+    "script-src 'sha256-tD5nVuUem4U+bLKqrHq18mAujXPtqL1VhOdoOTbLlRc='; ",
     "require-trusted-types-for 'script'; trusted-types 'none'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
