@@ -92,7 +92,7 @@ fn the_tail_dies_and_no_member_acts() {
     let observer = Observer::of(&servers);
     let [first, second, mut third] =
         started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b", "c"]);
-    let (leader, before) = settled([&first, &second, &third], &observer);
+    let (leader, before) = at_rest([&first, &second, &third], &observer);
     let indexes_before = [&first, &second].map(index);
 
     third.kill();
@@ -115,7 +115,7 @@ fn while_nothing_happens_nothing_is_written_and_the_leader_stays() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);
     let members = started_in_order(&Setup::of(&servers).short_sessions(), ["a", "b"]);
-    let (leader, before) = settled(&members, &observer);
+    let (leader, before) = at_rest(&members, &observer);
 
     throughout("all stays as it is for three session timeouts", 3 * SHORT_SESSION, || {
         let (queue, named) = (observer.line("/election", "leader_"), agreed(&members));
@@ -123,6 +123,20 @@ fn while_nothing_happens_nothing_is_written_and_the_leader_stays() {
         let same = queue == before && named == leader && leads;
         if same { Ok(()) } else { Err(format!("{named:?} in {queue:?}, it leads: {leads}")) }
     });
+}
+
+/// Waits until they are settled, and the standby has written that it is ready, which is the last there is to write.
+fn at_rest<'a>(
+    members: impl IntoIterator<Item = &'a Member>,
+    observer: &Observer,
+) -> (Named, Vec<Znode>) {
+    let (leader, _) = settled(members, observer);
+    let queue = eventually("the standby has said that it is ready", || {
+        let queue = observer.line("/election", "leader_");
+        let is_ready = queue.get(1).is_some_and(|standby| standby.json()["standby_ready"] == true);
+        if is_ready { Ok(queue) } else { Err(format!("{queue:?}")) }
+    });
+    (leader, queue)
 }
 
 #[test]
