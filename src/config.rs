@@ -38,7 +38,8 @@ pub use self::profile::fits;
 pub use self::servers::Servers;
 pub use self::setting::{DefaultValue, Flag, Row, Scope, Setting, ValueKind};
 pub use self::sources::{Given, Origin, SettingValue, Sources, Values};
-use recipes::election::{Activation, Policy, Profile};
+use crate::znode_names::ZnodeNames;
+use recipes::election::{Activation, Policy, Priority, Profile};
 use recipes::{Margins, MemberId};
 use relations::LeaseMargins;
 use security::Security;
@@ -70,6 +71,8 @@ pub struct Config {
     /// Where the session is kept for a next process.
     pub session_file: Option<PathBuf>,
     pub on_restart: OnRestart,
+    /// How much the member is preferred as the leader.
+    pub priority: Priority,
     /// Whether the member's znode says what is wrong with it.
     pub tells_state: bool,
     /// How the application's health is checked, if it is.
@@ -101,6 +104,15 @@ pub enum OnExit {
     Stay,
     /// The command is started again.
     Restart,
+}
+
+/// What a member does about other clients' contenders in its path that are ordered in another way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// It keeps out of the queue while they stand there.
+    Refuse,
+    /// It says so, and leads all the same.
+    Warn,
 }
 
 /// What a process does with the session of the one before.
@@ -154,7 +166,11 @@ pub struct Settings {
     pub zookeeper: Zookeeper,
     /// The election's full path, the connect string's chroot included.
     pub root: String,
-    pub prefix: String,
+    /// How members' znodes are named.
+    pub znodes: ZnodeNames,
+    pub foreign: Foreign,
+    /// Whether `__REVOKE__` in this member's znode has it resign.
+    pub revocable: bool,
 }
 
 /// What a command needs that holds a lock, or enters a barrier, by itself.
@@ -192,6 +208,7 @@ impl Config {
             disconnect: values.get(&table::DISCONNECT)?,
             activation: activation(values)?,
             unhealthy: values.get(&table::HEALTH_POLICY)?,
+            preempt_after: values.get(&table::PREEMPT_AFTER)?,
         };
         let profile = Profile {
             id: values.get(&table::ID)?,
@@ -199,7 +216,7 @@ impl Config {
             labels: values.get(&table::LABELS)?,
             revision: 0,
         };
-        fits(&profile, &settings.prefix)?;
+        fits(&profile, &settings.znodes)?;
         let (listen, probe_listen) = listeners(values)?;
         Ok(Self {
             settings,
@@ -219,7 +236,8 @@ impl Config {
             },
             session_file: values.written(&table::SESSION_FILE)?,
             on_restart: values.get(&table::ON_RESTART)?,
-            tells_state: values.get(&table::TELL_STATE)?,
+            priority: values.get(&table::PRIORITY)?,
+            tells_state: relations::tells_state(values)?,
             health: Health::new(values)?,
             hooks: hooks(values, policy.activation)?,
             kept: kept(values)?,
@@ -255,10 +273,12 @@ impl Settings {
     pub fn new(values: &Values, session_timeout: Duration) -> Result<Self, ConfigError> {
         let Servers { hosts, chroot } = values.get(&table::SERVERS)?;
         let path = values.get(&table::PATH)?;
-        let prefix = values.get(&table::PREFIX)?;
+        let znodes = relations::znodes(values)?;
+        let foreign = relations::foreign(values, &znodes)?;
+        let revocable = relations::revocable(values, &znodes)?;
         let security = Security::new(values)?;
         let zookeeper = Zookeeper { hosts, session_timeout, security };
-        Ok(Self { zookeeper, root: format!("{chroot}{path}"), prefix })
+        Ok(Self { zookeeper, root: format!("{chroot}{path}"), znodes, foreign, revocable })
     }
 }
 

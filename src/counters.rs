@@ -135,6 +135,8 @@ pub struct Meter {
     unanswered: AtomicU64,
     transfers_done: AtomicU64,
     transfers_failed: AtomicU64,
+    preemptions_done: AtomicU64,
+    preemptions_failed: AtomicU64,
 }
 
 impl Meter {
@@ -157,6 +159,17 @@ impl Meter {
     /// How many transfers were done, and how many failed.
     pub fn transfers(&self) -> [u64; 2] {
         [&self.transfers_done, &self.transfers_failed].map(|it| it.load(Ordering::Relaxed))
+    }
+
+    /// Counts an attempt to hand over to a member of higher priority.
+    pub fn preempted(&self, done: bool) {
+        let counter = if done { &self.preemptions_done } else { &self.preemptions_failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many such attempts were done, and how many failed.
+    pub fn preemptions(&self) -> [u64; 2] {
+        [&self.preemptions_done, &self.preemptions_failed].map(|it| it.load(Ordering::Relaxed))
     }
 
     pub fn renewals_refused(&self) -> u64 {

@@ -24,14 +24,15 @@ const PREFIX: &str = "leader_";
 /// Reads the data of any znode in the queue. What is decoded can be encoded again; and neither the members
 /// behind it nor the leader itself take any harm.
 pub fn znode(data: &[u8]) {
-    let read = zookeeper::decode(data, PREFIX);
+    let read = zookeeper::decode(data, &PREFIX.into());
     if let Some(read) = &read {
         let (profile, announcement) = (Arc::new(read.profile.clone()), read.announcement.clone());
         let (ready, offer, accepted) =
             (read.ready, read.offer.map(Box::new), read.accepted.map(Box::new));
-        let data = ZnodeData { profile, announcement, ready, offer, accepted };
-        let written = zookeeper::encode(&data, read.state, PREFIX);
-        if let Some(again) = zookeeper::decode(&written, PREFIX) {
+        let priority = read.priority;
+        let data = ZnodeData { profile, priority, announcement, ready, offer, accepted };
+        let written = zookeeper::encode(&data, read.state, &PREFIX.into());
+        if let Some(again) = zookeeper::decode(&written, &PREFIX.into()) {
             assert_eq!((&again.profile, &again.announcement), (&read.profile, &read.announcement));
         } else {
             assert!(written.len() > 1024, "only what is too long is not understood any more");
@@ -165,7 +166,7 @@ thread_local! {
     static SERVICE: FuzzServer = {
         let clock = Clock::system();
         let (back, status) = status::set_up(&member("a"), clock.now());
-        let names = ElectionNames { election: "/election".into(), prefix: PREFIX.into() };
+        let names = ElectionNames { election: "/election".into(), znodes: PREFIX.into() };
         let limits = Limits::for_application();
         let service = services(status, clock, names, Authorization::Header, &limits).api;
         let runtime = runtime::build().expect("a runtime can be built");

@@ -4,7 +4,9 @@
 use crate::counters::{Counters, Meter};
 use crate::holdings::HoldingsHandle;
 use crate::shared_config::ConfigHandle;
-use recipes::election::{Announcement, Cause, Change, Command, Member, Profile, Standing, View};
+use recipes::election::{
+    Announcement, Cause, Change, Command, Member, Priority, Profile, Standing, View,
+};
 use recipes::{Family, FencingToken, Moment, SessionId, Ticket};
 use std::collections::VecDeque;
 use std::fmt;
@@ -129,18 +131,29 @@ pub struct ForeignQueue {
     pub first: String,
     /// How that one names itself.
     pub id: Option<String>,
+    /// In which client's queue this member stands itself.
+    pub among: Option<Family>,
+    /// Whether this member keeps out of the queue because of them.
+    pub keeps_out: bool,
 }
 
 impl ForeignQueue {
     /// Describes to operators that they stand in this path, and what to do.
     pub fn problem(&self, path: &str) -> String {
-        let Self { family, contenders, first, id } = self;
+        let Self { family, contenders, first, id, among, keeps_out } = self;
         let of = id.as_ref().map(|id| format!(" of {id:?}")).unwrap_or_default();
         let contend = if *contenders == 1 { "contender stands" } else { "contenders stand" };
-        format!(
-            "{contenders} {contend} in {path} by {family}, the first {first}{of}: two elections in one path, each with a \
-             leader of its own. Give each a path of its own (election.path)"
-        )
+        let why = match *among == Some(*family) {
+            true => {
+                "past the end of ZooKeeper's counter, beyond which its clients disagree on who is first. Have the path \
+                 created anew while no member leads"
+            }
+            false => {
+                "two elections in one path, each with a leader of its own. Give each a path of its own (election.path)"
+            }
+        };
+        let out = if *keeps_out { "; this member keeps out of the queue meanwhile" } else { "" };
+        format!("{contenders} {contend} in {path} by {family}, the first {first}{of}: {why}{out}")
     }
 }
 
@@ -266,13 +279,15 @@ pub fn comes_too_late(command: &Command, caller: &Caller, now: Moment) -> bool {
     match command {
         Command::Resign
         | Command::Transfer { .. }
+        | Command::Preempt { .. }
         | Command::HandOver(_)
         | Command::Pause
         | Command::Resume => caller.has_given_up(now),
         Command::CancelTransfer(_)
         | Command::Acknowledge(_)
         | Command::ReportHealth { .. }
-        | Command::UpdateProfile { .. } => false,
+        | Command::UpdateProfile { .. }
+        | Command::SetPriority(_) => false,
     }
 }
 
@@ -293,6 +308,7 @@ pub struct Entry {
     /// `None` if the znode's data has none: a client of another make wrote it.
     pub profile: Option<Profile>,
     pub names: Option<Announcement>,
+    pub priority: Priority,
     /// Whether it has written that it is a standby that could lead at once.
     pub ready: bool,
     /// The version of its program.
@@ -329,8 +345,9 @@ pub enum KeptState {
 impl Entry {
     /// Returns what is known of a znode that a client of another make wrote.
     pub fn of_stranger(ticket: Ticket, created_at: SystemTime) -> Self {
-        let state = OwnState::default();
-        Self { ticket, profile: None, names: None, ready: false, version: None, created_at, state }
+        let (priority, state) = (Priority::default(), OwnState::default());
+        let (profile, names, version) = (None, None, None);
+        Self { ticket, profile, names, priority, ready: false, version, created_at, state }
     }
 }
 
@@ -406,8 +423,11 @@ impl RecentChanges {
 
 /// The runner's side.
 pub struct StatusPublisher {
-    /// Waiting readers are woken by changes alone; a new `last_looped_at` is stored without waking them.
+    /// Waiting readers are woken by changes alone; a new `last_looped_at`, or that a lease is longer, is stored without waking
+    /// them.
     pub snapshot: watch::Sender<Snapshot>,
+    /// Notified when the lease that is published ends at another moment.
+    pub lease_moved: Arc<Notify>,
     pub requests: mpsc::Receiver<Request>,
     pub meter: Arc<Meter>,
 }
@@ -416,6 +436,8 @@ pub struct StatusPublisher {
 #[derive(Clone)]
 pub struct StatusHandle {
     pub snapshot: watch::Receiver<Snapshot>,
+    /// Notified when the lease that is published ends at another moment, for the one reader who has to know at once.
+    pub lease_moved: Arc<Notify>,
     pub requests: mpsc::Sender<Request>,
     /// The record that the runner of the hooks publishes.
     pub hooks: watch::Receiver<Hooks>,
@@ -522,8 +544,13 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
     let (snapshot_in, snapshot_out) = watch::channel(snapshot);
     let (ask, asked) = mpsc::channel(64);
     let meter = Arc::<Meter>::default();
-    let publisher =
-        StatusPublisher { snapshot: snapshot_in, requests: asked, meter: meter.clone() };
+    let lease_moved = Arc::<Notify>::default();
+    let publisher = StatusPublisher {
+        snapshot: snapshot_in,
+        lease_moved: lease_moved.clone(),
+        requests: asked,
+        meter: meter.clone(),
+    };
     // There are no hooks until a runner publishes them.
     let (_, hooks) = watch::channel(Hooks::default());
     // Nor a result of a health check.
@@ -532,6 +559,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
     let patience = StatusHandle::PATIENCE;
     let status = StatusHandle {
         snapshot: snapshot_out,
+        lease_moved,
         requests: ask,
         hooks,
         application,

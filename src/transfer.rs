@@ -4,8 +4,8 @@
 
 use crate::clock::Clock;
 use crate::status::{RecentChanges, StatusHandle, Undone};
-use recipes::election::{Announcement, ChangeKind, Command, Heir, Offer, Role, Standing};
-use recipes::{FencingToken, Sequence, Ticket};
+use recipes::election::{Announcement, Bid, ChangeKind, Command, Heir, Offer, Role, Standing};
+use recipes::{FencingToken, Moment, Sequence, Ticket};
 use std::fmt;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -64,13 +64,25 @@ pub async fn transfer(
     to: Option<&str>,
     within: Duration,
 ) -> Result<Transferred, Refusal> {
-    let standing = status.snapshot.borrow().standing.clone();
-    let Role::Leader { announcement, .. } = standing.at(clock.now()) else {
-        return Err(Refusal::NotLeader);
-    };
-    let mut attempt = Attempt { status, clock, own: announcement, within, named: None };
+    let mut attempt = Attempt::begun(status, clock, within)?;
     let result = attempt.carried_out(to).await;
     status.meter.transferred(result.is_ok());
+    result
+}
+
+/// Has this member, which leads, hand over to the member of higher priority that bids for that, if it is time for it.
+///
+/// # Errors
+/// Why that member does not lead.
+pub async fn yield_to(
+    status: &StatusHandle,
+    clock: Clock,
+    bid: Bid,
+    within: Duration,
+) -> Result<Transferred, Refusal> {
+    let mut attempt = Attempt::begun(status, clock, within)?;
+    let result = attempt.yielded(bid).await;
+    status.meter.preempted(result.is_ok());
     result
 }
 
@@ -84,13 +96,40 @@ struct Attempt<'a> {
     named: Option<Offer>,
 }
 
-impl Attempt<'_> {
+impl<'a> Attempt<'a> {
+    fn begun(status: &'a StatusHandle, clock: Clock, within: Duration) -> Result<Self, Refusal> {
+        let role = status.snapshot.borrow().standing.at(clock.now());
+        let Role::Leader { announcement, .. } = role else { return Err(Refusal::NotLeader) };
+        Ok(Self { status, clock, own: announcement, within, named: None })
+    }
+
     async fn carried_out(&mut self, to: Option<&str>) -> Result<Transferred, Refusal> {
         let accepted = timeout(self.within, self.accepted(to)).await;
+        let own = self.own.leader.id.clone();
+        let is_wanted = |leader: &Announcement| match to {
+            Some(to) => leader.leader.id.as_str() == to,
+            None => leader.leader.id != own,
+        };
         let ended = match accepted.unwrap_or(Err(Refusal::NotReady)) {
-            Ok(offer) => self.hand_over(offer, to).await,
+            Ok(offer) => self.hand_over(offer, is_wanted).await,
             Err(refusal) => Err(refusal),
         };
+        self.ended(ended).await
+    }
+
+    async fn yielded(&mut self, bid: Bid) -> Result<Transferred, Refusal> {
+        let until = self.until();
+        let accepted = self.accepted_by(bid.bidder, Command::Preempt { until }, self.within).await;
+        let is_bidder = |leader: &Announcement| leader.ticket.sequence == bid.bidder;
+        let ended = match accepted {
+            Ok(offer) => self.hand_over(offer, is_bidder).await,
+            Err(refusal) => Err(refusal),
+        };
+        self.ended(ended).await
+    }
+
+    /// Has the member forget the offer of an attempt that came to nothing.
+    async fn ended(&self, ended: Result<Transferred, Refusal>) -> Result<Transferred, Refusal> {
         if let (Err(_), Some(offer)) = (&ended, self.named) {
             // The member has forgotten it if it leads no more, or has another heir; else it forgets it in time.
             let _done = self.status.order(Command::CancelTransfer(offer), self.clock.now()).await;
@@ -113,11 +152,11 @@ impl Attempt<'_> {
         if to.is_some() {
             // Of two with one id, one may be an earlier life, which came first.
             let heir = heirs.last().ok_or_else(none)?;
-            return self.accepted_by(*heir, self.within).await;
+            return self.accepts(*heir, self.within).await;
         }
         while !heirs.is_empty() {
             for heir in heirs {
-                match self.accepted_by(heir, HEARTBEATS * self.status.heartbeat).await {
+                match self.accepts(heir, HEARTBEATS * self.status.heartbeat).await {
                     Err(Refusal::Gone | Refusal::NotReady) => {}
                     ended => return ended,
                 }
@@ -139,10 +178,23 @@ impl Attempt<'_> {
         Ok(wanted.map(|it| it.ticket.sequence).collect())
     }
 
-    async fn accepted_by(&mut self, heir: Sequence, at_most: Duration) -> Result<Offer, Refusal> {
-        // It outlasts the end of a command that `exec` runs.
-        let until = self.clock.now().after(self.within + self.status.patience);
-        self.order(Command::Transfer { heir, until }).await?;
+    async fn accepts(&mut self, heir: Sequence, at_most: Duration) -> Result<Offer, Refusal> {
+        let until = self.until();
+        self.accepted_by(heir, Command::Transfer { heir, until }, at_most).await
+    }
+
+    /// Returns when an offer that is made now is given up: it outlasts the end of a command that `exec` runs.
+    fn until(&self) -> Moment {
+        self.clock.now().after(self.within + self.status.patience)
+    }
+
+    async fn accepted_by(
+        &mut self,
+        heir: Sequence,
+        offering: Command,
+        at_most: Duration,
+    ) -> Result<Offer, Refusal> {
+        self.order(offering).await?;
         let named = self.status.snapshot.borrow().standing.heir();
         let Some((offer, _)) = named.filter(|(offer, _)| offer.heir == heir) else {
             return Err(named.map_or(Refusal::LeadsNoMore, |_| Refusal::Replaced));
@@ -169,7 +221,11 @@ impl Attempt<'_> {
         }
     }
 
-    async fn hand_over(&self, offer: Offer, to: Option<&str>) -> Result<Transferred, Refusal> {
+    async fn hand_over(
+        &self,
+        offer: Offer,
+        is_wanted: impl Fn(&Announcement) -> bool,
+    ) -> Result<Transferred, Refusal> {
         self.order(Command::HandOver(offer)).await?;
         let standing = self.status.snapshot.borrow().standing.clone();
         if self.leads(&standing) {
@@ -183,8 +239,7 @@ impl Attempt<'_> {
         let _or_late = heard.await;
         let found = successor(&self.status.snapshot.borrow().recent_changes, token);
         let (leader, leaderless) = found.ok_or(Refusal::Unheard)?;
-        let (id, own) = (leader.leader.id.as_str(), self.own.leader.id.as_str());
-        match to.map_or(id != own, |to| id == to) {
+        match is_wanted(&leader) {
             true => Ok(Transferred { leader, leaderless }),
             false => Err(Refusal::AnotherLeads(leader)),
         }
@@ -442,6 +497,8 @@ mod tests {
                 | Command::Resume
                 | Command::Acknowledge(_)
                 | Command::ReportHealth { .. }
+                | Command::Preempt { .. }
+                | Command::SetPriority(_)
                 | Command::UpdateProfile { .. } => {}
             }
         }

@@ -9,14 +9,15 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &["recipes"]),
     ("files", &[]),
     ("runtime", &[]),
+    ("znode_names", &["recipes"]),
     ("http_client", &["files"]),
     // Bodies are made of what the recipes judge, and do not depend on how they are asked for.
-    ("api", &["recipes"]),
+    ("api", &["recipes", "znode_names"]),
     // What children are not to see in their environment is the configuration's to know.
     ("process", &["config"]),
     ("health", &["recipes", "clock", "config", "status", "http_client", "process"]),
     // The lease's formula is the election's: the check of an operator's values calls it.
-    ("config", &["recipes", "files", "holdings"]),
+    ("config", &["recipes", "files", "holdings", "znode_names"]),
     // It turns a command line into one of the terminal's errands, or into what `dev` starts.
     ("cli", &["recipes", "config", "dev", "terminal"]),
     // Members are processes to it, which it starts and asks as a person would. Nothing that a member runs knows of it.
@@ -26,6 +27,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("shared_config", &["recipes", "counters", "holdings"]),
     ("status", &["recipes", "counters", "holdings", "shared_config"]),
     ("transfer", &["recipes", "clock", "status"]),
+    ("preemption", &["clock", "status", "transfer"]),
     ("own_state", &["recipes", "status"]),
     (
         "zookeeper",
@@ -39,6 +41,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "counters",
             "holdings",
             "shared_config",
+            "znode_names",
         ],
     ),
     // It builds, runs and shuts down all that there is.
@@ -56,15 +59,17 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "holdings",
             "notify",
             "own_state",
+            "preemption",
             "runtime",
             "shared_config",
             "zookeeper",
+            "znode_names",
         ],
     ),
     ("daemon/listeners", &["config", "http"]),
     ("daemon/log_line", &[]),
     ("daemon/logging", &["config"]),
-    ("daemon/reload", &["recipes", "config", "cli", "status"]),
+    ("daemon/reload", &["recipes", "config", "cli", "status", "znode_names"]),
     ("daemon/resources", &[]),
     ("daemon/secrets", &["config", "zookeeper"]),
     ("daemon/shutdown", &["recipes", "cli", "clock"]),
@@ -83,6 +88,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "holdings",
             "shared_config",
             "transfer",
+            "znode_names",
         ],
     ),
     // A sidecar is asked over HTTP, like any other process; only `inspect` looks into ZooKeeper.
@@ -99,11 +105,25 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "holdings",
             "shared_config",
             "zookeeper",
+            "znode_names",
         ],
     ),
     ("exec", &["recipes", "clock", "config", "status", "process", "runtime"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
-    ("fuzzing", &["recipes", "clock", "config", "status", "http", "cli", "runtime", "zookeeper"]),
+    (
+        "fuzzing",
+        &[
+            "recipes",
+            "clock",
+            "config",
+            "status",
+            "http",
+            "cli",
+            "runtime",
+            "zookeeper",
+            "znode_names",
+        ],
+    ),
     (
         "notify",
         &[
@@ -116,6 +136,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "http_client",
             "process",
             "shared_config",
+            "znode_names",
         ],
     ),
 ];

@@ -4,7 +4,7 @@ use crate::bare::runtime;
 use bellwether::{
     clock::Clock,
     config::{
-        Settings, Zookeeper,
+        Foreign, Settings, Zookeeper,
         security::{Acl, Security},
     },
     status::{self, Caller, Request, Snapshot, StatusHandle},
@@ -147,5 +147,11 @@ async fn listen(
 fn settings(servers: &str, session_timeout: Duration) -> Settings {
     let security = Security { tls: None, login: None, acl: Acl::Open, is_open_by_choice: true };
     let zookeeper = Zookeeper { hosts: servers.to_owned(), session_timeout, security };
-    Settings { zookeeper, root: "/election".to_owned(), prefix: "leader_".to_owned() }
+    Settings {
+        zookeeper,
+        root: "/election".to_owned(),
+        znodes: "leader_".into(),
+        foreign: Foreign::Warn,
+        revocable: false,
+    }
 }

@@ -173,9 +173,13 @@ impl Ours {
         if let Some(program) = &scene.program {
             setup = setup.program(program.clone());
         }
-        let members: Vec<Member> = ["m0", "m1"].map(|id| setup.start(id)).into();
-        has_role(&members[0], "leader");
-        has_role(&members[1], "follower");
+        // The second starts once the first leads: who joins first is else a matter of luck.
+        let started = |id, role| {
+            let member = setup.start(id);
+            has_role(&member, role);
+            member
+        };
+        let members = vec![started("m0", "leader"), started("m1", "follower")];
         let (say, said) = channel();
         Self { members, held: BTreeMap::new(), said, say }
     }

@@ -1,6 +1,6 @@
 //! Double barriers: what one who enters is told, and who is there.
 
-use super::{Get, LockHeld};
+use super::{Get, LockEnded, LockHeld};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -27,6 +27,15 @@ pub struct BarrierEntered {
     pub id: String,
     #[serde(flatten)]
     pub held: LockHeld,
+}
+
+/// What the events of a barrier's stream have for data.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum BarrierEvent {
+    Waiting(BarrierWaiting),
+    Entered(BarrierEntered),
+    Ended(LockEnded),
 }
 
 /// Who is in front of a barrier or inside.

@@ -1,6 +1,7 @@
 //! Who leads, as `/leader`, the events and the yes-or-no answers say it.
 
 use super::Get;
+use crate::znode_names::ZnodeNames;
 use recipes::election::{self, Announcement};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -97,14 +98,14 @@ fn yes() -> bool {
 }
 
 impl Leader {
-    /// Returns the leader that an announcement names, where znodes begin with this prefix.
-    pub fn of(announcement: &Announcement, prefix: &str) -> Self {
+    /// Returns the leader that an announcement names, where znodes are named so.
+    pub fn of(announcement: &Announcement, znodes: &ZnodeNames) -> Self {
         let Announcement { leader, ticket, active } = announcement;
         Self {
             id: leader.id.to_string(),
             address: leader.address.clone(),
             labels: leader.labels.clone(),
-            znode: ticket.sequence.name(prefix),
+            znode: znodes.name(ticket.sequence),
             token: ticket.token.0,
             active: *active,
         }

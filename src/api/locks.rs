@@ -53,6 +53,15 @@ pub struct LockEnded {
     pub why: String,
 }
 
+/// What the events of a lock's stream have for data.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum LockEvent {
+    Waiting(LockWaiting),
+    Held(LockHeld),
+    Ended(LockEnded),
+}
+
 /// A lock that is kept until its time is over.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct KeptLock {

@@ -18,8 +18,8 @@ mod shared_config;
 mod status;
 
 pub use barriers::{
-    BARRIER_PATH, BARRIERS, BarrierEntered, BarrierMember, BarrierNames, BarrierRole, BarrierState,
-    BarrierWaiting, LEAVE_BARRIER_PATH, OwnBarrier,
+    BARRIER_PATH, BARRIERS, BarrierEntered, BarrierEvent, BarrierMember, BarrierNames, BarrierRole,
+    BarrierState, BarrierWaiting, LEAVE_BARRIER_PATH, OwnBarrier,
 };
 pub use cluster::{CLUSTER, Cluster, ClusterLeader, NextLeader};
 pub use command::{
@@ -30,8 +30,8 @@ pub use history::{HISTORY, History, Term};
 pub use hook::{HookMessage, LeaderFile};
 pub use leader::{EVENTS, Event, IS_LEADER, LEADER, Leader, LeaderState, Leadership, Role};
 pub use locks::{
-    KEPT_LOCK_PATH, KeptLock, LOCK_PATH, LOCKS, LockEnded, LockHeld, LockMode, LockNames,
-    LockPlace, LockQueue, LockState, LockWaiting, OwnLock,
+    KEPT_LOCK_PATH, KeptLock, LOCK_PATH, LOCKS, LockEnded, LockEvent, LockHeld, LockMode,
+    LockNames, LockPlace, LockQueue, LockState, LockWaiting, OwnLock,
 };
 pub use problem::{PROBLEM_TYPES, Problem};
 pub use profile::{OwnProfile, Patch};
@@ -41,7 +41,7 @@ pub use shared_config::{
     ConfigWritten, KeptConfig, KeptConfigState,
 };
 pub use status::{
-    Application, Clock, Hook, HookRun, OwnProblem, Restart, STATUS, Session, Standby, Status,
+    Application, Bid, Clock, Hook, HookRun, OwnProblem, Restart, STATUS, Session, Standby, Status,
 };
 
 use serde::Serialize;
@@ -115,7 +115,7 @@ mod tests {
         ));
         let ends = r#""index":1,"clock":{"boot_id":"b","time_namespace":null},"version":"1","uptime_ms":1"#;
         let begins = format!(
-            r#""id":"a","role":"follower","election":"/e","znode":"n_2","sequence":2,"token":5,"predecessor":"n_1","standby":{{"ready":true}},"leader":{leader},"valid_for_ms":null,"paused":false"#
+            r#""id":"a","role":"follower","election":"/e","znode":"n_2","sequence":2,"token":5,"predecessor":"n_1","standby":{{"ready":true}},"leader":{leader},"valid_for_ms":null,"priority":70,"bid":{{"znode":"n_3","priority":90}},"paused":false"#
         );
         keeps::<Status>(&format!(
             r#"{{{begins},"session":{{"id":"0x1","timeout_ms":10,"connected":true,"server":"h:1"}},{ends}}}"#
@@ -137,7 +137,7 @@ mod tests {
             r#"{"election":"/e","leader":{"id":"a","token":4,"active":true,"for_ms":5},"next":{"id":null,"znode":"n_2","ready":false},"members":[],"problems":["p"]}"#,
         );
         keeps::<Members>(
-            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","since":"T","unhealthy":true,"hooks_failing":2}],"index":3}"#,
+            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","priority":70,"since":"T","unhealthy":true,"hooks_failing":2}],"index":3}"#,
         );
         let member =
             r#""id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"version":"1""#;
@@ -153,10 +153,15 @@ mod tests {
         for transfer in ["{}", r#"{"to":"b","within_ms":500}"#] {
             keeps::<Transfer>(transfer);
         }
-        keeps::<OwnProfile>(r#"{"id":"a","address":null,"labels":{"k":"v"},"revision":1}"#);
-        for patch in
-            ["{}", r#"{"address":null}"#, r#"{"address":"h:1","labels":{"k":null,"l":"v"}}"#]
-        {
+        keeps::<OwnProfile>(
+            r#"{"id":"a","address":null,"labels":{"k":"v"},"priority":70,"revision":1}"#,
+        );
+        for patch in [
+            "{}",
+            r#"{"address":null}"#,
+            r#"{"priority":null}"#,
+            r#"{"address":"h:1","labels":{"k":null,"l":"v"},"priority":7}"#,
+        ] {
             keeps::<Patch>(patch);
         }
         keeps::<Elector>(

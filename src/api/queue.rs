@@ -1,5 +1,6 @@
 //! The queue, in order.
 
+use super::profile::usual_priority;
 use super::{Get, Standby};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -59,6 +60,10 @@ pub struct Member {
     /// The id of the leader that this member's znode announces: so one sees an announcement go down the queue.
     pub names: Option<String>,
     pub version: Option<String>,
+    /// How much it is preferred as the leader, from 0 to 100. Members of versions that know none have 50.
+    #[serde(default = "usual_priority")]
+    #[schema(required = true, maximum = 100)]
+    pub priority: u8,
     /// Since when its znode stands there, by the servers' clock. Null in the answers of older versions.
     #[serde(default)]
     #[schema(required = true)]

@@ -1,5 +1,6 @@
 //! What a member knows of itself.
 
+use super::profile::usual_priority;
 use super::{Get, KeptConfig, Leader, OwnBarrier, OwnLock, Role};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -20,6 +21,13 @@ pub struct Status {
     pub standby: Option<Standby>,
     pub leader: Option<Leader>,
     pub valid_for_ms: Option<u64>,
+    /// How much it is preferred as the leader, from 0 to 100. Left out by versions that know none.
+    #[serde(default = "usual_priority")]
+    #[schema(required = true, maximum = 100)]
+    pub priority: u8,
+    /// The member of higher priority to which this one, which leads, will hand over; left out if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bid: Option<Bid>,
     /// Whether it was told to stay out of the queue.
     pub paused: bool,
     pub session: Session,
@@ -47,6 +55,13 @@ pub struct Status {
     pub clock: Clock,
     pub version: String,
     pub uptime_ms: u64,
+}
+
+/// That a member of higher priority is to lead.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Bid {
+    pub znode: String,
+    pub priority: u8,
 }
 
 /// The member that leads when the head is gone.

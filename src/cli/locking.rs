@@ -135,18 +135,17 @@ fn patience(wait: Option<String>) -> Result<Patience, String> {
 }
 
 pub(super) fn barrier_name(written: &str) -> Result<HoldingName, String> {
-    HoldingName::new(written).ok_or_else(|| {
-        format!(
-            "{written:?} is no barrier's name: write 1 to 64 of A-Z a-z 0-9 . _ -, such as deploy"
-        )
-    })
+    named(written, "barrier's name", "deploy")
 }
 
 pub(super) fn lock_name(written: &str) -> Result<HoldingName, String> {
+    named(written, "lock's name", "migrate")
+}
+
+/// Returns the name, of what these words say.
+pub(super) fn named(written: &str, what: &str, example: &str) -> Result<HoldingName, String> {
     HoldingName::new(written).ok_or_else(|| {
-        format!(
-            "{written:?} is no lock's name: write 1 to 64 of A-Z a-z 0-9 . _ -, such as migrate"
-        )
+        format!("{written:?} is no {what}: write 1 to 64 of A-Z a-z 0-9 . _ -, such as {example}")
     })
 }
 

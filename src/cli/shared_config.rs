@@ -1,10 +1,9 @@
 //! The commands about the shared configuration.
 
 use super::client_commands::{Address, OutputFormat, TokenFile};
+use super::locking::named;
 use crate::config;
-use crate::terminal::{
-    CONFIG_NAMES, ClientCommand, Condition, ConfigCommand, ConfigDeed, ConfigName,
-};
+use crate::terminal::{CONFIG_NAMES, ClientCommand, Condition, ConfigCommand, ConfigDeed};
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 
@@ -99,19 +98,11 @@ impl SharedConfig {
                 (address.sidecar()?.shown(token.read()?), name, deed)
             }
         };
-        let name = value_name(&name)?;
+        let name = named(&name, "name of a value", "limits.json")?;
         Ok(ClientCommand::Config(ConfigCommand { sidecar, name, deed }))
     }
 }
 
 fn over(version: Option<i32>) -> Condition {
     version.map_or(Condition::None, Condition::Version)
-}
-
-fn value_name(written: &str) -> Result<ConfigName, String> {
-    ConfigName::new(written).ok_or_else(|| {
-        format!(
-            "{written:?} is no name of a value: write 1 to 64 of A-Z a-z 0-9 . _ -, such as limits.json"
-        )
-    })
 }

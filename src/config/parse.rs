@@ -1,9 +1,9 @@
 //! Parsers of single values, for the table of settings.
 
 use super::error::{ConfigError, Flaw};
-use super::{Activate, Listen, LogFormat, OnExit, OnRestart};
-use recipes::MemberId;
-use recipes::election::{Disconnect, Unhealthy};
+use super::{Activate, Foreign, Listen, LogFormat, OnExit, OnRestart};
+use recipes::election::{Disconnect, Priority, Unhealthy};
+use recipes::{Family, MemberId};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -80,6 +80,24 @@ pub(super) fn expanded(text: &str) -> Result<(), Flaw> {
     Err(Flaw::new("has a $(NAME) that was not replaced").remedy(
         "in Kubernetes, set that variable before the one that refers to it; elsewhere write its value",
     ))
+}
+
+/// Parses with which client's election to be compatible.
+pub(super) fn family(text: &str) -> Result<Option<Family>, Flaw> {
+    one_of(
+        text,
+        &[
+            ("none", None),
+            ("curator-latch", Some(Family::CuratorLatch)),
+            ("curator-selector", Some(Family::CuratorSelector)),
+            ("kazoo", Some(Family::Kazoo)),
+            ("zookeeper-recipe", Some(Family::ZookeeperRecipe)),
+        ],
+    )
+}
+
+pub(super) fn foreign(text: &str) -> Result<Option<Foreign>, Flaw> {
+    one_of(text, &[("refuse", Some(Foreign::Refuse)), ("warn", Some(Foreign::Warn))])
 }
 
 pub(super) fn member_id(text: &str) -> Result<MemberId, Flaw> {
@@ -185,6 +203,22 @@ fn socket_address(text: &str, example: &str) -> Result<SocketAddr, Flaw> {
 pub(super) fn failures(text: &str) -> Result<u32, Flaw> {
     let number = text.parse().ok().filter(|number| (1..=1000).contains(number));
     number.ok_or_else(|| Flaw::new("must be a number from 1 to 1000"))
+}
+
+pub(super) fn priority(text: &str) -> Result<Priority, Flaw> {
+    let number = text.parse().ok().and_then(Priority::new);
+    number.ok_or_else(|| {
+        Flaw::new("must be a number from 0 to 100")
+            .remedy("50 is the usual one, 0 for a member of last resort")
+    })
+}
+
+/// Parses how long to wait, where `never` means for ever.
+pub(super) fn wait(text: &str) -> Result<Option<Duration>, Flaw> {
+    match text {
+        "never" => Ok(None),
+        text => duration(text).map(Some).map_err(|flaw| flaw.or_remedy("\"never\"")),
+    }
 }
 
 pub(super) fn disconnect(text: &str) -> Result<Disconnect, Flaw> {

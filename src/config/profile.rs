@@ -2,6 +2,7 @@
 
 use super::error::ConfigError;
 use super::table;
+use crate::znode_names::ZnodeNames;
 use recipes::election::Profile;
 
 /// The largest data a member may have to write, its own and a leader's of the same size.
@@ -12,7 +13,7 @@ const LARGEST_DATA_BYTES: usize = 1024;
 ///
 /// # Errors
 /// One sentence that says what is wrong and how to mend it.
-pub fn fits(profile: &Profile, prefix: &str) -> Result<(), ConfigError> {
+pub fn fits(profile: &Profile, znodes: &ZnodeNames) -> Result<(), ConfigError> {
     let [id, address, labels] = [table::ID.key(), table::ADDRESS.key(), table::LABELS.key()];
     let unreadable = |c: char| c.is_control() || c.is_whitespace();
     if let Some(written) = profile.address.as_ref().filter(|address| address.contains(unreadable)) {
@@ -25,7 +26,7 @@ pub fn fits(profile: &Profile, prefix: &str) -> Result<(), ConfigError> {
             ConfigError::new(labels, "has a label without a key").remedy("write zone = \"eu-1\"")
         );
     }
-    let bytes = 2 * own_bytes(profile) + znode_bytes(prefix);
+    let bytes = 2 * own_bytes(profile) + znode_bytes(znodes);
     if bytes <= LARGEST_DATA_BYTES {
         return Ok(());
     }
@@ -46,8 +47,8 @@ fn own_bytes(profile: &Profile) -> usize {
     fixed + json_bytes(profile.id.as_str()) + address + labels
 }
 
-fn znode_bytes(prefix: &str) -> usize {
-    json_bytes(prefix) + 10 + r#","znode":,"token":18446744073709551615,"active":false"#.len()
+fn znode_bytes(znodes: &ZnodeNames) -> usize {
+    json_bytes(&znodes.longest()) + r#","znode":,"token":18446744073709551615,"active":false"#.len()
 }
 
 fn json_bytes(text: &str) -> usize {

@@ -2,9 +2,10 @@
 
 use super::error::ConfigError;
 use super::sources::Values;
-use super::{Config, TO_DIE, table};
-use recipes::election::{Activation, Disconnect};
-use recipes::{LeaseDuration, Margins};
+use super::{Config, Foreign, TO_DIE, table};
+use crate::znode_names::ZnodeNames;
+use recipes::election::{Activation, Disconnect, Priority};
+use recipes::{Family, LeaseDuration, Margins};
 use std::time::Duration;
 
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(20);
@@ -70,6 +71,77 @@ impl LeaseMargins {
         }
         Duration::from_millis(enough)
     }
+}
+
+/// Returns how members' znodes are named. Where another client's are, nothing of it is to be chosen.
+pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
+    let Some(family) = values.get(&table::COMPATIBLE_WITH)? else {
+        return Ok(ZnodeNames::with_prefix(&values.get(&table::PREFIX)?));
+    };
+    let prefix = values.get(&table::PREFIX)?;
+    if prefix != table::PREFIX.row.default.words() {
+        let problem = format!(
+            "names znodes in our own way, and {} = {:?} in that of {family}",
+            table::COMPATIBLE_WITH.key(),
+            family.name()
+        );
+        return Err(ConfigError::new(table::PREFIX.key(), problem)
+            .found(prefix)
+            .remedy("leave one of them out"));
+    }
+    let ours_alone = |key: &'static str, found: String| {
+        let problem = format!(
+            "is for an election of our own, and {} = {:?}: {family} knows of no priority",
+            table::COMPATIBLE_WITH.key(),
+            family.name()
+        );
+        ConfigError::new(key, problem).found(found).remedy("leave one of them out")
+    };
+    let priority = values.get(&table::PRIORITY)?;
+    if priority != Priority::default() {
+        return Err(ours_alone(table::PRIORITY.key(), priority.number().to_string()));
+    }
+    if let Some(wait) = values.get(&table::PREEMPT_AFTER)? {
+        return Err(ours_alone(table::PREEMPT_AFTER.key(), format!("{wait:?}")));
+    }
+    let path = values.get(&table::PATH)?;
+    for recipe in [&table::LOCKS, &table::BARRIERS, &table::CONFIG_ROOT] {
+        let root = values.get(recipe)?;
+        if let Some(root) = root.filter(|root| root.starts_with(&format!("{path}/"))) {
+            let problem = format!(
+                "is below {} = {path:?}, where {family} takes all that stands there for contenders",
+                table::PATH.key()
+            );
+            let remedy = "give it a path elsewhere, or switch it off with \"\"";
+            return Err(ConfigError::new(recipe.key(), problem).found(root).remedy(remedy));
+        }
+    }
+    Ok(ZnodeNames::of_family(family))
+}
+
+/// Returns what to do about contenders with another order. Where members alone elect, strangers must not be able to stop
+/// an election, unless its operator wants that.
+pub(super) fn foreign(values: &Values, znodes: &ZnodeNames) -> Result<Foreign, ConfigError> {
+    let default = if znodes.family().is_some() { Foreign::Refuse } else { Foreign::Warn };
+    Ok(values.written(&table::FOREIGN)?.flatten().unwrap_or(default))
+}
+
+/// Whether to resign when a client asks for it in Curator's way. The other clients have no such way.
+pub(super) fn revocable(values: &Values, znodes: &ZnodeNames) -> Result<bool, ConfigError> {
+    let revocable = values.get(&table::REVOCABLE)?;
+    if revocable && znodes.family() != Some(Family::CuratorSelector) {
+        let problem = "is for the locks of Curator, which alone ask for it so";
+        let remedy =
+            format!("set {} = \"curator-selector\", or leave it out", table::COMPATIBLE_WITH.key());
+        return Err(ConfigError::new(table::REVOCABLE.key(), problem).found("true").remedy(remedy));
+    }
+    Ok(revocable)
+}
+
+/// Whether the member's znode says what is wrong with it: that of another client's contender says its id alone.
+pub(super) fn tells_state(values: &Values) -> Result<bool, ConfigError> {
+    let is_alone = values.get(&table::COMPATIBLE_WITH)?.is_none();
+    Ok(is_alone && values.get(&table::TELL_STATE)?)
 }
 
 impl Config {

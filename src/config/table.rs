@@ -6,16 +6,16 @@
 
 use super::health::{self, Check};
 use super::parse::{
-    activate, disconnect, duration, failures, file, group, health_policy, labels, listen_at,
-    log_format, log_level, member_address, member_id, mode, on_exit, on_restart, probe_address,
-    shown_labels, switch,
+    activate, disconnect, duration, failures, family, file, foreign, group, health_policy, labels,
+    listen_at, log_format, log_level, member_address, member_id, mode, on_exit, on_restart,
+    priority, probe_address, shown_labels, switch, wait,
 };
 use super::security::{Acl, Scheme};
 use super::servers::{self, Servers};
 use super::setting::{Row, Scope, Setting, ValueKind};
-use super::{Activate, Listen, LogFormat, OnExit, OnRestart};
-use recipes::MemberId;
-use recipes::election::{Disconnect, Unhealthy};
+use super::{Activate, Foreign, Listen, LogFormat, OnExit, OnRestart};
+use recipes::election::{Disconnect, Priority, Unhealthy};
+use recipes::{Family, MemberId};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -115,6 +115,27 @@ table! {
         .default("leader_").scope(Scope::Election)
         .help("The start of the members' znodes' names");
 
+    COMPATIBLE_WITH: Option<Family> = Setting::new("election.compatible_with", family)
+        .flag("compatible-with", "CLIENT").variable("BELLWETHER_COMPATIBLE_WITH")
+        .default("none").scope(Scope::Election)
+        .help(
+            "Stand in the queue of another client's election: curator-latch, curator-selector, kazoo or \
+             zookeeper-recipe",
+        );
+
+    FOREIGN: Option<Foreign> = Setting::new("election.foreign", foreign)
+        .flag("foreign", "WHAT").variable("BELLWETHER_FOREIGN")
+        .derived("refuse with election.compatible_with, else warn")
+        .help(
+            "What to do while contenders of a client with another order stand in the path: refuse (keep out of \
+             the queue), or warn",
+        );
+
+    REVOCABLE: bool = Setting::new("election.revocable", switch)
+        .flag("revocable", "true|false").variable("BELLWETHER_REVOCABLE")
+        .default("false").kind(ValueKind::Switch)
+        .help("With --compatible-with curator-selector, whether __REVOKE__ in the leader's znode has it resign");
+
     ACTIVATE: Activate = Setting::new("election.activate", activate)
         .flag("activate", "WHEN").variable("BELLWETHER_ACTIVATE")
         .default("at-once")
@@ -127,6 +148,16 @@ table! {
         .flag("ack-timeout", "DURATION").variable("BELLWETHER_ACK_TIMEOUT")
         .default("30s")
         .help("With --activate ack, how soon the application has to say so");
+
+    PRIORITY: Priority = Setting::new("election.priority", priority)
+        .flag("priority", "0-100").variable("BELLWETHER_PRIORITY")
+        .kind(ValueKind::Number).default("50").in_flight()
+        .help("How much this member is preferred as the leader; 0: only where no other is ready");
+
+    PREEMPT_AFTER: Option<Duration> = Setting::new("election.preempt_after", wait)
+        .flag("preempt-after", "DURATION").variable("BELLWETHER_PREEMPT_AFTER")
+        .default("never")
+        .help("For how long this member, if it leads, sees one of higher priority before it hands over to it, or never");
 
     TELL_STATE: bool = Setting::new("election.tell_state", switch)
         .flag("tell-state", "true|false").variable("BELLWETHER_TELL_STATE")

@@ -2,6 +2,7 @@
 
 use super::security::Acl;
 use super::*;
+use recipes::Family;
 
 fn config(flags: &[(&'static str, &str)]) -> Result<Config, ConfigError> {
     Config::new(&Values::given(flags))
@@ -48,6 +49,9 @@ fn an_error_begins_with_its_key_and_says_what_to_write_instead() {
         ("zookeeper.session_timeout", "0s"),
         ("election.path", "/"),
         ("election.prefix", "a/b"),
+        ("election.compatible_with", "etcd"),
+        ("election.foreign", "maybe"),
+        ("election.revocable", "true"),
         ("election.activate", "maybe"),
         ("election.ack_timeout", "soon"),
         ("member.id", ""),
@@ -82,6 +86,47 @@ fn an_error_begins_with_its_key_and_says_what_to_write_instead() {
     }
     assert!(error(&[("member.address", &"x".repeat(600))]).contains("1024"));
     assert!(error(&[("member.labels", r#"{"":"x"}"#)]).contains("without a key"));
+}
+
+#[test]
+fn what_another_clients_election_cannot_have_is_refused() {
+    let among = |more: &[(&'static str, &'static str)]| {
+        [&[("election.compatible_with", "curator-latch")][..], more].concat()
+    };
+    let settings = config(&among(&[])).unwrap().settings;
+    assert_eq!(settings.znodes.family(), Some(Family::CuratorLatch));
+    assert_eq!((settings.foreign, settings.revocable), (Foreign::Refuse, false));
+    assert!(!config(&among(&[])).unwrap().tells_state, "its znode says the id alone");
+    assert_eq!(config(&[]).unwrap().settings.foreign, Foreign::Warn);
+    for chosen in [Foreign::Warn, Foreign::Refuse] {
+        let word = if chosen == Foreign::Warn { "warn" } else { "refuse" };
+        let foreign = |flags: &[_]| config(flags).unwrap().settings.foreign;
+        assert_eq!(foreign(&among(&[("election.foreign", word)])), chosen);
+        assert_eq!(foreign(&[("election.foreign", word)]), chosen);
+    }
+    // As `check-config` shows the defaults, they may be written.
+    let default = [("election.prefix", "leader_"), ("election.tell_state", "true")];
+    assert!(config(&among(&default)).is_ok());
+    assert_eq!(
+        error(&among(&[("election.prefix", "app_")])),
+        "election.prefix = \"app_\" names znodes in our own way, and election.compatible_with = \"curator-latch\" in \
+         that of Curator's LeaderLatch: leave one of them out"
+    );
+    assert_eq!(
+        error(&among(&[("recipes.locks", "/election/locks")])),
+        "recipes.locks = \"/election/locks\" is below election.path = \"/election\", where Curator's LeaderLatch takes all \
+         that stands there for contenders: give it a path elsewhere, or switch it off with \"\""
+    );
+    assert_eq!(
+        error(&among(&[("election.priority", "90")])),
+        "election.priority = \"90\" is for an election of our own, and election.compatible_with = \"curator-latch\": Curator's \
+         LeaderLatch knows of no priority: leave one of them out"
+    );
+    assert!(error(&among(&[("election.preempt_after", "1m")])).contains("no priority"));
+    assert!(error(&among(&[("election.revocable", "true")])).contains("curator-selector"));
+    let selector =
+        [("election.compatible_with", "curator-selector"), ("election.revocable", "true")];
+    assert!(config(&selector).unwrap().settings.revocable);
 }
 
 /// Kubernetes leaves a reference to a variable that it does not know, or not yet, as it is.

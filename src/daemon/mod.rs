@@ -162,7 +162,11 @@ impl Daemon {
         };
         let clock = Clock::system();
         let member = Member::new(Arc::new(config.profile), config.policy);
-        let member = member.reserving(config.reserve);
+        let member = member.reserving(config.reserve).of_priority(config.priority);
+        let member = match config.settings.znodes.family() {
+            Some(_) => member.among_others(),
+            None => member,
+        };
         let member = if config.health.is_some() { member.unhealthy_at_first() } else { member };
         let (publisher, status) = status::set_up(&member, clock.now());
         // Where a command is run, requests go through its supervisor, which ends the command before it forwards some.
@@ -207,11 +211,11 @@ impl Daemon {
         };
         let settings = config.settings;
         let served_names =
-            http::ElectionNames { election: config.election, prefix: settings.prefix.clone() };
+            http::ElectionNames { election: config.election, znodes: settings.znodes.clone() };
         let limits = Limits::for_application();
         let services = http::services(status.clone(), clock, served_names.clone(), gate, &limits);
-        let http::ElectionNames { election, prefix } = served_names;
-        let names = notify::HookNames { id, election, prefix };
+        let http::ElectionNames { election, znodes } = served_names;
+        let names = notify::HookNames { id, election, znodes };
         let server = listeners.serve(services, limits)?;
         tokio::spawn(signals::terminate_when_asked(status.shutdown.clone()));
         if cli::is_service() {

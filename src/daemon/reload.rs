@@ -5,8 +5,9 @@ use super::secrets;
 use crate::cli::{self, Command, Effective};
 use crate::config::{self, Hook, KeptValue, Row, SettingValue, table};
 use crate::status::{Caller, Request, StatusHandle};
+use crate::znode_names::ZnodeNames;
 use recipes::election;
-use recipes::election::Profile;
+use recipes::election::{Priority, Profile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -15,7 +16,7 @@ use tracing::{error, info, warn};
 /// The configuration in force, key by key, as it was written.
 pub(super) struct InForce {
     values: BTreeMap<&'static str, String>,
-    prefix: String,
+    znodes: ZnodeNames,
     hooks: Arc<[Hook]>,
     kept: Vec<KeptValue>,
 }
@@ -23,9 +24,9 @@ pub(super) struct InForce {
 impl InForce {
     pub(super) fn of(effective: &Effective) -> Self {
         let values = effective.values.iter().map(|value| (value.row.key, value.text.clone()));
-        let (prefix, hooks) = (&effective.config.settings.prefix, &effective.config.hooks);
+        let (znodes, hooks) = (&effective.config.settings.znodes, &effective.config.hooks);
         let (values, hooks) = (values.collect(), hooks.clone().into());
-        Self { values, prefix: prefix.clone(), hooks, kept: effective.config.kept.clone() }
+        Self { values, znodes: znodes.clone(), hooks, kept: effective.config.kept.clone() }
     }
 
     /// Applies the changes that need no restart, and logs those that do. A configuration with an error changes
@@ -66,6 +67,7 @@ impl InForce {
             }
         }
         self.update_profile(status, &new.config.profile, &changed).await;
+        self.set_priority(status, new.config.priority, &changed).await;
         for value in changed.iter().filter(|value| !value.row.changes_in_flight) {
             let key = value.row.key;
             let (old, new) = (value.row.shown(&self.values[key]), value.shown());
@@ -96,7 +98,7 @@ impl InForce {
         let address = if moved.is_some() { new.address.clone() } else { current.address.clone() };
         let labels = if relabelled.is_some() { new.labels.clone() } else { current.labels.clone() };
         let profile = Profile { address, labels, ..current };
-        if let Err(error) = config::fits(&profile, &self.prefix) {
+        if let Err(error) = config::fits(&profile, &self.znodes) {
             return error!("SIGHUP: {error}; address and labels stay as they were");
         }
         let Profile { address, labels, .. } = profile;
@@ -106,6 +108,23 @@ impl InForce {
             return error!("SIGHUP: the election has ended");
         }
         moved.into_iter().chain(relabelled).for_each(|value| self.take(value));
+    }
+
+    /// Has the member take over the priority. One that `PATCH /member` has set stays, unless the file's is another than
+    /// before.
+    async fn set_priority(
+        &mut self,
+        status: &StatusHandle,
+        priority: Priority,
+        changed: &[&SettingValue],
+    ) {
+        let Some(value) = among(changed, &table::PRIORITY.row) else { return };
+        let (caller, _) = Caller::patient();
+        let request = Request::Carry(election::Command::SetPriority(priority), caller);
+        if status.requests.send(request).await.is_err() {
+            return error!("SIGHUP: the election has ended");
+        }
+        self.take(value);
     }
 
     /// Notes that this setting's new value is in force.
@@ -127,6 +146,7 @@ mod tests {
     fn what_changes_in_flight_is_what_is_taken_over_here() {
         let rows = table::ALL.iter().filter(|row| row.changes_in_flight);
         let keys: Vec<_> = rows.map(|row| row.key).collect();
-        assert_eq!(keys, [table::ADDRESS.key(), table::LABELS.key(), table::LOG_LEVEL.key()]);
+        let [priority, level] = [table::PRIORITY.key(), table::LOG_LEVEL.key()];
+        assert_eq!(keys, [priority, table::ADDRESS.key(), table::LABELS.key(), level]);
     }
 }

@@ -7,6 +7,7 @@ use crate::health;
 use crate::holdings::HoldingsRequests;
 use crate::notify::{self, HookInputs, HookNames};
 use crate::own_state;
+use crate::preemption;
 use crate::runtime;
 use crate::shared_config::{ConfigHandle, ConfigRequests};
 use crate::status::{Application, KeptRecord, StatusHandle, StatusPublisher};
@@ -122,12 +123,16 @@ impl ApplicationInputs {
         let Self { stage, names, health, tells_state, examined, keeping, files, clock, status } =
             self;
         let requests = status.requests.clone();
-        let own_state = status.clone();
+        let (own_state, of_preemption) = (status.clone(), status.clone());
         let telling = notify::run(stage, names, files, clock, status);
         let telling_state = async {
             if tells_state {
                 own_state::tell(own_state).await;
             }
+            pending::<io::Result<()>>().await
+        };
+        let preempting = async {
+            preemption::run(of_preemption, clock).await;
             pending::<io::Result<()>>().await
         };
         let checking = async {
@@ -146,6 +151,7 @@ impl ApplicationInputs {
             ended = telling => ended,
             failed = checking => failed,
             never = telling_state => never,
+            never = preempting => never,
             failed = keeping => failed,
         }
     }

@@ -93,6 +93,8 @@ pub async fn supervise(
             changed = status.snapshot.changed() => {
                 changed.map_err(|_| io::Error::other("the election died, see the log"))?;
             }
+            // The guards kill the command when the lease that they know of ends.
+            () = status.lease_moved.notified() => {}
             Some(request) = orders.recv() => match request {
                 Request::Carry(order, caller)
                     if status::comes_too_late(&order, &caller, clock.now()) =>

@@ -2,15 +2,15 @@
 
 use super::api_router::{ApiRouter, routes};
 use super::members::bodies;
+use super::own_problems::{not_active, view_began};
 use super::problem::{Problem, Unavailable};
 use super::{AppState, Verdict, claim};
 use crate::api::{self, Cluster, ClusterLeader, NextLeader};
 use crate::status::Entry;
 use axum::Json;
 use axum::extract::State;
-use recipes::election::{Announcement, View};
+use recipes::election::Announcement;
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(cluster))
@@ -31,7 +31,7 @@ async fn cluster(State(sight): State<AppState>) -> Result<Json<Cluster>, Problem
         leader: leader.map(|leader| of_leader(&sight, &verdict, leader)),
         next: entries.get(1).map(|next| NextLeader {
             id: next.profile.as_ref().map(|profile| profile.id.to_string()),
-            znode: next.ticket.sequence.name(&sight.names.prefix),
+            znode: sight.names.znodes.name(next.ticket.sequence),
             ready: next.ready,
         }),
         problems: problems(&sight, leader, &entries),
@@ -41,7 +41,7 @@ async fn cluster(State(sight): State<AppState>) -> Result<Json<Cluster>, Problem
 
 fn of_leader(sight: &AppState, verdict: &Verdict, leader: &Announcement) -> ClusterLeader {
     // The wall clock may have been set back.
-    let led = began(verdict, leader)
+    let led = view_began(&verdict.snapshot.recent_changes, &verdict.view)
         .map(|since| sight.clock.date().duration_since(since).unwrap_or_default());
     ClusterLeader {
         id: leader.leader.id.to_string(),
@@ -51,22 +51,12 @@ fn of_leader(sight: &AppState, verdict: &Verdict, leader: &Announcement) -> Clus
     }
 }
 
-/// Returns when this member heard of the term.
-fn began(verdict: &Verdict, leader: &Announcement) -> Option<SystemTime> {
-    let is_its = |view: &View| view.leader().is_some_and(|it| it.ticket == leader.ticket);
-    let changes = verdict.snapshot.recent_changes.iter().rev();
-    changes.take_while(|it| is_its(&it.change.view())).last().map(|it| it.at)
-}
-
 /// Returns what is wrong, of the election first and then of each member in order.
 fn problems(sight: &AppState, leader: Option<&Announcement>, entries: &[Entry]) -> Vec<String> {
     let mut problems = vec![];
     match leader {
         None => problems.push("no leader is known".to_owned()),
-        Some(leader) if !leader.active => problems.push(format!(
-            "{} is elected and not active: its application has not acknowledged that it leads",
-            leader.leader.id
-        )),
+        Some(leader) if !leader.active => problems.push(not_active(leader)),
         Some(_) => {}
     }
     let mut of_id = BTreeMap::<_, usize>::new();
@@ -81,7 +71,7 @@ fn problems(sight: &AppState, leader: Option<&Announcement>, entries: &[Entry]) 
     }
     let token = leader.map(|leader| leader.ticket.token);
     for (at, entry) in entries.iter().enumerate() {
-        let znode = entry.ticket.sequence.name(&sight.names.prefix);
+        let znode = sight.names.znodes.name(entry.ticket.sequence);
         let Some(profile) = &entry.profile else {
             problems.push(format!("{znode} does not say whose it is: another client made it"));
             continue;
@@ -91,7 +81,8 @@ fn problems(sight: &AppState, leader: Option<&Announcement>, entries: &[Entry]) 
         if token.is_some() && named != token {
             problems.push(format!("{id} does not name the leader yet"));
         }
-        if at == 1 && !entry.ready {
+        // Another client's queue does not tell.
+        if at == 1 && !entry.ready && sight.names.znodes.family().is_none() {
             problems.push(format!("{id} is next, and not ready: it would have to claim first"));
         }
         if entry.state.unhealthy {

@@ -123,6 +123,7 @@ async fn transfer(
     request: extract::Request,
 ) -> Result<Json<Transferred>, Problem> {
     const EXAMPLE: &str = r#"{"to": "app-1", "within_ms": 30000}, or {} for any member"#;
+    query::in_body(request.uri(), EXAMPLE)?;
     let wanted: Transfer = match request.body().is_end_stream() {
         true => Transfer::default(),
         false => body::object(request, EXAMPLE).await?,
@@ -132,6 +133,13 @@ async fn transfer(
         let (found, most) = (within.as_millis(), Transfer::LONGEST.as_millis());
         let why = format!("within_ms is {found}, and must be 1 to {most}");
         return Err(Problem::unprocessable(why));
+    }
+    if let Some(family) = sight.names.znodes.family() {
+        let why = format!(
+            "among the contenders of {family} (election.compatible_with) none is told that it is to make way: POST /resign \
+             has the next in the queue lead, whoever made it"
+        );
+        return Err(Problem::conflict("among-foreign", "leadership was not moved", why));
     }
     // As with any command, so that one whose client has gone is not carried out.
     tokio::task::yield_now().await;
@@ -226,7 +234,7 @@ impl AppState {
         let verdict = self.judge();
         claim::follow(&verdict);
         let standing = &verdict.snapshot.standing;
-        let name = |sequence: recipes::Sequence| sequence.name(&self.names.prefix);
+        let name = |sequence: recipes::Sequence| self.names.znodes.name(sequence);
         Done {
             done: done.to_owned(),
             role: verdict.role_name(),

@@ -58,18 +58,18 @@ async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let [members] = values(&uri, ["members"], WRITE)?;
-    let members = match members.as_deref() {
-        None => None,
-        Some("1") => Some(()),
+    let tells_members = match members.as_deref() {
+        None => false,
+        Some("1") => true,
         Some(other) => {
             let why = format!("members={other:?} is not known: write {WRITE}, or nothing");
             return Err(Problem::bad_request(why));
         }
     };
     let permit = sight.place()?;
-    let group = match members {
-        Some(()) => Some(GroupStream::open(&sight).await),
-        None => None,
+    let group = match tells_members {
+        true => Some(GroupStream::open(&sight).await),
+        false => None,
     };
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let first = |sight: &AppState, verdict: &Verdict| {

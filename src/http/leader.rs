@@ -308,7 +308,7 @@ mod tests {
     async fn where_no_client_can_wait_a_query_for_it_is_refused() {
         let clock = Clock::system();
         let (_back, status) = status::set_up(&super::super::tests::member(), clock.now());
-        let names = ElectionNames { election: "/election".into(), prefix: "leader_".into() };
+        let names = ElectionNames { election: "/election".into(), znodes: "leader_".into() };
         let limits = Limits::for_probes();
         let probes = services(status, clock, names, Authorization::Header, &limits).probes;
         assert_eq!(ask(&probes, "/leader").await.status(), StatusCode::SERVICE_UNAVAILABLE);

@@ -75,17 +75,20 @@ fn body(sight: &AppState, entries: &[Entry], index: u64) -> Members {
 pub(super) fn bodies(sight: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<Member> {
     let leader = verdict.leader().map(|leader| leader.ticket.token);
     let own = verdict.snapshot.standing.ticket().map(|ticket| ticket.token);
+    let tells = sight.names.znodes.family().is_none();
     let member = |(at, entry): (usize, &Entry)| Member {
         id: entry.profile.as_ref().map(|profile| profile.id.to_string()),
-        znode: entry.ticket.sequence.name(&sight.names.prefix),
+        znode: sight.names.znodes.name(entry.ticket.sequence),
         sequence: entry.ticket.sequence.number(),
         address: entry.profile.as_ref().and_then(|profile| profile.address.clone()),
         labels: entry.profile.as_ref().map(|p| p.labels.clone()).unwrap_or_default(),
         is_leader: leader == Some(entry.ticket.token),
         is_self: own == Some(entry.ticket.token),
-        standby: (at == 1).then_some(Standby { ready: entry.ready }),
+        // Another client's queue does not tell.
+        standby: (at == 1 && tells).then_some(Standby { ready: entry.ready }),
         names: entry.names.as_ref().map(|names| names.leader.id.to_string()),
         version: entry.version.clone(),
+        priority: entry.priority.number(),
         since: Some(api::date(entry.created_at)),
         unhealthy: entry.state.unhealthy,
         hooks_failing: entry.state.hooks_failing,
@@ -148,7 +151,7 @@ fn member(sight: &AppState, entry: &Entry) -> GroupMember {
     let profile = entry.profile.as_ref();
     GroupMember {
         id: profile.map(|profile| profile.id.to_string()),
-        znode: entry.ticket.sequence.name(&sight.names.prefix),
+        znode: sight.names.znodes.name(entry.ticket.sequence),
         sequence: entry.ticket.sequence.number(),
         address: profile.and_then(|profile| profile.address.clone()),
         labels: profile.map(|profile| profile.labels.clone()).unwrap_or_default(),

@@ -125,6 +125,19 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
         [("done", done), ("failed", failed)]
             .map(|(result, n)| counter(vec![label("result", result)], n as f64)),
     );
+    let [done, failed] = meter.preemptions();
+    scrape.family(
+        "bellwether_preemptions_total",
+        "Attempts of this member, while it led, to hand over to a member of higher priority, by outcome.",
+        MetricType::COUNTER,
+        [("done", done), ("failed", failed)]
+            .map(|(result, n)| counter(vec![label("result", result)], n as f64)),
+    );
+    scrape.gauge(
+        "bellwether_priority",
+        "How much this member is preferred as the leader, from 0 to 100.",
+        f64::from(snapshot.standing.priority().number()),
+    );
     scrape.counter(
         "bellwether_claims_refused_total",
         "How often a quorum refused a claim of this member, as another's stood, or this member found its own gone: a \
@@ -497,7 +510,7 @@ mod tests {
             snapshot.standing = member.standing();
             snapshot.counters.stands(&snapshot.standing, then);
         });
-        let names = ElectionNames { election: election.into(), prefix: "leader_".into() };
+        let names = ElectionNames { election: election.into(), znodes: "leader_".into() };
         let limits = Limits::for_application();
         let probes = services(status, clock, names, Authorization::Header, &limits).probes;
         let request = Request::get("/metrics").body(Body::empty()).unwrap();

@@ -49,6 +49,7 @@ use self::claim::Claim;
 use self::serve::Claims;
 use crate::clock::{Clock, ClockIdentity};
 use crate::status::StatusHandle;
+use crate::znode_names::ZnodeNames;
 pub use authorize::Authorization;
 use axum::Router;
 use axum::extract::Request;
@@ -73,7 +74,7 @@ use visits::{RouteCounters, Visits};
 #[derive(Clone)]
 pub struct ElectionNames {
     pub election: String,
-    pub prefix: String,
+    pub znodes: ZnodeNames,
 }
 
 /// What every answer is made of. Each request clones it several times, so that is cheap.
@@ -393,7 +394,7 @@ mod tests {
     }
 
     pub(super) fn api_of(status: StatusHandle) -> Service {
-        let names = ElectionNames { election: "/election".into(), prefix: "leader_".into() };
+        let names = ElectionNames { election: "/election".into(), znodes: "leader_".into() };
         let limits = Limits::for_application();
         services(status, Clock::system(), names, Authorization::Header, &limits).api
     }

@@ -3,7 +3,7 @@
 use super::{AppState, Verdict};
 use crate::api::{self, OwnProblem};
 use crate::status::{HookRecord, RecentChanges, Snapshot};
-use recipes::election::View;
+use recipes::election::{Announcement, View};
 use std::time::SystemTime;
 
 /// Returns the problems, the gravest first. One that only follows from another is left out.
@@ -31,12 +31,8 @@ pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     }
     match verdict.leader() {
         Some(leader) if !leader.active => {
-            let id = &leader.leader.id;
-            let problem = format!(
-                "{id} is elected and not active: its application has not acknowledged that it leads"
-            );
             let since = view_began(recent_changes, &verdict.view);
-            add("not-active", problem, since.unwrap_or_else(|| sight.clock.date()));
+            add("not-active", not_active(leader), since.unwrap_or_else(|| sight.clock.date()));
         }
         None if unlinked.or(onsets.paused).or(onsets.unhealthy).is_none() => {
             let since = match recent_changes.iter().next() {
@@ -70,8 +66,14 @@ pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     problems
 }
 
+/// Says what is wrong with a leader that is not active.
+pub(super) fn not_active(leader: &Announcement) -> String {
+    let id = &leader.leader.id;
+    format!("{id} is elected and not active: its application has not acknowledged that it leads")
+}
+
 /// Returns when the term of this view, or its time without a leader, began; `None` if that is not recorded.
-fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<SystemTime> {
+pub(super) fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<SystemTime> {
     let term = |view: &View| view.leader().map(|leader| leader.ticket.token);
     let same = recent_changes.iter().rev().take_while(|it| term(&it.change.view()) == term(view));
     same.last().map(|recorded| recorded.at)

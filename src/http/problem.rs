@@ -90,8 +90,13 @@ impl Problem {
     }
 
     pub(super) fn line_unread(why: impl Display) -> Self {
+        Self::unread("line-unread", "the queue cannot be read", why)
+    }
+
+    /// What stands in ZooKeeper cannot be told.
+    pub(super) fn unread(kind: &'static str, title: &'static str, why: impl Display) -> Self {
         let detail = format!("{why}; /status says how this member stands with ZooKeeper");
-        Self::unavailable("line-unread", "the queue cannot be read", detail)
+        Self::unavailable(kind, title, detail)
     }
 
     /// The connection is closed with this answer; otherwise refused clients would keep all connections.
@@ -195,6 +200,11 @@ impl Problem {
     }
 }
 
+/// Returns the header `ETag` of a value in this version.
+pub(super) fn version_tag(version: i32) -> HeaderValue {
+    HeaderValue::try_from(format!("\"{version}\"")).expect("a tag is visible ASCII")
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let Self { status, kind, title, detail, index, version, retry_after } = self;
@@ -206,8 +216,7 @@ impl IntoResponse for Problem {
         let json = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, json);
         if let Some(version) = version {
-            let tag = HeaderValue::try_from(format!("\"{version}\""));
-            headers.insert(header::ETAG, tag.expect("a tag is visible ASCII"));
+            headers.insert(header::ETAG, version_tag(version));
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));

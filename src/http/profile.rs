@@ -1,19 +1,18 @@
 //! What this member says of itself, and how its application changes that while it runs.
 
-use super::AppState;
 use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, Refused};
-use super::body;
 use super::problem::{Problem, Unavailable};
+use super::{AppState, body, query};
 use crate::api::{self, OwnProfile, Patch};
 use crate::config;
 use axum::Json;
 use axum::extract::{Request, State};
-use recipes::election::Command;
-use recipes::election::Profile;
+use recipes::election::{Command, Priority, Profile};
 use std::collections::BTreeMap;
 
-const EXAMPLE: &str = r#"{"address": "host:port", "labels": {"changed": "value", "gone": null}}"#;
+const EXAMPLE: &str =
+    r#"{"address": "host:port", "labels": {"changed": "value", "gone": null}, "priority": 70}"#;
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(own, amend))
@@ -27,7 +26,7 @@ async fn own(State(sight): State<AppState>) -> Json<OwnProfile> {
     Json(sight.own())
 }
 
-/// Changes address and labels, without losing the place in the queue.
+/// Changes address, labels and priority, without losing the place in the queue.
 ///
 /// If this member leads, the change is relayed down the queue like a new leader's announcement. A restart forgets it.
 #[utoipa::path(patch, path = "/member", params(CommandHeaders), security((), ("token" = [])),
@@ -51,18 +50,39 @@ async fn amend(
     _: Authorized,
     request: Request,
 ) -> Result<Json<OwnProfile>, Problem> {
+    query::in_body(request.uri(), EXAMPLE)?;
     let patch: Patch = body::object(request, EXAMPLE).await?;
     // Each patch is of what the one before it made.
     let _turn = sight.amending.lock().await;
+    let priority = patch.priority()?;
+    if priority.is_some() && sight.names.znodes.family().is_some() {
+        let why =
+            "priority has no effect among other clients' contenders (election.compatible_with)";
+        return Err(Problem::unprocessable(why.to_owned()));
+    }
     let profile = patch.applied_to(sight.judge().snapshot.standing.profile());
-    config::fits(&profile, &sight.names.prefix)
+    config::fits(&profile, &sight.names.znodes)
         .map_err(|error| Problem::unprocessable(error.to_string()))?;
     let Profile { address, labels, .. } = profile;
     sight.order(Command::UpdateProfile { address, labels }).await?;
+    if let Some(priority) = priority {
+        sight.order(Command::SetPriority(priority)).await?;
+    }
     Ok(Json(sight.own()))
 }
 
 impl Patch {
+    fn priority(&self) -> Result<Option<Priority>, Problem> {
+        let Some(wanted) = self.priority else { return Ok(None) };
+        let priority = wanted.map_or_else(|| Some(Priority::default()), Priority::new);
+        let refusal = || {
+            Problem::unprocessable(
+                "priority must be a number from 0 to 100, or null for 50".to_owned(),
+            )
+        };
+        priority.map(Some).ok_or_else(refusal)
+    }
+
     fn applied_to(self, profile: &Profile) -> Profile {
         let Profile { id, address, labels, revision } = profile.clone();
         let address = self.address.unwrap_or(address).filter(|address| !address.is_empty());
@@ -86,9 +106,10 @@ impl Patch {
 
 impl AppState {
     fn own(&self) -> OwnProfile {
-        let Profile { id, address, labels, revision } =
-            (**self.judge().snapshot.standing.profile()).clone();
-        OwnProfile { id: id.to_string(), address, labels, revision }
+        let standing = self.judge().snapshot.standing;
+        let Profile { id, address, labels, revision } = (**standing.profile()).clone();
+        let priority = standing.priority().number();
+        OwnProfile { id: id.to_string(), address, labels, priority, revision }
     }
 }
 

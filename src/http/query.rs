@@ -1,7 +1,9 @@
-//! Reads the query of a request, whose keys are all known.
+//! Reads the query of a request, whose keys are all known, and the names in its path.
 
 use super::problem::Problem;
-use axum::extract::Query;
+use crate::holdings::HoldingName;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Query};
 use axum::http::Uri;
 
 /// Returns the values of these keys, in this order.
@@ -31,12 +33,34 @@ pub(super) fn values<const N: usize>(
     Ok(values)
 }
 
+/// Refuses a query where all that is asked for stands in the body: otherwise it would be passed over.
+///
+/// # Errors
+/// There is a query. `write` is a body as it should be.
+pub(super) fn in_body(uri: &Uri, write: &str) -> Result<(), Problem> {
+    values(uri, [], &format!("no query, but a body such as {write}")).map(|[]| ())
+}
+
 /// Parses the value of a key.
 pub(super) fn number(key: &str, value: &str, write: &str) -> Result<u64, Problem> {
     value.parse().map_err(|_| {
         let most = u64::MAX;
         Problem::bad_request(format!(
             "{key}={value:?} is no whole number from 0 to {most}: write {write}"
+        ))
+    })
+}
+
+/// Returns what stands in the path.
+pub(super) fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, Problem> {
+    path.map(|Path(path)| path).map_err(|error| Problem::bad_request(error.body_text()))
+}
+
+/// Returns the name, of what these words say.
+pub(super) fn named(written: &str, what: &str, example: &str) -> Result<HoldingName, Problem> {
+    HoldingName::new(written).ok_or_else(|| {
+        Problem::bad_request(format!(
+            "{written:?} is no {what}: write 1 to 64 of A-Z a-z 0-9 . _ -, such as {example}"
         ))
     })
 }

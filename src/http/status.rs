@@ -4,7 +4,7 @@ use super::api_router::{ApiRouter, routes};
 use super::verdict::millis;
 use super::{AppState, claim, own_problems};
 use crate::api::{
-    self, Clock, Hook, HookRun, KeptConfig, KeptConfigState, Restart, Session, Standby, Status,
+    self, Bid, Clock, Hook, HookRun, KeptConfig, KeptConfigState, Restart, Session, Standby, Status,
 };
 use crate::status::{Application, HookRecord, KeptRecord, KeptState, Snapshot};
 use axum::Json;
@@ -23,18 +23,22 @@ async fn status(State(sight): State<AppState>) -> Json<Status> {
     claim::follow(&verdict);
     let Snapshot { standing, link, .. } = &verdict.snapshot;
     let ticket = standing.ticket();
-    let prefix = &sight.names.prefix;
+    let znodes = &sight.names.znodes;
     Json(Status {
         id: standing.profile().id.to_string(),
         role: verdict.role_name(),
         election: sight.names.election.clone(),
-        znode: ticket.map(|ticket| ticket.sequence.name(prefix)),
+        znode: ticket.map(|ticket| znodes.name(ticket.sequence)),
         sequence: ticket.map(|ticket| ticket.sequence.number()),
         token: ticket.map(|ticket| ticket.token.0),
-        predecessor: standing.predecessor().map(|predecessor| predecessor.name(prefix)),
+        predecessor: standing.predecessor().map(|predecessor| znodes.name(predecessor)),
         standby: standing.standby_is_ready(verdict.now).map(|ready| Standby { ready }),
         leader: verdict.leader().map(|leader| sight.leader(leader)),
         valid_for_ms: verdict.valid_for_ms(),
+        priority: standing.priority().number(),
+        bid: standing
+            .seen_bid()
+            .map(|bid| Bid { znode: znodes.name(bid.bidder), priority: bid.priority.number() }),
         paused: standing.is_paused(),
         session: Session {
             id: link.session.map(|(id, _)| id.to_string()),

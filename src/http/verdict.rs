@@ -67,7 +67,7 @@ impl AppState {
     }
 
     pub(super) fn leader(&self, announcement: &Announcement) -> Leader {
-        Leader::of(announcement, &self.names.prefix)
+        Leader::of(announcement, &self.names.znodes)
     }
 
     /// Returns when the lease ends, if clients on this machine can read the same clocks.

@@ -3,6 +3,7 @@
 use crate::api::{self, HookMessage, Leader, LeaderFile};
 use crate::clock::KernelTime;
 use crate::config::HOOKS_VARIABLE;
+use crate::znode_names::ZnodeNames;
 use recipes::election::{Change, View};
 use std::time::SystemTime;
 
@@ -11,7 +12,7 @@ use std::time::SystemTime;
 pub struct HookNames {
     pub id: String,
     pub election: String,
-    pub prefix: String,
+    pub znodes: ZnodeNames,
 }
 
 /// One message: the same for each hook, and in each attempt.
@@ -90,7 +91,7 @@ fn file(
     valid_until: Option<KernelTime>,
 ) -> LeaderFile {
     LeaderFile {
-        leader: view.leader().map(|leader| Leader::of(leader, &names.prefix)),
+        leader: view.leader().map(|leader| Leader::of(leader, &names.znodes)),
         is_self: view.own_term().is_some(),
         valid_until_boottime_ns: valid_until.map(|until| until.boottime_ns),
         valid_until_monotonic_ns: valid_until.map(|until| until.monotonic_ns),

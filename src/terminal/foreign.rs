@@ -41,7 +41,7 @@ impl<'a> ForeignElection<'a> {
     }
 
     fn of(family: Family, election: &'a Election, now: SystemTime) -> Option<Self> {
-        let Election { znodes, claim } = election;
+        let Election { znodes, claim, .. } = election;
         let is_its = |znode: &&Znode| znode.foreign.as_ref().is_some_and(|it| it.family == family);
         let its: Vec<_> = znodes.iter().filter(is_its).collect();
         let contender = |znode: &&'a Znode| ForeignContender::of(znode, now);
@@ -50,7 +50,8 @@ impl<'a> ForeignElection<'a> {
         if contenders.is_empty() {
             return None;
         }
-        // The client ranks all that stands there.
+        // The client ranks all that stands there: a claim does unless it is named by its path.
+        let claim = claim.iter().filter(|claim| !claim.name.starts_with('/'));
         let names = znodes.iter().chain(claim).map(|znode| &*znode.name);
         let (leader, fails_on) = match family.first(names) {
             First::Znode(first) => (contenders.iter().find(|it| it.znode == first), None),

@@ -12,7 +12,8 @@ use crate::api::{self, Standby};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::zookeeper::{Election, Inspector, MemberData, Znode};
-use recipes::FencingToken;
+use recipes::election::Bid;
+use recipes::{Family, FencingToken};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -31,6 +32,8 @@ struct InspectedElection<'a> {
     head: Option<&'a str>,
     /// The claim, with which the leader excludes others; null if none stands.
     claim: Option<Claim<'a>>,
+    /// That a member of higher priority is to lead; null unless one does not.
+    bid: Option<InspectedBid<'a>>,
     /// The members, in the order of the queue.
     line: Vec<QueuedMember<'a>>,
     /// The ids that several members have.
@@ -60,10 +63,25 @@ struct QueuedMember<'a> {
     names: Option<Named<'a>>,
     /// Null unless only the head is ahead of this member.
     standby: Option<Standby>,
+    /// Which client made it, in the queue of another client: by its name, which need not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    made_by: Option<&'static str>,
+    /// How much it is preferred as the leader.
+    priority: u8,
     /// Whether it tells that its application is not healthy.
     unhealthy: bool,
     /// How many of its hooks have failed and not succeeded since.
     hooks_failing: u32,
+}
+
+/// That a member of higher priority is to lead.
+#[derive(Serialize)]
+struct InspectedBid<'a> {
+    /// Null if the member has gone, or its data is no member's.
+    id: Option<&'a str>,
+    /// Of the member's znode.
+    sequence: i32,
+    priority: u8,
 }
 
 /// The znode with which the leader excludes others.
@@ -142,26 +160,39 @@ impl<'a> Inspection<'a> {
             Ok(read) => read.map_err(|why| unanswered(&why))?,
             Err(_) => return Err(unanswered(&format!("not within {patience:?}"))),
         };
-        let inspection = InspectedElection::of(&settings.root, election.as_ref(), clock.date());
+        let (root, family) = (&settings.root, settings.znodes.family());
+        let inspection = InspectedElection::of(root, family, election.as_ref(), clock.date());
         let text = formed(form, |width| inspection.shown(width), &api::json(&inspection))?;
         Ok((text, inspection.healthy))
     }
 }
 
 impl<'a> InspectedElection<'a> {
-    fn of(path: &'a str, election: Option<&'a Election>, now: SystemTime) -> Self {
+    fn of(
+        path: &'a str,
+        family: Option<Family>,
+        election: Option<&'a Election>,
+        now: SystemTime,
+    ) -> Self {
         let exists = election.is_some();
         let znodes = election.map(|election| &*election.znodes).unwrap_or_default();
         let is_queued = |znode: &&Znode| znode.sequence.is_some() && znode.session.is_some();
         let queue: Vec<_> = znodes.iter().filter(is_queued).collect();
         let tokens: Vec<_> = queue.iter().map(|znode| znode.token).collect();
-        let member = |(at, znode): (usize, &&'a Znode)| QueuedMember::of(znode, at, &tokens, now);
+        let member =
+            |(at, znode): (usize, &&'a Znode)| QueuedMember::of(znode, at, &tokens, family, now);
         let members: Vec<_> = queue.iter().enumerate().filter_map(member).collect();
         let named = |wanted: fn(&Znode) -> bool| {
             znodes.iter().filter(|znode| wanted(znode)).map(|znode| &*znode.name).collect()
         };
         let claim = election.and_then(|election| election.claim.as_ref());
         let claim = claim.map(|claim| Claim::of(claim, &queue, now));
+        let bid = election.and_then(|election| election.bid);
+        let bid = bid.map(|Bid { bidder, priority }| InspectedBid {
+            id: members.iter().find(|it| it.sequence == bidder.number()).and_then(|it| it.id),
+            sequence: bidder.number(),
+            priority: priority.number(),
+        });
         let mut ids: Vec<_> = members.iter().filter_map(|member| member.id).collect();
         ids.sort_unstable();
         let mut namesakes: Vec<_> =
@@ -170,6 +201,12 @@ impl<'a> InspectedElection<'a> {
         let foreign =
             election.map(|election| ForeignElection::all(election, now)).unwrap_or_default();
         let own = judged(exists, &members, claim.as_ref(), &namesakes);
+        let own = match family {
+            Some(family) if !members.is_empty() => {
+                (own.0, format!("{}, by the rule of {family}", own.1))
+            }
+            Some(_) | None => own,
+        };
         let (healthy, verdict) = judged_beside(own, members.is_empty(), &foreign);
         Self {
             path,
@@ -177,6 +214,7 @@ impl<'a> InspectedElection<'a> {
             verdict,
             head: members.first().and_then(|member| member.id),
             claim,
+            bid,
             namesakes,
             impostors: named(|znode| znode.sequence.is_some() && znode.session.is_none()),
             foreign,
@@ -191,24 +229,42 @@ impl<'a> InspectedElection<'a> {
             Some(claim) => claim.shown(),
             None => Cell::new("none").style(ODD),
         };
-        let mut text =
-            pairs(vec![("election", Cell::new(self.path)), ("verdict", verdict), ("claim", claim)]);
+        let mut facts =
+            vec![("election", Cell::new(self.path)), ("verdict", verdict), ("claim", claim)];
+        facts.extend(self.bid.as_ref().map(|bid| {
+            let id = bid.id.unwrap_or("a member that is not there");
+            let bids = format!("{id} is to lead, priority {}", bid.priority);
+            ("bid", Cell::new(&bids))
+        }));
+        let mut text = pairs(facts);
         if !self.line.is_empty() {
             let heading = [
-                "ID", "IS", "NAMES", "WRONG", "ZNODE", "TOKEN", "AGE", "ADDRESS", "VERSION",
-                "SESSION", "LABELS",
+                "ID", "IS", "NAMES", "WRONG", "PRIORITY", "ZNODE", "TOKEN", "AGE", "ADDRESS",
+                "VERSION", "SESSION", "LABELS",
             ];
             let rows: Vec<_> = self.line.iter().map(QueuedMember::row).collect();
             text.push('\n');
             text += &match width {
                 Width::Wide => table(heading, rows),
                 Width::Narrow => {
-                    let [id, is, names, state, znode, token, age, address, version, ..] = heading;
-                    let heading = [id, is, names, state, znode, token, age, address, version];
-                    let narrow = |row: [Cell; 11]| {
-                        let [id, is, names, state, znode, token, age, address, version, ..] = row;
-                        [id, is, names, state, znode, token, age, address, version]
+                    let narrow = |[
+                        id,
+                        is,
+                        names,
+                        state,
+                        priority,
+                        znode,
+                        token,
+                        age,
+                        at,
+                        version,
+                        ..,
+                    ]: [Cell; 12]| {
+                        [id, is, names, state, priority, znode, token, age, at, version]
                     };
+                    let [id, is, names, state, priority, znode, token, age, at, version, ..] =
+                        heading;
+                    let heading = [id, is, names, state, priority, znode, token, age, at, version];
                     table(heading, rows.into_iter().map(narrow).collect())
                 }
             };
@@ -288,7 +344,13 @@ fn judged_beside(
 
 impl<'a> QueuedMember<'a> {
     /// Returns the member of a znode with so many ahead of it, in a queue with these tokens.
-    fn of(znode: &'a Znode, at: usize, tokens: &[FencingToken], now: SystemTime) -> Option<Self> {
+    fn of(
+        znode: &'a Znode,
+        at: usize,
+        tokens: &[FencingToken],
+        family: Option<Family>,
+        now: SystemTime,
+    ) -> Option<Self> {
         let (sequence, session) = (znode.sequence?, znode.session?);
         let data = znode.data.as_ref();
         let profile = data.map(|data| &data.profile);
@@ -301,7 +363,9 @@ impl<'a> QueuedMember<'a> {
             token: znode.token.0,
             created: api::date(znode.created_at),
             age_ms: age_ms(znode, now),
-            standby: (at == 1).then_some(Standby { ready }),
+            // Another client's queue does not tell.
+            standby: (at == 1 && family.is_none()).then_some(Standby { ready }),
+            made_by: family.and_then(|_| made_by(&znode.name)),
             id: profile.map(|profile| profile.id.as_str()),
             address: profile.and_then(|profile| profile.address.as_deref()),
             labels: profile
@@ -311,6 +375,7 @@ impl<'a> QueuedMember<'a> {
                 .collect(),
             version: data.and_then(|data| data.version.as_deref()),
             names: data.and_then(|data| Named::by(data, tokens)),
+            priority: data.map(|data| data.priority).unwrap_or_default().number(),
             unhealthy: state.unhealthy,
             hooks_failing: state.hooks_failing,
         })
@@ -320,7 +385,7 @@ impl<'a> QueuedMember<'a> {
         self.names.as_ref().is_some_and(|named| named.is == Whereabouts::Head)
     }
 
-    fn row(&self) -> [Cell; 11] {
+    fn row(&self) -> [Cell; 12] {
         let named = match &self.names {
             Some(Named { id, is: Whereabouts::Head, .. }) => Cell::new(id),
             Some(Named { id, is: Whereabouts::Behind, .. }) => {
@@ -343,14 +408,24 @@ impl<'a> QueuedMember<'a> {
             Cell::new(&marks(leads, self.standby.as_ref(), false)),
             named,
             condition(self.unhealthy, self.hooks_failing),
+            Cell::new(&self.priority.to_string()),
             Cell::new(self.znode),
             Cell::new(&self.token.to_string()),
             Cell::new(&age(self.age_ms)),
             Cell::of(self.address),
-            Cell::of(self.version),
+            Cell::of(self.version.or(self.made_by)),
             Cell::new(&self.session),
             Cell::new(&self::labels(&labels)),
         ]
+    }
+}
+
+/// Returns which client made a contender of this name, as far as that tells.
+fn made_by(name: &str) -> Option<&'static str> {
+    match Family::of_name(name)?.0 {
+        Family::ZookeeperRecipe => None,
+        _ if Family::is_members(name) => Some("bellwether"),
+        family => Some(family.name()),
     }
 }
 
@@ -420,7 +495,7 @@ mod tests {
     use super::*;
     use crate::zookeeper::Foreign;
     use anstream::adapter::strip_str;
-    use recipes::election::{Announcement, Profile};
+    use recipes::election::{Announcement, Priority, Profile};
     use recipes::{MemberId, Sequence, SessionId, Ticket};
     use std::sync::Arc;
 
@@ -453,9 +528,21 @@ mod tests {
     }
 
     #[test]
+    fn a_bid_is_shown_by_its_member() {
+        let mut bids = election(&["a", "b"], Some(0));
+        let priority = Priority::new(70).unwrap();
+        bids.bid = Some(Bid { bidder: Sequence::new(1).unwrap(), priority });
+        let text = strip_str(&judged_of(&bids).shown(Width::Narrow)).to_string();
+        assert!(text.contains("bid       b is to lead, priority 70\n"), "{text}");
+        bids.bid = Some(Bid { bidder: Sequence::new(9).unwrap(), priority });
+        let text = strip_str(&judged_of(&bids).shown(Width::Narrow)).to_string();
+        assert!(text.contains("bid       a member that is not there is to lead"), "{text}");
+    }
+
+    #[test]
     fn other_clients_contenders_are_elections_of_their_own() {
         let foreign = |name: &str, number: i32, id: Option<&str>| {
-            let family = recipes::Family::of_name(name).unwrap().0;
+            let family = Family::of_name(name).unwrap().0;
             let foreign = Some(Foreign { family, number, id: id.map(str::to_owned) });
             let (name, sequence, data) = (name.to_owned(), None, None);
             Znode { name, sequence, data, foreign, ..znode(0, "x", "x") }
@@ -478,14 +565,19 @@ mod tests {
         assert!(line("(no id)").contains("n_0000000009"), "{text}");
 
         let (znodes, claim) = (shared.znodes.split_off(2), None);
-        let theirs = Election { znodes: znodes[..2].to_vec(), claim };
+        let theirs = Election { znodes: znodes[..2].to_vec(), claim, bid: None };
         let judged = judged_of(&theirs);
         let verdict = "no member stands here; by Curator's LeaderLatch, 10.0.0.7 leads";
         assert_eq!((judged.healthy, &*judged.verdict), (false, verdict));
     }
 
     fn judged_of(election: &Election) -> InspectedElection<'_> {
-        InspectedElection::of("/e", Some(election), SystemTime::UNIX_EPOCH + Duration::from_secs(7))
+        InspectedElection::of(
+            "/e",
+            None,
+            Some(election),
+            SystemTime::UNIX_EPOCH + Duration::from_secs(7),
+        )
     }
 
     /// Of these members, in this order, who all name the first; the claim is of the member of this number.
@@ -497,7 +589,7 @@ mod tests {
             let id = ids.get(n).copied().unwrap_or("f");
             Znode { sequence: None, name: "claim-n_".into(), ..znode(n, id) }
         });
-        Election { znodes, claim }
+        Election { znodes, claim, bid: None }
     }
 
     fn znode(n: usize, id: &str, leader: &str) -> Znode {
@@ -511,6 +603,7 @@ mod tests {
         let data = MemberData {
             profile: profile(id),
             announcement: Some(Announcement { leader, ticket, active: true }),
+            priority: Priority::default(),
             ready: false,
             offer: None,
             accepted: None,

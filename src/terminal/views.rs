@@ -209,6 +209,7 @@ impl HumanView for Cluster {
                 Cell::new(&marks(is_leader, member.standby.as_ref(), is_self)),
                 Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
                 condition(member.unhealthy, member.hooks_failing),
+                Cell::new(&member.priority.to_string()),
                 Cell::of(member.since.as_deref()),
                 Cell::of(member.address.as_deref()),
                 Cell::of(member.version.as_deref()),
@@ -216,17 +217,20 @@ impl HumanView for Cluster {
                 Cell::new(&labels(&member.labels)),
             ]
         };
-        let heading =
-            ["ID", "IS", "NAMES", "WRONG", "SINCE", "ADDRESS", "VERSION", "ZNODE", "LABELS"];
+        let heading = [
+            "ID", "IS", "NAMES", "WRONG", "PRIORITY", "SINCE", "ADDRESS", "VERSION", "ZNODE",
+            "LABELS",
+        ];
         let members: Vec<_> = self.members.iter().map(row).collect();
         let members = match width {
             Width::Wide => table(heading, members),
             Width::Narrow => {
-                let narrow = |[id, is, names, state, since, address, version, ..]: [Cell; 9]| {
-                    [id, is, names, state, since, address, version]
-                };
-                let [id, is, names, state, since, address, version, ..] = heading;
-                let heading = [id, is, names, state, since, address, version];
+                let narrow =
+                    |[id, is, names, state, priority, since, address, version, ..]: [Cell; 10]| {
+                        [id, is, names, state, priority, since, address, version]
+                    };
+                let [id, is, names, state, priority, since, address, version, ..] = heading;
+                let heading = [id, is, names, state, priority, since, address, version];
                 table(heading, members.into_iter().map(narrow).collect())
             }
         };

@@ -3,13 +3,15 @@
 use super::client::{
     Connection, Credentials, Failure, LeftServers, Opened, connect, diagnose, in_words, is_verdict,
 };
-use super::election::{MemberData, decode};
-use super::queue::{claim_name, owner, refusal, token};
+use super::election::{MemberData, contender, decode, decode_bid};
+use super::queue::{bid_path, claim_path, foreign_name, owner, refusal, sync, token};
 use crate::clock::Clock;
 use crate::config::security::{Login, Scheme};
 use crate::config::{Settings, Zookeeper};
+use crate::znode_names::ZnodeNames;
 use ::zookeeper::{Error, Stat};
-use recipes::{Family, FencingToken, Sequence, SessionId};
+use recipes::election::Bid;
+use recipes::{Family, FencingToken, Sequence, SessionId, Ticket};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
@@ -53,10 +55,12 @@ pub struct Foreign {
 /// What is below the election's path.
 #[derive(Clone, Debug)]
 pub struct Election {
-    /// All but the claim, the members' first and in order.
+    /// All but the claim and the bid, the members' first and in order.
     pub znodes: Vec<Znode>,
     /// With the data that the leader's own znode had when it claimed.
     pub claim: Option<Znode>,
+    /// Of a member of higher priority than the leader's.
+    pub bid: Option<Bid>,
 }
 
 /// Reads an election, as often as it is asked to, over one connection as long as that lasts.
@@ -137,25 +141,24 @@ pub(super) async fn connect_or_explain(settings: &Zookeeper) -> Result<Opened, S
 type Asked = Pin<Box<dyn Future<Output = Result<(Vec<u8>, Stat), Error>> + Send>>;
 
 async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Election>, Error> {
-    let Settings { root, prefix, .. } = settings;
-    // What is read behind it is as new as what the servers' leader knew then.
-    match connection.request(connection.client.sync(root)).await {
-        Err(error) if !is_verdict(&error) => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
+    let Settings { root, znodes: naming, .. } = settings;
+    sync(connection, root).await?;
     let names = match connection.request(connection.client.list_children(root)).await {
         Err(Error::NoNode) => return Ok(None),
         names => names?,
     };
     // All at once: each request leaves with the call.
-    let claim = claim_name(prefix);
+    let claim_path = claim_path(root, naming);
+    let bid_path = bid_path(root, naming);
     let asked: Vec<(String, Option<Sequence>, Asked)> = names
         .into_iter()
         .map(|name| {
             let path = format!("{root}/{name}");
-            let sequence = Sequence::of_name(&name, prefix);
+            let sequence = naming.sequence(&name);
             let asked: Asked = match sequence {
-                _ if name == claim => Box::pin(connection.client.get_data(&path)),
+                _ if path == claim_path || path == bid_path => {
+                    Box::pin(connection.client.get_data(&path))
+                }
                 Some(_) => Box::pin(connection.client.get_data(&path)),
                 // A foreign znode may hold much data, which is of no use here.
                 None => {
@@ -166,7 +169,7 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
             (name, sequence, asked)
         })
         .collect();
-    let mut znodes = vec![];
+    let (mut znodes, mut bids) = (vec![], None);
     for (name, sequence, read) in asked {
         let read = connection.request(read).await;
         let (data, stat) = match read {
@@ -174,29 +177,60 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
             Err(Error::NoNode) => continue,
             read => read?,
         };
-        let data = decode(&data, prefix);
+        if format!("{root}/{name}") == bid_path && owner(&stat).is_some() {
+            bids = decode_bid(&data, naming);
+            continue;
+        }
+        let data = match (naming.family(), sequence) {
+            (Some(_), Some(sequence)) => {
+                naming.note(&name);
+                Some(contender(&data, Ticket { sequence, token: token(&stat) }, naming))
+            }
+            _ => decode(&data, naming),
+        };
         znodes.push(znode(name, &stat, sequence, data));
     }
-    name_foreign(connection, root, &mut znodes).await?;
+    name_foreign(connection, root, naming, &mut znodes).await?;
     znodes.sort_by(|a, b| {
         let place = |znode: &Znode| (znode.sequence.is_none(), znode.sequence);
         place(a).cmp(&place(b)).then_with(|| a.name.cmp(&b.name))
     });
-    let at = znodes.iter().position(|znode| znode.name == claim);
-    let claim = at.map(|at| znodes.remove(at));
-    Ok(Some(Election { znodes, claim }))
+    let claim = match naming.family() {
+        None => {
+            let is_claim = |znode: &Znode| format!("{root}/{}", znode.name) == claim_path;
+            let at = znodes.iter().position(is_claim);
+            at.map(|at| znodes.remove(at))
+        }
+        Some(_) => {
+            let first = znodes.iter().find(|it| it.sequence.is_some() && it.session.is_some());
+            let head = first.and_then(|it| it.data.as_ref()?.announcement.clone());
+            for data in znodes.iter_mut().filter_map(|znode| znode.data.as_mut()) {
+                data.announcement.clone_from(&head);
+            }
+            match connection.request(connection.client.get_data(&claim_path)).await {
+                // Its members may keep others from it.
+                Err(Error::NoNode | Error::NoAuth) => None,
+                read => {
+                    let (data, stat) = read?;
+                    Some(znode(claim_path, &stat, None, decode(&data, naming)))
+                }
+            }
+        }
+    };
+    Ok(Some(Election { znodes, claim, bid: bids }))
 }
 
 /// Finds other clients' contenders, and how they name themselves.
 async fn name_foreign(
     connection: &Connection,
     root: &str,
+    naming: &ZnodeNames,
     znodes: &mut [Znode],
 ) -> Result<(), Error> {
     let is_other = |znode: &&mut Znode| znode.sequence.is_none() && znode.session.is_some();
     let mut asked = vec![];
     for znode in znodes.iter_mut().filter(is_other) {
-        let Some((family, number)) = Family::of_name(&znode.name) else { continue };
+        let Some((family, number)) = foreign_name(&znode.name, naming) else { continue };
         let path = format!("{root}/{}", znode.name);
         let foreign = znode.foreign.insert(Foreign { family, number, id: None });
         if znode.data_length <= LONGEST_ID {

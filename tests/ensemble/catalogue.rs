@@ -40,6 +40,7 @@ pub(crate) enum Fault {
     LeaderTerminated,
     LeaderResigned,
     LeadershipTransferred,
+    LeadershipPreempted,
     LeaderPaused,
     LeaderDrainedAndTerminated,
     AllMembersRestartedOneByOne,
@@ -166,6 +167,7 @@ impl Fault {
         Self::LeaderTerminated,
         Self::LeaderResigned,
         Self::LeadershipTransferred,
+        Self::LeadershipPreempted,
         Self::LeaderPaused,
         Self::LeaderDrainedAndTerminated,
         Self::AllMembersRestartedOneByOne,
@@ -194,7 +196,7 @@ impl Fault {
         Self::LeaderStoppedBesideASecondProcess,
     ];
 
-    pub(crate) const ALL: [Self; 39] = [
+    pub(crate) const ALL: [Self; 40] = [
         Self::LeaderCutOff,
         Self::LeaderCutOffWithItsFollowerServer,
         Self::LeaderCutOffWithTheHeadServer,
@@ -216,6 +218,7 @@ impl Fault {
         Self::LeaderTerminated,
         Self::LeaderResigned,
         Self::LeadershipTransferred,
+        Self::LeadershipPreempted,
         Self::LeaderPaused,
         Self::LeaderDrainedAndTerminated,
         Self::AllMembersRestartedOneByOne,
@@ -272,6 +275,7 @@ impl Fault {
             | Self::LeaderStoppedBesideASecondProcess => Kind::Restart,
             Self::LeaderResigned
             | Self::LeadershipTransferred
+            | Self::LeadershipPreempted
             | Self::LeaderPaused
             | Self::LeaderDrainedAndTerminated
             | Self::AllMembersRestartedOneByOne => Kind::Order,
@@ -326,6 +330,7 @@ impl Fault {
             | Self::LeaderTerminated
             | Self::LeaderResigned
             | Self::LeadershipTransferred
+            | Self::LeadershipPreempted
             | Self::LeaderDrainedAndTerminated
             | Self::AllMembersRestartedOneByOne
             | Self::LeaderRestarted
@@ -443,6 +448,7 @@ impl Fault {
                 let moved = stage.transfer(cast.leader, stage.last(), None);
                 assert_eq!(moved.as_ref().map(|answer| answer.status), Ok(200), "{moved:?}");
             }
+            Self::LeadershipPreempted => stage.preempt(cast.leader, stage.last()),
             Self::LeaderKilledAmidATransfer => {
                 let _or_none = stage.transfer(cast.leader, stage.last(), Some(cast.leader));
             }

@@ -2,15 +2,17 @@
 
 use crate::{
     group::{ready, started_in_order},
-    hooks::Home,
+    hooks::{Application, Home},
     http::{ok, problem},
     member::{Answer, Member, Setup},
     observer::Observer,
+    program::Program,
     proxy::{Mode, Proxy},
     servers::Servers,
     wait::eventually,
 };
-use serde_json::json;
+use bellwether::shared_config::NAMES_MAX;
+use serde_json::{Value, json};
 use std::{fs, os::unix::fs::PermissionsExt, thread};
 use zookeeper::CreateMode;
 
@@ -230,6 +232,62 @@ fn a_value_is_kept_as_a_file_and_a_command_runs_whenever_it_was_written() {
     stands("current", Some("two"), "limits.json 0\nlimits.json 1\n");
     observer.delete("/config/limits.json");
     stands("absent", Some("two"), "limits.json 0\nlimits.json 1\n");
+}
+
+#[test]
+fn a_process_is_signalled_and_a_url_is_told_whenever_a_value_was_written() {
+    let servers = Servers::standalone();
+    let home = Home::new();
+    let pid_file = home.path("app.pid");
+    let script = "trap 'echo heard' HUP; echo ready; while :; do sleep 0.05; done";
+    let program = Program::start("app", ["sh", "-c", script], &[]);
+    program.says(0, |line| line == "ready");
+    fs::write(&pid_file, program.process_id().to_string()).unwrap();
+    let application = Application::answering(&["500 No", "204 Yes", "204 Yes"]);
+    let kept = |name: &str, then: &str| {
+        let file = home.path(name);
+        format!("[[config]]\nname = {name:?}\nfile = {file:?}\nthen = {{ {then} }}\n")
+    };
+    let signal = kept("signalled", &format!("signal = \"SIGHUP\", pid_file = {pid_file:?}"));
+    let url = kept("posted", &format!("url = \"http://127.0.0.1:{}/changed\"", application.port));
+    let [member] = started_in_order(&home.with(Setup::of(&servers), &[signal, url]), ["a"]);
+    let mut said = 0;
+    for value in ["one", "two"] {
+        for name in ["signalled", "posted"] {
+            assert!(put(&member, &format!("/config/{name}"), &[], value).status < 300);
+        }
+        said = program.says(said, |line| line == "heard");
+        let posts = application.heard(if value == "one" { 2 } else { 3 });
+        let told: Value = serde_json::from_str(&posts.last().unwrap().1).unwrap();
+        let version = if value == "one" { 0 } else { 1 };
+        assert_eq!(
+            (&told["change"], &told["name"], &told["version"]),
+            (&json!("config-changed"), &json!("posted"), &json!(version))
+        );
+        assert_eq!(told["file"], home.path("posted").to_str().unwrap());
+        assert_eq!(fs::read_to_string(home.path("posted")).unwrap(), value, "it is there before");
+    }
+    let posts = application.heard(3);
+    assert_eq!(posts[0].1, posts[1].1, "what was not taken is told again");
+}
+
+#[test]
+fn so_many_names_are_watched_and_no_more_until_one_is_given_up() {
+    let servers = Servers::standalone();
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
+    let mut streams: Vec<_> =
+        (0..NAMES_MAX).map(|n| member.stream(&format!("/config/n{n}"))).collect();
+    streams.iter_mut().for_each(|stream| assert_eq!(stream.event().name, "absent"));
+    let refused = member.get("/config/one-more");
+    problem(&refused, 503);
+    assert!(refused.body.contains("256 names are watched"), "{refused:?}");
+    assert_eq!(put(&member, "/config/n7", &[], "x").status, 201, "what is watched is written");
+    assert_eq!(streams[7].event().data["text"], "x");
+    streams.truncate(NAMES_MAX - 1);
+    eventually("there is room again", || match member.get("/config/one-more").status {
+        404 => Ok(()),
+        other => Err(other.to_string()),
+    });
 }
 
 pub(crate) fn put(member: &Member, path: &str, headers: &[(&str, &str)], value: &str) -> Answer {

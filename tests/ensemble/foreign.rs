@@ -1,8 +1,8 @@
 //! Contenders of other clients in the election's path are named, and stop nothing.
 
 use crate::{
-    group::{settled, started_in_order},
-    member::{Member, Setup},
+    group::{has_role, settled, started_in_order},
+    member::{Member, SessionFiles, Setup},
     metrics::Scrape,
     observer::Observer,
     servers::Servers,
@@ -13,6 +13,10 @@ use std::{process::Command, time::Duration};
 use zookeeper::CreateMode;
 
 const LATCH: &str = "_c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-latch-";
+const SELECTOR: &str = "_c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-lock-";
+const GO: &str = "_c_6f1d2c3e8a7b4c5d9e0f112233445566-lock-";
+/// Of members without this setting.
+const OWN: &str = "leader_";
 const KAZOO: &str = "6f1d2c3e8a7b4c5d9e0f112233445566__lock__";
 
 /// Longer than from one look of a leader to the next, on a busy machine.
@@ -95,6 +99,189 @@ fn a_leader_that_nobody_asks_sees_other_clients_contenders_all_the_same() {
     assert_eq!(leader.status()["role"], "leader");
 }
 
+/// A mode, and the start of names that its client ranks in another way.
+const UNSAFE: [(&str, &str); 12] = [
+    ("curator-latch", SELECTOR),
+    ("curator-latch", KAZOO),
+    ("curator-latch", GO),
+    ("curator-latch", "n_"),
+    ("curator-selector", LATCH),
+    ("curator-selector", KAZOO),
+    ("kazoo", LATCH),
+    ("kazoo", GO),
+    ("zookeeper-recipe", LATCH),
+    ("zookeeper-recipe", KAZOO),
+    ("curator-latch", OWN),
+    ("kazoo", OWN),
+];
+
+#[test]
+fn a_member_in_another_clients_queue_keeps_out_while_contenders_of_another_order_stand_there() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    for (nth, (family, other)) in UNSAFE.into_iter().enumerate() {
+        let path = format!("/app-{nth}");
+        observer.make_path(&path);
+        let setup = Setup::of(&servers).option("--election", &path);
+        let member = setup.option("--compatible-with", family).start("a");
+        eventually("it leads", || has_role(&member, "leader"));
+        assert_eq!(foreign(&member), Vec::<String>::new());
+        let before = children(&observer, &path);
+
+        observer.create(&format!("{path}/{other}"), b"x", CreateMode::EphemeralSequential);
+        eventually("it keeps out", || match &*foreign(&member) {
+            [problem] if problem.contains("keeps out") => Ok(()),
+            problems => Err(format!("{family}, {other}: {problems:?}")),
+        });
+        eventually("its znode is gone", || match &*children(&observer, &path) {
+            [alone] if alone.starts_with(other) => Ok(()),
+            children => Err(format!("{children:?}")),
+        });
+        assert_ne!(member.status()["role"], "leader", "{family}, {other}");
+        member.wait_for_log("keeps out of the queue");
+        let counted = format!(
+            "bellwether_foreign_contenders{{election={path:?},family={:?}}}",
+            client(other)
+        );
+        let counted = Scrape::of(&member).value(&counted);
+        assert!((counted - 1.0).abs() < 0.1, "{family}, {other}: {counted}");
+
+        for theirs in children(&observer, &path) {
+            observer.delete(&format!("{path}/{theirs}"));
+        }
+        eventually("it is back", || has_role(&member, "leader"));
+        assert_eq!(foreign(&member), Vec::<String>::new());
+        assert_ne!(children(&observer, &path), before, "in another place");
+    }
+}
+
+#[test]
+fn a_member_that_finds_contenders_of_another_order_makes_no_znode_unless_it_only_warns() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    observer.make_path("/app");
+    // Already a znode of ours would have this client fail.
+    observer.create("/app/n_", b"x", CreateMode::EphemeralSequential);
+    let setup = Setup::of(&servers).option("--election", "/app");
+    let refusing = setup.clone().option("--compatible-with", "curator-latch").start("a");
+    eventually("it says why", || match &*foreign(&refusing) {
+        [problem] if problem.contains("LeaderElectionSupport") => Ok(()),
+        problems => Err(format!("{problems:?}")),
+    });
+    let warning = setup.clone().option("--compatible-with", "kazoo").option("--foreign", "warn");
+    let warning = warning.start("b");
+    eventually("it leads all the same", || has_role(&warning, "leader"));
+    // Its client, too, would rank it in another way, so one that refuses in our own way keeps out.
+    let native = setup.option("--foreign", "refuse").start("c");
+    eventually("it says why", || match foreign(&native).len() {
+        2 => Ok(()),
+        _ => Err(format!("{:?}", foreign(&native))),
+    });
+    let names = children(&observer, "/app");
+    let made = |start: &str| names.iter().filter(|name| name.starts_with(start)).count();
+    assert_eq!((names.len(), made("n_"), made("_c_"), made("leader_")), (2, 1, 0, 0), "{names:?}");
+}
+
+/// By both clients, the number behind `lock-` counts.
+#[test]
+fn contenders_of_go_zookeeper_and_curators_leader_selector_are_one_queue() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    observer.make_path("/app");
+    observer.create(&format!("/app/{GO}"), b"x", CreateMode::EphemeralSequential);
+    let setup = Setup::of(&servers).option("--election", "/app");
+    let member = setup.option("--compatible-with", "curator-selector").start("a");
+    eventually("it names the first", || {
+        let leader = member.get("/leader").json();
+        let named = leader["leader"]["id"] == "x";
+        if named { Ok(()) } else { Err(leader.to_string()) }
+    });
+    let refused = member.post("/transfer");
+    assert_eq!(refused.status, 409, "{refused:?}");
+    assert!(refused.json()["type"].as_str().unwrap_or_default().ends_with("among-foreign"));
+    observer.delete(&format!("/app/{GO}0000000000"));
+    eventually("it leads", || has_role(&member, "leader"));
+    let claim = observer.znode("/app-bellwether-claim").expect("it leads by a claim");
+    assert_eq!(claim.json()["id"], "a");
+    assert_eq!(children(&observer, "/app").len(), 1, "its claim is not below the path");
+}
+
+/// Its znode tells its id alone: that it has led, it reads in its claim.
+#[test]
+fn a_leader_in_another_clients_queue_leads_on_after_a_restart() {
+    let servers = Servers::standalone();
+    let files = SessionFiles::new();
+    let setup = Setup::of(&servers).option("--election", "/app");
+    let setup = files.kept_by(&setup.option("--compatible-with", "kazoo"), "a");
+    let mut member = setup.start("a");
+    let mut next = None;
+    for restarts in 0..2 {
+        eventually("it leads", || has_role(&member, "leader"));
+        let before = member.status();
+        // The first is alone, and the second has another behind it that would lead else.
+        if restarts == 1 {
+            next = Some(setup_of_next(&servers).start("b"));
+            eventually("another is next", || {
+                next.as_ref().map_or(Ok(()), Member::is_ready_standby)
+            });
+        }
+        member.kill();
+        member = setup.start("a");
+        eventually("it leads on", || has_role(&member, "leader"));
+        let after = member.status();
+        assert_eq!((&before["token"], &before["znode"]), (&after["token"], &after["znode"]));
+        assert_eq!(before["session"]["id"], after["session"]["id"]);
+    }
+    drop(next);
+}
+
+fn setup_of_next(servers: &Servers) -> Setup {
+    Setup::of(servers).option("--election", "/app").option("--compatible-with", "kazoo")
+}
+
+#[test]
+fn inspect_shows_another_clients_queue_by_its_rule() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    observer.make_path("/app");
+    observer.create(&format!("/app/{LATCH}"), b"host 1", CreateMode::EphemeralSequential);
+    let setup = Setup::of(&servers).option("--election", "/app");
+    let _member = setup.option("--compatible-with", "curator-latch").start("a");
+    eventually("it is in the queue", || {
+        let names = children(&observer, "/app");
+        if names.len() == 2 { Ok(()) } else { Err(format!("{names:?}")) }
+    });
+    let arguments = ["--election", "/app", "--compatible-with", "curator-latch"];
+    let inspected = inspect_with(&servers, &arguments);
+    let verdict = "host%201 leads, named by all 2, by the rule of Curator's LeaderLatch";
+    assert_eq!((&inspected["healthy"], &inspected["verdict"]), (&json!(true), &json!(verdict)));
+    let made: Vec<_> = inspected["line"].as_array().expect("a list").iter().collect();
+    let made: Vec<_> = made.iter().map(|it| (&it["id"], &it["made_by"])).collect();
+    assert_eq!(
+        made,
+        [(&json!("host%201"), &json!("curator-latch")), (&json!("a"), &json!("bellwether"))]
+    );
+}
+
+/// Returns the name of the client whose znodes begin so.
+fn client(start: &str) -> &'static str {
+    match start {
+        LATCH => "curator-latch",
+        SELECTOR => "curator-selector",
+        KAZOO => "kazoo",
+        GO => "go-zookeeper",
+        OWN => "bellwether",
+        _ => "zookeeper-recipe",
+    }
+}
+
+fn children(observer: &Observer, path: &str) -> Vec<String> {
+    let names = observer.ask(async |client| client.list_children(path).await);
+    let mut names = names.unwrap_or_default();
+    names.sort();
+    names
+}
+
 #[track_caller]
 fn names(member: &Member, problems: &[&str]) {
     eventually("it names them", || {
@@ -112,9 +299,13 @@ fn foreign(member: &Member) -> Vec<String> {
 }
 
 fn inspect(servers: &Servers) -> Value {
+    inspect_with(servers, &[])
+}
+
+fn inspect_with(servers: &Servers, more: &[&str]) -> Value {
     let zookeeper = servers.connect_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
-    let output = command.args(["inspect", "--json", "--zookeeper", &zookeeper]).output();
+    let output = command.args(["inspect", "--json", "--zookeeper", &zookeeper]).args(more).output();
     let output = output.expect("the program runs");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }

@@ -58,6 +58,7 @@ fn every_endpoint_on_the_leader() {
             "leader",
             "paused",
             "predecessor",
+            "priority",
             "role",
             "sequence",
             "session",
@@ -71,6 +72,7 @@ fn every_endpoint_on_the_leader() {
     );
     assert_eq!(status["id"], "a");
     assert_eq!(status["role"], "leader");
+    assert_eq!(status["priority"], 50);
     assert_eq!(status["election"], "/election");
     assert_eq!(status["znode"], named.znode);
     assert_eq!(status["sequence"], 0);
@@ -277,6 +279,7 @@ fn the_queue_in_order() {
                 "is_self": id == asked,
                 "standby": if id == "b" { json!({"ready": true}) } else { Value::Null },
                 "names": "a",
+                "priority": 50,
                 "version": env!("CARGO_PKG_VERSION"),
                 "since": created(znode),
                 "unhealthy": false,

@@ -432,9 +432,14 @@ impl Lock {
 
     #[track_caller]
     pub(crate) fn asked(member: &Member, path: &str) -> Self {
+        Self::asked_with("x-bellwether: 1", member, path)
+    }
+
+    #[track_caller]
+    pub(crate) fn asked_with(header: &str, member: &Member, path: &str) -> Self {
         let mut stream = TcpStream::connect(("127.0.0.1", member.port())).expect("it listens");
         stream.set_read_timeout(Some(LIMIT)).expect("no zero");
-        write!(stream, "POST {path} HTTP/1.1\r\nhost: localhost\r\nx-bellwether: 1\r\n\r\n")
+        write!(stream, "POST {path} HTTP/1.1\r\nhost: localhost\r\n{header}\r\n\r\n")
             .expect("it is read");
         let mut lines = BufReader::new(stream);
         let mut head = String::new();

@@ -29,6 +29,7 @@ mod metrics;
 mod orders;
 mod pipes;
 mod places;
+mod priority;
 mod races;
 mod service;
 mod silence;

@@ -107,7 +107,9 @@ fn a_leader_that_moves_leads_on() {
     let moved =
         amend(&first, &json!({"address": "new:2", "labels": {"zone": null, "disk": "ssd"}}));
 
-    let told = json!({"id": "a", "address": "new:2", "labels": {"disk": "ssd"}, "revision": 1});
+    let told = json!({
+        "id": "a", "address": "new:2", "labels": {"disk": "ssd"}, "priority": 50, "revision": 1
+    });
     assert_eq!((moved.status, moved.json()), (200, told.clone()));
     assert_eq!(ok(&first, "/member"), told);
     let changed = events.event();
@@ -166,6 +168,7 @@ fn what_is_no_patch_changes_nothing() {
     let json = "application/json";
 
     problem(&member.send("PATCH", "/member", &[("content-type", json)], "{}"), 403);
+    problem(&member.send("PATCH", "/member?priority=3", &[("x-bellwether", "1")], ""), 400);
     problem(&send("text/plain", "{}"), 415);
     problem(&send(json, "{"), 400);
     problem(&send(json, "[null, null]"), 422);

@@ -3,6 +3,7 @@
 use crate::{
     browser::Browser,
     group::{Named, agreed, agreed_after, started_in_order},
+    hooks::Home,
     member::{Member, Setup},
     observer::Observer,
     servers::Servers,
@@ -443,12 +444,19 @@ fn commands_are_given_with_a_token_that_is_typed_and_not_kept() {
 #[ignore = "it writes into docs/"]
 fn the_picture_in_the_readme() {
     let servers = Servers::standalone();
+    let home = Home::new();
+    let fails = "[[hook]]\non = [\"leader-changed\"]\ncommand = [\"false\"]\n";
     let setups = (0..5).map(|n: u8| {
         let zone = format!("zone=eu-{}", n % 3 + 1);
-        Setup::of(&servers)
+        let setup = Setup::of(&servers)
             .option("--address", &format!("10.0.0.{}:8080", n + 7))
             .option("--label", &zone)
-            .option("--label", "release=7.2")
+            .option("--label", "release=7.2");
+        match n {
+            1 => setup.option("--priority", "70"),
+            4 => home.with(setup, &[fails.to_owned()]),
+            _ => setup,
+        }
     });
     let members: Vec<Member> = setups
         .enumerate()
@@ -459,7 +467,7 @@ fn the_picture_in_the_readme() {
         .collect();
     agreed(&members);
     let browser = Browser::start();
-    let size = json!({"width": 800, "height": 850, "deviceScaleFactor": 1, "mobile": false});
+    let size = json!({"width": 800, "height": 1000, "deviceScaleFactor": 1, "mobile": false});
     browser.command("Emulation.setDeviceMetricsOverride", size);
     let page = Page::open(&browser, members[3].port());
 
@@ -473,6 +481,8 @@ fn the_picture_in_the_readme() {
     }
     page.says("#heard", "5 in the queue; the announcement has reached 4");
     page.says(".deaf .id", "shop-0");
+    page.run("document.querySelector('#all').click()");
+    page.says(".card:nth-child(4) .chips li:first-child", "priority 70");
     thread::sleep(Duration::from_secs(3));
     fs::write("docs/page.png", browser.screenshot()).expect("the tests run in the repository");
 }

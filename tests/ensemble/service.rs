@@ -57,7 +57,11 @@ fn on_sighup_it_takes_over_what_can_change_and_logs_what_cannot() {
     };
 
     write("labels = { zone = \"b\" }\naddress = \"h:1\"", "debug");
-    fs::write(path, fs::read_to_string(path).unwrap() + "[election]\nprefix = \"n_\"\n").unwrap();
+    fs::write(
+        path,
+        fs::read_to_string(path).unwrap() + "[election]\nprefix = \"n_\"\npriority = 70\n",
+    )
+    .unwrap();
     member.signal("HUP");
     wait_for_log("election.prefix is \"n_\" now, which takes a restart: still \"leader_\"");
     wait_for_log("DEBUG bellwether");
@@ -66,6 +70,11 @@ fn on_sighup_it_takes_over_what_can_change_and_logs_what_cannot() {
         let leader = ok(&other, "/leader")["leader"].clone();
         let well = leader["address"] == "h:1" && leader["labels"] == json!({"zone": "b"});
         if well { Ok(()) } else { Err(format!("{leader} after {:?}", start.elapsed())) }
+    });
+
+    eventually("its priority is told", || match ok(&other, "/members")["members"][0]["priority"] {
+        ref priority if *priority == 70 => Ok(()),
+        ref priority => Err(priority.to_string()),
     });
 
     write("labels = 7", "debug");

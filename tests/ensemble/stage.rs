@@ -1,7 +1,7 @@
 //! Three servers and some members on a network of their own, all watched: what faults strike.
 
 use crate::{
-    group::{Named, look_settled, ready},
+    group::{Named, has_role, look_settled, ready},
     host::Host,
     member::{Answer, Handovers, Member, SHORT_SESSION, Setup},
     network::Network,
@@ -89,7 +89,7 @@ impl Stage {
         let network = Network::new(3, members);
         let mut servers = Servers::prepared_on(&network.servers, &Settings::default());
         servers.start();
-        let setup = Setup::of(&servers).short_sessions();
+        let setup = Setup::of(&servers).short_sessions().option("--preempt-after", "1s");
         let numbers = 0..network.members.len();
         let setups: Vec<Setup> = numbers.map(|number| adapt(number, setup.clone())).collect();
         let observer = Observer::of(&servers);
@@ -231,6 +231,22 @@ impl Stage {
             self.members[killed].kill();
         }
         answer
+    }
+
+    /// Gives this member a higher priority until the leader has handed over to it. Where another has led for less than the
+    /// wait, that is a while.
+    pub(crate) fn preempt(&self, leader: usize, heir: usize) {
+        let headers = [("x-bellwether", "1"), ("content-type", "application/json")];
+        let patch = |priority: &str| {
+            let body = format!("{{\"priority\": {priority}}}");
+            let patched = self.members[heir].send("PATCH", "/member", &headers, &body);
+            assert_eq!(patched.status, 200, "{patched:?}");
+        };
+        patch("90");
+        if heir != leader {
+            eventually("the leader has handed over", || has_role(&self.members[heir], "leader"));
+        }
+        patch("null");
     }
 
     /// Pauses this member until `heal`.

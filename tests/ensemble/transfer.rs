@@ -4,6 +4,7 @@ use crate::{
     group::{Named, agreed, agreed_after, started_in_order},
     http::{ok, problem},
     member::{Answer, Handovers, Member, Setup},
+    metrics::Scrape,
     sampler::{Sampler, Stint, handovers},
     servers::Servers,
     wait::eventually,
@@ -119,6 +120,10 @@ fn a_transfer_that_comes_to_nothing_says_why_and_the_leader_leads_on() {
     for wrong in ["[]", r#"{"to": 1}"#, r#"{"at": "b"}"#, r#"{"within_ms": 0}"#] {
         problem(&send("application/json", wrong), 422);
     }
+    let passed_over = first.post("/transfer?to=b");
+    problem(&passed_over, 400);
+    assert!(passed_over.body.contains("no query, but a body such as"), "{passed_over:?}");
+    assert_eq!(agreed([&first]), before);
 }
 
 /// The upgraded member that is to lead is there before the leader is restarted.
@@ -145,6 +150,50 @@ fn a_rolling_restart_moves_leadership_once() {
     let led: Vec<_> = terms.as_array().expect("terms").iter().map(|it| &it["id"]).collect();
     assert_eq!(led.len(), 2, "{terms}");
     assert!(led.contains(&&json!("a")) && led.contains(&&json!("b")), "{terms}");
+}
+
+/// The leader is the last that is upgraded. It has a higher priority, which brings leadership back to it.
+#[test]
+fn a_rolling_upgrade_ends_where_it_began_with_one_transfer_and_no_session_timeout() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers).option("--preempt-after", "5s");
+    let preferred = setup.clone().option("--priority", "60");
+    let [first] = started_in_order(&preferred, ["a"]);
+    let others = started_in_order(&setup, ["b", "c", "d", "e"]);
+    let mut members: Vec<Member> = [first].into_iter().chain(others).collect();
+    let before = agreed(&members);
+    let upgrade = |member: &mut Member, setup: &Setup| {
+        member.signal("TERM");
+        assert_eq!(member.wait().0.code(), Some(0));
+        let [anew] = started_in_order(setup, [&*member.id]);
+        *member = anew;
+    };
+    members[1..].iter_mut().for_each(|member| upgrade(member, &setup));
+    assert_eq!(agreed(&members), before, "none of them led");
+    let before_s = leaderless_s(&members[3]);
+    assert_eq!(transfer(&members[0], &json!({"to": "c"})).status, 200);
+    let between = agreed_after(&before, &members);
+    assert_eq!(between.id, "c");
+    upgrade(&mut members[0], &preferred);
+    let after = agreed_after(&between, &members);
+    assert_eq!(after.id, "a", "it ends where it began");
+    let seen = &members[3];
+    let history = ok(seen, "/history");
+    let terms = history["terms"].as_array().expect("terms");
+    let led: Vec<_> = terms.iter().map(|it| it["token"].as_u64().expect("a token")).collect();
+    assert_eq!(led, [before.token, between.token, after.token], "{history}");
+    let of_c = ok(&members[2], "/history");
+    let ended: Vec<_> =
+        of_c["terms"].as_array().expect("terms").iter().map(|it| &it["ended"]).collect();
+    assert!(ended.contains(&&json!("transferred")), "{of_c}");
+    let leaderless = leaderless_s(seen) - before_s;
+    eprintln!("no leader was known for {leaderless:.3} s in all, in two hand-overs");
+    assert!(leaderless < 2.0, "a session timed out: {leaderless} s without a leader");
+}
+
+/// For how long this member has known no leader.
+fn leaderless_s(member: &Member) -> f64 {
+    Scrape::of(member).of_us("leaderless_seconds_total", "")
 }
 
 pub(crate) fn transfer(leader: &Member, body: &Value) -> Answer {

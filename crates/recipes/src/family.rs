@@ -4,6 +4,7 @@
 //! Each client names the znodes of its contenders in its own way, and orders all that stands in the path by its own rule. So
 //! two kinds of contenders in one path are two elections, each with a leader, or one that fails.
 
+use crate::{Sequence, SessionId};
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -25,6 +26,8 @@ pub enum Family {
     DocumentedRecipe,
     /// `_c_<32 hexadecimal digits>-lock-<10 digits>`
     GoZookeeper,
+    /// `leader_<10 digits>`, of members that elect by themselves: by the prefix that they have if none is chosen
+    Bellwether,
 }
 
 /// What a client's rule makes of all that stands in a path.
@@ -39,13 +42,14 @@ pub enum First<'a> {
 }
 
 impl Family {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::CuratorLatch,
         Self::CuratorSelector,
         Self::Kazoo,
         Self::ZookeeperRecipe,
         Self::DocumentedRecipe,
         Self::GoZookeeper,
+        Self::Bellwether,
     ];
 
     /// Returns whose contender a znode of this name is, and its number: negative once ZooKeeper's counter has overflowed.
@@ -61,6 +65,8 @@ impl Family {
         };
         let family = if start == "n_" {
             Some(Self::ZookeeperRecipe)
+        } else if start == OWN_PREFIX {
+            Some(Self::Bellwether)
         } else if let Some(rest) = start.strip_prefix("_c_") {
             let go = rest.strip_suffix("-lock-").filter(|guid| is_hex(guid, 32));
             curators(rest).or_else(|| go.map(|_| Self::GoZookeeper))
@@ -71,6 +77,47 @@ impl Family {
             (is_uuid(guid) || is_hex(guid, 32)).then_some(Self::DocumentedRecipe)
         };
         Some((family?, number))
+    }
+
+    /// Returns the place of a znode of this name in the client's queue, whoever made it: `None` if it has none, or if
+    /// ZooKeeper's counter has overflowed, beyond which the clients disagree.
+    pub fn place(self, name: &str) -> Option<Sequence> {
+        let (family, number) = Self::of_name(name)?;
+        let counts = match self {
+            // Both rank by the number behind `lock-`.
+            Self::CuratorSelector | Self::GoZookeeper => {
+                matches!(family, Self::CuratorSelector | Self::GoZookeeper)
+            }
+            Self::CuratorLatch
+            | Self::Kazoo
+            | Self::ZookeeperRecipe
+            | Self::DocumentedRecipe
+            | Self::Bellwether => family == self,
+        };
+        if counts { Sequence::new(number) } else { None }
+    }
+
+    /// Returns how the names of a session's contenders begin, before their number.
+    pub fn start(self, session: SessionId) -> String {
+        let hex = hex_of(session);
+        let uuid = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
+        match self {
+            Self::CuratorLatch => format!("_c_{uuid}-latch-"),
+            Self::CuratorSelector => format!("_c_{uuid}-lock-"),
+            Self::Kazoo => format!("{hex}__lock__"),
+            Self::ZookeeperRecipe => "n_".into(),
+            Self::DocumentedRecipe => format!("{uuid}-n_"),
+            Self::GoZookeeper => format!("_c_{hex}-lock-"),
+            Self::Bellwether => OWN_PREFIX.into(),
+        }
+    }
+
+    /// Whether a member made a znode of this name, and not the client itself. Names of [`Self::ZookeeperRecipe`] do not
+    /// tell, and those of [`Self::Bellwether`] are not asked for.
+    pub fn is_members(name: &str) -> bool {
+        let guid = name.strip_prefix("_c_").unwrap_or(name).bytes().filter(|b| *b != b'-');
+        let guid: Vec<u8> = guid.take(32).collect();
+        guid.len() == 32 && guid[12] == b'8' && guid.ends_with(MEMBERS.as_bytes())
     }
 
     /// Returns which of these znodes, all that stand in a path, the client takes for the first.
@@ -98,6 +145,7 @@ impl Family {
             Self::ZookeeperRecipe => or(recipes_number(name).is_some(), Reading::Fails),
             Self::DocumentedRecipe => or(documented_number(name).is_some(), Reading::Ignores),
             Self::GoZookeeper => or(gos_number(name).is_some(), Reading::Fails),
+            Self::Bellwether => or(own_number(name).is_some(), Reading::Ignores),
         }
     }
 
@@ -110,6 +158,7 @@ impl Family {
             Self::ZookeeperRecipe => recipes_number(one).cmp(&recipes_number(other)),
             Self::DocumentedRecipe => documented_number(one).cmp(&documented_number(other)),
             Self::GoZookeeper => gos_number(one).cmp(&gos_number(other)),
+            Self::Bellwether => own_number(one).cmp(&own_number(other)),
         }
     }
 
@@ -131,8 +180,20 @@ impl Family {
             Self::ZookeeperRecipe => "zookeeper-recipe",
             Self::DocumentedRecipe => "documented-recipe",
             Self::GoZookeeper => "go-zookeeper",
+            Self::Bellwether => "bellwether",
         }
     }
+}
+
+const OWN_PREFIX: &str = "leader_";
+
+/// The end of the guids that members make: `bellwet`, in hexadecimal digits.
+const MEMBERS: &str = "62656c6c776574";
+
+/// Returns the guid of a session's contenders, an UUID of version 8: by it the session finds them again.
+fn hex_of(session: SessionId) -> String {
+    let id = format!("{:016x}", session.0);
+    format!("{}8{}8{}{MEMBERS}", &id[..12], &id[12..15], &id[15..])
 }
 
 /// What a client makes of a name.
@@ -152,6 +213,7 @@ impl fmt::Display for Family {
             Self::ZookeeperRecipe => "ZooKeeper's LeaderElectionSupport",
             Self::DocumentedRecipe => "the recipe in ZooKeeper's documentation",
             Self::GoZookeeper => "go-zookeeper's Lock",
+            Self::Bellwether => "Bellwether without election.compatible_with",
         })
     }
 }
@@ -207,6 +269,12 @@ fn documented_number(name: &str) -> Option<i32> {
     name.rsplit_once("-n_").and_then(|(_, number)| number.parse().ok())
 }
 
+fn own_number(name: &str) -> Option<i32> {
+    Family::of_name(name)
+        .filter(|(family, _)| *family == Family::Bellwether)
+        .map(|(_, number)| number)
+}
+
 /// Returns what go-zookeeper reads: the number behind `lock-`, else behind `__`.
 fn gos_number(name: &str) -> Option<i64> {
     let (_, number) = name.rsplit_once("lock-").or_else(|| name.rsplit_once("__"))?;
@@ -228,6 +296,7 @@ mod tests {
             Family::ZookeeperRecipe => format!("n_{number}"),
             Family::DocumentedRecipe => format!("{UUID}-n_{number}"),
             Family::GoZookeeper => format!("_c_{HEX}-lock-{number}"),
+            Family::Bellwether => format!("leader_{number}"),
         }
     }
 
@@ -247,7 +316,7 @@ mod tests {
             Some((Family::DocumentedRecipe, 1))
         );
         for stranger in [
-            "leader_0000000000",
+            "other_0000000000",
             "claim-leader_",
             "0000000000",
             "_c_0-latch-0000000000",
@@ -287,6 +356,42 @@ mod tests {
             let first = family.first(names.iter().map(|it| &**it));
             assert_eq!(first, First::Znode(&names[1]), "{family}");
             assert_eq!(family.first([]), First::None, "{family}");
+        }
+    }
+
+    #[test]
+    fn a_sessions_names_are_the_clients_and_tell_that_a_member_made_them() {
+        let session = SessionId(0x0123_4567_89ab_cdef);
+        for family in Family::ALL {
+            let name = format!("{}0000000007", family.start(session));
+            assert_eq!(Family::of_name(&name), Some((family, 7)), "{name}");
+            assert_eq!(family.place(&name), Sequence::new(7), "{name}");
+            let tells = ![Family::ZookeeperRecipe, Family::Bellwether].contains(&family);
+            assert_eq!(Family::is_members(&name), tells, "{name}");
+            let others = [SessionId(0x0123_4567_89ab_cdee), SessionId(-1), SessionId(0)];
+            let is_anothers = |other| family.start(other) != family.start(session);
+            assert!(others.into_iter().all(|other| is_anothers(other) == tells), "{name}");
+        }
+        let latch = Family::CuratorLatch.start(session);
+        assert_eq!(latch, "_c_01234567-89ab-8cde-8f62-656c6c776574-latch-");
+        assert_eq!(Family::Kazoo.start(session), "0123456789ab8cde8f62656c6c776574__lock__");
+        for family in Family::ALL {
+            assert!(!Family::is_members(&name(family, "0000000001")), "{family}");
+        }
+        assert!(!Family::is_members(""));
+    }
+
+    #[test]
+    fn a_queue_has_all_that_its_client_ranks_by_the_same_number() {
+        for family in Family::ALL {
+            let counted: Vec<_> = Family::ALL
+                .into_iter()
+                .filter(|other| family.place(&name(*other, "0000000012")).is_some())
+                .collect();
+            let numbers = [Family::CuratorSelector, Family::GoZookeeper];
+            let expected = if numbers.contains(&family) { numbers.to_vec() } else { vec![family] };
+            assert_eq!(counted, expected, "{family}");
+            assert_eq!(family.place(&name(family, "-2147483648")), None, "{family}");
         }
     }
 

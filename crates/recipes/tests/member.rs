@@ -616,6 +616,24 @@ fn a_standing_is_the_same_until_there_is_something_to_publish() {
 }
 
 #[test]
+fn a_longer_lease_is_no_news_unless_the_one_before_has_ended() {
+    let mut leader = leader(Disconnect::Hold);
+    let before = leader.standing();
+    let ends_at = leads_until(&leader, at(0));
+    leader.step(at(500), Event::Woke);
+    leader.step(at(600), Event::Committed { sent_at: at(500) });
+    let longer = leader.standing();
+    assert!(
+        !longer.is_news_after(&before, at(600)),
+        "its readers look again at the end of the other"
+    );
+    assert!(longer.is_news_after(&before, ends_at), "they have seen the end");
+    assert!(before.is_news_after(&longer, at(600)), "they would look too late");
+    let candidate = in_queue(Disconnect::Hold, &[1]).standing();
+    assert!(before.is_news_after(&candidate, at(0)) && candidate.is_news_after(&before, at(0)));
+}
+
+#[test]
 fn what_changes_nothing_is_not_written() {
     let mut leader = leader(Disconnect::Hold);
     let mut write = |address: Option<&str>| {
@@ -828,6 +846,88 @@ fn a_leader_whose_claim_is_refused_offers_no_more() {
     let refused = second.step(at(510), refused(Holder::Contender(ticket(1)), at(500)));
     assert!(matches!(&refused[..], [Action::Update(data)] if data.offer.is_none()));
     assert_eq!(second.standing().heir(), None);
+}
+
+/// A leader that yields to bids that have stood for two seconds.
+fn yielding_leader() -> Member {
+    let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
+    let policy = Policy { preempt_after: Some(seconds(2)), ..Policy::new(margins) };
+    let mut leader = Member::new(profile("me"), policy);
+    for event in [opened(seconds(10)), Event::Joined(ticket(2)), queue(&[2, 3, 4])] {
+        leader.step(at(0), event);
+    }
+    leader.step(at(0), Event::Committed { sent_at: at(0) });
+    leader
+}
+
+fn bid(number: i32, priority: u8) -> Bid {
+    Bid { bidder: ticket(number).sequence, priority: Priority::new(priority).unwrap() }
+}
+
+/// Returns the bid that is due when this one has been read at these moments.
+fn due(leader: &mut Member, bid: Bid, moments: &[u64]) -> Option<Bid> {
+    for moment in moments {
+        assert_eq!(leader.step(at(*moment), Event::BidRead(Some(bid))), []);
+    }
+    leader.standing().due_bid()
+}
+
+#[test]
+fn a_leader_yields_only_to_a_higher_priority_behind_it() {
+    let times = [100, 1_100, 2_100];
+    for (bid, is_due) in
+        [(bid(3, 51), true), (bid(3, 50), false), (bid(2, 90), false), (bid(1, 90), false)]
+    {
+        let mut leader = yielding_leader();
+        assert_eq!(due(&mut leader, bid, &times), Some(bid).filter(|_| is_due));
+        let offers = leader.step(at(2_200), Event::Command(Command::Preempt { until: at(9_000) }));
+        assert_eq!(!offers.is_empty(), is_due, "{bid}");
+        assert_eq!(leader.standing().due_bid(), None, "it is offered, if anything is");
+    }
+}
+
+#[test]
+fn a_bid_that_is_too_young_or_has_gone_is_not_yielded_to() {
+    let preempt = || Event::Command(Command::Preempt { until: at(9_000) });
+    let mut leader = yielding_leader();
+    assert_eq!(due(&mut leader, bid(3, 90), &[100, 2_000]), None);
+    assert_eq!(leader.step(at(2_500), preempt()), [], "it was too young when it was read");
+    assert_eq!(due(&mut leader, bid(4, 95), &[2_600, 3_600]), None, "another's time is its own");
+    leader.step(at(4_000), Event::BidRead(None));
+    assert_eq!(due(&mut leader, bid(4, 95), &[4_100, 6_000]), None, "it was gone meanwhile");
+    assert_eq!(due(&mut leader, bid(4, 95), &[6_100]), Some(bid(4, 95)));
+    let higher = Command::SetPriority(Priority::new(95).unwrap());
+    leader.step(at(6_200), Event::Command(higher));
+    assert_eq!(leader.step(at(6_300), preempt()), [], "it is no higher than its own by now");
+}
+
+#[test]
+fn a_bid_does_not_displace_the_heir_that_an_operator_named() {
+    let mut leader = yielding_leader();
+    assert_eq!(due(&mut leader, bid(4, 90), &[100, 2_100]), Some(bid(4, 90)));
+    let heir = ticket(3).sequence;
+    leader.step(at(2_200), Event::Command(Command::Transfer { heir, until: at(9_000) }));
+    assert_eq!(leader.standing().due_bid(), None);
+    let preempt = Event::Command(Command::Preempt { until: at(9_000) });
+    assert_eq!(leader.step(at(2_300), preempt), []);
+    assert_eq!(leader.standing().heir().map(|(offer, _)| offer.heir), Some(heir));
+}
+
+#[test]
+fn a_leader_whose_claim_is_refused_yields_to_none() {
+    let mut second = standby();
+    second.step(at(500), Event::Command(Command::SetPriority(Priority::LOWEST)));
+    second.step(at(500), gone(1));
+    assert_eq!(due(&mut second, bid(3, 50), &[505, 3_000]), Some(bid(3, 50)));
+    second.step(at(3_010), refused(Holder::Contender(ticket(1)), at(500)));
+    assert_eq!((second.standing().due_bid(), second.standing().seen_bid()), (None, None));
+}
+
+#[test]
+fn a_member_that_does_not_lead_heeds_no_bid() {
+    let mut follower = follower(&[1, 2]);
+    follower.step(at(0), Event::Command(Command::SetPriority(Priority::LOWEST)));
+    assert_eq!(due(&mut follower, bid(3, 90), &[100, 9_000]), None);
 }
 
 #[test]
@@ -1114,4 +1214,65 @@ fn only_the_own_announcement_of_a_znode_that_is_found_resumes_a_term() {
     assert_eq!(found(3, announced(2)).resumed_term(), None, "it followed another");
     assert_eq!(found(3, None).resumed_term(), None);
     assert_eq!(Event::NoTicketFound.resumed_term(), None);
+}
+
+/// They know nothing of priority, and take what stands in their path for contenders.
+#[test]
+fn a_member_among_others_reads_and_makes_no_bids() {
+    let lowest = |member: Member| member.of_priority(Priority::LOWEST);
+    let highest = |member: Member| member.of_priority(Priority::HIGHEST);
+    let wakes = |mut member: Member| {
+        member.step(at(0), opened(seconds(10)));
+        member.step(at(0), Event::Joined(ticket(1)));
+        member.step(at(0), queue(&[1]));
+        member.step(at(0), Event::Committed { sent_at: at(0) });
+        member.step(at(1_000), Event::Woke)
+    };
+    assert!(wakes(lowest(member(Disconnect::Hold))).contains(&Action::ReadBid));
+    assert!(!wakes(lowest(member(Disconnect::Hold)).among_others()).contains(&Action::ReadBid));
+
+    let hears = |mut member: Member| {
+        member.step(at(0), opened(seconds(10)));
+        member.step(at(0), Event::Joined(ticket(2)));
+        member.step(at(0), queue(&[1, 2]));
+        member
+            .step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: leads(1) });
+        assert!(names(&member, 1));
+        member.step(at(0), Event::PriorityRead { member: ticket(1), priority: Priority::LOWEST })
+    };
+    let bids = |actions: Vec<Action>| actions.iter().any(|it| matches!(it, Action::MakeBid(_)));
+    assert!(bids(hears(highest(member(Disconnect::Hold)))));
+    assert!(!bids(hears(highest(member(Disconnect::Hold)).among_others())));
+}
+
+#[test]
+fn a_leader_among_others_makes_no_offer() {
+    let mut member = member(Disconnect::Hold).among_others();
+    member.start();
+    member.step(at(0), opened(seconds(10)));
+    member.step(at(0), Event::Joined(ticket(1)));
+    member.step(at(0), queue(&[1, 2]));
+    member.step(at(0), Event::Committed { sent_at: at(0) });
+    assert!(member.standing().way().is_some());
+    let transfer = Command::Transfer { heir: ticket(2).sequence, until: at(9_000) };
+    assert_eq!(member.step(at(0), Event::Command(transfer)), []);
+    assert_eq!(member.standing().heir(), None);
+}
+
+#[test]
+fn a_member_that_is_kept_out_joins_when_it_is_let_in_and_no_sooner() {
+    let anew = [Action::CloseSession, Action::OpenSession];
+    let mut member = member(Disconnect::Hold);
+    member.start();
+    member.step(at(0), opened(seconds(10)));
+    assert_eq!(member.step(at(0), Event::Foreign { keep_out: true }), anew);
+    assert_eq!(member.step(at(0), opened(seconds(10))), [Action::ReadQueue]);
+    assert_eq!(member.step(at(0), queue(&[])), []);
+    let healthy = |healthy| Event::Command(Command::ReportHealth { healthy });
+    assert_eq!(member.step(at(0), healthy(true)), []);
+    let joins = |actions: &[Action]| matches!(actions, [Action::Join(_)]);
+    assert!(joins(&member.step(at(0), Event::Foreign { keep_out: false })));
+    assert_eq!(member.step(at(0), Event::Foreign { keep_out: true }), anew);
+    let actions = member.step(at(0), taken_over(Some(at(9_000)), seconds(10), at(0)));
+    assert_eq!(actions, anew, "what it had in the queue goes with the session");
 }

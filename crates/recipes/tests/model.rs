@@ -66,6 +66,7 @@ const SMALL: Rules = Rules {
     policy: Policy::new(Margins { heartbeat: SECOND, half_tick: Duration::ZERO }),
     tick: SECOND,
     exact: false,
+    moments_differ: false,
     prompt: true,
     horizon: Duration::from_secs(8),
     misfortunes_max: 2,
@@ -76,7 +77,9 @@ const SMALL: Rules = Rules {
     at_wrong: &[],
     only_wrong: false,
     old: &[],
+    priorities: &[],
     recovers: false,
+    among: false,
 };
 
 /// Heartbeats come so close together that a lease lasts for three of a session's four seconds, so that an answer that
@@ -472,6 +475,25 @@ fn a_transfer_and_a_crash() {
     let faults = Faults { transfers: true, crashes: true, ..Faults::NONE };
     let rules = Rules { members: 3, horizon: Duration::from_secs(2), ..STANDBY };
     check(Rules { faults, sessions_max: 6, ..rules }).assert_properties();
+}
+
+/// The second is to lead for its priority, and either crashes, loses its connection, or gets another priority, at every step.
+#[test]
+fn a_bid_and_a_misfortune() {
+    let faults = Faults { priorities: true, crashes: true, cuts: true, ..Faults::NONE };
+    let policy = Policy { preempt_after: Some(SECOND), ..STANDBY.policy };
+    let rules = Rules { policy, priorities: &[40, 60], horizon: Duration::from_secs(4), ..STANDBY };
+    check(Rules { faults, misfortunes_max: 1, recovers: true, ..rules }).assert_properties();
+}
+
+/// The same with one between, which has to make way, and no misfortune but that a member is late.
+#[test]
+fn a_bid_past_one_between() {
+    let faults = Faults { crashes: true, ..Faults::NONE };
+    let policy = Policy { preempt_after: Some(SECOND), ..STANDBY.policy };
+    let horizon = Duration::from_secs(4);
+    let rules = Rules { members: 3, policy, priorities: &[40, 40, 60], horizon, ..STANDBY };
+    check(Rules { faults, misfortunes_max: 1, ..rules }).assert_properties();
 }
 
 /// The core relies on the module `zookeeper` to keep this rule: here it is broken, and the checker finds that.

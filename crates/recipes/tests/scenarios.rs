@@ -7,7 +7,7 @@
 
 mod sim;
 
-use bellwether_recipes::election::{Activation, Disconnect, Policy, Unhealthy};
+use bellwether_recipes::election::{Activation, Disconnect, Policy, Priority, Unhealthy};
 use bellwether_recipes::{Margins, Sequence, SessionId};
 use datadriven::TestCase;
 use sim::{Choice, Faults, Lie, Rules, World};
@@ -22,6 +22,7 @@ const RULES: Rules = Rules {
     }),
     tick: Duration::from_secs(1),
     exact: false,
+    moments_differ: false,
     prompt: false,
     horizon: Duration::MAX,
     misfortunes_max: u32::MAX,
@@ -42,7 +43,9 @@ const RULES: Rules = Rules {
     at_wrong: &[],
     only_wrong: false,
     old: &[],
+    priorities: &[],
     recovers: false,
+    among: false,
 };
 
 #[test]
@@ -69,8 +72,8 @@ fn scenarios() {
     });
 }
 
-/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s lenient step_down prompt wrong=01 only_wrong old=1`: another
-/// world than [`RULES`]'.
+/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s lenient step_down prompt wrong=01 only_wrong old=1 preempt=9s
+/// priorities=50-90 among`: another world than [`RULES`]'.
 fn rules_of(case: &mut TestCase) -> Rules {
     let mut span = |key| {
         let written: String = case.take_arg(key).expect("a span");
@@ -83,6 +86,12 @@ fn rules_of(case: &mut TestCase) -> Rules {
         let within = humantime::parse_duration(&within).expect("a span such as 6s or 500ms");
         Activation::OnAcknowledgement { within }
     });
+    let preempt_after = case.try_take_arg::<String>("preempt").expect("a span");
+    let preempt_after =
+        preempt_after.map(|it| humantime::parse_duration(&it).expect("a span such as 6s or 500ms"));
+    let priorities = case.try_take_arg::<String>("priorities").expect("numbers");
+    let priorities: Vec<u8> = priorities
+        .map_or(vec![], |all| all.split('-').map(|it| it.parse().expect("a priority")).collect());
     let lenient = case.take_flag("lenient").expect("a flag");
     let unhealthy = if lenient { Unhealthy::LeadAlone } else { Unhealthy::StandAside };
     let step_down = case.take_flag("step_down").expect("a flag");
@@ -95,12 +104,15 @@ fn rules_of(case: &mut TestCase) -> Rules {
     let rules = Rules {
         at_wrong: wrong.leak(),
         old: old.leak(),
+        priorities: priorities.leak(),
         only_wrong: case.take_flag("only_wrong").expect("a flag"),
         members: case.take_arg("members").expect("how many members"),
         timeout,
-        policy: Policy { margins, disconnect, activation, unhealthy },
+        policy: Policy { margins, disconnect, activation, unhealthy, preempt_after },
         prompt: case.take_flag("prompt").expect("a flag"),
         settled: case.take_flag("settled").expect("a flag"),
+        moments_differ: case.take_flag("moments_differ").expect("a flag"),
+        among: case.take_flag("among").expect("a flag"),
         ..RULES
     };
     case.expect_empty().expect("no other arguments");
@@ -154,6 +166,10 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         [name, "wakes"] => Choice::Wake(world.named(name)),
         [name, "is", "cut", "off"] => Choice::Cut(world.named(name)),
         [name, "crashes"] => Choice::Crash(world.named(name)),
+        ["another", "contends"] => Choice::OthersJoin,
+        ["the", "contender", znode, "leaves"] => Choice::OtherLeaves(sequence(znode)),
+        [name, "is", "to", "keep", "out"] => Choice::KeepOut(world.named(name)),
+        [name, "is", "let", "in"] => Choice::LetIn(world.named(name)),
         [name, "is", "restarted"] => Choice::Restart(world.named(name)),
         [name, "is", "restarted", "without", "its", "note"] => {
             Choice::RestartAnew(world.named(name))
@@ -168,6 +184,12 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
             Choice::Transfer(world.named(name), sequence(heir))
         }
         [name, "hands", "over"] => Choice::HandOver(world.named(name)),
+        [name, "yields"] => Choice::Preempt(world.named(name)),
+        [name, "has", "priority", number] => {
+            let number = number.parse().expect("a number");
+            Choice::Prioritize(world.named(name), Priority::new(number).expect("up to 100"))
+        }
+        ["a", "stranger", "bids", "for", znode] => Choice::ForgeBid(sequence(znode)),
         [name, "is", "told", "to", "pause"] => Choice::Pause(world.named(name)),
         [name, "is", "told", "to", "resume"] => Choice::Resume(world.named(name)),
         [name, "is", "acknowledged"] => Choice::Acknowledge(world.named(name)),

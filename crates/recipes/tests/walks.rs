@@ -16,9 +16,9 @@ prop_compose! {
     fn faults()(
         [crashes, restarts, cuts, delays, lost_reports, stale_reads] in any::<[bool; 6]>(),
         [orders, moves, sickness, evictions, lies, razing, forgeries] in any::<[bool; 7]>(),
-        [lost_creates, lost_deletes, transfers] in any::<[bool; 3]>(),
+        [lost_creates, lost_deletes, transfers, priorities] in any::<[bool; 4]>(),
     ) -> Faults {
-        Faults { crashes, restarts, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing, forgeries, lost_creates, lost_deletes, transfers, ..Faults::default() }
+        Faults { crashes, restarts, cuts, delays, lost_reports, stalls: false, stale_reads, orders, moves, sickness, evictions, lies, razing, forgeries, lost_creates, lost_deletes, transfers, priorities, ..Faults::default() }
     }
 }
 
@@ -29,14 +29,22 @@ prop_compose! {
         half_tick in Just(half_tick),
         spare in 50..4_000u64,
         tick in 50..900u64,
-        [step_down, acks, lenient, has_old] in any::<[bool; 4]>(),
+        [step_down, acks, lenient, has_old, preempts] in any::<[bool; 5]>(),
+        wait in 50..4_000u64,
         patience in 50..5_000u64,
         has_wrong_server in any::<bool>(),
+        among in prop::bool::weighted(0.3),
         faults in faults(),
     ) -> Rules {
         // What force by strangers and a server that lost a transaction do together is promised nothing about.
         let faults = if has_wrong_server {
             Faults { evictions: false, lies: false, razing: false, forgeries: false, ..faults }
+        } else {
+            faults
+        };
+        // Nor about strangers' force and lies in a queue where members write nothing.
+        let faults = if among {
+            Faults { evictions: false, lies: false, razing: false, forgeries: false, moves: false, transfers: false, priorities: false, ..faults }
         } else {
             faults
         };
@@ -53,9 +61,11 @@ prop_compose! {
                     Activation::AtOnce
                 },
                 unhealthy: if lenient { Unhealthy::LeadAlone } else { Unhealthy::StandAside },
+                preempt_after: preempts.then(|| ms(wait)),
             },
             tick: ms(tick),
             exact: true,
+            moments_differ: true,
             prompt: false,
             horizon: Duration::MAX,
             misfortunes_max: u32::MAX,
@@ -63,10 +73,12 @@ prop_compose! {
             faults,
             flaw: None,
             settled: false,
-            at_wrong: if has_wrong_server { &[1, 2, 5] } else { &[] },
+            at_wrong: if has_wrong_server && !among { &[1, 2, 5] } else { &[] },
             only_wrong: false,
             old: if has_old { &[1, 3] } else { &[] },
+            priorities: if faults.priorities { &[50, 70, 0, 70, 50, 100, 10] } else { &[] },
             recovers: false,
+            among,
         }
     }
 }
@@ -96,7 +108,10 @@ proptest! {
                 Choice::Cut(_) | Choice::Crash(_) | Choice::Stop(_) => 2,
                 Choice::Resign(_) | Choice::Pause(_) | Choice::Resume(_) | Choice::Describe(_) => 2,
                 Choice::Transfer(..) | Choice::CancelTransfer(_) => 2,
-                Choice::Acknowledge(_) | Choice::HandOver(_) => 1,
+                Choice::OthersJoin | Choice::OtherLeaves(_) => 2,
+                Choice::KeepOut(_) | Choice::LetIn(_) => 2,
+                Choice::Acknowledge(_) | Choice::HandOver(_) | Choice::Preempt(_) => 1,
+                Choice::Prioritize(..) | Choice::ForgeBid(_) => 2,
                 Choice::Ail(_) | Choice::Recover(_) => 2,
                 Choice::Evict(_) | Choice::Lie(..) | Choice::Raze | Choice::Forge(_) => 2,
                 Choice::LoseCreate(_) | Choice::LoseDelete(_) => 2,
@@ -128,6 +143,7 @@ fn applications_fail_and_recover_in_every_order() {
             policy,
             tick: ms(100),
             exact: false,
+            moments_differ: true,
             prompt: false,
             horizon: Duration::MAX,
             misfortunes_max: u32::MAX,
@@ -138,7 +154,9 @@ fn applications_fail_and_recover_in_every_order() {
             at_wrong: &[],
             only_wrong: false,
             old: &[],
+            priorities: &[],
             recovers: false,
+            among: false,
         };
         for (fail, recover) in orders.iter().flat_map(|f| orders.iter().map(move |r| (f, r))) {
             let mut world = World::new(&rules);

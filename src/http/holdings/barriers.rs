@@ -4,12 +4,12 @@ use super::super::AppState;
 use super::super::api_router::{ApiRouter, routes};
 use super::super::authorize::{Authorized, CommandHeaders, Refused};
 use super::super::problem::{BadRequest, Problem, Unavailable};
-use super::super::query::values;
+use super::super::query::{named, path, values};
 use super::holding::{Patience, refusal};
 use super::inside::Leaving;
 use super::stream::{self, Told};
-use super::{Gone, NotGot, Off, TO_BEGIN, WAIT, named, path, span};
-use crate::api::{self, BarrierEntered, BarrierMember, BarrierNames, BarrierState};
+use super::{Gone, NotGot, Off, TO_BEGIN, WAIT, span};
+use crate::api::{self, BarrierMember, BarrierNames, BarrierState};
 use crate::holdings::{HoldingName, Judged, Look, Present};
 use axum::Json;
 use axum::extract::rejection::PathRejection;
@@ -89,7 +89,7 @@ async fn state(
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     BarrierQuery,
 ), security((), ("token" = [])), responses(
-    (status = 200, description = "It goes on until all have left or one side ends it; the data of `entered` and `renewed` is such a body", body = BarrierEntered, content_type = "text/event-stream"),
+    (status = 200, description = "It goes on until all have left or one side ends it; the data of each event is such a body", body = api::BarrierEvent, content_type = "text/event-stream"),
     BadRequest,
     Refused,
     Off,
@@ -167,7 +167,7 @@ fn member(present: &Present) -> BarrierMember {
 }
 
 fn barrier_name(written: &str) -> Result<HoldingName, Problem> {
-    named(written, "barrier", "deploy")
+    named(written, "barrier's name", "deploy")
 }
 
 fn barrier_size(size: Option<&str>) -> Result<NonZeroU32, Problem> {

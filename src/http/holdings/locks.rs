@@ -5,14 +5,12 @@ use super::super::api_router::{ApiRouter, routes};
 use super::super::authorize::{Authorized, CommandHeaders, Refused};
 use super::super::claim::Claim;
 use super::super::problem::{BadRequest, Problem, Unavailable};
-use super::super::query::values;
+use super::super::query::{named, path, values};
 use super::holding::{Patience, refusal};
 use super::kept::{self, KeptLocks};
 use super::stream::{self, Told};
-use super::{
-    Gone, NotGot, Off, TO_BEGIN, TO_GIVE_BACK, WAIT, held_body, mode_words, named, path, span,
-};
-use crate::api::{self, LockHeld, LockMode, LockNames, LockPlace, LockQueue};
+use super::{Gone, NotGot, Off, TO_BEGIN, TO_GIVE_BACK, WAIT, held_body, mode_words, span};
+use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
 use crate::holdings::{HoldingName, Judged, Look, Place};
 use axum::Json;
 use axum::extract::rejection::PathRejection;
@@ -112,7 +110,7 @@ async fn queue(
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
     LockQuery,
 ), security((), ("token" = [])), responses(
-    (status = 200, description = "It goes on until the lock is lost or one side ends it; the data of `held` and `renewed` is such a body", body = LockHeld, content_type = "text/event-stream"),
+    (status = 200, description = "It goes on until the lock is lost or one side ends it; the data of each event is such a body", body = api::LockEvent, content_type = "text/event-stream"),
     BadRequest,
     Refused,
     Off,
@@ -284,7 +282,7 @@ pub(super) fn place(place: &Place) -> LockPlace {
 }
 
 fn lock_name(written: &str) -> Result<HoldingName, Problem> {
-    named(written, "lock", "migrate")
+    named(written, "lock's name", "migrate")
 }
 
 fn lock_mode(mode: Option<&str>, slots: Option<&str>) -> Result<Mode, Problem> {

@@ -26,9 +26,7 @@ use super::problem::Problem;
 use super::verdict::millis;
 use crate::api::{self, LockHeld, LockMode};
 use crate::config::table;
-use crate::holdings::{Answer, HoldingName, HoldingsHandle, Look};
-use axum::extract::Path;
-use axum::extract::rejection::PathRejection;
+use crate::holdings::{Answer, HoldingsHandle, Look};
 use recipes::holding::Wanted;
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
@@ -92,18 +90,16 @@ impl AppState {
     }
 
     async fn look_at_locks<T>(&self, look: impl FnOnce(Answer<T>) -> Look) -> Result<T, Problem> {
-        look_at(self.locks()?, look)
-            .await
-            .map_err(|why| Problem::unavailable("locks-unread", "the locks cannot be read", why))
+        let read = look_at(self.locks()?, look).await;
+        read.map_err(|why| Problem::unread("locks-unread", "the locks cannot be read", why))
     }
 
     async fn look_at_barriers<T>(
         &self,
         look: impl FnOnce(Answer<T>) -> Look,
     ) -> Result<T, Problem> {
-        look_at(self.barriers()?, look).await.map_err(|why| {
-            Problem::unavailable("barriers-unread", "the barriers cannot be read", why)
-        })
+        let read = look_at(self.barriers()?, look).await;
+        read.map_err(|why| Problem::unread("barriers-unread", "the barriers cannot be read", why))
     }
 }
 
@@ -117,14 +113,13 @@ async fn look_at<T>(
     holdings: &HoldingsHandle,
     look: impl FnOnce(Answer<T>) -> Look,
 ) -> Result<T, String> {
-    let unread = |why: String| format!("{why}; /status says how this member stands with ZooKeeper");
     let (answer, answered) = oneshot::channel();
     let asked = holdings.looks.try_send(look(answer));
-    asked.map_err(|_| unread("too many ask at once".into()))?;
+    asked.map_err(|_| "too many ask at once")?;
     match tokio::time::timeout(TO_LOOK, answered).await {
-        Ok(Ok(read)) => read.map_err(unread),
-        Ok(Err(_)) => Err(unread("this member is leaving".into())),
-        Err(_) => Err(unread(format!("ZooKeeper did not answer within {TO_LOOK:?}"))),
+        Ok(Ok(read)) => read,
+        Ok(Err(_)) => Err("this member is leaving".into()),
+        Err(_) => Err(format!("ZooKeeper did not answer within {TO_LOOK:?}")),
     }
 }
 
@@ -145,18 +140,6 @@ fn mode_words(mode: Mode) -> (LockMode, Option<u32>) {
         Mode::Shared => (LockMode::Shared, None),
         Mode::Slots(slots) => (LockMode::Slots, Some(slots.get())),
     }
-}
-
-fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, Problem> {
-    path.map(|Path(path)| path).map_err(|error| Problem::bad_request(error.body_text()))
-}
-
-fn named(written: &str, what: &str, example: &str) -> Result<HoldingName, Problem> {
-    HoldingName::new(written).ok_or_else(|| {
-        Problem::bad_request(format!(
-            "{written:?} is no {what}'s name: write 1 to 64 of A-Z a-z 0-9 . _ -, such as {example}"
-        ))
-    })
 }
 
 fn span(key: &str, written: &str, known: &RangeInclusive<Duration>) -> Result<Duration, Problem> {

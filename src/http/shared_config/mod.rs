@@ -11,8 +11,9 @@ mod tests;
 use self::conditions::{condition, is_known};
 use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, Refused};
-use super::problem::{BadRequest, Problem, Unavailable};
-use super::query::{number, values};
+use super::leader::Wait;
+use super::problem::{BadRequest, Problem, Unavailable, version_tag};
+use super::query::{named, path, values};
 use super::{AppState, common_headers};
 use crate::api::{self, ConfigNames, ConfigWritten};
 use crate::config::table;
@@ -20,11 +21,12 @@ use crate::shared_config::{
     Condition, ConfigHandle, ConfigName, Deed, NAMES_MAX, Reading, Request as Ask, TooMany,
     Unwritten, VALUE_MAX, Value, Watched, Write, Written,
 };
+use crate::status::Undone;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,11 +41,7 @@ const TO_WRITE: Duration = Duration::from_secs(8);
 /// For the whole of a value to come.
 const TO_SEND: Duration = Duration::from_secs(10);
 
-const WAIT_DEFAULT: Duration = Duration::from_secs(300);
-const WAIT_MAX: Duration = Duration::from_secs(600);
-
-/// Queries as they should be.
-const READ: &str = "?index=NUMBER&wait=30s";
+/// A query as it should be.
 const PUT: &str = "?ephemeral=1";
 
 pub(super) fn routes() -> ApiRouter {
@@ -147,7 +145,7 @@ async fn config(
 ) -> Result<Response, Problem> {
     sight.shared_config()?;
     let name = config_name(name)?;
-    let wait = waits(request.uri())?;
+    let wait = Wait::asked(request.uri())?;
     let headers = request.headers();
     if stream::is_wanted(headers) {
         let permit = sight.place()?;
@@ -282,10 +280,7 @@ impl AppState {
         let (name, condition) = (write.name.clone(), write.condition);
         let (answer, answered) = oneshot::channel();
         let asked = self.shared_config()?.requests.try_send(Ask::Write(write, answer));
-        asked.map_err(|_| {
-            let full = "too many ask at once: try again";
-            Problem::unavailable("too-many-ask", "not taken", full)
-        })?;
+        asked.map_err(|_| Problem::undone(Undone::NotTaken))?;
         let written = match timeout(TO_WRITE, answered).await {
             Ok(Ok(written)) => written,
             Ok(Err(_)) | Err(_) => Err(Unwritten::Unknown),
@@ -357,8 +352,7 @@ async fn read(watched: &mut Watched) -> Result<(Arc<Reading>, u64), Problem> {
 }
 
 fn unread(why: impl std::fmt::Display) -> Problem {
-    let why = format!("{why}; /status says how this member stands with ZooKeeper");
-    Problem::unavailable("config-unread", "the shared configuration cannot be read", why)
+    Problem::unread("config-unread", "the shared configuration cannot be read", why)
 }
 
 fn too_many() -> Problem {
@@ -387,7 +381,7 @@ fn differs(name: &ConfigName, condition: Condition, found: Option<i32>) -> Probl
 fn written_as(status: StatusCode, version: i32, index: u64) -> Response {
     let mut response = (status, Json(ConfigWritten { version, index })).into_response();
     response.headers_mut().extend(common_headers(index));
-    response.headers_mut().insert(header::ETAG, tag(version));
+    response.headers_mut().insert(header::ETAG, version_tag(version));
     response
 }
 
@@ -397,7 +391,7 @@ fn answer(sight: &AppState, name: &ConfigName, reading: &Reading, asked: &Header
         let problem = sight.not_there(name).with_index(reading.index);
         return (common, problem).into_response();
     };
-    let tag = tag(*version);
+    let tag = version_tag(*version);
     if is_known(asked, &tag) {
         return (StatusCode::NOT_MODIFIED, common, [(header::ETAG, tag)]).into_response();
     }
@@ -408,10 +402,6 @@ fn answer(sight: &AppState, name: &ConfigName, reading: &Reading, asked: &Header
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox")),
     ];
     (common, headers, Body::from(data.clone())).into_response()
-}
-
-fn tag(version: i32) -> HeaderValue {
-    HeaderValue::try_from(format!("\"{version}\"")).expect("a tag is visible ASCII")
 }
 
 /// Returns the type of a value, by the end of its name.
@@ -428,39 +418,8 @@ fn kind(name: &str) -> &'static str {
     }
 }
 
-/// Returns since which index to wait for a change, and for how long, if the query asks for that.
-fn waits(uri: &Uri) -> Result<Option<(u64, Duration)>, Problem> {
-    let [index, wait] = values(uri, ["index", "wait"], READ)?;
-    let index = index.map(|index| number("index", &index, READ)).transpose()?;
-    let wait = wait.map(|wait| span(&wait)).transpose()?;
-    match (index, wait) {
-        (Some(seen), wait) => Ok(Some((seen, wait.unwrap_or(WAIT_DEFAULT)))),
-        (None, None) => Ok(None),
-        (None, Some(_)) => {
-            let why = format!(
-                "wait is of no use without an index: write {READ}, with the index of the last answer"
-            );
-            Err(Problem::bad_request(why))
-        }
-    }
-}
-
-fn span(written: &str) -> Result<Duration, Problem> {
-    let wrong = |why: String| Problem::bad_request(format!("wait={written:?} is {why}"));
-    match humantime::parse_duration(written) {
-        Ok(length) if length <= WAIT_MAX => Ok(length),
-        Ok(_) => Err(wrong("too long: write 10m or less, and ask again".into())),
-        Err(error) => Err(wrong(format!("no duration ({error}): write 30s"))),
-    }
-}
-
 fn config_name(name: Result<Path<String>, PathRejection>) -> Result<ConfigName, Problem> {
-    let Path(written) = name.map_err(|error| Problem::bad_request(error.body_text()))?;
-    ConfigName::new(&written).ok_or_else(|| {
-        Problem::bad_request(format!(
-            "{written:?} is no name of a value: write 1 to 64 of A-Z a-z 0-9 . _ -, such as limits.json"
-        ))
-    })
+    named(&path(name)?, "name of a value", "limits.json")
 }
 
 /// Reads the value that is the body of this request.

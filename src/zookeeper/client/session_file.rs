@@ -137,7 +137,7 @@ impl SessionFile {
         let inode = file.metadata().map_err(cannot("read"))?.ino();
         let owner = Owner {
             servers: settings.zookeeper.hosts.clone(),
-            path: format!("{}/{}", settings.root, settings.prefix),
+            path: format!("{}/{}", settings.root, settings.znodes.kind()),
             member: member.to_owned(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             clock: clock_of(&file)?,

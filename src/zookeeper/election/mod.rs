@@ -5,33 +5,40 @@ mod news_age;
 mod znode_data;
 
 pub use znode_data::MemberData;
-pub(crate) use znode_data::{decode, encode};
+pub(crate) use znode_data::{contender, decode, decode_bid, encode};
 
 use self::news_age::NewsAge;
+use self::znode_data::{claimants_name, encode_bid, rank_of_bid};
 use super::client::{Session, SessionEvent, SessionSettings, UnclosedSession};
-use super::queue::{ClaimHolder, Member, Queue, QueueEvent, QueueSettings, Reports};
+use super::queue::{ClaimHolder, Member, Queue, QueueEvent, QueueSettings, Reports, WantedBid};
 use crate::clock::Clock;
-use crate::config::Settings;
+use crate::config::{Foreign, Settings};
 use crate::status::{Entry, OwnState};
+use crate::znode_names::ZnodeNames;
 use ::zookeeper::Error;
-use recipes::election::{Action, Announcement, Event, Offer, ZnodeData};
+use recipes::election::{Action, Announcement, Command, Event, Offer, Priority, ZnodeData};
 use recipes::{Holder, MemberId, Sequence, Ticket};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot};
+use tracing::info;
 
 /// An election's session, and the member's place in its queue.
 pub(crate) struct ElectionSession {
     session: Session,
     queue: Queue,
     events: mpsc::UnboundedReceiver<SourceEvent>,
-    prefix: String,
+    znodes: ZnodeNames,
     clock: Clock,
     news_age: NewsAge,
+    own_id: MemberId,
     /// What its heir's znode says is to be told of a transfer, and not of the head.
     heir: Option<Sequence>,
     /// The predecessor's offer, to be told behind what it announces.
     offer: Option<Offer>,
+    /// The priority of the member that was read last, to be told behind what it announces, and which was told last.
+    priority: Option<(Ticket, Priority)>,
+    priority_told: Option<(Ticket, Priority)>,
     /// The predecessor as it was last read, and its member's id.
     predecessor: Option<(Ticket, MemberId)>,
     /// What the own znode is to say of the member.
@@ -60,6 +67,7 @@ pub(crate) type Reading = oneshot::Receiver<Result<Vec<Member>, Error>>;
 impl ElectionSession {
     pub(crate) fn open(
         settings: &Settings,
+        own_id: MemberId,
         session: SessionSettings,
         before: UnclosedSession,
         reports: Reports,
@@ -77,7 +85,9 @@ impl ElectionSession {
         );
         let queue = QueueSettings {
             root: settings.root.clone(),
-            prefix: settings.prefix.clone(),
+            znodes: settings.znodes.clone(),
+            refuses_foreign: settings.foreign == Foreign::Refuse,
+            is_revocable: settings.revocable,
             acl: settings.zookeeper.security.acl,
             is_open_by_choice: settings.zookeeper.security.is_open_by_choice,
         };
@@ -90,16 +100,19 @@ impl ElectionSession {
                 let _receiver_gone = queue_sender.send(SourceEvent::Queue(event));
             }),
         );
-        let prefix = settings.prefix.clone();
+        let znodes = settings.znodes.clone();
         Self {
             session,
             queue,
             events,
-            prefix,
+            znodes,
             clock,
             news_age,
+            own_id,
             heir: None,
             offer: None,
+            priority: None,
+            priority_told: None,
             predecessor: None,
             state: OwnState::default(),
             own_znode: OwnZnode::default(),
@@ -113,6 +126,9 @@ impl ElectionSession {
     }
 
     fn tell_if_news(&mut self) {
+        if self.znodes.family().is_some() {
+            return;
+        }
         let OwnZnode { data: Some(data), state, stands: true } = &self.own_znode else { return };
         if *state != self.state {
             let data = data.clone();
@@ -130,7 +146,10 @@ impl ElectionSession {
             Action::Join(data) => {
                 // What was told was of the place before.
                 (self.state, self.own_znode.stands) = (OwnState::default(), false);
-                let data = self.encode(&data);
+                let data = match self.znodes.family() {
+                    None => self.encode(&data),
+                    Some(_) => data.profile.id.as_str().into(),
+                };
                 self.queue.join(data);
             }
             Action::FindTicket => self.queue.find(),
@@ -141,6 +160,13 @@ impl ElectionSession {
                 self.heir = Some(heir);
                 self.queue.read(heir, false, self.clock.now());
             }
+            Action::ReadBid => self.queue.read_bid(),
+            Action::MakeBid(bid) => self.queue.bid(Some(WantedBid {
+                data: encode_bid(bid, &self.znodes).into(),
+                rank: bid.priority.number(),
+                rank_of: rank_of_bid,
+            })),
+            Action::WithdrawBid => self.queue.bid(None),
             Action::Relay { data, sent_at } => {
                 let data = self.encode(&data);
                 self.queue.write(data, sent_at);
@@ -161,7 +187,7 @@ impl ElectionSession {
     fn encode(&mut self, data: &ZnodeData) -> Vec<u8> {
         self.own_znode.state = self.state;
         self.own_znode.data = Some(data.clone());
-        encode(data, self.state, &self.prefix)
+        encode(data, self.state, &self.znodes)
     }
 
     /// Waits for the member's next event. May be dropped and called again: nothing is lost.
@@ -170,6 +196,10 @@ impl ElectionSession {
             self.queue.reap();
             if let Some(offer) = self.offer.take() {
                 return Event::OfferRead(offer);
+            }
+            if let Some((member, priority)) = self.priority.take() {
+                self.priority_told = Some((member, priority));
+                return Event::PriorityRead { member, priority };
             }
             let received = self.events.recv().await.expect("the queue holds a sender");
             let event = match received {
@@ -186,6 +216,7 @@ impl ElectionSession {
         Some(match event {
             QueueEvent::Joined(ticket) => {
                 self.own_znode.stands = true;
+                self.priority_told = None;
                 self.tell_if_news();
                 Event::Joined(ticket)
             }
@@ -193,9 +224,19 @@ impl ElectionSession {
                 self.own_znode.stands = false;
                 Event::TicketLost(ticket)
             }
-            QueueEvent::Found { ticket, data } => {
-                let state = decode(&data, &self.prefix).map(|it| it.state).unwrap_or_default();
-                let data = self.own_data(&data);
+            QueueEvent::Found { ticket, data, claimed } if self.znodes.family().is_some() => {
+                self.own_znode.stands = true;
+                if data != self.own_id.as_str().as_bytes() {
+                    // The znode has another id than this member now, and is not to be written to.
+                    return Some(Event::NoTicketFound);
+                }
+                let data = claimed.and_then(|it| decode(&it, &self.znodes)).map(own_data);
+                Event::TicketFound { ticket, data }
+            }
+            QueueEvent::Found { ticket, data, .. } => {
+                let read = decode(&data, &self.znodes);
+                let state = read.as_ref().map(|it| it.state).unwrap_or_default();
+                let data = read.map(own_data);
                 self.own_znode = OwnZnode { data: data.clone(), state, stands: true };
                 self.tell_if_news();
                 Event::TicketFound { ticket, data }
@@ -205,14 +246,20 @@ impl ElectionSession {
                 return None;
             }
             QueueEvent::Listed { members, .. } => Event::QueueRead(members.into_iter().collect()),
+            QueueEvent::Foreign { keep_out } => Event::Foreign { keep_out },
+            QueueEvent::Revoked => {
+                info!("a client asks in our znode for the end of this term");
+                Event::Command(Command::Resign)
+            }
             QueueEvent::ForeignListed(names) => {
                 self.queue.read_foreign(names);
                 return None;
             }
             QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
-                let data = decode(&data, &self.prefix);
+                let data = self.read(&data, predecessor);
                 self.predecessor = data.as_ref().map(|it| (predecessor, it.profile.id.clone()));
                 self.offer = data.as_ref().and_then(|it| it.offer);
+                self.note_priority(predecessor, data.as_ref());
                 let announcement = data.and_then(|it| it.announcement);
                 // The standby's predecessor is the leader, of which it reads nothing else.
                 if let Some(own) = announcement.as_ref().filter(|own| own.ticket == predecessor) {
@@ -226,18 +273,19 @@ impl ElectionSession {
             }
             // A member that leads reads no head.
             QueueEvent::MemberRead { member, data, .. } if self.heir == Some(member.sequence) => {
-                let accepted = decode(&data, &self.prefix).and_then(|data| data.accepted);
+                let accepted = decode(&data, &self.znodes).and_then(|data| data.accepted);
                 Event::HeirRead { heir: member.sequence, accepted }
             }
             QueueEvent::MemberGone { member: heir, .. } if self.heir == Some(heir) => {
                 Event::HeirGone { heir }
             }
             QueueEvent::MemberRead { member: head, data, modified_ms, sent_at } => {
-                let data = decode(&data, &self.prefix);
+                let data = self.read(&data, head);
                 // A member that has just become the standby may have read the offer before it knew that it is.
                 if self.predecessor.as_ref().is_some_and(|(it, _)| *it == head) {
                     self.offer = data.as_ref().and_then(|it| it.offer);
                 }
+                self.note_priority(head, data.as_ref());
                 let announcement = data.and_then(|it| it.announcement);
                 if let Some(announcement) = &announcement {
                     self.news_age.leader_wrote(announcement, modified_ms);
@@ -246,7 +294,9 @@ impl ElectionSession {
             }
             QueueEvent::MemberGone { member: head, sent_at } => Event::HeadGone { head, sent_at },
             QueueEvent::Written { data, created_ms, modified_ms, sent_at } => {
-                if let Some(announcement) = self.announcement(&data) {
+                if self.znodes.family().is_none()
+                    && let Some(announcement) = self.announcement(&data)
+                {
                     self.news_age.we_wrote(announcement, created_ms, modified_ms);
                 }
                 Event::Committed { sent_at: sent_at? }
@@ -255,8 +305,17 @@ impl ElectionSession {
             QueueEvent::ClaimRefused { holder, sent_at } => {
                 Event::ClaimRefused { holder: self.of_holder(holder), sent_at }
             }
+            QueueEvent::BidRead(data) => {
+                Event::BidRead(data.and_then(|data| decode_bid(&data, &self.znodes)))
+            }
             QueueEvent::Unusable => Event::SessionLost,
         })
+    }
+
+    /// Notes the priority of a member that was read, where that is not what was told last.
+    fn note_priority(&mut self, member: Ticket, data: Option<&MemberData>) {
+        let read = data.map(|data| (member, data.priority));
+        self.priority = read.filter(|_| read != self.priority_told);
     }
 
     fn of_holder(&mut self, holder: ClaimHolder) -> Holder {
@@ -264,6 +323,9 @@ impl ElectionSession {
             ClaimHolder::Gone => return Holder::Gone,
             ClaimHolder::Another(data) => data,
         };
+        if let Some(name) = claimants_name(&data) {
+            self.queue.note_name(&name);
+        }
         match self.announcement(&data) {
             Some(Announcement { ticket, .. }) => {
                 self.queue.verify(ticket.sequence);
@@ -273,15 +335,17 @@ impl ElectionSession {
         }
     }
 
-    fn own_data(&self, data: &[u8]) -> Option<ZnodeData> {
-        let MemberData { profile, announcement, ready, offer, accepted, .. } =
-            decode(data, &self.prefix)?;
-        let [offer, accepted] = [offer, accepted].map(|offer| offer.map(Box::new));
-        Some(ZnodeData { profile: Arc::new(profile), announcement, ready, offer, accepted })
+    /// Returns what a member's znode tells. That of another client's contender tells its id: that it leads is for the
+    /// queue to tell, whose head it may be.
+    fn read(&self, data: &[u8], ticket: Ticket) -> Option<MemberData> {
+        match self.znodes.family() {
+            None => decode(data, &self.znodes),
+            Some(_) => Some(contender(data, ticket, &self.znodes)),
+        }
     }
 
     fn announcement(&self, data: &[u8]) -> Option<Announcement> {
-        decode(data, &self.prefix)?.announcement
+        decode(data, &self.znodes)?.announcement
     }
 
     /// Returns the predecessor if its member has this id, as far as it was read.
@@ -328,14 +392,33 @@ fn of_session(event: SessionEvent) -> Event {
     }
 }
 
-/// Returns a member as it is published.
-pub(crate) fn entry(Member { ticket, data, created_ms }: Member, prefix: &str) -> Entry {
+fn own_data(read: MemberData) -> ZnodeData {
+    let MemberData { profile, announcement, priority, ready, offer, accepted, .. } = read;
+    let [offer, accepted] = [offer, accepted].map(|offer| offer.map(Box::new));
+    let profile = Arc::new(profile);
+    ZnodeData { profile, priority, announcement, ready, offer, accepted }
+}
+
+/// Returns the members as they are published. In another client's queue, all take the head for the leader.
+pub(crate) fn entries(members: Vec<Member>, znodes: &ZnodeNames) -> Vec<Entry> {
+    let mut entries: Vec<_> = members.into_iter().map(|member| entry(member, znodes)).collect();
+    if znodes.family().is_some()
+        && let Some(head) = entries.first().and_then(|head| head.names.clone())
+    {
+        entries.iter_mut().for_each(|entry| entry.names = Some(head.clone()));
+    }
+    entries
+}
+
+fn entry(Member { ticket, data, created_ms }: Member, znodes: &ZnodeNames) -> Entry {
     let since_epoch = Duration::from_millis(created_ms.try_into().unwrap_or(0));
     let created_at = SystemTime::UNIX_EPOCH + since_epoch;
-    let Some(data) = decode(&data, prefix) else {
-        return Entry::of_stranger(ticket, created_at);
+    let data = match znodes.family() {
+        None => decode(&data, znodes),
+        Some(_) => Some(contender(&data, ticket, znodes)),
     };
-    let MemberData { profile, announcement, ready, version, state, .. } = data;
+    let Some(data) = data else { return Entry::of_stranger(ticket, created_at) };
+    let MemberData { profile, announcement, priority, ready, version, state, .. } = data;
     let (profile, names) = (Some(profile), announcement);
-    Entry { ticket, profile, names, ready, version, created_at, state }
+    Entry { ticket, profile, names, priority, ready, version, created_at, state }
 }

@@ -1,14 +1,18 @@
 //! How a member's profile and announcement are spelled in its znode.
 
 use crate::status::OwnState;
-use recipes::election::{Announcement, Offer, Profile, ZnodeData};
-use recipes::{FencingToken, MemberId, Sequence, Ticket};
+use crate::znode_names::ZnodeNames;
+use recipes::election::{Announcement, Bid, Offer, Priority, Profile, ZnodeData};
+use recipes::{FencingToken, MemberId, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Upper bound of a member's data; longer data is no member's.
 const LONGEST: usize = 1024;
+
+/// The longest id of a member, in characters.
+const LONGEST_ID: usize = 253;
 
 /// The data of a member's znode.
 #[derive(Serialize, Deserialize)]
@@ -18,6 +22,9 @@ struct DataJson {
     leader: Option<LeaderJson>,
     #[serde(default, skip_serializing_if = "is_no")]
     standby_ready: bool,
+    /// Left out where it is the usual one, as of members that know none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    priority: Option<u8>,
     /// To which member the leader would hand over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     offer: Option<OfferJson>,
@@ -53,6 +60,13 @@ struct OfferJson {
     token: u64,
     heir: String,
     number: u64,
+}
+
+/// The data of a bid.
+#[derive(Serialize, Deserialize)]
+struct BidJson {
+    znode: String,
+    priority: u8,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -95,6 +109,7 @@ fn is_zero(revision: &u64) -> bool {
 pub struct MemberData {
     pub profile: Profile,
     pub announcement: Option<Announcement>,
+    pub priority: Priority,
     /// Whether the member has written that it is a standby that could lead at once.
     pub ready: bool,
     pub offer: Option<Offer>,
@@ -105,23 +120,28 @@ pub struct MemberData {
     pub state: OwnState,
 }
 
-pub(crate) fn encode(data: &ZnodeData, state: OwnState, prefix: &str) -> Vec<u8> {
-    let ZnodeData { profile, announcement, ready, offer, accepted } = data;
+pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> Vec<u8> {
+    let ZnodeData { profile, priority, announcement, ready, offer, accepted } = data;
     let leader = announcement.as_ref().map(|Announcement { leader, ticket, active }| LeaderJson {
         profile: ProfileJson::of(leader),
-        znode: ticket.sequence.name(prefix),
+        znode: znodes.name(ticket.sequence),
         token: ticket.token.0,
         active: *active,
     });
     let (profile, standby_ready) = (ProfileJson::of(profile), *ready);
+    let priority = Some(priority.number()).filter(|_| *priority != Priority::default());
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
     let [offer, accepted] =
-        [offer, accepted].map(|offer| offer.as_ref().map(|offer| OfferJson::of(offer, prefix)));
+        [offer, accepted].map(|offer| offer.as_ref().map(|offer| OfferJson::of(offer, znodes)));
     let state = (state != OwnState::default()).then(|| StateJson::of(state));
-    let mut json = DataJson { profile, leader, standby_ready, offer, accepted, version, state };
+    let mut json =
+        DataJson { profile, leader, standby_ready, priority, offer, accepted, version, state };
     // What is longer would be no member's. Those who look know less then; and a transfer comes to nothing rather.
-    let shortened: [fn(&mut DataJson); 2] =
-        [|json| json.state = None, |json| (json.offer, json.accepted) = (None, None)];
+    let shortened: [fn(&mut DataJson); 3] = [
+        |json| json.state = None,
+        |json| (json.offer, json.accepted) = (None, None),
+        |json| json.priority = None,
+    ];
     let mut written = to_vec(&json);
     for shorten in shortened {
         if written.len() > LONGEST {
@@ -137,21 +157,92 @@ fn to_vec(json: &DataJson) -> Vec<u8> {
 }
 
 /// Returns `None` for data that is no member's: other clients may write what they like.
-pub(crate) fn decode(data: &[u8], prefix: &str) -> Option<MemberData> {
+pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
     if data.len() > LONGEST {
         return None;
     }
     let json = serde_json::from_slice(data).ok()?;
-    let DataJson { profile, leader, standby_ready, offer, accepted, version, state } = json;
+    let DataJson { profile, leader, standby_ready, priority, offer, accepted, version, state } =
+        json;
     let announcement = leader.and_then(|LeaderJson { profile, znode, token, active }| {
-        let ticket =
-            Ticket { sequence: Sequence::of_name(&znode, prefix)?, token: FencingToken(token) };
+        let ticket = Ticket { sequence: znodes.sequence(&znode)?, token: FencingToken(token) };
         Some(Announcement { leader: Arc::new(profile.read()?), ticket, active })
     });
-    let [offer, accepted] = [offer, accepted].map(|offer| offer?.read(prefix));
+    let [offer, accepted] = [offer, accepted].map(|offer| offer?.read(znodes));
     let profile = profile.read()?;
     let (ready, state) = (standby_ready, state.map(StateJson::read).unwrap_or_default());
-    Some(MemberData { profile, announcement, ready, offer, accepted, version, state })
+    let priority = priority.and_then(Priority::new).unwrap_or_default();
+    Some(MemberData { profile, announcement, priority, ready, offer, accepted, version, state })
+}
+
+/// Returns the data of a bid.
+pub(crate) fn encode_bid(Bid { bidder, priority }: Bid, znodes: &ZnodeNames) -> Vec<u8> {
+    let json = BidJson { znode: znodes.name(bidder), priority: priority.number() };
+    serde_json::to_vec(&json).expect("it has nothing that JSON lacks")
+}
+
+/// Returns `None` for data that is no member's bid.
+pub(crate) fn decode_bid(data: &[u8], znodes: &ZnodeNames) -> Option<Bid> {
+    let BidJson { znode, priority } = bid_json(data)?;
+    let bidder = znodes.sequence(&znode)?;
+    Some(Bid { bidder, priority: Priority::new(priority)? })
+}
+
+/// Returns the priority that a bid claims.
+pub(crate) fn rank_of_bid(data: &[u8]) -> Option<u8> {
+    bid_json(data).map(|bid| bid.priority)
+}
+
+fn bid_json(data: &[u8]) -> Option<BidJson> {
+    if data.len() > LONGEST {
+        return None;
+    }
+    let json: BidJson = serde_json::from_slice(data).ok()?;
+    Priority::new(json.priority).is_some().then_some(json)
+}
+
+/// Returns what is known of a contender of another client's election by its znode: its id, and that it leads if it is
+/// the head.
+pub(crate) fn contender(data: &[u8], ticket: Ticket, znodes: &ZnodeNames) -> MemberData {
+    let id = readable_id(data).unwrap_or_else(|| {
+        let name = znodes.name(ticket.sequence);
+        MemberId::new(&name).unwrap_or_else(|| MemberId::new("unnamed").expect("it is visible"))
+    });
+    let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
+    let leader = Arc::new(profile.clone());
+    MemberData {
+        profile,
+        announcement: Some(Announcement { leader, ticket, active: true }),
+        priority: Priority::default(),
+        ready: false,
+        offer: None,
+        accepted: None,
+        version: None,
+        state: OwnState::default(),
+    }
+}
+
+/// Reads how another client's contender names itself. What an id of ours cannot have is written as in a URL; what is too
+/// long is cut. `None` if it says nothing.
+fn readable_id(data: &[u8]) -> Option<MemberId> {
+    let mut id = String::new();
+    for byte in data.trim_ascii().iter().take(LONGEST) {
+        let one = match byte {
+            b'!'..=b'~' => char::from(*byte).to_string(),
+            other => format!("%{other:02X}"),
+        };
+        if id.len() + one.len() > LONGEST_ID {
+            break;
+        }
+        id += &one;
+    }
+    MemberId::new(&id)
+}
+
+/// Returns the name of the znode that a claim's data says it was made for.
+pub(super) fn claimants_name(data: &[u8]) -> Option<String> {
+    let json: DataJson = serde_json::from_slice(data).ok()?;
+    json.leader.map(|leader| leader.znode)
 }
 
 impl StateJson {
@@ -167,15 +258,15 @@ impl StateJson {
 }
 
 impl OfferJson {
-    fn of(offer: &Offer, prefix: &str) -> Self {
+    fn of(offer: &Offer, znodes: &ZnodeNames) -> Self {
         let Offer { leader, heir, number } = *offer;
-        Self { token: leader.0, heir: heir.name(prefix), number }
+        Self { token: leader.0, heir: znodes.name(heir), number }
     }
 
     /// Returns `None` if the heir's name is no member's.
-    fn read(self, prefix: &str) -> Option<Offer> {
+    fn read(self, znodes: &ZnodeNames) -> Option<Offer> {
         let Self { token, heir, number } = self;
-        let heir = Sequence::of_name(&heir, prefix)?;
+        let heir = znodes.sequence(&heir)?;
         Some(Offer { leader: FencingToken(token), heir, number })
     }
 }
@@ -196,6 +287,7 @@ impl ProfileJson {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use recipes::Sequence;
 
     fn profile(id: &str) -> Profile {
         let labels = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
@@ -206,10 +298,10 @@ mod tests {
     #[test]
     fn only_a_ready_standby_is_written_as_ready() {
         let ready = written(profile("b"), None, true);
-        assert!(decode(&ready, "leader_").unwrap().ready);
+        assert!(decode(&ready, &"leader_".into()).unwrap().ready);
         let text = String::from_utf8(ready).unwrap();
         assert!(text.contains(r#""leader":null,"standby_ready":true,"#), "{text}");
-        assert!(!decode(&written(profile("b"), None, false), "leader_").unwrap().ready);
+        assert!(!decode(&written(profile("b"), None, false), &"leader_".into()).unwrap().ready);
     }
 
     #[test]
@@ -221,14 +313,17 @@ mod tests {
         let text = r#"{"id":"b","address":"h:1","labels":{"zone":"a"},"leader":{"id":"a","address":"h:1","labels":{"zone":"a"},"znode":"leader_0000000003","token":4294967299},"version":"VERSION"}"#;
         let text = text.replace("VERSION", env!("CARGO_PKG_VERSION"));
         assert_eq!(String::from_utf8(data.clone()).unwrap(), text);
-        let decoded = decode(&data, "leader_").unwrap();
+        let decoded = decode(&data, &"leader_".into()).unwrap();
         assert_eq!(decoded.profile, profile("b"));
         assert_eq!(decoded.announcement.as_ref(), Some(&announcement));
         let elected = Announcement { active: false, ..announcement };
         let data = written(profile("b"), Some(&elected), false);
-        assert_eq!(decode(&data, "leader_").unwrap().announcement, Some(elected));
+        assert_eq!(decode(&data, &"leader_".into()).unwrap().announcement, Some(elected));
         let moved = Profile { revision: 2, ..profile("b") };
-        assert_eq!(decode(&written(moved.clone(), None, false), "leader_").unwrap().profile, moved);
+        assert_eq!(
+            decode(&written(moved.clone(), None, false), &"leader_".into()).unwrap().profile,
+            moved
+        );
     }
 
     #[test]
@@ -239,19 +334,51 @@ mod tests {
         let offers = encode(
             &ZnodeData { offer: offer.map(Box::new), ..none() },
             OwnState::default(),
-            "leader_",
+            &"leader_".into(),
         );
         let text = r#""offer":{"token":7,"heir":"leader_0000000003","number":5000000000}"#;
         assert!(String::from_utf8(offers.clone()).unwrap().contains(text));
-        let decoded = decode(&offers, "leader_").unwrap();
+        let decoded = decode(&offers, &"leader_".into()).unwrap();
         assert_eq!((decoded.offer, decoded.accepted), (offer, None));
         let accepts = encode(
             &ZnodeData { accepted: offer.map(Box::new), ..none() },
             OwnState::default(),
-            "leader_",
+            &"leader_".into(),
         );
-        let decoded = decode(&accepts, "leader_").unwrap();
+        let decoded = decode(&accepts, &"leader_".into()).unwrap();
         assert_eq!((decoded.offer, decoded.accepted), (None, offer));
+    }
+
+    #[test]
+    fn a_priority_is_decoded_to_the_same_and_the_usual_one_is_not_written() {
+        let of = |priority| ZnodeData { priority, ..ZnodeData::of(Arc::new(profile("a"))) };
+        for number in [0, 49, 50, 51, 100] {
+            let priority = Priority::new(number).unwrap();
+            let data = encode(&of(priority), OwnState::default(), &"leader_".into());
+            assert_eq!(decode(&data, &"leader_".into()).unwrap().priority, priority);
+            let text = String::from_utf8(data).unwrap();
+            assert_eq!(text.contains(&format!(r#""priority":{number}"#)), number != 50, "{text}");
+        }
+        let unknown = br#"{"id":"a","leader":null,"priority":101}"#;
+        assert_eq!(decode(unknown, &"leader_".into()).unwrap().priority, Priority::default());
+    }
+
+    #[test]
+    fn a_bid_is_decoded_to_the_same_and_what_is_no_bid_is_none() {
+        let bid = Bid { bidder: Sequence::new(3).unwrap(), priority: Priority::new(90).unwrap() };
+        let data = encode_bid(bid, &"leader_".into());
+        assert_eq!(data, br#"{"znode":"leader_0000000003","priority":90}"#);
+        assert_eq!(
+            (decode_bid(&data, &"leader_".into()), rank_of_bid(&data)),
+            (Some(bid), Some(90))
+        );
+        let long = [data, b" ".repeat(LONGEST)].concat();
+        let other = br#"{"znode":"n_0000000003","priority":90}"#;
+        let high = br#"{"znode":"leader_0000000003","priority":101}"#;
+        for data in [&b""[..], b"{}", b"\xff", &long, other, high] {
+            assert_eq!(decode_bid(data, &"leader_".into()), None);
+        }
+        assert_eq!([rank_of_bid(&long), rank_of_bid(high)], [None, None]);
     }
 
     #[test]
@@ -264,14 +391,14 @@ mod tests {
             encode(
                 &ZnodeData { offer: offer.map(Box::new), ..data },
                 OwnState::default(),
-                "leader_",
+                &"leader_".into(),
             )
         };
         let room = LONGEST - filled(0).len();
         let (full, over) = (filled(room), filled(room + 1));
         assert_eq!(full.len(), LONGEST);
-        assert_eq!(decode(&full, "leader_").expect("it fits").offer, offer);
-        assert_eq!(decode(&over, "leader_").expect("it fits").offer, None);
+        assert_eq!(decode(&full, &"leader_".into()).expect("it fits").offer, offer);
+        assert_eq!(decode(&over, &"leader_".into()).expect("it fits").offer, None);
     }
 
     #[test]
@@ -279,7 +406,7 @@ mod tests {
         let told = |state, more: usize| {
             let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
             let profile = Profile { labels, ..profile("a") };
-            encode(&ZnodeData::of(Arc::new(profile)), state, "leader_")
+            encode(&ZnodeData::of(Arc::new(profile)), state, &"leader_".into())
         };
         let well = OwnState::default();
         assert!(!String::from_utf8(told(well, 0)).unwrap().contains("state"));
@@ -288,11 +415,17 @@ mod tests {
         assert!(String::from_utf8(told(ill, 0)).unwrap().contains(text));
         for state in [ill, OwnState { unhealthy: false, ..ill }] {
             let room = LONGEST - told(state, 0).len();
-            assert_eq!(decode(&told(state, room), "leader_").expect("it fits").state, state);
-            assert_eq!(decode(&told(state, room + 1), "leader_").expect("it fits").state, well);
+            assert_eq!(
+                decode(&told(state, room), &"leader_".into()).expect("it fits").state,
+                state
+            );
+            assert_eq!(
+                decode(&told(state, room + 1), &"leader_".into()).expect("it fits").state,
+                well
+            );
         }
         let other = br#"{"id":"a","leader":null,"state":{"hooks_failing":2,"mood":"fine"}}"#;
-        let later = decode(other, "leader_").expect("of a later version");
+        let later = decode(other, &"leader_".into()).expect("of a later version");
         assert_eq!(later.state, OwnState { unhealthy: false, ..ill });
     }
 
@@ -300,10 +433,29 @@ mod tests {
     fn foreign_data_is_not_decoded() {
         let long = [b" ".repeat(LONGEST), br#"{"id":"a","leader":null}"#.to_vec()].concat();
         for data in [&b""[..], b"\xff\x00", b"a", b"{}", b"null", br#"{"id":""}"#, &long] {
-            assert!(decode(data, "leader_").is_none());
+            assert!(decode(data, &"leader_".into()).is_none());
         }
         let foreign = br#"{"id":"a","leader":{"id":"b","znode":"n_0000000001","token":1}}"#;
-        assert!(decode(foreign, "leader_").unwrap().announcement.is_none());
+        assert!(decode(foreign, &"leader_".into()).unwrap().announcement.is_none());
+    }
+
+    #[test]
+    fn another_clients_contender_has_the_id_that_it_wrote_in_visible_characters() {
+        let znodes = ZnodeNames::of_family(recipes::Family::Kazoo);
+        let ticket = Ticket { sequence: Sequence::new(3).unwrap(), token: FencingToken(7) };
+        let name = format!("{}__lock__0000000003", "a".repeat(32));
+        znodes.note(&name);
+        let id = |data: &[u8]| contender(data, ticket, &znodes).profile.id.to_string();
+        assert_eq!(id(b" pod-0\n"), "pod-0");
+        assert_eq!(id("host 1 \u{e4}".as_bytes()), "host%201%20%C3%A4");
+        assert_eq!(id(&[b'x'; 900]).len(), LONGEST_ID);
+        assert_eq!(id(&[0xff; 900]).len(), LONGEST_ID - 1);
+        for nothing in [&b""[..], b" \n"] {
+            assert_eq!(id(nothing), name);
+        }
+        let leader =
+            contender(b"pod-0", ticket, &znodes).announcement.expect("as the head, it leads");
+        assert_eq!((leader.leader.id.as_str(), leader.ticket), ("pod-0", ticket));
     }
 
     fn written(profile: Profile, announcement: Option<&Announcement>, ready: bool) -> Vec<u8> {
@@ -311,7 +463,7 @@ mod tests {
         encode(
             &ZnodeData { announcement, ready, ..ZnodeData::of(profile) },
             OwnState::default(),
-            "leader_",
+            &"leader_".into(),
         )
     }
 }

@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::holdings::{Answer, Gathered, HoldingName, Look, Place, Present};
 use crate::zookeeper::client::{Connection, Opened, in_words, is_verdict};
 use crate::zookeeper::inspect::{close, connect_or_explain};
-use crate::zookeeper::queue::{Children, children, owner, refusal, token};
+use crate::zookeeper::queue::{names_below, owner, refusal, token};
 use ::zookeeper::{Error, Stat};
 use recipes::barrier::{self, Reading, Ready, Round};
 use recipes::lock::{Entry, holders};
@@ -137,24 +137,6 @@ fn fresh<T: ?Sized>(cached: &Cached<T>, now: Moment) -> Option<&Result<Arc<T>, S
 fn tell<T: ?Sized>(answer: Answer<Arc<T>>, cached: &Cached<T>) {
     let (_, read) = cached.as_ref().expect("it has just been read");
     let _receiver_gone = answer.send(read.clone());
-}
-
-/// Returns none where there is no such path, and a problem for operators where there are too many.
-async fn names_below(
-    connection: &Connection,
-    path: &str,
-) -> Result<Result<Vec<String>, String>, Error> {
-    // What is read behind it is as new as what the servers' leader knew then.
-    match connection.request(connection.client.sync(path)).await {
-        Err(error) if !is_verdict(&error) => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    match children(connection, path).await {
-        Ok(Children::Listed(names)) => Ok(Ok(names)),
-        Ok(Children::TooMany(problem)) => Ok(Err(problem)),
-        Err(Error::NoNode) => Ok(Ok(vec![])),
-        Err(error) => Err(error),
-    }
 }
 
 async fn names(

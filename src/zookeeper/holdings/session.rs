@@ -6,6 +6,7 @@ use super::watches::{self, PlaceEvent, Want};
 use super::{HoldingsSettings, barrier_znodes, data};
 use crate::clock::Clock;
 use crate::config::security::Acl;
+use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::{
     Session, SessionEvent, SessionHandle, SessionSettings, UnclosedSession,
 };
@@ -584,7 +585,9 @@ impl Shared {
         let security = &self.settings.zookeeper.security;
         let settings = QueueSettings {
             root: path.to_owned(),
-            prefix,
+            znodes: ZnodeNames::with_prefix(&prefix),
+            refuses_foreign: false,
+            is_revocable: false,
             acl: security.acl,
             is_open_by_choice: security.is_open_by_choice,
         };

@@ -5,19 +5,23 @@
 //! itself for the first; it cannot claim.
 
 use super::acl;
-use super::context::{Context, leave_if_lacking};
+use super::context::{Context, REFUSED_DELAY, leave_if_lacking};
 use super::write::{Lost, still_ours, unless_denied};
 use super::znode::{is_of_session, is_ours, owner};
+use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::{Connection, Leaving, TransactionResult, is_verdict};
 use ::zookeeper::{CreateMode, Error, MultiWriteResult, Stat};
 use recipes::Ticket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::warn;
 
-/// Returns the name of the claim of a queue whose members' znodes have this prefix. It is no member's: that would end in ten
-/// digits.
-pub(crate) fn claim_name(prefix: &str) -> String {
-    format!("claim-{prefix}")
+/// Returns where the claim of a queue stands. Its name is no member's: that would end in ten digits. Other clients take all
+/// that stands in their path for contenders: so there it stands beside the path.
+pub(crate) fn claim_path(root: &str, znodes: &ZnodeNames) -> String {
+    match znodes.family() {
+        None => format!("{root}/claim-{}", znodes.kind()),
+        Some(_) => format!("{root}-bellwether-claim"),
+    }
 }
 
 /// What became of a claim.
@@ -34,25 +38,39 @@ pub(super) async fn claim(context: &Context, ticket: Ticket, data: &[u8]) -> Res
     let mode = CreateMode::Ephemeral.with_acls(acl::of_queue(context.settings.acl));
     let is_retry = AtomicBool::new(false);
     let unknown = Unknown::default();
+    let writes_own = context.settings.znodes.family().is_none();
     let claimed = context.until_judged(async |connection| {
         if is_retry.swap(true, Ordering::Relaxed) {
             still_ours(context, &connection, ticket).await?;
         }
         let answer = connection.transact(2, |writer| {
-            writer.add_set_data(&path, data, None)?;
+            match writes_own {
+                true => writer.add_set_data(&path, data, None)?,
+                false => writer.add_check_version(&path, -1)?,
+            }
             writer.add_create(&claim_path, data, &mode)
         });
-        let answer = answer.await;
+        let (answer, stat) = tokio::join!(answer, stat_of(&connection, &path, !writes_own));
         unknown.outcome.fetch_or(answer.is_err(), Ordering::Relaxed);
         match answer? {
-            TransactionResult::Done(results) => ours(results, ticket, &connection),
+            TransactionResult::Done(results) => ours(results, stat, ticket, &connection),
             TransactionResult::Failed { at: 0, error } => {
                 unless_denied(context, &path, Err(error)).await
             }
             TransactionResult::Failed { error: Error::NodeExists, .. } => {
                 holder(context, &connection, ticket, data, &unknown).await
             }
-            TransactionResult::Failed { error, .. } => Err(error),
+            TransactionResult::Failed { error, .. } => {
+                if !writes_own && is_verdict(&error) {
+                    context.set_problem(format!(
+                        "ZooKeeper refuses the claim of a leader at {claim_path} ({error}), and no member leads without \
+                         it: let members create znodes in its parent (setAcl)"
+                    ));
+                    tokio::time::sleep(REFUSED_DELAY).await;
+                    return Err(Error::Timeout);
+                }
+                Err(error)
+            }
         }
     });
     claimed.await.map_err(|_| Lost)
@@ -126,12 +144,17 @@ async fn confirm(
     data: &[u8],
 ) -> Result<Claimed, Error> {
     let (path, claim_path) = (context.path(ticket.sequence), context.claim_path());
+    let writes_own = context.settings.znodes.family().is_none();
     let answer = connection.transact(2, |writer| {
-        writer.add_set_data(&path, data, None)?;
+        match writes_own {
+            true => writer.add_set_data(&path, data, None)?,
+            false => writer.add_check_version(&path, -1)?,
+        }
         writer.add_check_version(&claim_path, -1)
     });
-    match answer.await? {
-        TransactionResult::Done(results) => ours(results, ticket, connection),
+    let (answer, stat) = tokio::join!(answer, stat_of(connection, &path, !writes_own));
+    match answer? {
+        TransactionResult::Done(results) => ours(results, stat, ticket, connection),
         TransactionResult::Failed { at: 0, error } => {
             unless_denied(context, &path, Err(error)).await
         }
@@ -141,8 +164,22 @@ async fn confirm(
     }
 }
 
+/// Returns the stat of a znode, if it is wanted: pipelined behind a claim that does not write to it, it proves that the
+/// znode there is ours.
+async fn stat_of(
+    connection: &Connection,
+    path: &str,
+    is_wanted: bool,
+) -> Result<Option<Stat>, Error> {
+    match is_wanted {
+        true => connection.request(connection.client.check_stat(path)).await,
+        false => Ok(None),
+    }
+}
+
 fn ours(
     results: Vec<MultiWriteResult>,
+    read: Result<Option<Stat>, Error>,
     ticket: Ticket,
     connection: &Connection,
 ) -> Result<Claimed, Error> {
@@ -150,6 +187,11 @@ fn ours(
         Some(MultiWriteResult::SetData { stat }) if is_ours(&stat, ticket, connection) => {
             Ok(Claimed::Ours(stat))
         }
+        Some(MultiWriteResult::Check) => match read? {
+            Some(stat) if is_ours(&stat, ticket, connection) => Ok(Claimed::Ours(stat)),
+            // A server that has just committed a check of it shows it, unless it has gone since.
+            Some(_) | None => Err(Error::NoNode),
+        },
         // We wrote into another's znode and hold its claim: both go with this session.
         _ => Err(Error::NoNode),
     }

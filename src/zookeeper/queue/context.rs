@@ -1,7 +1,7 @@
 //! What all requests of one queue share: its paths, the session, how to retry, and where to report.
 
 use super::znode::{owner, token};
-use super::{QueueEvent, QueueSettings, Reports, acl, claim_name, foreign};
+use super::{QueueEvent, QueueSettings, Reports, acl, bid_path, claim_path, foreign};
 use crate::clock::Clock;
 use crate::status::ForeignQueue;
 use crate::zookeeper::client::{Connection, Leaving, SessionHandle, Tell, is_verdict};
@@ -36,6 +36,8 @@ pub(in crate::zookeeper) struct Context {
     own: Mutex<Option<Ticket>>,
     /// The names of other clients' contenders that were listed last.
     foreign: Mutex<Vec<String>>,
+    /// Whether we were last told, in this session, to keep out because of them.
+    kept_out: Mutex<Option<bool>>,
 }
 
 /// The servers judged that there is no such znode, or that it is not ours.
@@ -51,7 +53,7 @@ impl Context {
     ) -> Self {
         let (is_acl_checked, non_ephemeral) = (AtomicBool::new(false), Mutex::default());
         let (denied, own, foreign) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let is_crowded = AtomicBool::new(false);
+        let (is_crowded, kept_out) = (AtomicBool::new(false), Mutex::default());
         Self {
             settings,
             session,
@@ -64,6 +66,7 @@ impl Context {
             is_crowded,
             own,
             foreign,
+            kept_out,
         }
     }
 
@@ -72,12 +75,16 @@ impl Context {
     }
 
     pub(in crate::zookeeper) fn path(&self, sequence: Sequence) -> String {
-        format!("{}/{}", self.settings.root, sequence.name(&self.settings.prefix))
+        format!("{}/{}", self.settings.root, self.settings.znodes.name(sequence))
     }
 
     /// Returns where the holder of the queue's claim has its znode.
     pub(super) fn claim_path(&self) -> String {
-        format!("{}/{}", self.settings.root, claim_name(&self.settings.prefix))
+        claim_path(&self.settings.root, &self.settings.znodes)
+    }
+
+    pub(super) fn bid_path(&self) -> String {
+        bid_path(&self.settings.root, &self.settings.znodes)
     }
 
     pub(super) fn own(&self) -> Option<Ticket> {
@@ -198,7 +205,7 @@ impl Context {
 
     /// Tells which of the names that stand below the path are those of other clients' contenders, where that has changed.
     pub(super) fn note_foreign(&self, names: &[String]) {
-        let listed = foreign::contenders(names, &self.settings.prefix);
+        let listed = foreign::contenders(names, &self.settings.znodes);
         let mut known = self.foreign.lock().expect("no panic while it is held");
         if *known == listed {
             return;
@@ -206,6 +213,20 @@ impl Context {
         known.clone_from(&listed);
         drop(known);
         self.tell(QueueEvent::ForeignListed(listed));
+    }
+
+    /// Tells whether we are to keep out, where that has changed.
+    pub(super) fn tell_foreign(&self, keep_out: bool) {
+        let mut told = self.kept_out.lock().expect("no panic while it is held");
+        if told.replace(keep_out) != Some(keep_out) {
+            drop(told);
+            self.tell(QueueEvent::Foreign { keep_out });
+        }
+    }
+
+    /// Whether we were last told to keep out.
+    pub(super) fn is_kept_out(&self) -> bool {
+        *self.kept_out.lock().expect("no panic while it is held") == Some(true)
     }
 
     /// Publishes whose contenders of other clients stand below the path. Logs it once, until it changes.

@@ -3,9 +3,10 @@
 use super::context::Context;
 use super::znode::owner;
 use crate::status::ForeignQueue;
+use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::Connection;
 use ::zookeeper::Error;
-use recipes::{Family, Sequence};
+use recipes::Family;
 use std::collections::BTreeMap;
 
 /// How many of them are looked at, the lowest numbers: who writes znodes at will must not cost members much.
@@ -14,22 +15,49 @@ const MOST: usize = 100;
 /// The longest data that may name a contender.
 const LONGEST_ID: usize = 1024;
 
+/// Returns whose contender a znode of this name is, if it is none of this queue, and its number. Members that elect by
+/// themselves may have several queues in one path, by prefixes of their own.
+pub(crate) fn foreign_name(name: &str, znodes: &ZnodeNames) -> Option<(Family, i32)> {
+    let is_members = |family| family == Family::Bellwether && znodes.family().is_none();
+    Family::of_name(name)
+        .filter(|(family, _)| znodes.sequence(name).is_none() && !is_members(*family))
+}
+
 /// Returns which names are those of other clients' contenders, in the order of their numbers.
-pub(super) fn contenders(names: &[String], prefix: &str) -> Vec<String> {
-    let is_ours = |name: &str| Sequence::of_name(name, prefix).is_some();
-    let foreign = names.iter().filter(|name| !is_ours(name));
-    let mut numbered: Vec<_> = foreign
-        .filter_map(|name| Family::of_name(name).map(|(_, number)| (number, name)))
-        .collect();
+pub(super) fn contenders(names: &[String], znodes: &ZnodeNames) -> Vec<String> {
+    let foreign = names.iter().filter_map(|name| {
+        let (_, number) = foreign_name(name, znodes)?;
+        Some((number, name))
+    });
+    let mut numbered: Vec<_> = foreign.collect();
     numbered.sort_unstable();
     numbered.into_iter().take(MOST).map(|(_, name)| name.clone()).collect()
+}
+
+/// Looks for other clients' contenders among all that stands below the path. Where these keep us out, that is known, and
+/// told, when this returns: before anything else is made of the same listing.
+pub(super) async fn judge(context: &Context, names: &[String]) {
+    if !context.settings.refuses_foreign {
+        return context.note_foreign(names);
+    }
+    let found = contenders(names, &context.settings.znodes);
+    if found.is_empty() {
+        context.report_foreign(vec![]);
+        return context.tell_foreign(false);
+    }
+    read(context, &found).await;
 }
 
 /// Reads those of these znodes that are ephemeral, and publishes whose they are.
 pub(super) async fn read(context: &Context, names: &[String]) {
     let read =
         context.until_judged(async |connection| read_all(context, &connection, names).await).await;
-    context.report_foreign(read.unwrap_or_default());
+    let found = read.unwrap_or_default();
+    let keep_out = !found.is_empty();
+    context.report_foreign(found);
+    if context.settings.refuses_foreign {
+        context.tell_foreign(keep_out);
+    }
 }
 
 async fn read_all(
@@ -57,7 +85,15 @@ async fn read_all(
             true => read_id(connection, &path(first)).await?,
             false => None,
         };
-        found.push(ForeignQueue { family, contenders, first: first.clone(), id });
+        let settings = &context.settings;
+        found.push(ForeignQueue {
+            family,
+            contenders,
+            first: first.clone(),
+            id,
+            among: settings.znodes.family(),
+            keeps_out: settings.refuses_foreign,
+        });
     }
     Ok(found)
 }
@@ -82,11 +118,11 @@ mod tests {
         let mut names: Vec<_> = names.map(str::to_owned).into();
         names.extend([kazoo("0000000012"), kazoo("0000000002")]);
         let expected = [kazoo("0000000002"), names[0].clone(), kazoo("0000000012")];
-        assert_eq!(contenders(&names, "leader_"), expected);
+        assert_eq!(contenders(&names, &"leader_".into()), expected);
         // An operator may have chosen another client's names for members'.
-        assert_eq!(contenders(&names, "n_"), [expected[0].clone(), expected[2].clone()]);
+        assert_eq!(contenders(&names, &"n_".into()), [expected[0].clone(), expected[2].clone()]);
         let many: Vec<_> = (0..=MOST).rev().map(|n| format!("n_{n:010}")).collect();
-        let kept = contenders(&many, "leader_");
+        let kept = contenders(&many, &"leader_".into());
         assert_eq!((kept.len(), &*kept[0]), (MOST, "n_0000000000"));
     }
 }

@@ -4,8 +4,8 @@
 use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_lacking};
 use super::list::{queue_names, sequences};
 use super::name_taken::NameTaken;
-use super::znode::{is_of_session, is_ours, token};
-use super::{acl, make_path};
+use super::znode::{is_of_session, is_ours, session_of, token};
+use super::{acl, foreign, make_path};
 use crate::zookeeper::client::{Connection, is_verdict};
 use ::zookeeper::{CreateMode, Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
@@ -38,7 +38,6 @@ pub(in crate::zookeeper) async fn join(
     context.forget_denied();
     let acls = acl::of_queue(context.settings.acl);
     let mode = CreateMode::EphemeralSequential.with_acls(acls);
-    let prefix = format!("{}/{}", context.settings.root, context.settings.prefix);
     let mut is_outcome_unknown = false;
     let mut name_taken = NameTaken::default();
     loop {
@@ -57,10 +56,17 @@ pub(in crate::zookeeper) async fn join(
             }
             continue;
         }
+        if !may_join(context, &connection).await {
+            sleep(RETRY_DELAY).await;
+            continue;
+        }
+        let start = context.settings.znodes.start(session_of(&connection));
+        let prefix = format!("{}/{start}", context.settings.root);
         let sent_at = context.clock.now();
         match connection.request(connection.client.create(&prefix, data, &mode)).await {
             Ok((stat, sequence)) => match ticket(&stat, sequence.into_i64()) {
                 Some(ticket) => {
+                    context.settings.znodes.note(&ticket.sequence.name(&start));
                     context.clear_problem();
                     return (ticket, Some(sent_at));
                 }
@@ -81,17 +87,64 @@ pub(in crate::zookeeper) async fn join(
     }
 }
 
+/// Whether no contender with another order stands in the path, where that keeps us out: already our znode could make its
+/// client fail.
+async fn may_join(context: &Context, connection: &Connection) -> bool {
+    if !context.settings.refuses_foreign {
+        return true;
+    }
+    let names = match queue_names(context, connection).await {
+        Ok(names) => names,
+        Err(Error::NoNode) => vec![],
+        Err(error) if is_verdict(&error) => {
+            context.report_refusal(connection, &context.settings.root, &error).await;
+            sleep(REFUSED_DELAY).await;
+            return false;
+        }
+        Err(error) => {
+            debug!(%error, "cannot tell whether other clients' contenders stand there");
+            return false;
+        }
+    };
+    foreign::judge(context, &names).await;
+    !context.is_kept_out()
+}
+
 /// Returns the znode that this session owns, and its data.
-pub(super) async fn find(context: &Context) -> Option<(Ticket, Vec<u8>)> {
+pub(super) async fn find(context: &Context) -> Option<Found> {
     let found = context.until_judged(async |connection| {
         let Some(ticket) = find_own(context, &connection, b"", Own::OfSession).await? else {
             return Ok(None);
         };
         let path = context.path(ticket.sequence);
         let (data, stat) = connection.request(connection.client.get_data(&path)).await?;
-        if is_ours(&stat, ticket, &connection) { Ok(Some((ticket, data))) } else { Ok(None) }
+        if !is_ours(&stat, ticket, &connection) {
+            return Ok(None);
+        }
+        let claimed = own_claim(context, &connection).await?;
+        Ok(Some(Found { ticket, data, claimed }))
     });
     found.await.unwrap_or(None)
+}
+
+/// A znode that our session owns, of a process before.
+pub(super) struct Found {
+    pub(super) ticket: Ticket,
+    pub(super) data: Vec<u8>,
+    /// What the session wrote into its claim, where a claim is more than its znode tells.
+    pub(super) claimed: Option<Vec<u8>>,
+}
+
+/// Reads the claim of our session, if there is one, where our znode's data does not tell the same.
+async fn own_claim(context: &Context, connection: &Connection) -> Result<Option<Vec<u8>>, Error> {
+    if context.settings.znodes.family().is_none() {
+        return Ok(None);
+    }
+    match connection.request(connection.client.get_data(&context.claim_path())).await {
+        Ok((data, stat)) => Ok(is_of_session(&stat, connection).then_some(data)),
+        Err(Error::NoNode) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns the lowest znode that is our own. The check is the barrier behind which the listing shows a create that was
@@ -116,7 +169,9 @@ async fn find_own(
         names => names?,
     };
     let mut found = None;
-    for sequence in sequences(context, &names) {
+    let (znodes, session) = (&context.settings.znodes, session_of(connection));
+    let sequences = sequences(context, &names).into_iter();
+    for sequence in sequences.filter(|it| znodes.may_be_of(session, &znodes.name(*it))) {
         let path = context.path(sequence);
         let stat = connection.request(connection.client.check_stat(&path)).await?;
         let Some(stat) = stat.filter(|stat| is_of_session(stat, connection)) else { continue };
@@ -156,7 +211,8 @@ pub(super) async fn refuse_sequence(context: &Context, connection: &Connection, 
     if let Ok(own) = i32::try_from(sequence)
         && own < 0
     {
-        let path = format!("{root}/{}{own:010}", context.settings.prefix);
+        let start = context.settings.znodes.start(session_of(connection));
+        let path = format!("{root}/{start}{own:010}");
         let _best_effort = connection.request(connection.client.delete(&path, None)).await;
     }
     sleep(COUNTER_END_DELAY).await;

@@ -1,10 +1,10 @@
 //! Lists the members of the queue.
 
-use super::QueueEvent;
 use super::context::{Context, REFUSED_DELAY};
 use super::read::read_proven;
 use super::znode::owner;
-use crate::zookeeper::client::Connection;
+use super::{QueueEvent, foreign};
+use crate::zookeeper::client::{Connection, is_verdict};
 use ::zookeeper::Error;
 use recipes::{Sequence, Ticket};
 use std::collections::BTreeSet;
@@ -37,6 +37,9 @@ pub(super) async fn list(context: &Context, number: u64) {
         }
     });
     let read = read.await;
+    if read.is_err() {
+        foreign::judge(context, &[]).await;
+    }
     context.tell(QueueEvent::Listed { number, members: read.unwrap_or_default() });
 }
 
@@ -57,22 +60,15 @@ async fn without_a_dead_head(
     Ok(members.iter().copied().filter(|member| !denied.contains(member)).collect())
 }
 
-/// What stands below a path.
-pub(in crate::zookeeper) enum Children {
-    Listed(Vec<String>),
-    /// More than are listed, which is a problem for operators.
-    TooMany(String),
-}
-
-/// Lists what stands below a path, unless that is too much.
-pub(in crate::zookeeper) async fn children(
+/// Lists what stands below a path; a problem for operators where that is too much.
+async fn children(
     connection: &Connection,
     root: &str,
-) -> Result<Children, Error> {
+) -> Result<Result<Vec<String>, String>, Error> {
     if let Some(problem) = crowd(connection, root).await? {
-        return Ok(Children::TooMany(problem));
+        return Ok(Err(problem));
     }
-    connection.request(connection.client.list_children(root)).await.map(Children::Listed)
+    connection.request(connection.client.list_children(root)).await.map(Ok)
 }
 
 /// Says that there is too much below a path to list it, if that is so.
@@ -104,11 +100,32 @@ pub(in crate::zookeeper) async fn unless_crowded(
     }
 }
 
+/// Has what is read behind it be as new as what the servers' leader knew then.
+pub(in crate::zookeeper) async fn sync(connection: &Connection, path: &str) -> Result<(), Error> {
+    match connection.request(connection.client.sync(path)).await {
+        Err(error) if !is_verdict(&error) => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Returns what stands below a path, as of now: none where there is no such path, and a problem for operators where there is
+/// too much.
+pub(in crate::zookeeper) async fn names_below(
+    connection: &Connection,
+    path: &str,
+) -> Result<Result<Vec<String>, String>, Error> {
+    sync(connection, path).await?;
+    match children(connection, path).await {
+        Err(Error::NoNode) => Ok(Ok(vec![])),
+        read => read,
+    }
+}
+
 /// Lists what stands below the path once, for other clients' contenders. What is not answered is asked again by the next.
 pub(super) async fn look_for_foreign(context: &Context) {
     let connection = context.session.connection().await;
-    if let Ok(Children::Listed(names)) = children(&connection, &context.settings.root).await {
-        context.note_foreign(&names);
+    if let Ok(Ok(names)) = children(&connection, &context.settings.root).await {
+        foreign::judge(context, &names).await;
     }
 }
 
@@ -124,10 +141,11 @@ pub(super) async fn queue_names(
 /// Returns the numbers of all znodes that are named like a member's and are not known to be no member's.
 pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequence> {
     let settings = &context.settings;
+    settings.znodes.note_all(names);
     let (non_ephemeral, denied) = (context.non_ephemeral(), context.denied());
     names
         .iter()
-        .filter_map(|name| Sequence::of_name(name, &settings.prefix))
+        .filter_map(|name| settings.znodes.sequence(name))
         .filter(|sequence| !non_ephemeral.contains(sequence) && !denied.contains(sequence))
         .collect()
 }
@@ -136,7 +154,7 @@ pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequenc
 /// be: then the stat of all of them is read, in one go.
 async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<Sequence>, Error> {
     let names = queue_names(context, connection).await?;
-    context.note_foreign(&names);
+    foreign::judge(context, &names).await;
     let mut members = sequences(context, &names);
     if context.non_ephemeral().is_empty() {
         return Ok(members);

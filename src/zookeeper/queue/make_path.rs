@@ -4,6 +4,7 @@ use super::acl;
 use super::context::{Context, RETRY_DELAY};
 use crate::zookeeper::client::{Connection, is_verdict};
 use ::zookeeper::{CreateMode, Error};
+use recipes::Family;
 use std::time::Duration;
 use tokio::time::sleep;
 use tracing::info;
@@ -11,7 +12,7 @@ use tracing::info;
 const DELAY: Duration = RETRY_DELAY.saturating_mul(5);
 
 /// Creates the path. The last part is a container where the servers know them: it goes when the last
-/// member has gone.
+/// member has gone. Another client's path is of the kind that it makes.
 pub(super) async fn make_path(context: &Context, connection: &Connection) {
     let acl = context.settings.acl;
     let root = &context.settings.root;
@@ -22,9 +23,17 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) {
         let acls = if last { acl::of_queue(acl) } else { acl::of_ancestors(acl) };
         let container = CreateMode::Container.with_acls(acls);
         let persistent = CreateMode::Persistent.with_acls(acls);
-        let mode = if last { &container } else { &persistent };
+        let is_container = match context.settings.znodes.family() {
+            None | Some(Family::GoZookeeper | Family::DocumentedRecipe | Family::Bellwether) => {
+                last
+            }
+            // As these clients make them.
+            Some(Family::CuratorLatch | Family::CuratorSelector) => true,
+            Some(Family::Kazoo | Family::ZookeeperRecipe) => false,
+        };
+        let mode = if is_container { &container } else { &persistent };
         let mut made = connection.request(connection.client.create(path, b"", mode)).await;
-        if last && matches!(made, Err(Error::Unimplemented)) {
+        if is_container && matches!(made, Err(Error::Unimplemented)) {
             made = connection.request(connection.client.create(path, b"", &persistent)).await;
         }
         match made {

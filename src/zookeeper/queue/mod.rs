@@ -5,6 +5,7 @@
 //! owner to judge. Several queues can share one session.
 
 mod acl;
+mod bid;
 mod claim;
 mod context;
 mod foreign;
@@ -20,12 +21,14 @@ mod znode;
 pub(in crate::zookeeper) use acl::of_ancestors as acl_of_ancestors;
 pub(crate) use acl::refusal;
 pub(in crate::zookeeper) use acl::{of_queue, warn_if_weak};
-pub(crate) use claim::claim_name;
+pub(crate) use bid::{WantedBid, bid_path};
+pub(crate) use claim::claim_path;
 pub(in crate::zookeeper) use context::{
     Context, RETRY_DELAY, leave_if_lacking, leave_wrong_server,
 };
+pub(crate) use foreign::foreign_name;
 pub(in crate::zookeeper) use join::{Own, join};
-pub(in crate::zookeeper) use list::{CHILDREN_MAX, Children, children, unless_crowded};
+pub(in crate::zookeeper) use list::{CHILDREN_MAX, names_below, sync, unless_crowded};
 pub(crate) use read::Member;
 pub(in crate::zookeeper) use watches::{ZnodesAhead, watch_until_own_is_lost};
 pub(in crate::zookeeper) use write::{still_ours, unless_denied};
@@ -37,6 +40,7 @@ use crate::clock::Clock;
 use crate::config::security::Acl;
 use crate::counters::Meter;
 use crate::status::ConnectionState;
+use crate::znode_names::ZnodeNames;
 use ::zookeeper::Error;
 use recipes::{FencingToken, Moment, Sequence, Ticket};
 use std::collections::BTreeSet;
@@ -56,8 +60,12 @@ pub(in crate::zookeeper) const REJOIN_DELAY: Duration = Duration::from_millis(50
 pub(crate) struct QueueSettings {
     /// The path below which members' znodes stand.
     pub(crate) root: String,
-    /// What members' znodes are named before their ten digits.
-    pub(crate) prefix: String,
+    /// How members' znodes are named.
+    pub(crate) znodes: ZnodeNames,
+    /// Whether to keep out while contenders with another order stand in the path.
+    pub(crate) refuses_foreign: bool,
+    /// Whether a client may ask for the end of our holding by writing `__REVOKE__` into our znode.
+    pub(crate) is_revocable: bool,
     pub(crate) acl: Acl,
     /// The operator chose that anyone may change what stands there: no warning then.
     pub(crate) is_open_by_choice: bool,
@@ -79,12 +87,16 @@ pub(crate) enum QueueEvent {
     Joined(Ticket),
     /// This znode of ours is gone, or is another's, although the session lives.
     TicketLost(Ticket),
-    /// The session owns this znode already, with this data.
-    Found { ticket: Ticket, data: Vec<u8> },
+    /// The session owns this znode already, with this data, and a claim with that.
+    Found { ticket: Ticket, data: Vec<u8>, claimed: Option<Vec<u8>> },
     /// The session owns none.
     NoneFound,
     /// The queue as it was at some moment not later than now, and the number of the listing.
     Listed { number: u64, members: BTreeSet<Sequence> },
+    /// Whether contenders with another order stand in the path, where that keeps us out and is news in this session.
+    Foreign { keep_out: bool },
+    /// A client wrote into our znode that we are to hold no longer.
+    Revoked,
     /// The names of other clients' contenders that stand in the path, where these have changed.
     ForeignListed(Vec<String>),
     /// The predecessor's znode, which is being watched; sent again each time its data changes.
@@ -113,6 +125,8 @@ pub(crate) enum QueueEvent {
     },
     /// A quorum committed that our znode is there.
     Renewed { sent_at: Moment },
+    /// What the bid says, if there is one.
+    BidRead(Option<Vec<u8>>),
     /// The queue cannot go on in this session: the servers keep us from our own znode, or a task died.
     Unusable,
 }
@@ -141,6 +155,8 @@ pub(crate) struct Queue {
     /// How many listings were begun.
     listings: u64,
     writes: mpsc::UnboundedSender<Write>,
+    bid: watch::Sender<Option<WantedBid>>,
+    bid_reading: Option<AbortHandle>,
 }
 
 impl Queue {
@@ -155,6 +171,8 @@ impl Queue {
         let (writes, wanted) = mpsc::unbounded_channel();
         let mut requests = JoinSet::new();
         requests.spawn(write::write_in_order(context.clone(), wanted));
+        let (bid, wanted) = watch::channel(None);
+        requests.spawn(bid::keep(context.clone(), wanted));
         Self {
             context,
             requests,
@@ -165,6 +183,8 @@ impl Queue {
             foreign: None,
             listings: 0,
             writes,
+            bid,
+            bid_reading: None,
         }
     }
 
@@ -192,8 +212,8 @@ impl Queue {
         (self.predecessor, predecessor) = watch::channel(None);
         let membership = self.watches.spawn(async move {
             match join::find(&context).await {
-                Some((ticket, data)) => {
-                    let found = QueueEvent::Found { ticket, data };
+                Some(join::Found { ticket, data, claimed }) => {
+                    let found = QueueEvent::Found { ticket, data, claimed };
                     stand(&context, &writes, ticket, predecessor, found).await;
                 }
                 None => context.tell(QueueEvent::NoneFound),
@@ -222,6 +242,11 @@ impl Queue {
         let context = self.context.clone();
         let read = self.requests.spawn(async move { foreign::read(&context, &names).await });
         self.foreign.replace(read).inspect(AbortHandle::abort);
+    }
+
+    /// Notes the name of a contender that need not have been listed here.
+    pub(crate) fn note_name(&self, name: &str) {
+        self.context.settings.znodes.note(name);
     }
 
     pub(crate) fn is_last_listing(&self, number: u64) -> bool {
@@ -269,6 +294,21 @@ impl Queue {
     /// the predecessor is gone.
     pub(crate) fn renew(&self, predecessor: Option<Sequence>, sent_at: Moment) {
         let _receiver_gone = self.writes.send(Write::Renew(predecessor, sent_at));
+    }
+
+    /// Makes the queue's one bid, or withdraws it. One that was made goes with the session.
+    pub(crate) fn bid(&self, bid: Option<WantedBid>) {
+        self.bid.send_replace(bid);
+    }
+
+    /// Reads the bid. Only the last reading is of use.
+    pub(crate) fn read_bid(&mut self) {
+        let context = self.context.clone();
+        let reading = self.requests.spawn(async move {
+            let read = bid::read(&context).await;
+            context.tell(QueueEvent::BidRead(read));
+        });
+        self.bid_reading.replace(reading).inspect(AbortHandle::abort);
     }
 
     /// Removes what has ended. A dead task may have been a watch, without which a member must not

@@ -3,6 +3,7 @@
 
 use super::context::{Context, REFUSED_DELAY, RETRY_DELAY};
 use super::join::refuse_sequence;
+use super::znode::session_of;
 use crate::zookeeper::client::{Connection, is_verdict};
 use ::zookeeper::{Acls, CreateMode, Error, Stat};
 use recipes::Sequence;
@@ -33,9 +34,9 @@ impl NameTaken {
         if next == Sequence::LAST {
             return refuse_sequence(context, connection, i64::from(next)).await;
         }
-        let prefix = &context.settings.prefix;
+        let prefix = context.settings.znodes.start(session_of(connection));
         let taken: BTreeSet<_> =
-            names.iter().filter_map(|name| Sequence::of_name(name, prefix)).collect();
+            names.iter().filter_map(|name| Sequence::of_name(name, &prefix)).collect();
         let is_taken = |number: &i32| Sequence::new(*number).is_some_and(|it| taken.contains(&it));
         let count = (next..Sequence::LAST).take_while(is_taken).take(PASSED_AT_ONCE).count();
         let name = format!("{root}/{prefix}{next:010}");

@@ -98,7 +98,7 @@ pub(super) async fn read_all(context: &Context) -> Result<Vec<Member>, Error> {
         Err(Error::NoNode) => return Ok(members),
         names => names?,
     };
-    context.note_foreign(&names);
+    super::foreign::judge(context, &names).await;
     let sequences = sequences(context, &names);
     let paths: Vec<_> = sequences.iter().map(|sequence| context.path(*sequence)).collect();
     let asked: Vec<_> = paths.iter().map(|path| connection.client.get_data(path)).collect();

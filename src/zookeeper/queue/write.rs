@@ -28,6 +28,9 @@ struct LastWrite {
     version: i32,
 }
 
+/// What Curator's `Revoker` writes into the znode of a lock's holder.
+const REVOKE: &[u8] = b"__REVOKE__";
+
 /// The znode is gone, or it is not ours.
 pub(super) struct Lost;
 
@@ -37,6 +40,8 @@ struct OwnZnode {
     last: Option<LastWrite>,
     /// Whether a quorum has acknowledged our claim.
     is_claimed: bool,
+    /// The version of its data that was seen last, where we write none.
+    seen: i32,
 }
 
 /// What a renewal looks at beside our own znode.
@@ -61,7 +66,7 @@ pub(super) async fn write_in_order(
     let mut own_znode: Option<OwnZnode> = None;
     while let Some(write) = wanted.recv().await {
         if let Write::Joined(ticket) = write {
-            own_znode = Some(OwnZnode { ticket, last: None, is_claimed: false });
+            own_znode = Some(OwnZnode { ticket, last: None, is_claimed: false, seen: 0 });
             continue;
         }
         let Some(ours) = &mut own_znode else { continue };
@@ -132,11 +137,41 @@ impl OwnZnode {
                 Renewed::BesideGone => unreachable!("nothing else was looked at"),
             },
         };
+        if context.settings.znodes.family().is_some() {
+            if self.is_revoked(context, version).await? {
+                context.tell(QueueEvent::Revoked);
+            }
+            return Ok(QueueEvent::Renewed { sent_at });
+        }
         if let Some(last) = self.last.as_mut().filter(|last| last.version != version) {
             warn!("another client wrote into our znode: writing our announcement again");
             last.version = put(context, self.ticket, &last.data).await?.version;
         }
         Ok(QueueEvent::Renewed { sent_at })
+    }
+}
+
+impl OwnZnode {
+    /// Whether a client has asked, since the last renewal, for the end of our holding. What other clients write into our
+    /// znode stays there: another write would use up the watch of who is behind us, as theirs did.
+    async fn is_revoked(&mut self, context: &Context, version: i32) -> Result<bool, Lost> {
+        let seen = std::mem::replace(&mut self.seen, version);
+        if version == seen {
+            return Ok(false);
+        }
+        let path = context.path(self.ticket.sequence);
+        if !context.settings.is_revocable {
+            warn!("another client wrote into our znode, {path}");
+            return Ok(false);
+        }
+        let read = context.until_judged(async |connection| {
+            match connection.request(connection.client.get_data(&path)).await {
+                Err(Error::NoNode) => Err(context.own_is_not_shown(&connection, &path).await),
+                read => read,
+            }
+        });
+        let (data, _) = read.await.map_err(|_| Lost)?;
+        Ok(data == REVOKE)
     }
 }
 

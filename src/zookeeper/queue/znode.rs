@@ -13,6 +13,11 @@ pub(crate) fn owner(stat: &Stat) -> Option<SessionId> {
     }
 }
 
+/// Returns the session of a connection.
+pub(super) fn session_of(connection: &Connection) -> SessionId {
+    SessionId(connection.client.session_id().0)
+}
+
 /// Returns the token under which the znode's member leads, when it leads: the czxid.
 pub(crate) fn token(stat: &Stat) -> FencingToken {
     FencingToken(stat.czxid.cast_unsigned())

@@ -2,13 +2,14 @@
 //! are for people; the fields beside them are a promise, made in docs/operations.md.
 
 use crate::config::Settings;
+use crate::znode_names::ZnodeNames;
 use recipes::election::{Action, Change, ChangeKind, Event, Standing, View};
 use recipes::{FencingToken, Moment, SessionId, Ticket};
 use tracing::{Level, debug, enabled, error, info, warn};
 
 pub(super) struct EventLog {
     election: String,
-    prefix: String,
+    znodes: ZnodeNames,
     session: Option<SessionId>,
     recorded: Option<LoggedEvent>,
 }
@@ -56,7 +57,7 @@ macro_rules! line {
             id = $fields.id,
             election = $log.election,
             role = $fields.role,
-            znode = $fields.ticket.map(|ticket| ticket.sequence.name(&$log.prefix)),
+            znode = $fields.ticket.map(|ticket| $log.znodes.name(ticket.sequence)),
             session = $fields.session.map(display),
             leader = $fields.leader,
             token = $fields.token.map(|token| token.0),
@@ -68,8 +69,8 @@ macro_rules! line {
 
 impl EventLog {
     pub(super) fn of(settings: &Settings) -> Self {
-        let (election, prefix) = (settings.root.clone(), settings.prefix.clone());
-        Self { election, prefix, session: None, recorded: None }
+        let (election, znodes) = (settings.root.clone(), settings.znodes.clone());
+        Self { election, znodes, session: None, recorded: None }
     }
 
     /// Takes note of an event before the member hears it.

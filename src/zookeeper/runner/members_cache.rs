@@ -1,8 +1,9 @@
 //! The members as they were last read for operators, and the callers that wait for the next reading.
 
 use crate::status::Entry;
+use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::in_words;
-use crate::zookeeper::election::{Reading, entry};
+use crate::zookeeper::election::{Reading, entries};
 use recipes::{MemberId, Moment, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +14,8 @@ const TTL: Duration = Duration::from_secs(1);
 
 type MembersCaller = oneshot::Sender<Result<Arc<[Entry]>, String>>;
 
-#[derive(Default)]
 pub(super) struct MembersCache {
-    prefix: String,
+    znodes: ZnodeNames,
     read: Option<(Moment, Arc<[Entry]>)>,
     under_way: Option<Reading>,
     /// The reading under way began before a change that further callers may know of.
@@ -26,8 +26,15 @@ pub(super) struct MembersCache {
 }
 
 impl MembersCache {
-    pub(super) fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned(), ..Self::default() }
+    pub(super) fn new(znodes: &ZnodeNames) -> Self {
+        Self {
+            znodes: znodes.clone(),
+            read: None,
+            under_way: None,
+            is_outdated: false,
+            waiting: vec![],
+            later: vec![],
+        }
     }
 
     /// Answers from the last reading, or begins another by `read`, which only a session has.
@@ -78,9 +85,7 @@ impl MembersCache {
     pub(super) async fn read(&mut self) -> Result<Arc<[Entry]>, String> {
         let Some(reading) = &mut self.under_way else { return std::future::pending().await };
         match reading.await {
-            Ok(Ok(members)) => {
-                Ok(members.into_iter().map(|member| entry(member, &self.prefix)).collect())
-            }
+            Ok(Ok(members)) => Ok(entries(members, &self.znodes).into()),
             Ok(Err(error)) => Err(in_words(&error)),
             Err(_) => Err(SESSION_ENDED.into()),
         }
@@ -125,7 +130,7 @@ mod tests {
 
     #[tokio::test]
     async fn another_member_of_the_same_id_is_seen_in_the_last_reading() {
-        let mut cache = MembersCache::new("leader_");
+        let mut cache = MembersCache::new(&"leader_".into());
         let [me, you] = ["me", "you"].map(|id| MemberId::new(id).unwrap());
         let member = |number: i32, id: &MemberId| {
             let sequence = recipes::Sequence::new(number).unwrap();
@@ -146,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_caller_is_answered_by_a_reading_from_before_a_change_that_it_may_know_of() {
-        let (mut cache, begun) = (MembersCache::new("leader_"), Cell::new(0));
+        let (mut cache, begun) = (MembersCache::new(&"leader_".into()), Cell::new(0));
         let read = || {
             begun.set(begun.get() + 1);
             let (answered, reading) = oneshot::channel();

@@ -14,7 +14,7 @@ use super::client::{
 use super::election::ElectionSession;
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
-use crate::config::Settings;
+use crate::config::{Foreign, Settings};
 use crate::counters::Counters;
 use crate::status::{
     self, Caller, ConnectionState, Namesake, Onsets, RecentChanges, RecordedChange, Request,
@@ -119,7 +119,7 @@ impl Runner {
             kept,
             noted: None,
             resumed_term: None,
-            members: MembersCache::new(&settings.prefix),
+            members: MembersCache::new(&settings.znodes),
             actions,
             standing: member.standing(),
             recent_changes: Arc::default(),
@@ -175,14 +175,18 @@ impl Runner {
     }
 
     /// Looks for other clients' contenders while this member leads. The others see them when they read the queue, and need
-    /// not all list it again and again.
+    /// not all list it again and again. Where they keep a member out, the leader and the standby look with each heartbeat.
     fn look_for_foreign(&mut self) {
-        let Some(session) = self.session.as_mut().filter(|_| self.standing.way().is_some()) else {
+        let now = self.clock.now();
+        let refuses = self.settings.foreign == Foreign::Refuse;
+        let leads = self.standing.way().is_some();
+        let is_to_look = leads || refuses && self.standing.standby_is_ready(now).is_some();
+        let Some(session) = self.session.as_mut().filter(|_| is_to_look) else {
             self.looked_for_foreign_at = None;
             return;
         };
-        let now = self.clock.now();
-        if self.looked_for_foreign_at.is_none_or(|at| at.after(LOOK_INTERVAL) <= now) {
+        let interval = if refuses { self.member.heartbeat() } else { LOOK_INTERVAL };
+        if self.looked_for_foreign_at.is_none_or(|at| at.after(interval) <= now) {
             self.looked_for_foreign_at = Some(now);
             session.look_for_foreign();
         }
@@ -245,9 +249,13 @@ impl Runner {
             counters: self.counters,
             same_id,
         };
+        let now = snapshot.last_looped_at;
         // Readers are not woken for a heartbeat.
         self.publisher.snapshot.send_if_modified(|published| {
-            let wakes_readers = snapshot.standing.is_news_after(&published.standing)
+            if snapshot.standing.changes_at(now) != published.standing.changes_at(now) {
+                self.publisher.lease_moved.notify_one();
+            }
+            let wakes_readers = snapshot.standing.is_news_after(&published.standing, now)
                 || published.link != snapshot.link
                 || !Arc::ptr_eq(&published.recent_changes, &snapshot.recent_changes);
             *published = snapshot;
@@ -291,8 +299,8 @@ impl Runner {
 
     /// Puts in words that two znodes did not come in the order of their numbers.
     fn out_of_order(&self, (first, other): (Sequence, Sequence)) -> String {
-        let Settings { root, prefix, .. } = &self.settings;
-        let path = |sequence: Sequence| format!("{root}/{}", sequence.name(prefix));
+        let Settings { root, znodes, .. } = &self.settings;
+        let path = |sequence: Sequence| format!("{root}/{}", znodes.name(sequence));
         let (first, other) = (path(first), path(other));
         format!(
             "{first} stands ahead of {other} and was created after it: one of them was made by hand, and \
@@ -342,8 +350,10 @@ impl Runner {
             file: self.kept.file.clone(),
             former: self.kept.former.take(),
         };
+        let own_id = self.standing.profile().id.clone();
         let (unclosed, reports) = (self.unclosed.take(), self.reports.clone());
-        self.session = Some(ElectionSession::open(&self.settings, session, unclosed, reports));
+        self.session =
+            Some(ElectionSession::open(&self.settings, own_id, session, unclosed, reports));
     }
 
     fn answer_commands(&mut self) {
@@ -503,6 +513,7 @@ fn is_routine(event: &Event, actions: &[Action]) -> bool {
             Action::Renew { .. }
                 | Action::ReadHead { .. }
                 | Action::ReadHeir(_)
+                | Action::ReadBid
                 | Action::ReadQueue
         )
     };
@@ -512,7 +523,10 @@ fn is_routine(event: &Event, actions: &[Action]) -> bool {
             | Event::Committed { .. }
             | Event::HeadRead { .. }
             | Event::HeirRead { accepted: None, .. }
+            | Event::PriorityRead { .. }
+            | Event::BidRead(_)
             | Event::PredecessorRead { .. }
+            | Event::Foreign { keep_out: false }
     );
     recurs && actions.iter().all(is_usual)
 }

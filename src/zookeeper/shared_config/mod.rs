@@ -12,7 +12,7 @@ mod writing;
 
 use self::watching::keep_true;
 use super::client::{Connection, SessionHandle, in_words, is_verdict};
-use super::queue::{Children, children, refusal};
+use super::queue::{names_below, refusal};
 use crate::clock::Clock;
 use crate::config::security::Acl;
 use crate::counters::{ConfigMeter, WriteResult};
@@ -310,7 +310,7 @@ impl Shared {
             return Ok(names.clone());
         }
         let connection = self.connection().await.ok_or("there is no connection to ZooKeeper")?;
-        let names = match names_below(&connection, &self.settings.root).await {
+        let names = match value_names(&connection, &self.settings.root).await {
             Ok(names) => names?,
             Err(error) if is_verdict(&error) => {
                 return Err(self.refusal(&connection, &self.settings.root, &error).await);
@@ -322,19 +322,15 @@ impl Shared {
     }
 }
 
-/// Returns none where there is no such path, and a problem for operators where there are too many.
-async fn names_below(
+/// Returns the names of values, in order.
+async fn value_names(
     connection: &Connection,
     root: &str,
 ) -> Result<Result<Arc<[String]>, String>, Error> {
-    reading::sync(connection, root).await?;
-    let mut names = match children(connection, root).await {
-        Ok(Children::Listed(names)) => names,
-        Ok(Children::TooMany(problem)) => return Ok(Err(problem)),
-        Err(Error::NoNode) => vec![],
-        Err(error) => return Err(error),
-    };
-    names.retain(|name| ConfigName::new(name).is_some());
-    names.sort_unstable();
-    Ok(Ok(names.into()))
+    let names = names_below(connection, root).await?;
+    Ok(names.map(|mut names| {
+        names.retain(|name| ConfigName::new(name).is_some());
+        names.sort_unstable();
+        names.into()
+    }))
 }

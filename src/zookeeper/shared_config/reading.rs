@@ -8,14 +8,6 @@ use ::zookeeper::{Error, OneshotWatcher, Stat};
 /// How often a name is read that is absent while others come and go.
 const ATTEMPTS: usize = 8;
 
-/// Has the server at hand catch up: what is read behind it is as new as what the servers' leader knew then.
-pub(super) async fn sync(connection: &Connection, path: &str) -> Result<(), Error> {
-    match connection.request(connection.client.sync(path)).await {
-        Err(error) if !is_verdict(&error) => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
-}
-
 /// Reads a name, and watches it from before.
 pub(super) async fn read_and_watch(
     connection: &Connection,

@@ -1,6 +1,6 @@
 //! The announcement of the leader, as members write it into their znodes.
 
-use super::Offer;
+use super::{Offer, Priority};
 use crate::{FencingToken, MemberId, Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ pub struct Announcement {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ZnodeData {
     pub profile: Arc<Profile>,
+    pub priority: Priority,
     /// The leader, as far as this member knows.
     pub announcement: Option<Announcement>,
     /// Whether this member is the standby, and could lead at the notification that the head is gone.
@@ -52,9 +53,10 @@ pub(super) enum KnownLeader {
 }
 
 impl ZnodeData {
-    /// Returns the data of a member that knows of no leader.
+    /// Returns the data of a member of the usual priority that knows of no leader.
     pub fn of(profile: Arc<Profile>) -> Self {
-        Self { profile, announcement: None, ready: false, offer: None, accepted: None }
+        let (priority, announcement) = (Priority::default(), None);
+        Self { profile, priority, announcement, ready: false, offer: None, accepted: None }
     }
 }
 

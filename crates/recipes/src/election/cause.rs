@@ -26,6 +26,8 @@ pub enum Cause {
     ClaimRefused,
     Unhealthy,
     NotAcknowledged,
+    /// Contenders of another order stand in the path.
+    Foreign,
     /// A quorum acknowledged this member's claim.
     Claimed,
     /// The leader's application has taken up its work.
@@ -62,6 +64,7 @@ impl Cause {
             }
             Event::Committed { .. } => Self::Claimed,
             Event::ClaimRefused { .. } => Self::ClaimRefused,
+            Event::Foreign { .. } => Self::Foreign,
             Event::Woke if before.is_overdue(now) => Self::NotAcknowledged,
             // An unhealthy leader leaves the queue when it reads that another member is in it.
             Event::QueueRead(_) if before.way().is_some() => Self::Unhealthy,
@@ -73,6 +76,8 @@ impl Cause {
             | Event::OfferRead(_)
             | Event::HeirRead { .. }
             | Event::HeirGone { .. }
+            | Event::PriorityRead { .. }
+            | Event::BidRead(_)
             | Event::SessionTakenOver { .. }
             | Event::TicketFound { .. }
             | Event::NoTicketFound
@@ -84,7 +89,9 @@ impl Cause {
                 Command::Resume
                 | Command::ReportHealth { healthy: true }
                 | Command::Transfer { .. }
-                | Command::CancelTransfer(_) => Self::Queue,
+                | Command::CancelTransfer(_)
+                | Command::Preempt { .. }
+                | Command::SetPriority(_) => Self::Queue,
                 Command::Acknowledge(_) => Self::Acknowledged,
                 Command::ReportHealth { healthy: false } => Self::Unhealthy,
                 Command::UpdateProfile { .. } => Self::ProfileUpdated,
@@ -109,6 +116,7 @@ impl fmt::Display for Cause {
             Self::ClaimRefused => "the claim was refused",
             Self::Unhealthy => "the application is not healthy",
             Self::NotAcknowledged => "the application did not acknowledge in time",
+            Self::Foreign => "contenders of another order stand in the path",
             Self::Claimed => "a quorum acknowledged the claim",
             Self::Acknowledged => "the application acknowledged",
             Self::ProfileUpdated => "address or labels changed",

@@ -22,6 +22,9 @@ impl Member {
         if !queue.contender.on_predecessor_read(predecessor) {
             return stay(Phase::InSession(session, Stage::InQueue(queue)));
         }
+        if !(self.relays || queue.contender.is_standby()) {
+            return stay(Phase::InSession(session, Stage::InQueue(queue)));
+        }
         queue.note_unlisted(announcement.as_ref().map(|it| it.ticket));
         if queue.contender.is_standby() {
             // A session's reads never go back: this one is newer than every announcement known so far.
@@ -195,7 +198,13 @@ impl Member {
         let leader = announcement.ticket.sequence;
         queue.leader = KnownLeader::Announced { announcement, since: now };
         queue.unlisted = None;
-        let data = queue.data(&self.profile);
+        if !self.relays {
+            let proof =
+                queue.contender.is_standby().then(|| queue.prove_standby(&mut session, now));
+            let phase = Phase::InSession(session, Stage::InQueue(queue));
+            return (phase, proof.flatten().into_iter().collect());
+        }
+        let data = queue.data(&self.profile, self.priority);
         let ahead = queue.contender.predecessors().filter(|_| !session.is_heartbeat_under_way());
         let actions = match ahead.map(|ahead| (ahead.head, ahead.predecessor)) {
             // The relay is a quorum write: it will do for the standby's heartbeat.

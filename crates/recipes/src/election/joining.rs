@@ -2,7 +2,8 @@
 
 use super::announcement::KnownLeader;
 use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
-use super::{Action, Disconnect, Member, Profile, ZnodeData};
+use super::preemption::OwnBid;
+use super::{Action, Disconnect, Member, Priority, Profile, ZnodeData};
 use crate::contender::Located;
 use crate::session::Session;
 use crate::{Moment, Queue, SessionId, SessionRecord, Ticket};
@@ -21,7 +22,7 @@ impl Member {
         let Phase::NoSession = phase else { return stay(phase) };
         match Session::opened(self.lease_policy, id, timeout, sent_at) {
             None => self.become_too_short(now),
-            Some(session) if self.unhealthy => {
+            Some(session) if self.unhealthy || self.kept_out => {
                 let stage = Stage::AwaitingEmptyQueue { recheck_at: None };
                 (Phase::InSession(session, stage), vec![Action::ReadQueue])
             }
@@ -40,6 +41,7 @@ impl Member {
         let Phase::NoSession = phase else { return stay(phase) };
         match Session::taken_over(self.lease_policy, record, timeout, sent_at, now) {
             None => self.become_too_short(now),
+            Some(_) if self.kept_out => rejoin(),
             // Also where the application is not healthy yet: a term is not to end because its health is not known.
             Some(session) => {
                 (Phase::InSession(session, Stage::FindingTicket), vec![Action::FindTicket])
@@ -63,15 +65,18 @@ impl Member {
             self.profile = self.newer_than(&found.profile);
             queue.ready_shown = found.ready;
         }
-        let found_profile = data.as_ref().map(|found| found.profile.clone());
+        let found_profile = data.as_ref().map(|found| (found.profile.clone(), found.priority));
+        if data.as_ref().is_some_and(|found| self.may_have_bid(found)) {
+            queue.own_bid = OwnBid::MayStand;
+        }
         let own = data.and_then(|found| found.announcement).filter(|it| it.ticket == ticket);
         if let Some(announcement) = own {
             queue.activity = if announcement.active { Activity::Active } else { queue.activity };
             // What the others read there is not to change before this member leads again.
             queue.leader = KnownLeader::Announced { announcement, since: now };
         }
-        if found_profile.as_ref() != Some(&self.profile) {
-            actions.push(Action::Update(queue.data(&self.profile)));
+        if found_profile != Some((self.profile.clone(), self.priority)) {
+            actions.push(Action::Update(queue.data(&self.profile, self.priority)));
         }
         (Phase::InSession(session, Stage::InQueue(queue)), actions)
     }
@@ -82,6 +87,11 @@ impl Member {
         let is_same = (&own.address, &own.labels) == (&found.address, &found.labels);
         let revision = own.revision.max(found.revision + u64::from(!is_same));
         Arc::new(Profile { revision, ..own.clone() })
+    }
+
+    /// Whether the process before, which wrote this, may have made a bid that is not this member's.
+    fn may_have_bid(&self, found: &ZnodeData) -> bool {
+        found.priority != Priority::default() || found.priority != self.priority
     }
 
     /// Of what the session owned, the claim may still stand, and goes only with the session.
@@ -134,23 +144,23 @@ impl Member {
     }
 
     pub(super) fn on_joined(&self, phase: Phase, ticket: Ticket) -> Next {
-        let Phase::InSession(session, Stage::Joining { profile }) = phase else {
+        let Phase::InSession(session, Stage::Joining { profile, priority }) = phase else {
             return stay(phase);
         };
         let queue = InQueue::joined(ticket);
         let mut actions = vec![Action::ReadQueue];
-        if profile != self.profile {
-            actions.push(Action::Update(queue.data(&self.profile)));
+        if (profile, priority) != (self.profile.clone(), self.priority) {
+            actions.push(Action::Update(queue.data(&self.profile, self.priority)));
         }
         (Phase::InSession(session, Stage::InQueue(queue)), actions)
     }
 
     pub(super) fn on_ticket_lost(&self, phase: Phase, lost: Ticket) -> Next {
         match phase {
-            // The claim znode goes only with the session.
+            // The claim znode, and a bid, go only with the session.
             Phase::InSession(_, Stage::InQueue(queue))
                 if queue.contender.ticket() == lost
-                    && (queue.contender.is_first() || queue.may_own_claim) =>
+                    && (queue.contender.is_first() || queue.owns_more()) =>
             {
                 rejoin()
             }
@@ -170,7 +180,9 @@ impl Member {
 
     pub(super) fn on_queue_read(&self, phase: Phase, read: Queue, now: Moment) -> Next {
         match phase {
-            Phase::InSession(session, Stage::AwaitingEmptyQueue { .. }) if read.is_empty() => {
+            Phase::InSession(session, Stage::AwaitingEmptyQueue { .. })
+                if !self.kept_out && (read.is_empty() || !self.unhealthy) =>
+            {
                 self.join_after_wait(session, now)
             }
             Phase::InSession(session, Stage::AwaitingEmptyQueue { .. }) => {
@@ -195,11 +207,33 @@ impl Member {
         }
     }
 
+    /// Leaves the queue while contenders of another order stand in the path, and joins when they are gone. Each of the two
+    /// orders would have a first.
+    pub(super) fn on_foreign(&mut self, phase: Phase, keep_out: bool, now: Moment) -> Next {
+        self.kept_out = keep_out;
+        match phase {
+            Phase::InSession(
+                _,
+                Stage::Joining { .. } | Stage::FindingTicket | Stage::InQueue(_),
+            ) if keep_out => rejoin(),
+            Phase::InSession(session, Stage::AwaitingEmptyQueue { .. })
+                if !(keep_out || self.unhealthy) =>
+            {
+                self.join_after_wait(session, now)
+            }
+            phase @ (Phase::Stopped
+            | Phase::Withdrawn
+            | Phase::NoSession
+            | Phase::SessionTooShort { .. }
+            | Phase::InSession(..)) => stay(phase),
+        }
+    }
+
     fn locate(&self, mut session: Session, mut queue: InQueue, read: Queue, now: Moment) -> Next {
         match queue.contender.on_queue_read(read) {
             Located::Ignored => stay(Phase::InSession(session, Stage::InQueue(queue))),
             Located::First => self.become_candidate(session, queue, now),
-            Located::Missing if queue.may_own_claim => rejoin(),
+            Located::Missing if queue.owns_more() => rejoin(),
             Located::Missing => self.join(session),
             Located::Behind { .. } if self.unhealthy => rejoin(),
             Located::Behind { watch, head } => {
@@ -225,9 +259,9 @@ impl Member {
 
     /// Creates the own znode. It announces no leader yet.
     pub(super) fn join(&self, session: Session) -> Next {
-        let profile = self.profile.clone();
-        let data = ZnodeData::of(profile.clone());
-        (Phase::InSession(session, Stage::Joining { profile }), vec![Action::Join(data)])
+        let (profile, priority) = (self.profile.clone(), self.priority);
+        let data = ZnodeData { priority, ..ZnodeData::of(profile.clone()) };
+        (Phase::InSession(session, Stage::Joining { profile, priority }), vec![Action::Join(data)])
     }
 
     /// After a long wait without heartbeats the session could not carry a lease at once: then another is opened.

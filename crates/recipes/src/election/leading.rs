@@ -35,7 +35,7 @@ impl Member {
         queue.ready_shown = false;
         queue.accepts = false;
         queue.activity = queue.activity.begun(self.activation, now);
-        let claim = Action::Claim { data: queue.data(&self.profile), sent_at: now };
+        let claim = Action::Claim { data: queue.data(&self.profile, self.priority), sent_at: now };
         (Phase::InSession(session, Stage::InQueue(queue)), vec![claim])
     }
 
@@ -72,8 +72,9 @@ impl Member {
             AfterRefusal::Wait => {
                 queue.activity = Activity::NotElected;
                 queue.transfer = None;
+                queue.seen_bid = None;
                 // An acknowledgement may have been written meanwhile, which says that this member leads.
-                let update = Action::Update(queue.data(&self.profile));
+                let update = Action::Update(queue.data(&self.profile, self.priority));
                 (Phase::InSession(session, Stage::InQueue(queue)), vec![update])
             }
         }

@@ -1,7 +1,10 @@
 //! One member: where it is, what it does about each event, and what it does when commanded.
 
 use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
-use super::{Action, Activation, Command, Disconnect, Event, Policy, Profile, Standing, Unhealthy};
+use super::preemption::Terms;
+use super::{
+    Action, Activation, Command, Disconnect, Event, Policy, Priority, Profile, Standing, Unhealthy,
+};
 use crate::lease::LeasePolicy;
 use crate::session::{Duty, Session};
 use crate::{FencingToken, Moment, Sequence, SessionRecord};
@@ -22,12 +25,20 @@ pub struct Member {
     pub(super) disconnect: Disconnect,
     pub(super) activation: Activation,
     pub(super) when_unhealthy: Unhealthy,
+    pub(super) priority: Priority,
+    pub(super) preempt_after: Option<Duration>,
     /// The operator wants it out of the queue.
     pub(super) paused: bool,
     /// Its application is not healthy.
     pub(super) unhealthy: bool,
+    /// Whether it tells the members behind who leads. Other clients' contenders relay nothing: among them, the head of the
+    /// queue is taken for the leader, by its own znode alone, and the own znode is not written to.
+    pub(super) relays: bool,
+    /// Contenders of another order stand in the path, and it is to keep out while they do.
+    pub(super) kept_out: bool,
     /// The last leader that it made way for, and for which heir.
     pub(super) made_way: Option<(FencingToken, Sequence)>,
+    pub(super) terms: Terms,
     pub(super) phase: Phase,
     /// Grows with each change of what may be published.
     pub(super) index: u64,
@@ -35,19 +46,30 @@ pub struct Member {
 
 impl Member {
     pub fn new(profile: Arc<Profile>, policy: Policy) -> Self {
-        let Policy { margins, disconnect, activation, unhealthy } = policy;
+        let Policy { margins, disconnect, activation, unhealthy, preempt_after } = policy;
         Self {
             profile,
             lease_policy: LeasePolicy { margins, reserve: Duration::ZERO },
             disconnect,
             activation,
             when_unhealthy: unhealthy,
+            priority: Priority::default(),
+            preempt_after,
             paused: false,
             unhealthy: false,
+            relays: true,
+            kept_out: false,
             made_way: None,
+            terms: Terms::default(),
             phase: Phase::NoSession,
             index: UNCHANGED,
         }
+    }
+
+    /// Is preferred as the leader so much.
+    #[must_use]
+    pub fn of_priority(self, priority: Priority) -> Self {
+        Self { priority, ..self }
     }
 
     /// Joins only when its application is known to be healthy.
@@ -56,6 +78,12 @@ impl Member {
         let strict = self.when_unhealthy == Unhealthy::StandAside;
         let phase = if strict { Phase::Withdrawn } else { self.phase };
         Self { unhealthy: true, phase, ..self }
+    }
+
+    /// Stands in the queue of another client's election.
+    #[must_use]
+    pub fn among_others(self) -> Self {
+        Self { relays: false, ..self }
     }
 
     /// Leads only by leases that leave so much time to end what is done under them.
@@ -82,7 +110,13 @@ impl Member {
         let (phase, mut actions) = self.transition(phase, now, event);
         self.phase = phase;
         actions.extend(self.show_readiness(now));
-        if self.announced() != announced {
+        if !self.relays {
+            actions.retain(|action| !matches!(action, Action::Update(_)));
+        }
+        actions.extend(self.show_bid(now));
+        let announces = self.announced();
+        self.note_terms(announces.as_ref(), now);
+        if announces != announced {
             self.index = self.next_index();
         }
         actions
@@ -172,9 +206,14 @@ impl Member {
                 self.on_head_read(phase, head, announcement, sent_at, now)
             }
             Event::HeadGone { head, sent_at } => self.on_head_gone(phase, head, sent_at, now),
+            Event::Foreign { keep_out } => self.on_foreign(phase, keep_out, now),
             Event::OfferRead(offer) => self.on_offer_read(phase, offer),
             Event::HeirRead { heir, accepted } => Self::on_heir_read(phase, heir, accepted),
             Event::HeirGone { heir } => Self::on_heir_gone(phase, heir),
+            Event::PriorityRead { member, priority } => {
+                self.on_priority_read(phase, member, priority)
+            }
+            Event::BidRead(bid) => self.on_bid_read(phase, bid, now),
             Event::Committed { sent_at } => self.on_committed(phase, sent_at, now),
             Event::ClaimRefused { holder, sent_at } => {
                 self.on_claim_refused(phase, holder, sent_at, now)
@@ -235,8 +274,7 @@ impl Member {
             }
             Some(Duty::Hold) => {
                 let mut actions = vec![queue.renew(now)];
-                let heir = queue.transfer.as_ref().map(|it| it.offer.heir);
-                actions.extend(heir.map(Action::ReadHeir));
+                actions.extend(self.read_beside(&queue));
                 actions
             }
             Some(Duty::StandBy) => vec![queue.renew(now)],
@@ -256,6 +294,7 @@ impl Member {
             Command::Transfer { heir, until } => self.on_transfer(phase, heir, until, now),
             Command::HandOver(offer) => Self::hand_over(phase, offer),
             Command::CancelTransfer(offer) => self.cancel_transfer(phase, offer),
+            Command::Preempt { until } => self.on_preempt(phase, until, now),
             Command::Pause => {
                 self.paused = true;
                 Self::withdraw(phase)
@@ -277,6 +316,7 @@ impl Member {
             Command::UpdateProfile { address, labels } => {
                 self.update_profile(phase, address, labels)
             }
+            Command::SetPriority(priority) => self.set_priority(phase, priority),
         }
     }
 
@@ -296,7 +336,9 @@ impl Member {
             Phase::Withdrawn if !(self.paused || self.unhealthy && strict) => {
                 (Phase::NoSession, vec![Action::OpenSession])
             }
-            Phase::InSession(session, Stage::AwaitingEmptyQueue { .. }) if !self.unhealthy => {
+            Phase::InSession(session, Stage::AwaitingEmptyQueue { .. })
+                if !(self.unhealthy || self.kept_out) =>
+            {
                 self.join_after_wait(session, now)
             }
             phase @ (Phase::Stopped
@@ -343,7 +385,7 @@ impl Member {
                     && queue.contender.holds(&session, now).is_some() =>
             {
                 queue.activity = Activity::Active;
-                let update = Action::Update(queue.data(&self.profile));
+                let update = Action::Update(queue.data(&self.profile, self.priority));
                 (Phase::InSession(session, Stage::InQueue(queue)), vec![update])
             }
             phase @ (Phase::Stopped
@@ -367,7 +409,9 @@ impl Member {
         let (id, revision) = (self.profile.id.clone(), self.profile.revision + 1);
         self.profile = Arc::new(Profile { id, address, labels, revision });
         // A member that joins later, or is joining, writes it then.
-        let update = phase.in_queue().map(|(_, queue)| Action::Update(queue.data(&self.profile)));
+        let update = phase
+            .in_queue()
+            .map(|(_, queue)| Action::Update(queue.data(&self.profile, self.priority)));
         (phase, update.into_iter().collect())
     }
 
@@ -387,6 +431,6 @@ impl Member {
         }
         queue.ready_shown = ready;
         queue.accepts = accepts;
-        Some(Action::Update(queue.data(&self.profile)))
+        Some(Action::Update(queue.data(&self.profile, self.priority)))
     }
 }

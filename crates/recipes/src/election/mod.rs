@@ -13,6 +13,7 @@ mod leading;
 mod member;
 mod phase;
 mod policy;
+mod preemption;
 mod standing;
 mod transfer;
 mod words;
@@ -22,6 +23,7 @@ pub use cause::Cause;
 pub use change::{Change, ChangeKind, View, changes};
 pub use member::Member;
 pub use policy::{Activation, Disconnect, Policy, Unhealthy};
+pub use preemption::{Bid, Priority};
 pub use standing::{Role, Standing};
 pub use transfer::{Heir, Offer};
 
@@ -61,12 +63,19 @@ pub enum Event {
     HeadRead { head: Ticket, announcement: Option<Announcement>, sent_at: Moment },
     /// No znode of a member stands where the head of the queue was.
     HeadGone { head: Sequence, sent_at: Moment },
+    /// Contenders that are ordered in another way stand in the path, or do no more: a member is to keep out of a queue in
+    /// which another leads as well.
+    Foreign { keep_out: bool },
     /// The predecessor's znode, which was just read, has this offer.
     OfferRead(Offer),
     /// Which offer the heir has accepted, by its znode.
     HeirRead { heir: Sequence, accepted: Option<Offer> },
     /// No znode of a member has the heir's number.
     HeirGone { heir: Sequence },
+    /// The znode of this member, which was just read, says this of its priority.
+    PriorityRead { member: Ticket, priority: Priority },
+    /// The bid of a member of higher priority, as far as there is one.
+    BidRead(Option<Bid>),
     /// A quorum committed a write to the member's own znode that was sent at this moment.
     Committed { sent_at: Moment },
     /// A quorum refused the claim that was sent at this moment, or, with [`Holder::Gone`], a renewal: the claim znode of
@@ -92,6 +101,9 @@ pub enum Command {
     HandOver(Offer),
     /// Make this offer no more, and lead on.
     CancelTransfer(Offer),
+    /// Have the member that bids for leadership stand right behind this one, as with [`Command::Transfer`], if the standing
+    /// says that it is time for that.
+    Preempt { until: Moment },
     /// Leave the queue until [`Command::Resume`].
     Pause,
     /// Rejoin after [`Command::Pause`].
@@ -102,6 +114,8 @@ pub enum Command {
     ReportHealth { healthy: bool },
     /// The application has another address or other labels.
     UpdateProfile { address: Option<String>, labels: BTreeMap<String, String> },
+    /// The member is preferred as the leader so much from now on.
+    SetPriority(Priority),
 }
 
 impl Event {
@@ -145,6 +159,13 @@ pub enum Action {
     },
     /// Read which offer the heir has accepted, without a watch.
     ReadHeir(Sequence),
+    /// Read the bid, without a watch.
+    ReadBid,
+    /// Make the one bid of the election, in place of one of lower priority, if none of the same or a higher one stands. The
+    /// member does not wait for it.
+    MakeBid(Bid),
+    /// Delete the bid, if it is this member's.
+    WithdrawBid,
     /// Write into the own znode what it says now. The member does not wait for it.
     Update(ZnodeData),
     /// Have a quorum commit a write that changes nothing but fails without the own znode: a heartbeat. After an

@@ -1,8 +1,9 @@
 //! Where a member is. What is known only in one phase is a field of that phase.
 
 use super::announcement::KnownLeader;
+use super::preemption::{OwnBid, SeenBid};
 use super::transfer::Transfer;
-use super::{Activation, Announcement, Offer, Profile, ZnodeData};
+use super::{Activation, Announcement, Offer, Priority, Profile, ZnodeData};
 use crate::contender::Contender;
 use crate::session::Session;
 use crate::{Moment, Sequence, Ticket};
@@ -27,13 +28,15 @@ pub(super) enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "a member is in the queue nearly all its life")]
 pub(super) enum Stage {
-    /// The application is not healthy, so the member joins only an empty queue. `None` while the queue is being read.
+    /// The application is not healthy, so the member joins only an empty queue; or contenders of another order keep it out.
+    /// `None` while the queue is being read.
     AwaitingEmptyQueue {
         recheck_at: Option<Moment>,
     },
-    /// The own znode is being created, with this profile.
+    /// The own znode is being created, with this profile and priority.
     Joining {
         profile: Arc<Profile>,
+        priority: Priority,
     },
     /// The session was taken over from a process before, and the znode that it owns is looked for.
     FindingTicket,
@@ -62,6 +65,12 @@ pub(super) struct InQueue {
     /// The leader's last offer to this member, and whether the own znode says that it is accepted.
     pub(super) offered: Option<Box<Offer>>,
     pub(super) accepts: bool,
+    /// The priority of the member ahead that was read last.
+    pub(super) priority_read: Option<(Ticket, Priority)>,
+    pub(super) own_bid: OwnBid,
+    pub(super) seen_bid: Option<Box<SeenBid>>,
+    /// How many times this member, which leads, would have handed over to a bidder, and did not.
+    pub(super) failed_preemptions: u32,
     /// Whether a process before this one has led in this session, as far as is known: its claim goes only with the session.
     pub(super) may_own_claim: bool,
 }
@@ -123,8 +132,17 @@ impl InQueue {
             transfer: None,
             offered: None,
             accepts: false,
+            priority_read: None,
+            own_bid: OwnBid::None,
+            seen_bid: None,
+            failed_preemptions: 0,
             may_own_claim: false,
         }
+    }
+
+    /// Whether the session may own more than the member's znode, which would outlast that one.
+    pub(super) fn owns_more(&self) -> bool {
+        self.may_own_claim || self.own_bid != OwnBid::None
     }
 
     /// Returns what the own znode is to announce: this member itself where it claims or leads.
@@ -141,11 +159,12 @@ impl InQueue {
         Announcement { leader: own.clone(), ticket, active }
     }
 
-    pub(super) fn data(&self, own: &Arc<Profile>) -> ZnodeData {
+    pub(super) fn data(&self, own: &Arc<Profile>, priority: Priority) -> ZnodeData {
         let announcement = self.announcement(own);
         let offer = self.transfer.as_ref().map(|transfer| Box::new(transfer.offer));
         let accepted = self.offered.clone().filter(|_| self.accepts);
-        ZnodeData { profile: own.clone(), announcement, ready: self.ready_shown, offer, accepted }
+        let (profile, ready) = (own.clone(), self.ready_shown);
+        ZnodeData { profile, priority, announcement, ready, offer, accepted }
     }
 }
 

@@ -9,6 +9,8 @@ pub struct Policy {
     pub disconnect: Disconnect,
     pub activation: Activation,
     pub unhealthy: Unhealthy,
+    /// For how long a leader sees a member of higher priority before it hands over to it; `None`: for ever.
+    pub preempt_after: Option<Duration>,
 }
 
 /// What a leader does when its connection is lost. Both are safe: the lease bounds the first.
@@ -44,6 +46,7 @@ impl Policy {
     /// Returns the defaults, with these margins.
     pub const fn new(margins: Margins) -> Self {
         let (activation, unhealthy) = (Activation::AtOnce, Unhealthy::StandAside);
-        Self { margins, disconnect: Disconnect::Hold, activation, unhealthy }
+        let (disconnect, preempt_after) = (Disconnect::Hold, None);
+        Self { margins, disconnect, activation, unhealthy, preempt_after }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::member::UNCHANGED;
 use super::phase::Phase;
-use super::{Announcement, Heir, Member, Offer, Profile};
+use super::{Announcement, Bid, Heir, Member, Offer, Priority, Profile};
 use crate::contender::Way;
 use crate::{Moment, Sequence, Ticket};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     profile: Arc<Profile>,
+    priority: Priority,
     paused: bool,
     unhealthy: bool,
     phase: Phase,
@@ -44,23 +45,25 @@ impl Standing {
             | Phase::NoSession
             | Phase::SessionTooShort { .. }) => phase.clone(),
         };
-        let Member { paused, unhealthy, index, .. } = *member;
-        Self { profile: member.profile.clone(), paused, unhealthy, phase, index }
+        let Member { priority, paused, unhealthy, index, .. } = *member;
+        Self { profile: member.profile.clone(), priority, paused, unhealthy, phase, index }
     }
 
-    /// Whether this is to be published after `before`. That a lease is longer is published only of a leader's.
-    pub fn is_news_after(&self, before: &Self) -> bool {
-        let without_lease = |standing: &Self| match standing.phase.in_queue() {
-            Some((_, queue)) if queue.contender.way().is_some() => standing.clone(),
-            Some(_) | None => {
-                let mut standing = standing.clone();
-                if let Phase::InSession(session, _) = &mut standing.phase {
-                    session.drop_lease();
-                }
-                standing
+    /// Whether this is news, after `before`, to readers who look again when what they saw [changes by itself](Self::changes_at).
+    /// That a lease which lasts yet is longer is none.
+    pub fn is_news_after(&self, before: &Self, now: Moment) -> bool {
+        let without_lease = |standing: &Self| {
+            let mut standing = standing.clone();
+            if let Phase::InSession(session, _) = &mut standing.phase {
+                session.drop_lease();
             }
+            standing
         };
-        without_lease(self) != without_lease(before)
+        let is_sooner = match (self.changes_at(now), before.changes_at(now)) {
+            (Some(end), Some(before)) => end < before,
+            (end, before) => end.is_some() != before.is_some(),
+        };
+        is_sooner || without_lease(self) != without_lease(before)
     }
 
     /// Returns the role at this moment. There is no other way to ask for it, since a lease ends without an event.
@@ -111,6 +114,10 @@ impl Standing {
         &self.profile
     }
 
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
     pub fn ticket(&self) -> Option<Ticket> {
         self.phase.ticket()
     }
@@ -150,6 +157,17 @@ impl Standing {
     pub fn heir(&self) -> Option<(Offer, Heir)> {
         let (_, queue) = self.phase.in_queue()?;
         queue.transfer.as_ref().map(|transfer| (transfer.offer, transfer.seen))
+    }
+
+    /// Returns the bid to which this member, which leads, is to yield now by [`Command::Preempt`](super::Command::Preempt).
+    pub fn due_bid(&self) -> Option<Bid> {
+        self.phase.in_queue().and_then(|(_, queue)| queue.due_bid())
+    }
+
+    /// Returns the bid that this member, which leads, has seen.
+    pub fn seen_bid(&self) -> Option<Bid> {
+        let (_, queue) = self.phase.in_queue()?;
+        queue.seen_bid.as_ref().map(|seen| seen.bid)
     }
 
     /// Returns two members ahead that did not come in the order of their numbers: one was made by hand, and the head is

@@ -32,6 +32,8 @@ pub(super) struct Transfer {
     /// When it is given up.
     pub(super) until: Moment,
     pub(super) seen: Heir,
+    /// Whether it is made to a bidder, for its priority.
+    pub(super) is_preemption: bool,
 }
 
 impl Transfer {
@@ -60,6 +62,9 @@ impl Member {
         until: Moment,
         now: Moment,
     ) -> Next {
+        if !self.relays {
+            return stay(phase);
+        }
         let Phase::InSession(session, Stage::InQueue(mut queue)) = phase else {
             return stay(phase);
         };
@@ -70,8 +75,9 @@ impl Member {
         // A process that goes on with this term after a restart must not make the same offer again.
         let number = u64::try_from(now.0.as_nanos()).unwrap_or(u64::MAX);
         let offer = Offer { leader, heir, number };
-        queue.transfer = Some(Box::new(Transfer { offer, until, seen: Heir::Awaited }));
-        let update = Action::Update(queue.data(&self.profile));
+        queue.transfer =
+            Some(Box::new(Transfer { offer, until, seen: Heir::Awaited, is_preemption: false }));
+        let update = Action::Update(queue.data(&self.profile, self.priority));
         let phase = Phase::InSession(session, Stage::InQueue(queue));
         (phase, vec![update, Action::ReadHeir(heir)])
     }
@@ -98,8 +104,9 @@ impl Member {
 
     /// Leads on, and offers no more.
     pub(super) fn end_transfer(&self, session: Session, mut queue: InQueue) -> Next {
+        Self::end_preemption(&mut queue);
         queue.transfer = None;
-        let update = Action::Update(queue.data(&self.profile));
+        let update = Action::Update(queue.data(&self.profile, self.priority));
         (Phase::InSession(session, Stage::InQueue(queue)), vec![update])
     }
 
@@ -134,6 +141,8 @@ impl Member {
         let ahead = queue.contender.predecessors();
         if ahead.is_some_and(|it| it.is_only_the_head() && it.is_right_behind(offer.leader)) {
             if offer.heir == own {
+                // That an earlier offer was accepted is not believed of this one: it is to be written anew.
+                queue.accepts &= queue.offered.as_deref() == Some(&offer);
                 queue.offered = Some(Box::new(offer));
             } else if offer.heir > own && self.made_way != Some((offer.leader, offer.heir)) {
                 self.made_way = Some((offer.leader, offer.heir));

@@ -1,7 +1,7 @@
 //! Events and actions in words. Logs and scenario files use the same ones, so that a log of what went wrong can be pasted
 //! into a scenario.
 
-use super::{Action, Announcement, Command, Event, Offer, Role, ZnodeData};
+use super::{Action, Announcement, Bid, Command, Event, Offer, Priority, Role, ZnodeData};
 use crate::{Holder, Queue, Ticket, Way};
 use std::fmt;
 
@@ -23,9 +23,12 @@ impl Event {
             Self::PredecessorGone { .. } => "predecessor-gone",
             Self::HeadRead { .. } => "head-read",
             Self::HeadGone { .. } => "head-gone",
+            Self::Foreign { .. } => "foreign",
             Self::OfferRead(_) => "offer-read",
             Self::HeirRead { .. } => "heir-read",
             Self::HeirGone { .. } => "heir-gone",
+            Self::PriorityRead { .. } => "priority-read",
+            Self::BidRead(_) => "bid-read",
             Self::Committed { .. } => "committed",
             Self::ClaimRefused { .. } => "claim-refused",
             Self::Woke => "woke",
@@ -43,12 +46,14 @@ impl Command {
             Self::Transfer { .. } => "transfer",
             Self::HandOver(_) => "hand-over",
             Self::CancelTransfer(_) => "cancel-transfer",
+            Self::Preempt { .. } => "preempt",
             Self::Pause => "pause",
             Self::Resume => "unpause",
             Self::Acknowledge(_) => "acknowledge",
             Self::ReportHealth { healthy: true } => "healthy",
             Self::ReportHealth { healthy: false } => "unhealthy",
             Self::UpdateProfile { .. } => "describe",
+            Self::SetPriority(_) => "set-priority",
         }
     }
 }
@@ -103,6 +108,12 @@ impl fmt::Display for Event {
             }
             Self::PredecessorGone { predecessor, .. } => write!(f, "{predecessor} is gone"),
             Self::HeadGone { head, .. } => write!(f, "the head, {head}, is gone"),
+            Self::Foreign { keep_out: true } => {
+                f.write_str("contenders of another order are there")
+            }
+            Self::Foreign { keep_out: false } => {
+                f.write_str("no contender of another order is there")
+            }
             Self::OfferRead(offer) => write!(f, "its predecessor offers: {offer}"),
             Self::HeirRead { heir, accepted: Some(offer) } => {
                 write!(f, "the heir, {heir}, accepts: {offer}")
@@ -111,6 +122,11 @@ impl fmt::Display for Event {
                 write!(f, "the heir, {heir}, accepts nothing")
             }
             Self::HeirGone { heir } => write!(f, "the heir, {heir}, is gone"),
+            Self::PriorityRead { member, priority } => {
+                write!(f, "{} has {priority}", member.sequence)
+            }
+            Self::BidRead(Some(bid)) => write!(f, "read: {bid}"),
+            Self::BidRead(None) => f.write_str("read no bid"),
             Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),
             Self::ClaimRefused { holder, .. } => match holder {
                 Holder::Contender(ticket) => {
@@ -133,12 +149,14 @@ impl fmt::Display for Command {
             Self::Transfer { heir, .. } => write!(f, "told to have {heir} for its heir"),
             Self::HandOver(Offer { heir, .. }) => write!(f, "told to hand over to {heir}"),
             Self::CancelTransfer(_) => f.write_str("told to have no heir"),
+            Self::Preempt { .. } => f.write_str("told to yield to the bidder"),
             Self::Pause => f.write_str("told to pause"),
             Self::Resume => f.write_str("told to resume"),
             Self::Acknowledge(token) => write!(f, "its application acknowledges token {token}"),
             Self::ReportHealth { healthy: true } => f.write_str("its application is healthy"),
             Self::ReportHealth { healthy: false } => f.write_str("its application is not healthy"),
             Self::UpdateProfile { .. } => f.write_str("told another address or other labels"),
+            Self::SetPriority(priority) => write!(f, "told to have {priority}"),
         }
     }
 }
@@ -157,6 +175,9 @@ impl fmt::Display for Action {
             Self::Relay { data, .. } => write!(f, "relay {data}"),
             Self::Claim { data, .. } => write!(f, "claim {data}"),
             Self::ReadHeir(heir) => write!(f, "read the heir, {heir}"),
+            Self::ReadBid => f.write_str("read the bid"),
+            Self::MakeBid(bid) => write!(f, "make its {bid}"),
+            Self::WithdrawBid => f.write_str("withdraw its bid"),
             Self::Update(data) => {
                 write!(f, "update its znode: revision {}, {data}", data.profile.revision)
             }
@@ -177,6 +198,18 @@ impl fmt::Display for ZnodeData {
             write!(f, ", offers: {offer}")?;
         }
         self.accepted.as_ref().map_or(Ok(()), |offer| write!(f, ", accepts: {offer}"))
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "priority {}", self.number())
+    }
+}
+
+impl fmt::Display for Bid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bid of {}, {}", self.bidder, self.priority)
     }
 }
 

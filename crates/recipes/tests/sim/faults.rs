@@ -27,6 +27,8 @@ pub struct Faults {
     pub resignations: bool,
     /// A leader may be commanded to hand over to a member behind it.
     pub transfers: bool,
+    /// Members may be given other priorities.
+    pub priorities: bool,
     /// An operator may give commands.
     pub orders: bool,
     /// Members may be told that their application has another address, and that it has
@@ -65,6 +67,7 @@ impl Faults {
         short_resumptions: None,
         resignations: false,
         transfers: false,
+        priorities: false,
         evictions: false,
         lies: false,
         razing: false,

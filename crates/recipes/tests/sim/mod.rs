@@ -33,6 +33,9 @@ pub struct Rules {
     pub tick: Duration,
     /// Whether time also stops at each moment at which a timer is due.
     pub exact: bool,
+    /// Whether no two events reach members at the same moment, as by a real clock. Else a member cannot tell an answer to what
+    /// it sent from news of before.
+    pub moments_differ: bool,
     /// Whether a reply is delivered at once unless it is late by a tick or lost. No member can see
     /// the difference, and the model checker has fewer orders to try.
     pub prompt: bool,
@@ -52,8 +55,12 @@ pub struct Rules {
     pub only_wrong: bool,
     /// Which members are of a version that knows no transfers: they pass offers over.
     pub old: &'static [usize],
+    /// The members' priorities, where they do not all have the usual one.
+    pub priorities: &'static [u8],
     /// Whether the model also tries, at the horizon, whether all members name the leader some time after the faults.
     pub recovers: bool,
+    /// Whether members stand in another client's queue, whose contenders neither relay nor hold leases.
+    pub among: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +94,8 @@ pub struct World {
     pub led_backwards: bool,
     /// Whether a leader handed over while its heir stood, and not right behind it.
     bypassed: bool,
+    /// Whether a member wrote into its znode in another client's queue.
+    wrote_among: bool,
     /// The members' events and actions, as scenario files have them; kept only where a test prints it.
     pub trace: Option<Vec<String>>,
     /// The events themselves, so that one can be delivered again; kept while there is a trace.
@@ -104,6 +113,12 @@ pub struct Server {
     tickets: BTreeMap<Sequence, Znode>,
     /// The claim znode: which session made it, and for which member.
     claim: Option<(SessionId, Ticket)>,
+    /// What was written into it last.
+    claim_data: Option<ZnodeData>,
+    /// How many contenders of another client there were.
+    others: i64,
+    /// The bid znode: which session made it, and what it says.
+    bid: Option<(SessionId, Bid)>,
     /// The last znode that was deleted, behind the number of deletions up to then.
     ghost: Option<(u64, Sequence)>,
     watches: BTreeMap<Sequence, BTreeSet<SessionId>>,
@@ -120,6 +135,17 @@ struct Znode {
     wrote: ZnodeData,
 }
 
+impl Znode {
+    /// What it announces. In another client's queue it says whose it is, and no more: if it is the head, that one leads.
+    fn announcement(&self, sequence: Sequence, among: bool) -> Option<Announcement> {
+        if !among {
+            return self.data.announcement.clone();
+        }
+        let ticket = Ticket { sequence, token: self.token };
+        Some(Announcement { leader: self.data.profile.clone(), ticket, active: true })
+    }
+}
+
 /// What one server shows that the quorum does not agree with. What is written by way of it is judged by the quorum.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Wrong {
@@ -132,12 +158,19 @@ struct Wrong {
 /// The session of strangers, which does not end.
 const STRANGER: SessionId = SessionId(-1);
 
+/// Whether it is the session of another client's contender.
+fn is_others(owner: SessionId) -> bool {
+    owner < STRANGER
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
     pub name: &'static str,
     pub core: Member,
     pub crashed: bool,
     pub stopped: bool,
+    /// Contenders of another order stand in the path, as it was told.
+    kept_out: bool,
     pub session: Option<SessionId>,
     /// What it noted of its session for a next process.
     note: Option<Note>,
@@ -155,6 +188,8 @@ pub struct Process {
     at_wrong: bool,
     /// It knows no transfers.
     is_old: bool,
+    /// The priority of which it was told last.
+    priority_told: Option<(Ticket, Priority)>,
     /// What a quorum told it is gone, although that server shows it.
     denied: BTreeSet<FencingToken>,
 }
@@ -229,6 +264,10 @@ pub enum Choice {
     CancelTransfer(usize),
     /// It is told to hand over to its heir, ready or not.
     HandOver(usize),
+    /// It is told to hand over to the bidder.
+    Preempt(usize),
+    /// It has this priority now.
+    Prioritize(usize, Priority),
     Pause(usize),
     Resume(usize),
     /// Its application has another address now.
@@ -246,12 +285,22 @@ pub enum Choice {
     /// A session's time is up, and before it ends the server still takes what was sent in it.
     Doom(SessionId),
     Expire(SessionId),
+    /// A contender of another client joins the queue.
+    OthersJoin,
+    /// Its session ends.
+    OtherLeaves(Sequence),
+    /// A member is told that contenders of another order stand in the path.
+    KeepOut(usize),
+    /// It is told that none does any more.
+    LetIn(usize),
     Evict(Sequence),
     /// A stranger writes into a znode.
     Lie(Sequence, Lie),
     Raze,
     /// A stranger makes a znode by hand, which announces itself.
     Forge(Sequence),
+    /// A stranger makes a bid for this member, of the highest priority.
+    ForgeBid(Sequence),
     /// A server that starts again has lost the transaction that made this znode.
     LoseCreate(Sequence),
     /// A server will lose the transaction that deletes this znode.
@@ -282,6 +331,9 @@ impl World {
             sessions: BTreeMap::new(),
             tickets: BTreeMap::new(),
             claim: None,
+            claim_data: None,
+            others: 0,
+            bid: None,
             ghost: None,
             watches: BTreeMap::new(),
             evicted: BTreeMap::new(),
@@ -295,6 +347,7 @@ impl World {
             misfortunes: 0,
             led_backwards: false,
             bypassed: false,
+            wrote_among: false,
             trace: None,
             delivered: vec![],
         };
@@ -316,13 +369,17 @@ impl World {
     fn process(&self, name: &'static str, note: Option<Note>, i: usize, rules: &Rules) -> Process {
         let id = MemberId::new(name).unwrap();
         let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
-        let core = Member::new(Arc::new(profile), rules.policy);
+        let priority = rules.priorities.get(i).filter(|_| !rules.old.contains(&i));
+        let priority = priority.map_or_else(Priority::default, |it| Priority::new(*it).unwrap());
+        let core = Member::new(Arc::new(profile), rules.policy).of_priority(priority);
+        let core = if rules.among { core.among_others() } else { core };
         let actions = core.start();
         let mut process = Process {
             name,
             core,
             crashed: false,
             stopped: false,
+            kept_out: false,
             session: None,
             note,
             notes_late: rules.flaw == Some(Flaw::LateNote),
@@ -333,6 +390,7 @@ impl World {
             seen: 0,
             at_wrong: rules.at_wrong.contains(&i),
             is_old: rules.old.contains(&i),
+            priority_told: None,
             denied: BTreeSet::new(),
         };
         if let Some(Note::Closes(session)) = note {
@@ -409,6 +467,13 @@ impl World {
             if member.core.standing().heir().is_some() {
                 choices.extend([Choice::CancelTransfer(i), Choice::HandOver(i)]);
             }
+            if member.core.standing().due_bid().is_some() {
+                choices.push(Choice::Preempt(i));
+            }
+            if faults.priorities && !member.stopped && !member.is_old {
+                let priorities = [0, 50, 90].map(|it| Priority::new(it).unwrap());
+                choices.extend(priorities.map(|priority| Choice::Prioritize(i, priority)));
+            }
             if faults.moves && !member.stopped {
                 choices.extend([Choice::Describe(i), Choice::Acknowledge(i)]);
             }
@@ -418,6 +483,16 @@ impl World {
             if faults.crashes {
                 choices.push(Choice::Crash(i));
             }
+        }
+        if rules.among {
+            choices.push(Choice::OthersJoin);
+            let others = self.server.tickets.iter().filter(|(_, it)| is_others(it.owner));
+            choices.extend(others.map(|(&sequence, _)| Choice::OtherLeaves(sequence)));
+            let here = self.members.iter().enumerate().filter(|(_, m)| !m.gone());
+            choices.extend(here.map(|(i, member)| match member.kept_out {
+                true => Choice::LetIn(i),
+                false => Choice::KeepOut(i),
+            }));
         }
         for (&id, session) in &self.server.sessions {
             let overdue = self.now >= expires_at(session);
@@ -443,6 +518,9 @@ impl World {
             let free = |ticket: &Sequence| !self.server.tickets.contains_key(ticket);
             let numbers = self.server.tickets.keys().filter_map(before).filter(free);
             choices.extend(numbers.map(Choice::Forge));
+            if !rules.priorities.is_empty() {
+                choices.extend(self.server.tickets.keys().map(|&it| Choice::ForgeBid(it)));
+            }
             // Strangers may delete what they made: that concerns no member's lease.
             let forged = |(_, znode): &(&Sequence, &Znode)| znode.owner == STRANGER;
             let forged = self.server.tickets.iter().filter(forged).map(|(&it, _)| it);
@@ -496,8 +574,14 @@ impl World {
                     self.deliver(i);
                 }
             }
-            Choice::Deliver(i) => self.deliver(i),
-            Choice::Wake(i) => self.step(i, Event::Woke),
+            Choice::Deliver(i) => {
+                self.deliver(i);
+                self.let_moment_pass(rules);
+            }
+            Choice::Wake(i) => {
+                self.step(i, Event::Woke);
+                self.let_moment_pass(rules);
+            }
             Choice::Cut(i) => self.cut(i),
             Choice::Crash(i) => {
                 let member = &mut self.members[i];
@@ -526,6 +610,13 @@ impl World {
                 }
             }
             Choice::HandOver(i) => self.hand_over(i),
+            Choice::Preempt(i) => {
+                let until = self.now.after(2 * rules.timeout);
+                self.step(i, Event::Command(Command::Preempt { until }));
+            }
+            Choice::Prioritize(i, priority) => {
+                self.step(i, Event::Command(Command::SetPriority(priority)));
+            }
             Choice::Pause(i) => self.step(i, Event::Command(Command::Pause)),
             Choice::Resume(i) => self.step(i, Event::Command(Command::Resume)),
             Choice::Describe(i) => {
@@ -566,6 +657,16 @@ impl World {
                 }
             }
             Choice::Expire(session) => self.end_session(session, true),
+            Choice::OthersJoin => self.server.let_other_in(),
+            Choice::OtherLeaves(sequence) => self.delete(sequence),
+            Choice::KeepOut(i) => {
+                self.members[i].kept_out = true;
+                self.step(i, Event::Foreign { keep_out: true });
+            }
+            Choice::LetIn(i) => {
+                self.members[i].kept_out = false;
+                self.step(i, Event::Foreign { keep_out: false });
+            }
             Choice::Evict(ticket) => self.evict(ticket, rules),
             Choice::Lie(ticket, lie) => self.lie(ticket, lie),
             Choice::Raze => {
@@ -573,10 +674,14 @@ impl World {
                 all.into_iter().for_each(|ticket| self.evict(ticket, rules));
                 self.server.last_sequence = 0;
                 self.server.claim = None;
+                self.server.bid = None;
                 // A server that shows a child more fails at the deletion, and starts again from another's snapshot.
                 self.wrong = Wrong::default();
             }
             Choice::Forge(sequence) => self.server.forge(sequence),
+            Choice::ForgeBid(bidder) => {
+                self.server.bid = Some((STRANGER, Bid { bidder, priority: Priority::HIGHEST }));
+            }
             Choice::LoseCreate(sequence) => self.lose_create(sequence),
             Choice::LoseDelete(sequence) => {
                 let token = self.server.tickets.get(&sequence).map(|znode| znode.token);
@@ -589,7 +694,9 @@ impl World {
         let leading = self.leaders().filter(|(leader, _)| all || !leader.has_claim_under_way());
         let leading: Vec<_> = leading.map(|(_, token)| token).collect();
         let highest = leading.iter().copied().max();
-        let leading = leading.into_iter().filter(|token| !self.is_excused(*token, lease)).min();
+        // A member whose server lacks a znode may have led, and given up, before the one that made it leads.
+        let is_excused = |token| self.is_excused(token, lease) || self.wrong.lacks.contains(&token);
+        let leading = leading.into_iter().filter(|token| !is_excused(*token)).min();
         self.led_backwards |= leading.is_some_and(|token| self.led.is_some_and(|led| token < led));
         self.led = self.led.max(highest);
     }
@@ -622,6 +729,13 @@ impl World {
         let strict = rules.policy.unhealthy == Unhealthy::StandAside;
         if strict && self.leaders().any(|(leader, _)| leader.core.standing().is_unhealthy()) {
             return Some("a member leads whose application is not healthy");
+        }
+        let stands = |m: &Process| m.core.standing().ticket().is_some();
+        if self.members.iter().any(|m| !m.gone() && m.kept_out && stands(m)) {
+            return Some("a member stands in the queue that is to keep out");
+        }
+        if self.wrote_among {
+            return Some("a member writes into its znode in another client's queue");
         }
         if self.bypassed {
             return Some("a leader hands over, and its heir is not the next");
@@ -666,16 +780,26 @@ impl World {
         None
     }
 
+    fn let_moment_pass(&mut self, rules: &Rules) {
+        if rules.moments_differ {
+            self.now = self.now.after(Duration::from_nanos(1));
+        }
+    }
+
     /// Ends all faults for a while; then all members must name the leader.
     pub fn heal(&mut self, rules: &Rules) -> Option<&'static str> {
         let znodes = self.server.tickets.iter();
         let forged = znodes.filter(|(_, znode)| znode.owner == STRANGER).map(|(&it, _)| it);
         let forged: Vec<_> = forged.collect();
         forged.into_iter().for_each(|sequence| self.apply(Choice::Evict(sequence), rules));
+        self.server.bid = self.server.bid.filter(|(owner, _)| *owner != STRANGER);
         let here = |m: &Process| !m.gone();
         let here: Vec<_> = (0..self.members.len()).filter(|&i| here(&self.members[i])).collect();
         for i in here {
             self.apply(Choice::Resume(i), rules);
+            if rules.among {
+                self.apply(Choice::LetIn(i), rules);
+            }
             self.apply(Choice::Recover(i), rules);
         }
         let healed_at = self.now.after(4 * rules.timeout);
@@ -683,7 +807,13 @@ impl World {
         // heartbeats.
         let ghosts = u32::try_from(self.wrong.will_keep.len()).expect("few");
         let found_out_at = healed_at.after(ghosts * 80 * rules.policy.margins.heartbeat);
-        while self.now < healed_at || self.not_recovered().is_some() && self.now < found_out_at {
+        // How long a bid has to stand is doubled a few times.
+        let wait =
+            rules.policy.preempt_after.unwrap_or_default() + 2 * rules.policy.margins.heartbeat;
+        let waits = if rules.priorities.is_empty() { 0 } else { 200 };
+        let found_out_at = found_out_at.after(waits * wait);
+        while self.now < healed_at || self.not_recovered(rules).is_some() && self.now < found_out_at
+        {
             (0..self.members.len()).for_each(|i| self.apply(Choice::Acknowledge(i), rules));
             self.live(rules.policy.margins.heartbeat / 4, rules);
             let dead = self.server.sessions.iter();
@@ -702,11 +832,11 @@ impl World {
                 return Some(broken);
             }
         }
-        self.not_recovered()
+        self.not_recovered(rules)
     }
 
     /// Returns what is still wrong some time after the faults ended.
-    fn not_recovered(&self) -> Option<&'static str> {
+    fn not_recovered(&self, rules: &Rules) -> Option<&'static str> {
         if self.members.iter().any(|m| !m.gone() && m.core.standing().heir().is_some()) {
             return Some("a transfer does not end");
         }
@@ -715,10 +845,24 @@ impl World {
         }
         // Behind a member whose end its server lost, a member does not know that it is next.
         let all_are_right = self.wrong.lacks.is_empty() && self.wrong.keeps.is_empty();
-        if all_are_right && !self.readiness_is_shown() {
+        if all_are_right && !rules.among && !self.readiness_is_shown() {
             return Some("a znode does not say whether its member is a ready standby");
         }
+        if all_are_right && rules.old.is_empty() && !self.the_preferred_leads(rules) {
+            return Some("a member leads although one of higher priority is ready");
+        }
         (!self.all_know_the_leader()).then_some("a member does not know who leads, or where")
+    }
+
+    /// Whether no member leads in the place of one of higher priority; without preemption, of the lowest only.
+    fn the_preferred_leads(&self, rules: &Rules) -> bool {
+        let here = self.members.iter().filter(|m| !m.gone());
+        let highest = here.map(|m| m.core.standing().priority()).max();
+        self.leaders().all(|(leader, _)| {
+            let own = leader.core.standing().priority();
+            let yields = rules.policy.preempt_after.is_some() || own == Priority::LOWEST;
+            !yields || Some(own) == highest
+        })
     }
 
     /// Lets this time pass without faults: timers fire, requests are answered.
@@ -736,6 +880,26 @@ impl World {
             }
         }
         self.settle_without(isolated, rules);
+        if !rules.priorities.is_empty() {
+            self.yield_to_bidders(rules);
+            self.settle_without(isolated, rules);
+        }
+    }
+
+    /// Has leaders hand over to bidders, as the daemon does.
+    fn yield_to_bidders(&mut self, rules: &Rules) {
+        for i in 0..self.members.len() {
+            let standing = self.members[i].core.standing();
+            if self.members[i].crashed {
+                continue;
+            }
+            if standing.due_bid().is_some() {
+                self.apply(Choice::Preempt(i), rules);
+            }
+            if standing.heir().is_some_and(|(_, heir)| heir == Heir::Ready) {
+                self.apply(Choice::HandOver(i), rules);
+            }
+        }
     }
 
     /// Serves and delivers, member by member, until nothing is under way.
@@ -819,6 +983,8 @@ impl World {
             Choice::Transfer(i, heir) => format!("{} is told to hand over to {heir}", name(i)),
             Choice::CancelTransfer(i) => format!("{} is told to hand over to none", name(i)),
             Choice::HandOver(i) => format!("{} hands over", name(i)),
+            Choice::Preempt(i) => format!("{} yields", name(i)),
+            Choice::Prioritize(i, it) => format!("{} has priority {}", name(i), it.number()),
             Choice::Pause(i) => format!("{} is told to pause", name(i)),
             Choice::Resume(i) => format!("{} is told to resume", name(i)),
             Choice::Describe(i) => format!("{} moves", name(i)),
@@ -829,11 +995,16 @@ impl World {
             Choice::Tick(span) => format!("{}ns of silence", span.as_nanos()),
             Choice::Miss(session) => format!("session {} is missed", session.0),
             Choice::Doom(session) => format!("session {} is doomed", session.0),
+            Choice::OthersJoin => "another contends".into(),
+            Choice::OtherLeaves(sequence) => format!("the contender {sequence} leaves"),
+            Choice::KeepOut(i) => format!("{} is to keep out", name(i)),
+            Choice::LetIn(i) => format!("{} is let in", name(i)),
             Choice::Expire(session) => format!("session {} expires", session.0),
             Choice::Evict(sequence) => format!("{sequence} is deleted"),
             Choice::Lie(sequence, lie) => format!("a stranger lets {sequence} say {}", lie.name()),
             Choice::Raze => "the path is deleted".into(),
             Choice::Forge(sequence) => format!("a stranger makes {sequence}"),
+            Choice::ForgeBid(sequence) => format!("a stranger bids for {sequence}"),
             Choice::LoseCreate(sequence) => format!("a server loses the making of {sequence}"),
             Choice::LoseDelete(sequence) => {
                 format!("a server will lose the deletion of {sequence}")
@@ -916,7 +1087,11 @@ impl World {
     fn all_are_described(&self) -> bool {
         self.server.tickets.values().all(|znode| {
             let owner = self.server.sessions.get(&znode.owner).map(|s| &self.members[s.member]);
-            owner.is_none_or(|m| m.gone() || *m.core.standing().profile() == znode.data.profile)
+            owner.is_none_or(|m| {
+                let (standing, data) = (m.core.standing(), &znode.data);
+                let says = (&data.profile, data.priority);
+                m.gone() || (standing.profile(), standing.priority()) == says
+            })
         })
     }
 
@@ -948,7 +1123,9 @@ impl World {
         let standing = self.members[i].core.standing();
         let (Some((offer, _)), Some(own)) = (standing.heir(), standing.ticket()) else { return };
         let own_stands = self.server.tickets.contains_key(&own.sequence);
-        let behind = self.server.tickets.range(own.sequence..).nth(1).map(|(next, _)| *next);
+        // No transfer can guard against a znode that a stranger makes between the two.
+        let mut members = self.server.tickets.iter().filter(|(_, znode)| znode.owner != STRANGER);
+        let behind = members.find(|(it, _)| **it > own.sequence).map(|(next, _)| *next);
         let heir_stands = own_stands && self.server.tickets.contains_key(&offer.heir);
         let all_are_right = self.wrong.lacks.is_empty() && self.wrong.keeps.is_empty();
         self.step(i, Event::Command(Command::HandOver(offer)));
@@ -994,6 +1171,9 @@ impl World {
                     Event::SessionLost => self.members[i].forget_session(),
                     Event::PredecessorRead { predecessor, .. } => {
                         self.members[i].notice(predecessor);
+                    }
+                    Event::PriorityRead { member, priority } => {
+                        self.members[i].priority_told = Some((member, priority));
                     }
                     // The module `zookeeper` watches nothing more there.
                     Event::PredecessorGone { predecessor, .. }
@@ -1069,6 +1249,7 @@ impl World {
             return;
         }
         let Some(alive) = self.server.sessions.get_mut(&session) else { return };
+        self.wrote_among |= rules.among && request.writes_own_znode();
         let event = match &request.ask {
             Ask::TakeOver(_) => unreachable!("served above"),
             Ask::Resume => {
@@ -1086,6 +1267,14 @@ impl World {
                 let written = self.put(session, data);
                 (!written).then(|| self.ticket_lost(session))
             }
+            Ask::Do(Action::MakeBid(bid)) => {
+                self.server.take_bid(session, *bid);
+                None
+            }
+            Ask::Do(Action::WithdrawBid) => {
+                self.server.bid = self.server.bid.filter(|(owner, _)| *owner != session);
+                None
+            }
             Ask::Do(action) => Some(self.judge(session, action, &request, rules, stale)),
         };
         if request.ask == Ask::Resume
@@ -1096,6 +1285,7 @@ impl World {
         }
         let Some(event) = event else { return };
         let watched = self.members[i].watching.map(|watched| watched.sequence);
+        let priority = self.priority_to_tell(i, &event, rules);
         let read = match event {
             Event::PredecessorRead { predecessor, .. } => Some(predecessor.sequence),
             Event::HeadRead { head, .. } => Some(head.sequence).filter(|it| watched == Some(*it)),
@@ -1107,6 +1297,27 @@ impl World {
             .map(|it| Event::OfferRead(*it));
         self.members[i].replies.push_back(Reply::To(request, event, self.now));
         self.members[i].replies.extend(named.map(Reply::Notice));
+        if let Some((member, priority)) = priority {
+            let told = Event::PriorityRead { member, priority };
+            self.members[i].replies.push_back(Reply::Notice(told));
+        }
+    }
+
+    /// Returns the priority of the member that was read, where that is not what was told last.
+    fn priority_to_tell(
+        &self,
+        i: usize,
+        event: &Event,
+        rules: &Rules,
+    ) -> Option<(Ticket, Priority)> {
+        let (Event::PredecessorRead { predecessor: read, .. } | Event::HeadRead { head: read, .. }) =
+            event
+        else {
+            return None;
+        };
+        let priority = self.shown_at(i, read.sequence)?.data.priority;
+        let told = Some((*read, priority)).filter(|it| self.members[i].priority_told != Some(*it));
+        told.filter(|_| !rules.priorities.is_empty() && !self.members[i].is_old)
     }
 
     fn take_over(
@@ -1152,6 +1363,10 @@ impl World {
             Ask::Do(Action::Update(data) | Action::Relay { data, .. }) => {
                 self.put(session, data);
             }
+            Ask::Do(Action::MakeBid(bid)) => self.server.take_bid(session, *bid),
+            Ask::Do(Action::WithdrawBid) => {
+                self.server.bid = self.server.bid.filter(|(owner, _)| *owner != session);
+            }
             Ask::Resume | Ask::TakeOver(_) | Ask::Do(_) => {}
         }
     }
@@ -1169,6 +1384,8 @@ impl World {
             Action::OpenSession
             | Action::CloseSession
             | Action::Update(_)
+            | Action::MakeBid(_)
+            | Action::WithdrawBid
             | Action::Relay { sent_at: None, .. } => {
                 unreachable!("served elsewhere")
             }
@@ -1184,9 +1401,11 @@ impl World {
                 let member = server.sessions[&session].member;
                 let own = server.ticket_of(session);
                 let own = own.and_then(|it| Some((it, self.shown_at(member, it)?)));
+                let claimed = self.server.claim.filter(|(holder, _)| *holder == session);
+                let claimed = claimed.and_then(|_| self.server.claim_data.clone());
                 own.map_or(Event::NoTicketFound, |(sequence, znode)| Event::TicketFound {
                     ticket: Ticket { sequence, token: znode.token },
-                    data: Some(znode.data.clone()),
+                    data: if rules.among { claimed } else { Some(znode.data.clone()) },
                 })
             }
             Action::ReadQueue => {
@@ -1203,7 +1422,7 @@ impl World {
                     Some(znode) if watched.is_none_or(|token| token == znode.token) => {
                         let watches = &mut self.server.watches;
                         watches.entry(predecessor).or_default().insert(session);
-                        let announcement = znode.data.announcement;
+                        let announcement = znode.announcement(predecessor, rules.among);
                         let predecessor = Ticket { sequence: predecessor, token: znode.token };
                         Event::PredecessorRead { predecessor, announcement }
                     }
@@ -1218,8 +1437,8 @@ impl World {
                 let member = server.sessions[&session].member;
                 match self.shown_at(member, head) {
                     Some(znode) => {
+                        let announcement = znode.announcement(head, rules.among);
                         let head = Ticket { sequence: head, token: znode.token };
-                        let announcement = znode.data.announcement.clone();
                         Event::HeadRead { head, announcement, sent_at }
                     }
                     None => Event::HeadGone { head, sent_at },
@@ -1234,6 +1453,7 @@ impl World {
                     None => Event::HeirGone { heir },
                 }
             }
+            Action::ReadBid => Event::BidRead(server.bid.map(|(_, bid)| bid)),
             Action::Claim { data, sent_at } => self.claim(session, data, *sent_at, rules),
             Action::Relay { data, sent_at: Some(sent_at) } => {
                 if self.put(session, data) {
@@ -1380,7 +1600,10 @@ impl World {
             }
             _ => {
                 self.server.claim = Some((session, own));
-                self.put(session, data);
+                self.server.claim_data = Some(data.clone());
+                if !rules.among {
+                    self.put(session, data);
+                }
                 Event::Committed { sent_at }
             }
         }
@@ -1448,6 +1671,7 @@ impl World {
         if self.server.claim.is_some_and(|(holder, _)| holder == session) {
             self.server.claim = None;
         }
+        self.server.bid = self.server.bid.filter(|(owner, _)| *owner != session);
         while let Some(ticket) = self.server.ticket_of(session) {
             self.delete(ticket);
         }
@@ -1463,7 +1687,7 @@ impl World {
         self.server.evicted.insert(token, self.now);
         self.delete(sequence);
         let lost = Event::TicketLost(Ticket { sequence, token });
-        if owner == STRANGER {
+        if owner == STRANGER || is_others(owner) {
             return;
         }
         let member = &mut self.members[self.server.sessions[&owner].member];
@@ -1505,8 +1729,8 @@ impl World {
 impl Rules {
     /// Returns the `play` line that describes this world in a scenario file.
     fn play_directive(&self) -> String {
-        let Policy { margins: Margins { heartbeat, half_tick }, disconnect, activation, unhealthy } =
-            self.policy;
+        let Policy { margins, disconnect, activation, unhealthy, preempt_after } = self.policy;
+        let Margins { heartbeat, half_tick } = margins;
         let ack = match activation {
             Activation::AtOnce => String::new(),
             Activation::OnAcknowledgement { within } => format!(" ack={}ns", within.as_nanos()),
@@ -1515,6 +1739,7 @@ impl Rules {
         let step_down = if disconnect == Disconnect::StepDown { " step_down" } else { "" };
         let prompt = if self.prompt { " prompt" } else { "" };
         let settled = if self.settled { " settled" } else { "" };
+        let differ = if self.moments_differ { " moments_differ" } else { "" };
         let wrong: Vec<_> = self.at_wrong.iter().map(usize::to_string).collect();
         let wrong = match (wrong.is_empty(), self.only_wrong) {
             (true, _) => String::new(),
@@ -1523,8 +1748,16 @@ impl Rules {
         };
         let old: String = self.old.iter().map(usize::to_string).collect();
         let old = if old.is_empty() { old } else { format!(" old={old}") };
+        let among = if self.among { " among" } else { "" };
+        let preempt =
+            preempt_after.map_or(String::new(), |it| format!(" preempt={}ns", it.as_nanos()));
+        let priorities: Vec<_> = self.priorities.iter().map(u8::to_string).collect();
+        let priorities = match &*priorities {
+            [] => String::new(),
+            all => format!(" priorities={}", all.join("-")),
+        };
         format!(
-            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{lenient}{step_down}{prompt}{settled}{wrong}{old}",
+            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{lenient}{step_down}{prompt}{settled}{differ}{wrong}{old}{preempt}{priorities}{among}",
             self.members,
             self.timeout.as_nanos(),
             heartbeat.as_nanos(),
@@ -1538,6 +1771,10 @@ impl Request {
         matches!(self.ask, Ask::Do(Action::ReadHead { .. }))
     }
 
+    fn writes_own_znode(&self) -> bool {
+        matches!(self.ask, Ask::Do(Action::Update(_) | Action::Relay { .. }))
+    }
+
     fn is_write(&self) -> bool {
         let Ask::Do(action) = &self.ask else { return false };
         matches!(
@@ -1547,6 +1784,8 @@ impl Request {
                 | Action::Claim { .. }
                 | Action::Update(_)
                 | Action::Relay { .. }
+                | Action::MakeBid(_)
+                | Action::WithdrawBid
         )
     }
 }
@@ -1558,6 +1797,7 @@ impl Choice {
             | Self::Resign(_)
             | Self::Transfer(..)
             | Self::CancelTransfer(_)
+            | Self::Prioritize(..)
             | Self::Pause(_)
             | Self::Resume(_)
             | Self::Describe(_)
@@ -1565,9 +1805,13 @@ impl Choice {
             | Self::Recover(_)
             | Self::Crash(_)
             | Self::Twin(_)
+            | Self::OthersJoin
+            | Self::OtherLeaves(_)
+            | Self::KeepOut(_)
             | Self::Evict(_)
             | Self::Lie(..)
             | Self::Forge(_)
+            | Self::ForgeBid(_)
             | Self::LoseCreate(_)
             | Self::LoseDelete(_)
             | Self::Raze => 1,
@@ -1575,6 +1819,8 @@ impl Choice {
             Self::Serve(_) | Self::ServeSlowly(_) | Self::ServeStale(_) | Self::Deliver(_) => 0,
             Self::Acknowledge(_)
             | Self::HandOver(_)
+            | Self::LetIn(_)
+            | Self::Preempt(_)
             | Self::Restart(_)
             | Self::RestartAnew(_)
             | Self::ServeLate(_)
@@ -1613,6 +1859,14 @@ impl Server {
         self.tickets.insert(sequence, Znode { owner, token, wrote: data.clone(), data });
     }
 
+    fn let_other_in(&mut self) {
+        self.others += 1;
+        let id = MemberId::new(&format!("x{}", self.others)).unwrap();
+        let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
+        let owner = SessionId(STRANGER.0 - self.others);
+        self.create(owner, &ZnodeData::of(Arc::new(profile)));
+    }
+
     fn forge(&mut self, sequence: Sequence) {
         let id = MemberId::new("forged").unwrap();
         let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
@@ -1621,6 +1875,13 @@ impl Server {
         let announcement = Announcement { leader: leader.clone(), ticket, active: true };
         let data = ZnodeData { announcement: Some(announcement), ..ZnodeData::of(leader) };
         self.insert(sequence, STRANGER, data);
+    }
+
+    /// Makes the bid znode, in place of one of lower priority.
+    fn take_bid(&mut self, session: SessionId, bid: Bid) {
+        let stands =
+            self.bid.filter(|(owner, other)| *owner != session && other.priority >= bid.priority);
+        self.bid = stands.or(Some((session, bid)));
     }
 
     fn ticket_of(&self, session: SessionId) -> Option<Sequence> {
@@ -1687,6 +1948,7 @@ impl Process {
     fn forget_session(&mut self) {
         self.session = None;
         self.watching = None;
+        self.priority_told = None;
         self.requests.clear();
         self.replies.clear();
     }
@@ -1695,6 +1957,12 @@ impl Process {
     fn send(&mut self, actions: Vec<Action>, sent_at: Moment) {
         for action in actions {
             let session = self.session;
+            let action = match action {
+                Action::MakeBid(_) | Action::WithdrawBid | Action::ReadBid if self.is_old => {
+                    continue;
+                }
+                action => action,
+            };
             match action {
                 Action::CloseSession => self.forget_session(),
                 Action::WatchPredecessor(sequence) if !self.is_watching(sequence) => {

@@ -1,0 +1,178 @@
+//! How the znodes of an election's members are named: by a prefix of our own, or as another client does.
+
+use recipes::{Family, Sequence, SessionId};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// How many names of znodes that are gone are kept: what has happened is still told with them.
+const GONE_MAX: usize = 1_000;
+
+/// The names of an election's znodes. Clones share what was seen.
+#[derive(Clone, Debug)]
+pub struct ZnodeNames(Names);
+
+#[derive(Clone, Debug)]
+enum Names {
+    /// A prefix and the number.
+    Prefix(Arc<str>),
+    /// Another client's: a number does not tell the name, so those that were seen are kept.
+    Family(Family, Arc<Mutex<BTreeMap<Sequence, Arc<str>>>>),
+}
+
+impl ZnodeNames {
+    pub fn with_prefix(prefix: &str) -> Self {
+        Self(Names::Prefix(prefix.into()))
+    }
+
+    pub fn of_family(family: Family) -> Self {
+        Self(Names::Family(family, Arc::default()))
+    }
+
+    /// Returns the client whose names these are; `None` if they are our own.
+    pub fn family(&self) -> Option<Family> {
+        match self.0 {
+            Names::Prefix(_) => None,
+            Names::Family(family, _) => Some(family),
+        }
+    }
+
+    /// Returns the number of a contender's znode; `None` if none is named so.
+    pub fn sequence(&self, name: &str) -> Option<Sequence> {
+        match &self.0 {
+            Names::Prefix(prefix) => Sequence::of_name(name, prefix),
+            Names::Family(family, _) => family.place(name),
+        }
+    }
+
+    /// Returns the name of the znode with this number.
+    pub fn name(&self, sequence: Sequence) -> String {
+        match &self.0 {
+            Names::Prefix(prefix) => sequence.name(prefix),
+            Names::Family(family, seen) => {
+                let seen = seen.lock().expect("no panic while it is held");
+                let unknown = || format!("({family}'s){:010}", sequence.number());
+                seen.get(&sequence).map_or_else(unknown, |name| name.to_string())
+            }
+        }
+    }
+
+    /// Returns how a znode's name begins that this session creates.
+    pub fn start(&self, session: SessionId) -> String {
+        match &self.0 {
+            Names::Prefix(prefix) => prefix.to_string(),
+            Names::Family(family, _) => family.start(session),
+        }
+    }
+
+    /// Returns the prefix, or the client's name.
+    pub fn kind(&self) -> &str {
+        match &self.0 {
+            Names::Prefix(prefix) => prefix,
+            Names::Family(family, _) => family.name(),
+        }
+    }
+
+    /// Whether a znode of this name may be this session's.
+    pub fn may_be_of(&self, session: SessionId, name: &str) -> bool {
+        name.starts_with(&self.start(session))
+    }
+
+    /// Notes a znode's name.
+    pub fn note(&self, name: &str) {
+        let Names::Family(family, seen) = &self.0 else { return };
+        if let Some(sequence) = family.place(name) {
+            seen.lock().expect("no panic while it is held").insert(sequence, name.into());
+        }
+    }
+
+    /// Notes the names of all that stands below the path. Of two with one number, of which one was made by hand, the first
+    /// is taken, unless the other is known.
+    pub fn note_all(&self, names: &[String]) {
+        let Names::Family(family, seen) = &self.0 else { return };
+        let mut listed: BTreeMap<Sequence, &str> = BTreeMap::new();
+        let mut seen = seen.lock().expect("no panic while it is held");
+        for name in names {
+            let Some(sequence) = family.place(name) else { continue };
+            let known = seen.get(&sequence).map(|known| &**known);
+            let before = listed.entry(sequence).or_insert(name);
+            if known == Some(&**name) || (known != Some(*before) && &**name < *before) {
+                *before = name;
+            }
+        }
+        for (sequence, name) in &listed {
+            if seen.get(sequence).is_none_or(|known| **known != **name) {
+                seen.insert(*sequence, (*name).into());
+            }
+        }
+        let gone = seen.keys().filter(|it| !listed.contains_key(it)).count();
+        let too_many = gone.saturating_sub(GONE_MAX);
+        let oldest = seen.keys().copied().filter(|it| !listed.contains_key(it));
+        for sequence in oldest.take(too_many).collect::<Vec<_>>() {
+            seen.remove(&sequence);
+        }
+    }
+
+    /// Returns a name of the greatest length, for what has to have room for it.
+    pub fn longest(&self) -> String {
+        format!("{}{:010}", self.start(SessionId(-1)), Sequence::LAST)
+    }
+}
+
+impl From<&str> for ZnodeNames {
+    fn from(prefix: &str) -> Self {
+        Self::with_prefix(prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sequence(number: i32) -> Sequence {
+        Sequence::new(number).unwrap()
+    }
+
+    #[test]
+    fn our_own_names_are_prefix_and_number() {
+        let names = ZnodeNames::with_prefix("leader_");
+        assert_eq!(names.name(sequence(7)), "leader_0000000007");
+        assert_eq!(names.sequence("leader_0000000007"), Some(sequence(7)));
+        assert_eq!(names.start(SessionId(1)), "leader_");
+        assert_eq!((names.family(), names.longest()), (None, "leader_2147483647".to_owned()));
+    }
+
+    #[test]
+    fn another_clients_names_are_those_that_were_seen() {
+        let names = ZnodeNames::of_family(Family::Kazoo);
+        let name = |digit: &str, number: i32| format!("{}__lock__{number:010}", digit.repeat(32));
+        assert_eq!(names.name(sequence(3)), "(kazoo's Election's)0000000003");
+        let clone = names.clone();
+        clone.note_all(&[name("b", 3), name("a", 4), "n_0000000005".into(), "x".into()]);
+        assert_eq!(
+            (names.name(sequence(3)), names.name(sequence(4))),
+            (name("b", 3), name("a", 4))
+        );
+        // A known one is not replaced by one that was made by hand, and of two unknown ones the choice is the same for all.
+        names.note_all(&[name("a", 3), name("b", 3)]);
+        assert_eq!(names.name(sequence(3)), name("b", 3));
+        names.note_all(&[name("d", 6), name("c", 6), name("e", 6)]);
+        assert_eq!(names.name(sequence(6)), name("c", 6));
+        // In a path that was created again, a number is another's.
+        names.note_all(&[name("f", 3)]);
+        assert_eq!(names.name(sequence(3)), name("f", 3));
+    }
+
+    #[test]
+    fn names_that_are_gone_are_forgotten_the_oldest_first_and_none_that_stands() {
+        let names = ZnodeNames::of_family(Family::ZookeeperRecipe);
+        let name = |number: i32| format!("n_{number:010}");
+        let gone = i32::try_from(GONE_MAX).unwrap();
+        for number in 0..=gone + 1 {
+            names.note_all(&[name(0), name(number)]);
+        }
+        let is_known = |number| names.name(sequence(number)) == name(number);
+        assert!(is_known(0) && is_known(2) && is_known(gone + 1));
+        names.note_all(&[name(0)]);
+        assert!(is_known(0) && !is_known(1) && is_known(2));
+    }
+}
