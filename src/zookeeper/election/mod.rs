@@ -213,10 +213,13 @@ impl ElectionSession {
     }
 
     fn of_queue(&mut self, event: QueueEvent) -> Option<Event> {
+        // With a place in the queue, a member begins to note what it hears there.
+        if matches!(event, QueueEvent::Joined(_) | QueueEvent::Found { .. }) {
+            self.priority_told = None;
+        }
         Some(match event {
             QueueEvent::Joined(ticket) => {
                 self.own_znode.stands = true;
-                self.priority_told = None;
                 self.tell_if_news();
                 Event::Joined(ticket)
             }

@@ -1172,6 +1172,9 @@ impl World {
                     Event::PredecessorRead { predecessor, .. } => {
                         self.members[i].notice(predecessor);
                     }
+                    Event::Joined(_) | Event::TicketFound { .. } => {
+                        self.members[i].priority_told = None;
+                    }
                     Event::PriorityRead { member, priority } => {
                         self.members[i].priority_told = Some((member, priority));
                     }
