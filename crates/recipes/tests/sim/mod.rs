@@ -807,10 +807,10 @@ impl World {
         // heartbeats.
         let ghosts = u32::try_from(self.wrong.will_keep.len()).expect("few");
         let found_out_at = healed_at.after(ghosts * 80 * rules.policy.margins.heartbeat);
-        // How long a bid has to stand is doubled a few times.
+        // How long a bid has to stand is doubled ten times at most, and a transfer may fail once more.
         let wait =
             rules.policy.preempt_after.unwrap_or_default() + 2 * rules.policy.margins.heartbeat;
-        let waits = if rules.priorities.is_empty() { 0 } else { 200 };
+        let waits = if rules.priorities.is_empty() { 0 } else { 2 * 1_024 };
         let found_out_at = found_out_at.after(waits * wait);
         while self.now < healed_at || self.not_recovered(rules).is_some() && self.now < found_out_at
         {
