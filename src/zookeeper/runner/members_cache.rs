@@ -91,12 +91,15 @@ impl MembersCache {
         }
     }
 
-    /// Answers all callers, as the session ends.
-    pub(super) fn end_session(&mut self) {
-        self.outdate();
-        (self.under_way, self.is_outdated) = (None, false);
-        for waiting in self.waiting.drain(..).chain(self.later.drain(..)) {
-            let _receiver_gone = waiting.send(Err(SESSION_ENDED.into()));
+    /// Goes on without the session: all callers are answered in the next one, by `read`, or told that there is none.
+    pub(super) fn end_session(&mut self, read: Option<impl FnOnce() -> Reading>) {
+        (self.read, self.under_way, self.is_outdated) = (None, None, false);
+        self.waiting.append(&mut self.later);
+        match read {
+            Some(read) => self.under_way = (!self.waiting.is_empty()).then(read),
+            None => self.waiting.drain(..).for_each(|waiting| {
+                let _receiver_gone = waiting.send(Err(SESSION_ENDED.into()));
+            }),
         }
     }
 
@@ -187,7 +190,22 @@ mod tests {
         cache.answer(&read_members, Some(read), now);
         assert!(is_answered(&mut after));
 
-        cache.end_session();
+        cache.outdate();
+        let [mut before, mut after] = [ask(&mut cache), {
+            cache.outdate();
+            ask(&mut cache)
+        }];
+        cache.end_session(Some(read));
+        assert!(before.try_recv().is_err() && after.try_recv().is_err(), "the next session reads");
+        let read_members = cache.read().await;
+        cache.answer(&read_members, Some(read), now);
+        assert!(is_answered(&mut before) && is_answered(&mut after));
+        assert_eq!(begun.get(), 5);
+
+        cache.outdate();
+        let mut left = ask(&mut cache);
+        cache.end_session(None::<fn() -> Reading>);
+        assert!(left.try_recv().unwrap().is_err(), "there is no other session");
         let (answer, mut answered) = oneshot::channel();
         cache.ask(answer, None::<fn() -> Reading>, now);
         assert!(

@@ -11,7 +11,7 @@ use super::client::{
     Before, Credentials, Former, SessionFile, SessionSettings, UnclosedSession, close_limit,
     end_former,
 };
-use super::election::ElectionSession;
+use super::election::{ElectionSession, Reading};
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
 use crate::config::{Foreign, Settings};
@@ -328,10 +328,9 @@ impl Runner {
         if actions.is_empty() {
             return;
         }
-        self.members.end_session();
         self.reports.link.send_modify(ConnectionState::forget_session);
         if !actions.contains(&Action::OpenSession) {
-            return;
+            return self.members.end_session(None::<fn() -> Reading>);
         }
         let before = match (actions.contains(&Action::CloseSession), self.ticket_was_lost) {
             (false, _) => Before::Ended,
@@ -352,8 +351,9 @@ impl Runner {
         };
         let own_id = self.standing.profile().id.clone();
         let (unclosed, reports) = (self.unclosed.take(), self.reports.clone());
-        self.session =
-            Some(ElectionSession::open(&self.settings, own_id, session, unclosed, reports));
+        let opened = ElectionSession::open(&self.settings, own_id, session, unclosed, reports);
+        let session = self.session.insert(opened);
+        self.members.end_session(Some(|| session.read_members()));
     }
 
     fn answer_commands(&mut self) {
