@@ -312,7 +312,23 @@ pub fn warnings(config: &Config) -> Vec<String> {
     let session = config.session_file.as_ref();
     let session = session.and_then(|file| config::no_directory(table::SESSION_FILE.key(), file));
     let unknown = unknown_variables::unknown_variables().into_iter();
-    unknown.chain(session).chain(hooks).chain(kept).chain(health).collect()
+    let unheard = unheard(config).into_iter();
+    unknown.chain(unheard).chain(session).chain(hooks).chain(kept).chain(health).collect()
+}
+
+/// Returns what no other member hears in another client's election: a contender's znode says its id alone.
+fn unheard(config: &Config) -> Option<String> {
+    let family = config.settings.znodes.family()?;
+    let address = config.profile.address.as_ref().map(|_| table::ADDRESS.key());
+    let labels = (!config.profile.labels.is_empty()).then_some(table::LABELS.key());
+    let keys: Vec<_> = address.into_iter().chain(labels).collect();
+    let (key, name) = (table::COMPATIBLE_WITH.key(), family.name());
+    (!keys.is_empty()).then(|| {
+        let keys = keys.join(" and ");
+        format!(
+            "with {key} = {name:?}, no other member is told {keys}: only this one's application is"
+        )
+    })
 }
 
 /// Returns what `check-config` prints for a file that says this, if no other file is looked at.

@@ -89,7 +89,11 @@ impl Browser {
     /// Returns a screenshot of the whole page as a PNG.
     pub(crate) fn screenshot(&self) -> Vec<u8> {
         self.command("Emulation.setScrollbarsHidden", json!({"hidden": true}));
-        let all = json!({"format": "png", "captureBeyondViewport": true});
+        // Of its own, the browser leaves as much out at the right as the scrollbar took.
+        let size = "return [innerWidth, document.documentElement.scrollHeight]";
+        let size = self.run(size, json!([]));
+        let clip = json!({"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1});
+        let all = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
         let picture = self.command("Page.captureScreenshot", all);
         let data = picture["data"].as_str().expect("a picture");
         BASE64_STANDARD.decode(data).expect("base64")

@@ -46,6 +46,12 @@ fn members_elect_together_with_zookeepers_leader_election_support() {
     elect_together("zookeeper-recipe");
 }
 
+/// A killed or frozen contender's session is ended by the ensemble's leader, and a foreign head is read at any server.
+#[test]
+fn members_elect_together_with_kazoos_election_on_three_servers() {
+    elect_together_on(Servers::three(), "kazoo");
+}
+
 #[test]
 fn five_replicas_go_over_from_curators_leader_latch_and_back_one_at_a_time() {
     migrate("curator-latch");
@@ -54,6 +60,16 @@ fn five_replicas_go_over_from_curators_leader_latch_and_back_one_at_a_time() {
 #[test]
 fn five_replicas_go_over_from_kazoos_election_and_back_one_at_a_time() {
     migrate("kazoo");
+}
+
+#[test]
+fn five_replicas_go_over_from_curators_leader_selector_and_back_one_at_a_time() {
+    migrate("curator-selector");
+}
+
+#[test]
+fn five_replicas_go_over_from_zookeepers_leader_election_support_and_back_one_at_a_time() {
+    migrate("zookeeper-recipe");
 }
 
 /// What the members refuse, as it is without them.
@@ -136,8 +152,12 @@ enum Handover {
 }
 
 fn elect_together(family: &'static str) {
+    elect_together_on(Servers::standalone(), family);
+}
+
+fn elect_together_on(servers: Servers, family: &'static str) {
     let count = env::var("HANDOVERS").map_or(HANDOVERS, |it| it.parse().expect("a number"));
-    let mut mixed = Mixed::of(family);
+    let mut mixed = Mixed::on(servers, family);
     let mut all = ["our-1", "our-2", "our-3", "their-1", "their-2", "their-3"];
     fastrand::shuffle(&mut all);
     all.iter().for_each(|id| mixed.start(id));
@@ -173,7 +193,7 @@ fn elect_together(family: &'static str) {
 
 fn migrate(family: &'static str) {
     const IDS: [&str; 5] = ["1", "2", "3", "4", "5"];
-    let mut mixed = Mixed::of(family);
+    let mut mixed = Mixed::on(Servers::standalone(), family);
     let their = |id: &str| format!("their-{id}");
     let our = |id: &str| format!("our-{id}");
     IDS.iter().for_each(|id| mixed.start(&their(id)));
@@ -207,8 +227,7 @@ fn is_ours(id: &str) -> bool {
 }
 
 impl Mixed {
-    fn of(family: &'static str) -> Self {
-        let mut servers = Servers::standalone();
+    fn on(servers: Servers, family: &'static str) -> Self {
         let observer = Observer::of(&servers);
         if family == "zookeeper-recipe" {
             // Its client makes no path.
@@ -218,8 +237,8 @@ impl Mixed {
             .short_sessions()
             .option("--compatible-with", family)
             .option("--election", PATH);
-        let address = servers.first().address();
-        let client = Client::of(family, PATH, address, SHORT_SESSION.as_millis());
+        let addresses = servers.connect_string();
+        let client = Client::of(family, PATH, addresses, SHORT_SESSION.as_millis());
         let (ours, theirs) = (BTreeMap::new(), BTreeMap::new());
         Self { sampler: Sampler::of([]), _servers: servers, observer, setup, client, ours, theirs }
     }

@@ -10,7 +10,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{process::Command, time::Duration};
-use zookeeper::CreateMode;
+use zookeeper::{Acl, Acls, AuthId, CreateMode, Permission};
 
 const LATCH: &str = "_c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-latch-";
 const SELECTOR: &str = "_c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-lock-";
@@ -180,6 +180,62 @@ fn a_member_that_finds_contenders_of_another_order_makes_no_znode_unless_it_only
     let names = children(&observer, "/app");
     let made = |start: &str| names.iter().filter(|name| name.starts_with(start)).count();
     assert_eq!((names.len(), made("n_"), made("_c_"), made("leader_")), (2, 1, 0, 0), "{names:?}");
+}
+
+#[test]
+fn a_leader_in_another_clients_queue_that_may_not_list_it_leads_no_more_and_says_why() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    observer.make_path("/app");
+    let setup = Setup::of(&servers).option("--election", "/app");
+    let member = setup.option("--compatible-with", "kazoo").start("a");
+    eventually("it leads", || has_role(&member, "leader"));
+    let own = children(&observer, "/app");
+    let all_but_to_list = [Permission::CREATE, Permission::DELETE, Permission::ADMIN]
+        .map(|permission| Acl::new(permission, AuthId::anyone()));
+    let set = |acls: Acls<'_>| {
+        observer.ask(async |it| it.set_acl("/app", &acls, None).await.map(drop)).unwrap();
+    };
+    set(Acls::new(&all_but_to_list));
+    // Nobody sees this one.
+    observer.create(&format!("/app/{LATCH}"), b"x", CreateMode::EphemeralSequential);
+    eventually("its znode is gone", || match observer.znode(&format!("/app/{}", own[0])) {
+        None => Ok(()),
+        Some(_) => Err(member.status().to_string()),
+    });
+    eventually("it says why", || {
+        let status = member.status().to_string();
+        if status.contains("does not let us in at /app") { Ok(()) } else { Err(status) }
+    });
+    set(Acls::anyone_all());
+    eventually("it names what keeps it out", || match &*foreign(&member) {
+        [problem] if problem.contains("keeps out") => Ok(()),
+        problems => Err(format!("{problems:?}")),
+    });
+    for theirs in children(&observer, "/app") {
+        observer.delete(&format!("/app/{theirs}"));
+    }
+    eventually("it is back", || has_role(&member, "leader"));
+}
+
+/// More of these than are read in one go.
+#[test]
+fn a_contender_behind_many_znodes_that_contend_for_nothing_keeps_members_out() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    observer.make_path("/app");
+    for number in 0..=100 {
+        observer.create(&format!("/app/{LATCH}{number:010}"), b"", CreateMode::Persistent);
+    }
+    let setup = Setup::of(&servers).option("--election", "/app");
+    let member = setup.option("--compatible-with", "kazoo").start("a");
+    eventually("it leads: none of these contends", || has_role(&member, "leader"));
+    observer.create(&format!("/app/{LATCH}"), b"x", CreateMode::EphemeralSequential);
+    eventually("it keeps out", || match &*foreign(&member) {
+        [problem] if problem.contains("1 contender") => Ok(()),
+        problems => Err(format!("{problems:?}")),
+    });
+    assert_ne!(member.status()["role"], "leader");
 }
 
 /// By both clients, the number behind `lock-` counts.

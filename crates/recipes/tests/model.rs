@@ -496,6 +496,35 @@ fn a_bid_past_one_between() {
     check(Rules { faults, misfortunes_max: 1, ..rules }).assert_properties();
 }
 
+/// In another client's queue contenders join and leave at every step, and hold no leases; members are to keep out, and are
+/// let in.
+#[test]
+fn a_member_in_another_clients_queue() {
+    let rules = Rules { among: true, faults: COMMON_FAULTS, settled: true, ..ALONE };
+    check(Rules { misfortunes_max: 3, sessions_max: 4, ..rules }).assert_properties();
+}
+
+#[test]
+fn a_standby_in_another_clients_queue() {
+    let faults = Faults { crashes: true, cuts: true, resignations: true, ..Faults::NONE };
+    let horizon = Duration::from_secs(4);
+    check(Rules { among: true, faults, horizon, recovers: true, ..STANDBY }).assert_properties();
+}
+
+/// A process is killed, and finds its place again by its claim alone.
+#[test]
+fn members_that_are_restarted_in_another_clients_queue() {
+    let horizon = Duration::from_secs(4);
+    check(Rules { among: true, faults: RESTARTS, horizon, ..STANDBY }).assert_properties();
+}
+
+#[test]
+#[ignore = "exhaustive: scripts/test runs it"]
+fn a_standby_in_another_clients_queue_and_all_misfortunes() {
+    let faults = Faults { resignations: true, ..COMMON_FAULTS };
+    check(Rules { among: true, faults, ..STANDBY }).assert_properties();
+}
+
 /// The core relies on the module `zookeeper` to keep this rule: here it is broken, and the checker finds that.
 #[test]
 fn a_second_create_while_the_first_may_have_succeeded() {

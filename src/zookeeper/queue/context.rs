@@ -205,7 +205,8 @@ impl Context {
 
     /// Tells which of the names that stand below the path are those of other clients' contenders, where that has changed.
     pub(super) fn note_foreign(&self, names: &[String]) {
-        let listed = foreign::contenders(names, &self.settings.znodes);
+        let mut listed = foreign::contenders(names, &self.settings.znodes);
+        listed.truncate(foreign::MOST);
         let mut known = self.foreign.lock().expect("no panic while it is held");
         if *known == listed {
             return;

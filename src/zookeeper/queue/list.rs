@@ -122,11 +122,26 @@ pub(in crate::zookeeper) async fn names_below(
 }
 
 /// Lists what stands below the path once, for other clients' contenders. What is not answered is asked again by the next.
+/// Among what we are refused, any may stand: where they keep us out, so does the refusal.
 pub(super) async fn look_for_foreign(context: &Context) {
     let connection = context.session.connection().await;
-    if let Ok(Ok(names)) = children(&connection, &context.settings.root).await {
-        foreign::judge(context, &names).await;
+    let root = &context.settings.root;
+    let refused = match children(&connection, root).await {
+        Ok(Ok(names)) => return foreign::judge(context, &names).await,
+        // Without the path, there is no znode of ours.
+        Err(Error::NoNode) => return,
+        Err(error) if !is_verdict(&error) => return,
+        Err(error) => Err(error),
+        Ok(Err(problem)) => Ok(problem),
+    };
+    if !context.settings.refuses_foreign {
+        return;
     }
+    match refused {
+        Ok(crowd) => context.set_problem(crowd),
+        Err(error) => context.report_refusal(&connection, root, &error).await,
+    }
+    context.tell_foreign(true);
 }
 
 /// Returns the names of all that stands below the path.

@@ -216,16 +216,11 @@ impl Member {
                 _,
                 Stage::Joining { .. } | Stage::FindingTicket | Stage::InQueue(_),
             ) if keep_out => rejoin(),
-            Phase::InSession(session, Stage::AwaitingEmptyQueue { .. })
-                if !(keep_out || self.unhealthy) =>
-            {
-                self.join_after_wait(session, now)
-            }
             phase @ (Phase::Stopped
             | Phase::Withdrawn
             | Phase::NoSession
             | Phase::SessionTooShort { .. }
-            | Phase::InSession(..)) => stay(phase),
+            | Phase::InSession(..)) => self.return_to_queue(phase, now),
         }
     }
 

@@ -329,8 +329,8 @@ impl Member {
         }
     }
 
-    /// Joins again, unless it is still paused or, where that counts, unhealthy.
-    fn return_to_queue(&self, phase: Phase, now: Moment) -> Next {
+    /// Joins again, unless it is still paused, kept out or, where that counts, unhealthy.
+    pub(super) fn return_to_queue(&self, phase: Phase, now: Moment) -> Next {
         let strict = self.when_unhealthy == Unhealthy::StandAside;
         match phase {
             Phase::Withdrawn if !(self.paused || self.unhealthy && strict) => {
