@@ -150,9 +150,9 @@ const GROUPS: &[(&str, &[Call], &[&str])] = &[
 const EXIT_CODES: &str = "\
 Exit codes of the commands that ask or tell:
   0  yes, or done
-  1  no: no member leads, it is not so, it is refused, or not done in time
+  1  no: no member leads, it is not so, it is refused, or not done in time by who answers
   2  wrong usage or configuration
-  3  no answer, or one that makes no sense";
+  3  neither: no sidecar or no ZooKeeper answers, or the answer makes no sense";
 
 /// What to do.
 pub enum Command {
@@ -276,6 +276,7 @@ fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigEr
         .as_deref()
         .map_or(Ok(()), |file| config::token(table::TOKEN_FILE.key(), file).map(drop))?;
     config::can_use_files(&config.hooks)?;
+    config::can_keep(&config.kept)?;
     Ok(effective)
 }
 

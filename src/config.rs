@@ -28,7 +28,7 @@ pub use self::file::File;
 pub use self::files::{file_text, group_number, named, token, token_in};
 pub use self::health::{Check, Health};
 pub use self::hook::{
-    Hook, HookAction, HookKeys, Post, Signal, WhenUnknown, can_use_files, no_directory,
+    Hook, HookAction, HookKeys, Post, Signal, WhenUnknown, can_keep, can_use_files, no_directory,
     replaceable, secret,
 };
 pub use self::kept::{KeptKeys, KeptValue};
@@ -316,9 +316,17 @@ fn recipe(
     others.retain(|(key, other)| *key != setting.key() && other.as_ref() == Some(&root));
     if let Some((shared, _)) = others.first() {
         let problem = format!("is {shared} as well");
-        let example = example(setting);
-        let remedy =
-            format!("give it a path of its own, such as {example:?}, or switch it off with \"\"");
+        let own = example(setting);
+        // Where this one is as usual, the other is to have another.
+        let (key, example) = if own != root {
+            ("it", own)
+        } else {
+            (*shared, shared.replace("recipes.", "/").replace("election.path", "/election"))
+        };
+        let remedy = format!(
+            "give {key} a path of its own, such as {example:?}, or switch {} off with \"\"",
+            setting.key()
+        );
         return Err(ConfigError::new(setting.key(), problem).found(root).remedy(remedy));
     }
     Ok(Some(format!("{chroot}{root}")))

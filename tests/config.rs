@@ -235,6 +235,8 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
     let wrong_type = wrong_type.path().to_str().unwrap();
     let device = file("[[hook]]\nfile = \"/dev/null\"\n");
     let device = device.path().to_str().unwrap();
+    let directory = file("[[config]]\nname = \"x\"\nfile = \"/tmp\"\n");
+    let directory = directory.path().to_str().unwrap();
     let twice = file("[[hook]]\nfile = \"/run/x\"\n[[hook]]\nfile = \"/run/x\"\n");
     let twice = twice.path().to_str().unwrap();
     let label = file("[[hook]]\npod_label = \"role\"\n");
@@ -266,6 +268,13 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--config", hook], "hook[0].url is https"),
         (vec!["--config", wrong_type], "interval"),
         (vec!["--config", device], "/dev/null is there and no regular file"),
+        (vec!["--config", directory], "config[0].file: /tmp is there and no regular file"),
+        (
+            vec!["--config-root", "/locks"],
+            "give recipes.config a path of its own, such as \"/config\"",
+        ),
+        (vec!["--preempt-after", "0s"], "write 500ms, 10s or 2m; or \"never\""),
+        (vec!["--priority", "-3"], "election.priority"),
         (vec!["--config", twice], "another hook's file"),
         (vec!["--config", label], "hook[0].pod_label is only for a pod in Kubernetes"),
         (vec!["--config", unsigned], "hook[0].secret_file: /not/there cannot be read"),
@@ -559,6 +568,8 @@ fn what_is_wrong_with_the_arguments_of_lock_is_told_with_the_remedy() {
         (&["lock", "a", "--wait", "soon"], "--wait"),
         (&["lock", "a", "--kill-after", "soon"], "--kill-after"),
         (&["lock", "a", "--slots", "1001"], "1 to 1000"),
+        (&["lock", "a", "--slots", "-1"], "--slots"),
+        (&["barrier", "a", "--size", "-1"], "--size"),
         (&["lock", "a", "--slots", "2", "--shared"], "--shared"),
         (&["lock", "a", "--wait", "1s", "--try"], "--try"),
         (&["lock", "a", "--session-timeout", "2s"], "--zookeeper"),
@@ -573,6 +584,19 @@ fn what_is_wrong_with_the_arguments_of_lock_is_told_with_the_remedy() {
         assert_eq!(code, 2, "{words:?}: {printed}");
         assert!(printed.contains(told), "{words:?}: {printed}");
     }
+}
+
+/// It ends a session: that of a member that may be alive is not to be taken for it.
+#[test]
+fn a_session_file_that_is_not_this_members_ends_leave_with_2_and_the_remedy() {
+    let damaged = file("junk\n");
+    let mut command = bellwether(&["leave", "--zookeeper", "127.0.0.1:1", "--session-file"]);
+    let (code, printed) = ran(command.arg(damaged.path()));
+    assert_eq!(code, 2, "{printed}");
+    for told in ["is damaged, or no session file", "nothing was ended", "remove the file"] {
+        assert!(printed.contains(told), "{told}: {printed}");
+    }
+    assert!(!printed.contains("opens a session of its own"), "{printed}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub use problem::{PROBLEM_TYPES, Problem};
 pub use profile::{OwnProfile, Patch};
 pub use queue::{Group, GroupMember, MEMBERS, Member, MemberMoved, Members};
 pub use shared_config::{
-    CONFIG_NAMES, CONFIG_PATH, ConfigAbsent, ConfigMessage, ConfigNames, ConfigValue,
+    CONFIG_NAMES, CONFIG_PATH, ConfigAbsent, ConfigMessage, ConfigNames, ConfigShown, ConfigValue,
     ConfigWritten, KeptConfig, KeptConfigState,
 };
 pub use status::{

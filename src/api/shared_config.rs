@@ -28,6 +28,18 @@ pub struct ConfigAbsent {
     pub index: u64,
 }
 
+/// A value as `bellwether config get -o json` prints it.
+#[derive(Serialize)]
+pub struct ConfigShown {
+    /// How often it was written since it was created.
+    pub version: Option<i32>,
+    pub index: Option<u64>,
+    /// The value; null if it is no UTF-8.
+    pub text: Option<String>,
+    /// The value in Base64; null if it is UTF-8.
+    pub base64: Option<String>,
+}
+
 /// What was written.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ConfigWritten {

@@ -41,7 +41,8 @@ pub(super) enum Asking {
     Barriers(BarrierQuestion),
     /// Run a command while a lock is held.
     ///
-    /// A sidecar holds the lock for this process, or with --zookeeper the process itself, without any sidecar. The
+    /// A sidecar holds the lock for this process, or with the flag --zookeeper or --config the process itself, without any
+    /// sidecar; a variable alone, such as BELLWETHER_ZOOKEEPER, does not choose that. The
     /// command has BELLWETHER_TOKEN, the fencing token, and BELLWETHER_LOCK in its environment. It is dead before the
     /// lease ends: its process group gets SIGTERM, and SIGKILL later, when the lease is not renewed in time. SIGTERM and
     /// SIGINT end it, a second one kills it; other signals are passed on.
@@ -235,11 +236,10 @@ pub(super) fn errand(client_commands: Asking, given: &ArgMatches) -> Result<Clie
     match client_commands {
         Asking::Query(question) => question.errand(),
         Asking::Command(command) => command.errand(),
-        Asking::Watch(Stream { address, form }) => Ok(ClientCommand::Ask {
-            sidecar: address.sidecar()?,
-            question: Query::Watch,
-            form: form.form(),
-        }),
+        Asking::Watch(stream) => {
+            let (sidecar, form) = stream.parts()?;
+            Ok(ClientCommand::Ask { sidecar, question: Query::Watch, form })
+        }
         Asking::Wait(WaitArguments {
             address,
             leader: _,
@@ -269,12 +269,14 @@ pub(super) fn errand(client_commands: Asking, given: &ArgMatches) -> Result<Clie
             })
         }
         Asking::Transfer(TransferArguments { to, within, order }) => {
-            let within = config::span("--within", &within)?;
-            if within > LONGEST_TRANSFER {
-                return Err(format!(
-                    "--within {within:?} is too long: at most {LONGEST_TRANSFER:?}"
-                ));
+            if to.as_deref() == Some("") {
+                let why = "--to is empty: name the id of a member, or leave it out for the next one that is ready";
+                return Err(why.into());
             }
+            let parsed = config::span("--within", &within).ok();
+            let within = parsed.filter(|within| *within <= LONGEST_TRANSFER).ok_or_else(|| {
+                format!("--within = {within:?} is no duration from 1ms to {LONGEST_TRANSFER:?}: write 30s")
+            })?;
             order.ask(Query::Transfer { to, within })
         }
         Asking::Locks(LockQuestion { name, question }) => {
@@ -354,6 +356,12 @@ impl Address {
         let listen = listen.filter(|listen| !listen.is_empty());
         let listen = listen.unwrap_or_else(|| row.default.words().to_owned());
         Ok(Sidecar::that_listens(&config::listen(&listen)?))
+    }
+}
+
+impl Stream {
+    pub(super) fn parts(self) -> Result<(Sidecar, Form), String> {
+        Ok((self.address.sidecar()?, self.form.form()))
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Locking {
     #[arg(long)]
     shared: bool,
     /// A semaphore: the first so many of the queue hold it, from 1 to 1000; all have to name the same number
-    #[arg(long, value_name = "NUMBER", conflicts_with = "shared", value_parser = slots)]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "shared", value_parser = slots, allow_negative_numbers = true)]
     slots: Option<NonZeroU32>,
     /// For how long to wait at most: 500ms, 10s, 2m [default: for ever]
     #[arg(short, long, value_name = "DURATION")]
@@ -43,6 +43,8 @@ impl Locking {
         };
         let patience = match self.wait {
             _ if self.only_if_free => Patience::Try,
+            // As `wait=0s` of the sidecar.
+            Some(wait) if matches!(&*wait, "0" | "0s" | "0ms") => Patience::Try,
             wait => patience(wait)?,
         };
         self.guarded.errand(given, name, Wanted::Lock(mode), patience)
@@ -54,7 +56,7 @@ pub(super) struct Entering {
     /// The name of the barrier: 1 to 64 of A-Z a-z 0-9 . _ -
     name: String,
     /// For how many it is, from 1 to 1000; all have to name the same number
-    #[arg(long, value_name = "NUMBER", value_parser = slots)]
+    #[arg(long, value_name = "NUMBER", value_parser = slots, allow_negative_numbers = true)]
     size: NonZeroU32,
     /// For how long to wait for the others at most: 500ms, 10s, 2m [default: for ever]
     #[arg(short, long, value_name = "DURATION")]

@@ -1,6 +1,6 @@
 //! The commands about the shared configuration.
 
-use super::client_commands::{Address, OutputFormat, TokenFile};
+use super::client_commands::{Address, OutputFormat, Stream, TokenFile};
 use super::locking::named;
 use crate::config;
 use crate::terminal::{CONFIG_NAMES, ClientCommand, Condition, ConfigCommand, ConfigDeed};
@@ -15,7 +15,7 @@ pub(super) struct SharedConfig {
 
 #[derive(Subcommand)]
 enum Deed {
-    /// Print a value as it is stored.
+    /// Print a value as it is stored, or with -o json or -f version also its version, for --if-version.
     Get {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,
@@ -23,7 +23,7 @@ enum Deed {
         #[arg(short, long, value_name = "DURATION")]
         wait: Option<String>,
         #[command(flatten)]
-        address: Address,
+        asked: Stream,
     },
     /// Write a value, and print its version.
     Put {
@@ -32,7 +32,7 @@ enum Deed {
         /// The value [default: what standard input says]
         value: Option<OsString>,
         /// Only over this version; 1 if another is there
-        #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(i32).range(0..))]
+        #[arg(long, value_name = "VERSION", value_parser = version, allow_negative_numbers = true)]
         if_version: Option<i32>,
         /// Only if there is none
         #[arg(long, conflicts_with = "if_version")]
@@ -49,14 +49,14 @@ enum Deed {
     ///
     /// The command has the value on its standard input, and BELLWETHER_VALUE_NAME and BELLWETHER_VALUE_VERSION in its
     /// environment. One runs at a time; of the changes meanwhile the latest is told. Where there is no value, or no sidecar
-    /// any more, it says so on stderr and waits.
+    /// any more, it says so on stderr and waits. What is printed ends with a line's end, also where the value does not.
     Watch {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,
         #[command(flatten)]
-        address: Address,
+        asked: Stream,
         /// The command and its arguments, behind --
-        #[arg(last = true, value_name = "COMMAND")]
+        #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["output", "json", "field"])]
         command: Vec<OsString>,
     },
     /// Print the names of the values.
@@ -66,7 +66,7 @@ enum Deed {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,
         /// Only this version; 1 if another is there
-        #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(i32).range(0..))]
+        #[arg(long, value_name = "VERSION", value_parser = version, allow_negative_numbers = true)]
         if_version: Option<i32>,
         #[command(flatten)]
         address: Address,
@@ -81,12 +81,14 @@ impl SharedConfig {
     pub(super) fn errand(self) -> Result<ClientCommand, String> {
         let (sidecar, name, deed) = match self.deed {
             Deed::Ls(question) => return question.asking(&CONFIG_NAMES, None),
-            Deed::Get { name, wait, address } => {
+            Deed::Get { name, wait, asked } => {
                 let wait = wait.map(|wait| config::span("--wait", &wait)).transpose()?;
-                (address.sidecar()?, name, ConfigDeed::Get { wait })
+                let (sidecar, form) = asked.parts()?;
+                (sidecar, name, ConfigDeed::Get { wait, form })
             }
-            Deed::Watch { name, address, command } => {
-                (address.sidecar()?, name, ConfigDeed::Watch { command })
+            Deed::Watch { name, asked, command } => {
+                let (sidecar, form) = asked.parts()?;
+                (sidecar, name, ConfigDeed::Watch { command, form })
             }
             Deed::Put { name, value, if_version, if_absent, ephemeral, address, token } => {
                 let condition = if if_absent { Condition::Absent } else { over(if_version) };
@@ -105,4 +107,11 @@ impl SharedConfig {
 
 fn over(version: Option<i32>) -> Condition {
     version.map_or(Condition::None, Condition::Version)
+}
+
+fn version(written: &str) -> Result<i32, String> {
+    let version = written.parse().ok().filter(|version| *version >= 0);
+    version.ok_or_else(|| {
+        "write the number that `bellwether config get NAME -f version` prints".into()
+    })
 }

@@ -22,7 +22,11 @@ fn flag(row: &'static Row) -> Option<Arg> {
     let flag = row.flag.as_ref()?;
     let default = Some(row.default.words()).filter(|words| !words.is_empty()).unwrap_or("none");
     let help = format!("{} [default: {default}] [key: {}]", row.help, row.key);
-    let arg = Arg::new(row.key).long(flag.name).short(flag.short).value_name(flag.value);
+    let arg = Arg::new(row.key)
+        .allow_negative_numbers(true)
+        .long(flag.name)
+        .short(flag.short)
+        .value_name(flag.value);
     Some(match (row.kind, row.variable) {
         (ValueKind::Text | ValueKind::Number | ValueKind::Switch, Some(variable)) => {
             arg.help(help).env(variable)

@@ -26,15 +26,16 @@ pub fn listen(written: &str) -> Result<Listen, ConfigError> {
     super::table::LISTEN.parse(written)
 }
 
+/// Lengths of time as they should be.
+const SPANS: &str = "write 500ms, 10s or 2m";
+
 pub(super) fn duration(text: &str) -> Result<Duration, Flaw> {
     match humantime::parse_duration(text) {
         Ok(span) if (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span) => {
             Ok(span)
         }
-        Ok(_) => Err(Flaw::new("must lie between 1ms and 1 day")),
-        Err(error) => {
-            Err(Flaw::new(format!("is no duration ({error})")).remedy("write 500ms, 10s or 2m"))
-        }
+        Ok(_) => Err(Flaw::new("must lie between 1ms and 1 day").remedy(SPANS)),
+        Err(error) => Err(Flaw::new(format!("is no duration ({error})")).remedy(SPANS)),
     }
 }
 

@@ -60,8 +60,10 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
     let config = &effective.config;
     let wrong = |why: String| (MISCONFIGURED, why);
     let mut warnings = secrets::check(&config.settings, config.has_secrets()).map_err(wrong)?;
-    let (kept, warning) = kept(config).map_err(wrong)?;
-    warnings.extend(warning);
+    let (kept, flaw) = kept(config).map_err(wrong)?;
+    warnings.extend(flaw.map(|flaw| {
+        format!("{flaw}: what is there is not taken up, this member opens a session of its own")
+    }));
     let level = logging::start(effective.log_format, &effective.log_level).map_err(wrong)?;
     cli::warnings(config).iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
     let files = resources::open_more_files();
@@ -82,14 +84,15 @@ pub fn log_for_command(level: &str) -> Result<(), String> {
     logging::start(LogFormat::Text, level).map(drop)
 }
 
-/// Opens the file in which the session is kept, if there is to be one. Returns also a warning for the operator.
+/// Opens the file in which the session is kept, if there is to be one. Returns also why what is there is
+/// not this member's.
 fn kept(config: &Config) -> Result<(Kept, Option<String>), String> {
     let Some(path) = &config.session_file else { return Ok((Kept::default(), None)) };
     let member = config.profile.id.as_str();
-    let OpenedSessionFile { file, former, warning } =
+    let OpenedSessionFile { file, former, flaw } =
         SessionFile::open(path, &config.settings, member, Clock::system())?;
     let release = config.on_restart == OnRestart::Release;
-    Ok((Kept { file: Some(Arc::new(file)), former, release }, warning))
+    Ok((Kept { file: Some(Arc::new(file)), former, release }, flaw))
 }
 
 /// Ends the session that a dead sidecar has left in its file. Returns what to say.
@@ -104,9 +107,11 @@ pub fn leave(effective: &Effective) -> Result<Vec<u8>, (u8, String)> {
         let key = table::SESSION_FILE.key();
         return Err(wrong(format!("{key} is not set: name the file by --session-file")));
     };
-    let (kept, warning) = kept(config).map_err(wrong)?;
-    if let Some(warning) = warning {
-        return Err((BROKEN, warning));
+    let (kept, flaw) = kept(config).map_err(wrong)?;
+    if let Some(flaw) = flaw {
+        let remedy = "nothing was ended: give `leave` the configuration of the sidecar whose file it is, or, if its member is \
+                      gone for good, remove the file: the session then ends by itself";
+        return Err(wrong(format!("{flaw}: {remedy}")));
     }
     let (path, Kept { file: Some(file), former, .. }) = (path.display(), kept) else {
         unreachable!("a path was given")

@@ -4,8 +4,11 @@ use super::problem::Problem;
 use axum::Json;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::StatusCode;
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 /// For the whole of a body to come.
@@ -14,22 +17,113 @@ const TO_SEND: Duration = Duration::from_secs(10);
 /// A body is shorter than this.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// Reads the object that is the body of this request; the example is told to whom sends another.
-pub(super) async fn object<T: DeserializeOwned>(
-    request: Request,
-    example: &str,
-) -> Result<T, Problem> {
-    serde_json::from_value(any_object(request).await?)
-        .map_err(|error| Problem::unprocessable(format!("{error}: write {example}")))
+/// An object and nothing else: serde would take an array for one. Read as it comes, so that a field that is there twice is
+/// seen.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
+    }
 }
 
-/// Returns an object and nothing else: serde would take an array for one.
-async fn any_object(mut request: Request) -> Result<Value, Problem> {
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+/// Reads the object that is the body of this request; the example is told to whom sends another.
+pub(super) async fn object<T: DeserializeOwned>(
+    mut request: Request,
+    example: &str,
+) -> Result<T, Problem> {
     DefaultBodyLimit::max(MAX_BYTES).apply(&mut request);
-    let body = Json::<Map<String, Value>>::from_request(request, &());
+    let body = Json::<Object<T>>::from_request(request, &());
     let late = |_| Problem::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time");
     match tokio::time::timeout(TO_SEND, body).await.map_err(late)? {
-        Ok(Json(object)) => Ok(Value::Object(object)),
-        Err(error) => Err(Problem::bad_body(error.status(), error.body_text())),
+        Ok(Json(Object(object))) => Ok(object),
+        Err(error) => {
+            let why = in_words_of_json(&error.body_text());
+            Err(Problem::bad_body(error.status(), format!("{why}: write {example}")))
+        }
+    }
+}
+
+/// Returns the error without the words of the language in which this is written.
+fn in_words_of_json(error: &str) -> String {
+    let whole = error
+        .strip_prefix("Failed to deserialize the JSON body into the target type: ")
+        .map(str::to_owned)
+        .or_else(|| {
+            let why = error.strip_prefix("Failed to parse the request body as JSON: ")?;
+            Some(format!("it is no JSON: {why}"))
+        });
+    let words = [
+        ("expected u8", "expected a whole number"),
+        ("expected u64", "expected a whole number"),
+        ("expected a map", "expected an object"),
+        ("invalid type: sequence", "found an array"),
+        ("invalid type: map", "found an object"),
+        ("invalid type: ", "found "),
+        ("invalid value: ", "found "),
+    ];
+    let said = whole.unwrap_or_else(|| error.to_owned());
+    words.iter().fold(said, |said, (of_rust, of_json)| said.replace(of_rust, of_json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Patch, Transfer};
+
+    async fn refused<T: DeserializeOwned>(text: &'static str) -> String {
+        let request = Request::post("/").header("content-type", "application/json");
+        let request = request.body(text.into()).unwrap();
+        match object::<T>(request, "EXAMPLE").await {
+            Ok(_) => panic!("{text} is accepted"),
+            Err(problem) => {
+                use axum::response::IntoResponse;
+                use http_body_util::BodyExt;
+                let answer = problem.into_response();
+                assert!(answer.status().is_client_error(), "{text}");
+                let body = answer.into_body().collect().await.unwrap().to_bytes();
+                let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                body["detail"].as_str().unwrap().to_owned()
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_refused_names_the_field_and_what_to_write() {
+        for (text, said) in [
+            (r#"{"to":1}"#, "to: found integer `1`, expected a string"),
+            (r#"{"to":"b","to":"c"}"#, "duplicate field `to`"),
+            (r#"{"x":1}"#, "unknown field `x`"),
+            (r#"{"within_ms":-1}"#, "expected a whole number"),
+            ("[]", "found an array, expected an object"),
+            ("{", "it is no JSON: "),
+        ] {
+            let why = refused::<Transfer>(text).await;
+            assert!(why.contains(said) && why.ends_with(": write EXAMPLE"), "{text}: {why}");
+            assert!(!why.contains("deserialize"), "{text}: {why}");
+        }
+    }
+
+    /// The last one would win, and no one see which.
+    #[tokio::test]
+    async fn a_key_that_is_there_twice_is_refused_also_in_labels() {
+        let why = refused::<Patch>(r#"{"address":"a","address":"b"}"#).await;
+        assert!(why.contains("duplicate field `address`"), "{why}");
+        let why = refused::<Patch>(r#"{"labels":{"a":"1","a":"2"}}"#).await;
+        assert!(why.contains("labels") && why.contains("\"a\" twice"), "{why}");
     }
 }

@@ -3,7 +3,8 @@
 use super::api_router::{ApiRouter, routes};
 use super::members::bodies;
 use super::own_problems::{not_active, view_began};
-use super::problem::{Problem, Unavailable};
+use super::problem::{BadRequest, Problem, Unavailable};
+use super::query::NoQuery;
 use super::{AppState, Verdict, claim};
 use crate::api::{self, Cluster, ClusterLeader, NextLeader};
 use crate::status::Entry;
@@ -19,9 +20,10 @@ pub(super) fn routes() -> ApiRouter {
 /// The whole election, as its znodes tell; read from ZooKeeper at most once a second, and anew after a change of who leads.
 #[utoipa::path(get, path = api::CLUSTER.path, responses(
     (status = 200, description = "The election", body = Cluster),
+    BadRequest,
     Unavailable,
 ))]
-async fn cluster(State(sight): State<AppState>) -> Result<Json<Cluster>, Problem> {
+async fn cluster(State(sight): State<AppState>, _: NoQuery) -> Result<Json<Cluster>, Problem> {
     let entries = sight.status.members().await.map_err(Problem::line_unread)?;
     let verdict = sight.judge();
     claim::follow(&verdict);

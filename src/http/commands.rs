@@ -3,6 +3,7 @@
 use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, Refused};
 use super::problem::{BadRequest, Problem, Unavailable};
+use super::query::NoQuery;
 use super::verdict::millis;
 use super::{AppState, body, claim, query};
 use crate::api::{self, Done, Transfer, Transferred};
@@ -80,10 +81,11 @@ pub(super) struct TermQuery {
 #[utoipa::path(post, path = api::RESIGN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 202, description = "It leads no more; its new place, if it has one already", body = Done),
     (status = 409, description = "It does not lead", body = api::Problem, content_type = "application/problem+json"),
+    BadRequest,
     Refused,
     Unavailable,
 ))]
-async fn resign(State(sight): State<AppState>, _: Authorized) -> CommandResult {
+async fn resign(State(sight): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
     let before = sight.judge();
     if !before.leads() {
         return Err(Problem::conflict("not-leader", "only a leader can resign", before.reason()));
@@ -166,10 +168,11 @@ async fn transfer(
 /// Leaves the queue, and stays out until told to resume.
 #[utoipa::path(post, path = api::PAUSE.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the queue", body = Done),
+    BadRequest,
     Refused,
     Unavailable,
 ))]
-async fn pause(State(sight): State<AppState>, _: Authorized) -> CommandResult {
+async fn pause(State(sight): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
     sight.order(Command::Pause).await?;
     Ok((StatusCode::OK, Json(sight.done("paused"))))
 }
@@ -177,10 +180,11 @@ async fn pause(State(sight): State<AppState>, _: Authorized) -> CommandResult {
 /// Joins the queue again.
 #[utoipa::path(post, path = api::RESUME.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 202, description = "It will join the queue", body = Done),
+    BadRequest,
     Refused,
     Unavailable,
 ))]
-async fn resume(State(sight): State<AppState>, _: Authorized) -> CommandResult {
+async fn resume(State(sight): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
     sight.order(Command::Resume).await?;
     Ok((StatusCode::ACCEPTED, Json(sight.done("resumed"))))
 }
@@ -188,10 +192,11 @@ async fn resume(State(sight): State<AppState>, _: Authorized) -> CommandResult {
 /// For a `preStop` hook: out of the queue, handed over if it led, and its hooks done, when the answer comes.
 #[utoipa::path(post, path = api::DRAIN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 200, description = "It is out of the queue", body = Done),
+    BadRequest,
     Refused,
     Unavailable,
 ))]
-async fn drain(State(sight): State<AppState>, _: Authorized) -> CommandResult {
+async fn drain(State(sight): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
     sight.order(Command::Pause).await?;
     if sight.status.until_hooks_are_told(FOR_HOOKS).await.is_err() {
         let why = "this member is out of the queue, but its hooks are not done yet: see /status";
@@ -203,10 +208,15 @@ async fn drain(State(sight): State<AppState>, _: Authorized) -> CommandResult {
 /// Has the process leave the queue and end, as SIGTERM does: for Jobs, whose pod ends with the last of its containers.
 #[utoipa::path(post, path = api::SHUTDOWN.path, params(CommandHeaders), security((), ("token" = [])), responses(
     (status = 202, description = "It leaves", body = Done),
+    BadRequest,
     Refused,
     Unavailable,
 ))]
-async fn shutdown(State(sight): State<AppState>, _: Authorized) -> (StatusCode, Json<Done>) {
+async fn shutdown(
+    State(sight): State<AppState>,
+    _: Authorized,
+    _: NoQuery,
+) -> (StatusCode, Json<Done>) {
     let done = sight.done("begun to leave");
     sight.status.shutdown.notify_one();
     (StatusCode::ACCEPTED, Json(done))

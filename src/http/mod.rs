@@ -47,14 +47,15 @@ mod yes_or_no;
 
 use self::claim::Claim;
 use self::serve::Claims;
+use crate::api;
 use crate::clock::{Clock, ClockIdentity};
 use crate::status::StatusHandle;
 use crate::znode_names::ZnodeNames;
 pub use authorize::Authorization;
-use axum::Router;
 use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, Uri, header};
-use axum::response::Response;
+use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 #[cfg(any(test, fuzzing))]
 pub(crate) use host_check::refusal;
 use hyper::service::Service as _;
@@ -184,7 +185,9 @@ pub fn services(
         let sight = AppState { inner: inner.clone(), shares_clock };
         let router = router
             .fallback(async move |uri: Uri| Problem::not_found(uri.path(), &hint))
-            .method_not_allowed_fallback(async |uri: Uri| Problem::wrong_method(uri.path()))
+            .method_not_allowed_fallback(async |uri: Uri| {
+                (StatusCode::METHOD_NOT_ALLOWED, Extension(uri))
+            })
             .with_state(sight.clone());
         let visits = Arc::new(sight.visits.of(paths));
         Service { router: TowerToHyperService::new(router), sight, visits }
@@ -200,19 +203,39 @@ impl Handler for Service {
         let Self { router, sight, visits } = self.clone();
         async move {
             let route = visits.route(request.uri().path());
+            // Each value of the configuration has an index of its own.
+            let is_config = request.uri().path().strip_prefix(api::CONFIG_NAMES.path);
+            let is_config = is_config.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
             // The index of before the answer is made: a client that waits for changes since then misses none.
             let index = sight.index_now();
-            let (Ok(mut response), claim) = Claim::of(sight.clone(), router.call(request)).await;
+            let (Ok(response), claim) = Claim::of(sight.clone(), router.call(request)).await;
+            let mut response = with_methods(response);
             if let Some(claim) = claim {
                 response.extensions_mut().insert(Claims(claim));
             }
             if !response.headers().contains_key(INDEX) {
                 response.headers_mut().extend(common_headers(index));
+                if is_config {
+                    response.headers_mut().remove(INDEX);
+                }
             }
             visits.count(route, response.status());
             response
         }
     }
+}
+
+/// Says of a refused method which ones there are: the router names them in `Allow`, after the fallback has answered.
+fn with_methods(mut response: Response) -> Response {
+    let uri = match response.status() {
+        StatusCode::METHOD_NOT_ALLOWED => response.extensions_mut().remove::<Uri>(),
+        _ => None,
+    };
+    let Some(uri) = uri else { return response };
+    let allow = response.headers_mut().remove(header::ALLOW);
+    let methods = allow.as_ref().and_then(|allow| allow.to_str().ok()).unwrap_or_default();
+    let problem = Problem::wrong_method(uri.path(), &methods.replace(',', ", "));
+    (allow.map(|allow| [(header::ALLOW, allow)]), problem).into_response()
 }
 
 /// Returns the headers of every answer. A handler whose answer has another index adds them itself.

@@ -29,6 +29,17 @@ pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         let why = failure.unwrap_or_else(|| "its health is not known yet".into());
         add("unhealthy", format!("the application is not healthy: {why}"), since);
     }
+    // What stands there now is not known without a session.
+    let foreign_since = onsets.foreign.filter(|_| link.session.is_some());
+    let foreign = |keeps_out: bool| {
+        let since = foreign_since.into_iter();
+        let queues = link.foreign.iter().filter(move |queue| queue.keeps_out == keeps_out);
+        since.flat_map(move |since| queues.clone().map(move |queue| (queue, since)))
+    };
+    // Those that keep this member out are why it leads not, and may be why no leader is known.
+    for (queue, since) in foreign(true) {
+        add("foreign", queue.problem(&sight.names.election), since);
+    }
     match verdict.leader() {
         Some(leader) if !leader.active => {
             let since = view_began(recent_changes, &verdict.view);
@@ -49,11 +60,8 @@ pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         let since = verdict.snapshot.onsets.namesake.unwrap_or_else(|| sight.clock.date());
         add("namesake", namesake.to_string(), since);
     }
-    // What stands there now is not known without a session.
-    if let (Some(since), Some(_)) = (onsets.foreign, link.session) {
-        for queue in &link.foreign {
-            add("foreign", queue.problem(&sight.names.election), since);
-        }
+    for (queue, since) in foreign(false) {
+        add("foreign", queue.problem(&sight.names.election), since);
     }
     for HookRecord { what, runs, failures, last, failing_since, .. } in
         &sight.status.hooks.borrow().records
@@ -83,10 +91,10 @@ pub(super) fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<
 mod tests {
     use super::super::scene::{Scene, at};
     use super::super::tests::ask;
-    use crate::status::{Application, HookRecord, HookRun, Hooks};
+    use crate::status::{Application, ForeignQueue, HookRecord, HookRun, Hooks};
     use http_body_util::BodyExt;
     use recipes::election::{Activation, Command, Event, Member, Policy, Profile};
-    use recipes::{FencingToken, Margins, MemberId, Sequence, SessionId, Ticket};
+    use recipes::{Family, FencingToken, Margins, MemberId, Sequence, SessionId, Ticket};
     use serde_json::Value;
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -166,6 +174,29 @@ mod tests {
         scene.has_problems(&[("namesake", namesake, 6)]).await;
         scene.publishes(|snapshot| snapshot.same_id = None);
         scene.has_problems(&[]).await;
+    }
+
+    #[tokio::test]
+    async fn contenders_that_keep_a_member_out_come_before_what_follows_from_them() {
+        let scene = unacknowledged();
+        for (keeps_out, kinds) in
+            [(true, ["foreign", "no-leader"]), (false, ["no-leader", "foreign"])]
+        {
+            scene.publishes(|snapshot| {
+                snapshot.link.session = Some((SessionId(1), SECOND));
+                snapshot.onsets.foreign = Some(at(2));
+                snapshot.link.foreign = vec![ForeignQueue {
+                    family: Family::Kazoo,
+                    contenders: 1,
+                    first: "x".into(),
+                    id: None,
+                    among: None,
+                    keeps_out,
+                }];
+            });
+            let told: Vec<_> = scene.problems().await.into_iter().map(|(kind, ..)| kind).collect();
+            assert_eq!(told, kinds);
+        }
     }
 
     #[tokio::test]

@@ -144,6 +144,10 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "foreign-index", title, detail).with_index(index)
     }
 
+    pub(super) fn too_long(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "bad-body", "the value is too long", detail)
+    }
+
     /// What came with the request cannot be read as what it should be.
     pub(super) fn bad_body(status: StatusCode, detail: impl Into<String>) -> Self {
         Self::new(status, "bad-body", "the body makes no sense", detail)
@@ -194,8 +198,8 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "no-such-path", "no such path", detail)
     }
 
-    pub(super) fn wrong_method(path: &str) -> Self {
-        let detail = format!("{path} answers the methods named in the Allow header");
+    pub(super) fn wrong_method(path: &str, methods: &str) -> Self {
+        let detail = format!("{path} answers {methods}");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", "wrong method", detail)
     }
 }

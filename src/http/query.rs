@@ -3,8 +3,9 @@
 use super::problem::Problem;
 use crate::holdings::HoldingName;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Query};
+use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::Uri;
+use axum::http::request::Parts;
 
 /// Returns the values of these keys, in this order.
 ///
@@ -41,6 +42,17 @@ pub(super) fn in_body(uri: &Uri, write: &str) -> Result<(), Problem> {
     values(uri, [], &format!("no query, but a body such as {write}")).map(|[]| ())
 }
 
+/// Proves that a request has no query: one that is passed over would seem to count.
+pub(super) struct NoQuery;
+
+impl<S: Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        values(&parts.uri, [], "no query").map(|[]| Self)
+    }
+}
+
 /// Parses the value of a key.
 pub(super) fn number(key: &str, value: &str, write: &str) -> Result<u64, Problem> {
     value.parse().map_err(|_| {
@@ -67,10 +79,43 @@ pub(super) fn named(written: &str, what: &str, example: &str) -> Result<HoldingN
 
 #[cfg(test)]
 mod tests {
+    use super::super::Handler;
     use super::super::tests::{api, ask};
+    use axum::body::Body;
+    use axum::extract::Request;
     use http_body_util::BodyExt;
     use serde_json::Value;
     use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_query_is_refused_where_none_is_known() {
+        let (service, _back) = api(Duration::ZERO);
+        for (method, path) in [
+            ("POST", "/resign"),
+            ("POST", "/pause"),
+            ("POST", "/resume"),
+            ("POST", "/drain"),
+            ("POST", "/shutdown"),
+            ("POST", "/barriers/b/leave/1"),
+            ("GET", "/cluster"),
+            ("GET", "/config"),
+            ("DELETE", "/config/x"),
+            ("GET", "/locks"),
+            ("GET", "/locks/l"),
+            ("DELETE", "/locks/l/1"),
+            ("GET", "/barriers"),
+            ("GET", "/barriers/b"),
+        ] {
+            let request = Request::builder().method(method).uri(format!("{path}?now=1"));
+            let request = request.header("x-bellwether", "1").body(Body::empty()).unwrap();
+            let answer = service.answer(request).await;
+            assert_eq!(answer.status(), 400, "{method} {path}");
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            let said = "the query has \"now\", which is not known here: write no query";
+            assert_eq!(body["detail"], said, "{method} {path}");
+        }
+    }
 
     #[tokio::test]
     async fn a_key_that_is_not_known_here_is_named_with_those_that_are() {

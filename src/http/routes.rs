@@ -134,6 +134,19 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_method_that_is_refused_is_answered_with_those_that_are_not() {
+        let (service, _back) = api(Duration::ZERO);
+        let request = Request::builder().method("DELETE").uri("/locks/l");
+        let answer = service.answer(request.body(Body::empty()).unwrap()).await;
+        assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(answer.headers()["allow"], "GET,HEAD,POST,PUT");
+        assert_eq!(answer.headers()["content-type"], "application/problem+json");
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["detail"], "/locks/l answers GET, HEAD, POST, PUT");
+    }
+
     /// Method, path, and how it is described.
     async fn described() -> Vec<(String, String, Value)> {
         let (service, _back) = api(Duration::ZERO);

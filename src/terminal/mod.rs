@@ -79,7 +79,7 @@ impl ClientCommand {
     pub fn program(&self) -> Option<&OsStr> {
         match self {
             Self::Ask { question: Query::Wait { command, .. }, .. }
-            | Self::Config(ConfigCommand { deed: ConfigDeed::Watch { command }, .. })
+            | Self::Config(ConfigCommand { deed: ConfigDeed::Watch { command, .. }, .. })
             | Self::Guarded(GuardedCommand { command, .. }) => {
                 command.first().map(OsString::as_os_str)
             }
@@ -148,6 +148,8 @@ pub enum ClientError {
     Ended(u8),
     /// No answer came, or none that makes sense.
     Unanswered(String),
+    /// The sidecar answers, and cannot tell or do it without ZooKeeper.
+    Unread(String),
     /// It cannot be printed.
     Unprintable(io::Error),
 }
@@ -160,7 +162,7 @@ impl ClientError {
             Self::NoAsPrinted => (1, None),
             Self::Unrunnable(code, why) => (code, Some(why)),
             Self::Ended(code) => (code, None),
-            Self::Unanswered(why) => (3, Some(why)),
+            Self::Unanswered(why) | Self::Unread(why) => (3, Some(why)),
             // A reader that closes the pipe has read enough.
             Self::Unprintable(error) if error.kind() == io::ErrorKind::BrokenPipe => (0, None),
             Self::Unprintable(error) => (3, Some(format!("cannot print: {error}"))),

@@ -1,9 +1,10 @@
 //! Reads, writes and follows values of the shared configuration, byte by byte as they are stored.
 
 use super::sidecar::{LONGEST_VALUE, Sidecar, SidecarAnswer, TO_ANSWER, TO_OBEY};
-use super::{ClientError, print, remark, text};
-use crate::api::{self, ConfigWritten};
+use super::{ClientError, Form, formed, print, remark, text};
+use crate::api::{self, ConfigShown, ConfigWritten};
 use crate::shared_config::{Condition, ConfigName};
+use base64::prelude::{BASE64_STANDARD, Engine};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Bytes;
 use hyper::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
@@ -17,6 +18,8 @@ use tokio::time::{sleep, timeout};
 /// The client asks again after this long, so that it does not wait long for a sidecar that is frozen.
 const ROUND: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(250);
+/// For the answer at the end of a wait: a sidecar says within two seconds that ZooKeeper does not answer it.
+const TO_CLOSE: Duration = Duration::from_secs(3);
 
 /// What to do with one value.
 pub struct ConfigCommand {
@@ -29,6 +32,7 @@ pub enum ConfigDeed {
     /// Print it; wait for so long for one that is not there.
     Get {
         wait: Option<Duration>,
+        form: Form,
     },
     /// Write this, or what standard input says.
     Put {
@@ -42,6 +46,7 @@ pub enum ConfigDeed {
     /// Print it at each change, or run this command.
     Watch {
         command: Vec<OsString>,
+        form: Form,
     },
 }
 
@@ -63,15 +68,17 @@ struct TextlessValue {
 impl ConfigCommand {
     pub(super) async fn run(&self) -> Result<(), ClientError> {
         match &self.deed {
-            ConfigDeed::Get { wait: None } => {
-                let Told { value, why, .. } = self.ask(None).await?;
+            ConfigDeed::Get { wait: None, form } => {
+                let Told { value, why, index } = self.ask(None).await?;
                 let value = value.ok_or_else(|| ClientError::No(text::visible(&why)))?;
-                print_bytes(&value.data)
+                print_value(form, index, &value)
             }
-            ConfigDeed::Get { wait: Some(wait) } => {
-                let found = timeout(*wait, self.until_there()).await;
-                let late = || format!("{} is not there within {wait:?}", self.name);
-                print_bytes(&found.map_err(|_| ClientError::No(late()))?.data)
+            ConfigDeed::Get { wait: Some(wait), form } => {
+                let (index, value) = match timeout(*wait, self.until_there()).await {
+                    Ok(found) => found,
+                    Err(_) => self.there_after(*wait).await?,
+                };
+                print_value(form, index, &value)
             }
             ConfigDeed::Put { value, condition, is_ephemeral } => {
                 let value = match value {
@@ -88,7 +95,7 @@ impl ConfigCommand {
                 let _refused: serde_json::Value = answer.body()?;
                 Err(answer.nonsense("it says neither yes nor no"))
             }
-            ConfigDeed::Watch { command } => self.watch(command).await,
+            ConfigDeed::Watch { command, form } => self.watch(command, form).await,
         }
     }
 
@@ -163,13 +170,31 @@ impl ConfigCommand {
         timeout(patience, told).await.unwrap_or_else(|_| Err(late()))
     }
 
+    /// Returns the value if it is there now. The wait for it may have been in vain because nothing could be read.
+    async fn there_after(
+        &self,
+        wait: Duration,
+    ) -> Result<(Option<u64>, TextlessValue), ClientError> {
+        let late = || {
+            let why =
+                format!("no answer within {wait:?}, nor within {TO_CLOSE:?} of another question");
+            ClientError::nonsense(&self.sidecar.name(), &why)
+        };
+        let last = timeout(TO_CLOSE, self.ask(None)).await.unwrap_or_else(|_| Err(late()));
+        let Told { value, index, .. } = last?;
+        let value = value.ok_or_else(|| {
+            ClientError::No(format!("{} is not there within {wait:?}", self.name))
+        })?;
+        Ok((index, value))
+    }
+
     /// Returns the value as soon as there is one, over as many lives of the sidecar as it takes.
-    async fn until_there(&self) -> TextlessValue {
+    async fn until_there(&self) -> (Option<u64>, TextlessValue) {
         let (mut seen, mut is_troubled) = (None, false);
         loop {
             let told = self.next(seen, &mut is_troubled).await;
             match told.value {
-                Some(value) => return value,
+                Some(value) => return (told.index, value),
                 None => seen = told.index,
             }
         }
@@ -196,14 +221,19 @@ impl ConfigCommand {
         }
     }
 
-    async fn watch(&self, command: &[OsString]) -> Result<(), ClientError> {
+    async fn watch(&self, command: &[OsString], form: &Form) -> Result<(), ClientError> {
         // One that cannot be asked at all is no matter of waiting.
         let mut told = self.ask(None).await?;
         let mut is_troubled = false;
         loop {
             match &told.value {
                 None => remark(&format!("{} is not there; waiting", self.name)),
-                Some(value) if command.is_empty() => print_line(&value.data)?,
+                Some(value) if command.is_empty() => {
+                    print_value(form, told.index, value)?;
+                    if matches!(form, Form::People(_)) && !value.data.ends_with(b"\n") {
+                        print_bytes(b"\n")?;
+                    }
+                }
                 Some(value) => self.run_command(command, value)?,
             }
             told = self.next(told.index, &mut is_troubled).await;
@@ -251,8 +281,13 @@ fn print_bytes(data: &[u8]) -> Result<(), ClientError> {
     out.write_all(data).and_then(|()| out.flush()).map_err(ClientError::Unprintable)
 }
 
-/// Prints it with the end of a line behind it, if it has none.
-fn print_line(data: &[u8]) -> Result<(), ClientError> {
-    print_bytes(data)?;
-    if data.ends_with(b"\n") { Ok(()) } else { print_bytes(b"\n") }
+/// Prints a value as it is stored, or its version and index beside it.
+fn print_value(form: &Form, index: Option<u64>, value: &TextlessValue) -> Result<(), ClientError> {
+    if let Form::People(_) = form {
+        return print_bytes(&value.data);
+    }
+    let text = str::from_utf8(&value.data).ok().map(str::to_owned);
+    let base64 = text.is_none().then(|| BASE64_STANDARD.encode(&value.data));
+    let shown = ConfigShown { version: value.version.parse().ok(), index, text, base64 };
+    print(&formed(form, |_| String::new(), &api::json(&shown))?)
 }

@@ -278,6 +278,29 @@ impl Sidecar {
     }
 }
 
+/// The problems of a sidecar that ZooKeeper does not answer, besides those where something cannot be read.
+const UNREACHED: [&str; 2] = ["not-written", "unconfirmed"];
+
+/// Returns what a problem says, with the command or flag in place of the header or path of HTTP.
+fn in_words_of_commands(kind: &str, detail: String) -> String {
+    match kind {
+        "unauthorized" => {
+            "the sidecar wants its command token: name a file that holds it by --token-file or \
+                           BELLWETHER_TOKEN_FILE"
+                .into()
+        }
+        "no-such-value" => {
+            detail.split(": ").next().unwrap_or_default().to_owned()
+                + ": `bellwether config put` creates it, and `config get --wait` waits for it"
+        }
+        "other-version" => {
+            detail.split(": ").next().unwrap_or_default().to_owned()
+                + ": `bellwether config get -o json` has the value with its version, for --if-version"
+        }
+        _ => detail.replace("/status", "`bellwether status`"),
+    }
+}
+
 /// What is added to an error where no sidecar is found.
 const WHAT_TO_TRY: &str = ": does a sidecar run there? --url or BELLWETHER_URL says which one to ask, and a sidecar's log \
                            where it listens (http.listen)";
@@ -362,15 +385,17 @@ impl SidecarAnswer {
             return Err(no_refusal());
         }
         let Problem { r#type, title, detail, .. } = self.parsed()?;
+        let Some(kind) = r#type.strip_prefix(PROBLEM_TYPES) else {
+            return Err(self.nonsense(&format!("it says {title}")));
+        };
         // Else there is no such thing to ask.
-        let is_told = r#type.ends_with("-off") || r#type.ends_with(":no-such-value");
+        let is_told = kind.ends_with("-off") || kind == "no-such-value";
         if self.status == StatusCode::NOT_FOUND && !is_told {
             return Err(no_refusal());
         }
-        if !r#type.starts_with(PROBLEM_TYPES) {
-            return Err(self.nonsense(&format!("it says {title}")));
-        }
-        Err(ClientError::No(visible(&format!("{title}: {detail}"))))
+        let told = visible(&format!("{title}: {}", in_words_of_commands(kind, detail)));
+        let is_unread = kind.ends_with("-unread") || UNREACHED.contains(&kind);
+        Err(if is_unread { ClientError::Unread(told) } else { ClientError::No(told) })
     }
 
     /// The index that a problem says.
@@ -476,6 +501,50 @@ mod tests {
                 assert_eq!(why.contains("may still be done"), in_doubt, "{method}: {why}");
             }
         }
+    }
+
+    /// A no can be counted on; what ZooKeeper alone knows cannot be told without it.
+    #[test]
+    fn what_a_sidecar_cannot_tell_without_zookeeper_is_no_no() {
+        let told = |status: u16, kind: &str, detail: &str| {
+            let r#type = format!("{PROBLEM_TYPES}{kind}");
+            let body = serde_json::json!({"type": r#type, "title": "t", "status": status, "detail": detail});
+            let answer = SidecarAnswer {
+                asked: "http://h:1/x".into(),
+                status: StatusCode::from_u16(status).expect("a status"),
+                is_problem: true,
+                index: None,
+                text: body.to_string(),
+            };
+            let (code, why) = answer.body::<()>().expect_err("a problem").told();
+            (code, why.unwrap_or_default())
+        };
+        for kind in [
+            "config-unread",
+            "locks-unread",
+            "barriers-unread",
+            "line-unread",
+            "not-written",
+            "unconfirmed",
+        ] {
+            assert_eq!(
+                told(503, kind, "see /status"),
+                (3, "t: see `bellwether status`".into()),
+                "{kind}"
+            );
+        }
+        for (status, kind) in [(503, "no-leader"), (409, "not-leader"), (503, "order-pending")] {
+            assert_eq!(told(status, kind, "d"), (1, "t: d".into()), "{kind}");
+        }
+        for (status, kind, word) in [
+            (401, "unauthorized", "--token-file"),
+            (404, "no-such-value", "config put"),
+            (412, "other-version", "--if-version"),
+        ] {
+            let (code, why) = told(status, kind, "h: PUT If-Match Authorization");
+            assert!(code == 1 && why.contains(word) && !why.contains("PUT"), "{kind}: {why}");
+        }
+        assert_eq!(told(404, "no-such-path", "d").0, 3, "it was asked for what is not there");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::api::{
     Application, BarrierMember, BarrierNames, BarrierRole, BarrierState, Cluster, ClusterLeader,
     ConfigNames, Done, Event, History, Hook, HookRun, KeptConfig, KeptConfigState, Leader,
     LeaderState, LockMode, LockNames, LockPlace, LockQueue, LockState, Member, Members, OwnBarrier,
-    OwnLock, Restart, Role, Standby, Status, Term, Transferred,
+    OwnLock, OwnProblem, Restart, Role, Standby, Status, Term, Transferred,
 };
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
@@ -84,6 +84,12 @@ impl HumanView for Status {
         }
         if let Some(problem) = &session.problem {
             rows.push(("problem", Cell::new(problem).style(BAD)));
+        }
+        let shown_elsewhere = ["zookeeper", "paused", "unhealthy", "not-active", "hook"];
+        for OwnProblem { kind, problem, .. } in &self.problems {
+            if !shown_elsewhere.contains(&&**kind) {
+                rows.push(("problem", Cell::new(problem).style(BAD)));
+            }
         }
         if let Some(Application { healthy, failure }) = &self.application {
             let (is, style) = if *healthy { ("healthy", PLAIN) } else { ("not healthy", BAD) };
@@ -452,6 +458,35 @@ mod tests {
                     valid for  2s 623ms\n";
         assert_eq!(view(true, json!(2623)), text);
         assert!(!view(false, Value::Null).contains("valid for"));
+    }
+
+    #[test]
+    fn the_status_has_each_problem_once() {
+        let problem =
+            |kind: &str| json!({"kind": kind, "problem": format!("<{kind}>"), "since": "T"});
+        let kinds = [
+            "paused",
+            "unhealthy",
+            "foreign",
+            "not-active",
+            "no-leader",
+            "namesake",
+            "hook",
+            "new",
+        ];
+        let told = shown::<Status>(&json!({
+            "id": "a", "role": "absent", "election": "/election", "znode": null, "sequence": null,
+            "token": null, "predecessor": null, "standby": null, "leader": null, "valid_for_ms": null,
+            "priority": 50, "paused": true, "index": 1, "version": "0", "uptime_ms": 1,
+            "session": {"id": null, "timeout_ms": null, "connected": false, "server": null,
+                        "problem": "<zookeeper>"},
+            "problems": kinds.iter().map(|kind| problem(kind)).collect::<Vec<_>>(),
+            "clock": {"boot_id": null, "time_namespace": null},
+        }));
+        for shown in ["<zookeeper>", "<foreign>", "<no-leader>", "<namesake>", "<new>"] {
+            assert_eq!(told.matches(shown).count(), 1, "{shown} in {told}");
+        }
+        assert!(!told.contains("<paused>") && told.contains("bellwether resume"), "{told}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::{
     group::{ready, started_in_order},
     hooks::{Application, Home},
     http::{ok, problem},
+    lock_command::{ran, url},
     member::{Answer, Member, Setup},
     observer::Observer,
     program::Program,
@@ -56,6 +57,30 @@ fn a_value_is_read_as_it_was_stored_and_written_only_over_the_version_that_was_r
     assert!(gone.status == 404 && index(&gone) > index(&changed), "{gone:?}");
     let again = put(&second, path, &[], "again");
     assert!(again.status == 201 && index(&again) > index(&gone), "{again:?} after {gone:?}");
+}
+
+#[test]
+fn the_version_that_a_write_needs_is_printed_beside_the_value_or_alone() {
+    let servers = Servers::standalone();
+    let [member] = started_in_order(&Setup::of(&servers), ["a"]);
+    let url = url(&member);
+    let config = |words: &[&str]| ran(&[&["config"], words, &["--url", &url]].concat());
+    assert_eq!(config(&["put", "x", "one"]).code, 0);
+    assert_eq!(config(&["put", "x", "two"]).code, 0);
+    assert_eq!(config(&["get", "x"]).out, "two", "as it is stored");
+    let version = config(&["get", "x", "-f", "version"]).out;
+    assert_eq!(version, "1\n");
+    let told: Value = serde_json::from_str(&config(&["get", "x", "-o", "json"]).out).unwrap();
+    let index = index(&member.get("/config/x"));
+    assert_eq!(told, json!({"version": 1, "index": index, "text": "two", "base64": null}));
+    let wrong = config(&["put", "x", "three", "--if-version", "0"]);
+    assert!(wrong.code == 1 && wrong.err.contains("config get -o json"), "{wrong:?}");
+    assert_eq!(config(&["put", "x", "three", "--if-version", version.trim()]).code, 0);
+    for wrong in ["abc", "-1"] {
+        let said = config(&["put", "x", "four", "--if-version", wrong]);
+        assert!(said.code == 2 && said.err.contains("--if-version"), "{said:?}");
+        assert!(said.err.contains("config get NAME -f version"), "{said:?}");
+    }
 }
 
 #[test]

@@ -91,7 +91,21 @@ fn a_no_is_not_the_same_as_no_answer() {
     let said = ask(&member, &["leader", "--json"]);
     let body: Value = serde_json::from_str(&said.out).expect("it is JSON");
     assert_eq!((said.code, &body["status"]), (NO, &json!(503)));
-    no(&ask(&member, &["members"]));
+    for unread in [
+        &["members"][..],
+        &["cluster"],
+        &["locks"],
+        &["barriers"],
+        &["config", "ls"],
+        &["config", "get", "x"],
+        &["config", "get", "x", "--wait", "1s"],
+        &["config", "put", "x", "y"],
+        &["config", "rm", "x"],
+    ] {
+        let said = ask(&member, unread);
+        assert_eq!((said.code, &*said.out), (SILENT, ""), "{unread:?}: {said:?}");
+        assert!(said.err.contains("ZooKeeper"), "{unread:?}: {said:?}");
+    }
     no(&ask(&member, &["probe", "ready"]));
     no(&ask(&member, &["probe", "is-leader"]));
     let said = no(&ask(&member, &["wait", "--timeout", "2s"]));
@@ -146,6 +160,7 @@ fn a_transfer_is_asked_of_the_leader() {
     let said = no(&ask(&first, &["transfer", "--to", "z", "--within", "5s"]));
     assert!(said.contains(r#""z" is not in the queue"#), "{said}");
     assert_eq!(ask(&first, &["transfer", "--within", "6m"]).code, WRONG);
+    assert_eq!(ask(&first, &["transfer", "--to", ""]).code, WRONG);
 
     let said = yes(&ask(&first, &["transfer", "--to", "b", "--field", "leader.id"]));
     assert_eq!(said, "b\n");

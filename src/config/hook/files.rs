@@ -1,6 +1,7 @@
 //! The files that hooks name: a secret to sign with, and files that are kept.
 
 use super::{Hook, HookAction, Post};
+use crate::config::KeptValue;
 use crate::config::error::{ConfigError, Flaw};
 use crate::config::files::token_in;
 use crate::files::{self, Size};
@@ -38,6 +39,16 @@ pub fn can_use_files(hooks: &[Hook]) -> Result<(), ConfigError> {
         }
     }
     Ok(())
+}
+
+/// Checks that the values of the shared configuration can be kept where they are to be.
+///
+/// # Errors
+/// One sentence that names the value and the file, and says how to mend it.
+pub fn can_keep(values: &[KeptValue]) -> Result<(), ConfigError> {
+    values.iter().enumerate().try_for_each(|(n, KeptValue { file, .. })| {
+        check_replaceable(file).map_err(|flaw| flaw.in_file(format!("config[{n}].file"), file))
+    })
 }
 
 /// Checks that a file may be replaced: a directory cannot be replaced by a file, and a device must not be.

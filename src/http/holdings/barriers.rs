@@ -4,7 +4,7 @@ use super::super::AppState;
 use super::super::api_router::{ApiRouter, routes};
 use super::super::authorize::{Authorized, CommandHeaders, Refused};
 use super::super::problem::{BadRequest, Problem, Unavailable};
-use super::super::query::{named, path, values};
+use super::super::query::{NoQuery, named, path, values};
 use super::holding::{Patience, refusal};
 use super::inside::Leaving;
 use super::stream::{self, Told};
@@ -50,10 +50,11 @@ struct BarrierQuery {
 /// The names of all barriers where some are, or lately were; read from ZooKeeper at most once a second.
 #[utoipa::path(get, path = api::BARRIERS.path, operation_id = "barrier_names", responses(
     (status = 200, description = "In order", body = BarrierNames),
+    BadRequest,
     Off,
     Unavailable,
 ))]
-async fn names(State(sight): State<AppState>) -> Result<Json<BarrierNames>, Problem> {
+async fn names(State(sight): State<AppState>, _: NoQuery) -> Result<Json<BarrierNames>, Problem> {
     let names = sight.look_at_barriers(Look::BarrierNames).await?;
     Ok(Json(BarrierNames { barriers: names.to_vec() }))
 }
@@ -70,6 +71,7 @@ async fn names(State(sight): State<AppState>) -> Result<Json<BarrierNames>, Prob
 async fn state(
     State(sight): State<AppState>,
     name: Result<Path<String>, PathRejection>,
+    _: NoQuery,
 ) -> Result<Json<BarrierState>, Problem> {
     let name = barrier_name(&path(name)?)?;
     let read = sight.look_at_barriers(|answer| Look::Barrier(name, answer)).await?;
@@ -134,6 +136,7 @@ async fn leave(
     State(sight): State<AppState>,
     _: Authorized,
     names: Result<Path<(String, String)>, PathRejection>,
+    _: NoQuery,
 ) -> Result<StatusCode, Problem> {
     sight.barriers()?;
     let (name, id) = path(names)?;

@@ -5,11 +5,13 @@ use super::super::api_router::{ApiRouter, routes};
 use super::super::authorize::{Authorized, CommandHeaders, Refused};
 use super::super::claim::Claim;
 use super::super::problem::{BadRequest, Problem, Unavailable};
-use super::super::query::{named, path, values};
+use super::super::query::{NoQuery, named, path, values};
 use super::holding::{Patience, refusal};
 use super::kept::{self, KeptLocks};
 use super::stream::{self, Told};
-use super::{Gone, NotGot, Off, TO_BEGIN, TO_GIVE_BACK, WAIT, held_body, mode_words, span};
+use super::{
+    Gone, NO_ANSWER, NotGot, Off, TO_BEGIN, TO_GIVE_BACK, WAIT, held_body, mode_words, span,
+};
 use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
 use crate::holdings::{HoldingName, Judged, Look, Place};
 use axum::Json;
@@ -72,10 +74,11 @@ struct TimeQuery {
 /// The names of all locks in whose queue there is, or lately was, a place; read from ZooKeeper at most once a second.
 #[utoipa::path(get, path = api::LOCKS.path, responses(
     (status = 200, description = "In order", body = LockNames),
+    BadRequest,
     Off,
     Unavailable,
 ))]
-async fn names(State(sight): State<AppState>) -> Result<Json<LockNames>, Problem> {
+async fn names(State(sight): State<AppState>, _: NoQuery) -> Result<Json<LockNames>, Problem> {
     let names = sight.look_at_locks(Look::Names).await?;
     Ok(Json(LockNames { locks: names.to_vec() }))
 }
@@ -92,6 +95,7 @@ async fn names(State(sight): State<AppState>) -> Result<Json<LockNames>, Problem
 async fn queue(
     State(sight): State<AppState>,
     name: Result<Path<String>, PathRejection>,
+    _: NoQuery,
 ) -> Result<Json<LockQueue>, Problem> {
     let name = lock_name(&path(name)?)?;
     let places = look_into(&sight, &name).await?;
@@ -177,9 +181,7 @@ async fn keep(
             return Err(Problem::conflict("not-in-time", "the lock was not got in time", detail));
         }
         Judged::Waiting { ahead: None | Some(0) } | Judged::Gathering { .. } | Judged::Leaving => {
-            let detail =
-                "ZooKeeper has not answered in time: /status says how this member stands with it";
-            return Err(Problem::unavailable("not-locked", "not locked", detail));
+            return Err(Problem::unavailable("not-locked", "not locked", NO_ANSWER));
         }
     }
     let id = KeptLocks::keep(&sight, name.clone(), holding, ttl);
@@ -230,6 +232,7 @@ async fn give_back(
     State(sight): State<AppState>,
     _: Authorized,
     names: Result<Path<(String, String)>, PathRejection>,
+    _: NoQuery,
 ) -> Result<StatusCode, Problem> {
     sight.locks()?;
     let (name, id) = path(names)?;

@@ -42,6 +42,10 @@ const TO_LOOK: Duration = Duration::from_secs(2);
 /// How long the deletion of a znode may take.
 const TO_GIVE_BACK: Duration = Duration::from_secs(5);
 
+/// Why nothing is known of a lock or barrier.
+const NO_ANSWER: &str =
+    "ZooKeeper has not answered in time: /status says how this member stands with it";
+
 /// For how long a client may wait.
 const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 
@@ -147,7 +151,9 @@ fn span(key: &str, written: &str, known: &RangeInclusive<Duration>) -> Result<Du
     match humantime::parse_duration(written) {
         Ok(length) if known.contains(&length) => Ok(length),
         Ok(_) => {
-            Err(wrong(format!("out of bounds: write {:?} to {:?}", known.start(), known.end())))
+            let [least, most] =
+                [known.start(), known.end()].map(|it| humantime::format_duration(*it));
+            Err(wrong(format!("out of bounds: write {least} to {most}")))
         }
         Err(error) => Err(wrong(format!("no duration ({error}): write 30s"))),
     }

@@ -5,10 +5,10 @@ use super::super::claim::Claim;
 use super::super::events::{KEEP_ALIVE, framed, streamed};
 use super::super::visits::OpenStream;
 use super::super::{AppState, Problem};
-use super::held_body;
 use super::holding::{Holding, Patience, kinds};
 use super::inside::Entry;
 use super::locks::{look_into, place};
+use super::{NO_ANSWER, held_body};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockWaiting};
 use crate::holdings::{Ended, HoldingName, Judged};
 use axum::response::Response;
@@ -136,7 +136,7 @@ impl HoldingStream {
                     if self.patience.is_over(judged, now) =>
                 {
                     self.holding.release.release();
-                    return Some(self.last("timeout", self.told.not_in_time().into()));
+                    return Some(self.last("timeout", self.told.not_in_time(judged).into()));
                 }
                 Judged::Waiting { ahead: Some(ahead) } if self.said != (Said::Waits { ahead }) => {
                     let holders = tokio::select! {
@@ -230,8 +230,9 @@ impl Told {
         matches!(self, Self::Barrier(_, entry) if entry.leaves())
     }
 
-    fn not_in_time(&self) -> &'static str {
+    fn not_in_time(&self, judged: Judged) -> &'static str {
         match self {
+            _ if judged.is_unknown() => NO_ANSWER,
             Self::Lock(_) => "the lock was not free in time",
             Self::Barrier(..) => "too few were there in time",
         }

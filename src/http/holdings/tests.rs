@@ -86,9 +86,9 @@ async fn what_is_no_request_for_a_lock_is_refused_with_the_remedy() {
         (Method::POST, "/locks/a?slots=2&slots=3", "twice"),
         (Method::POST, "/locks/a?slots=two", "1 to 1000"),
         (Method::POST, "/locks/a?wait=soon", "30s"),
-        (Method::POST, "/locks/a?wait=11m", "600s"),
+        (Method::POST, "/locks/a?wait=11m", "10m"),
         (Method::PUT, "/locks/a?ttl=1ms", "1s"),
-        (Method::PUT, "/locks/a/0?ttl=1h", "600s"),
+        (Method::PUT, "/locks/a/0?ttl=1h", "10m"),
         (Method::PUT, "/locks/a/0?wait=1s", "write ?ttl=15s"),
         (Method::GET, "/barriers/a%20b", "A-Z a-z 0-9"),
         (Method::POST, "/barriers/..%2Felection?size=2", "1 to 64"),
@@ -97,7 +97,7 @@ async fn what_is_no_request_for_a_lock_is_refused_with_the_remedy() {
         (Method::POST, "/barriers/a?size=1001", "1 to 1000"),
         (Method::POST, "/barriers/a?size=two", "1 to 1000"),
         (Method::POST, "/barriers/a?size=2&mode=shared", "mode"),
-        (Method::POST, "/barriers/a?size=2&wait=11m", "600s"),
+        (Method::POST, "/barriers/a?size=2&wait=11m", "10m"),
         (Method::POST, "/barriers/%40/leave/0", "1 to 64"),
     ] {
         let answer = ask(&scene.service, method, path).await;

@@ -13,7 +13,7 @@ use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, Refused};
 use super::leader::Wait;
 use super::problem::{BadRequest, Problem, Unavailable, version_tag};
-use super::query::{named, path, values};
+use super::query::{NoQuery, named, path, values};
 use super::{AppState, common_headers};
 use crate::api::{self, ConfigNames, ConfigWritten};
 use crate::config::table;
@@ -117,10 +117,14 @@ struct PutQuery {
 /// The names of all values; read from ZooKeeper at most once a second.
 #[utoipa::path(get, path = api::CONFIG_NAMES.path, responses(
     (status = 200, description = "In order", body = ConfigNames),
+    BadRequest,
     NotThere,
     Unavailable,
 ))]
-async fn config_names(State(sight): State<AppState>) -> Result<Json<ConfigNames>, Problem> {
+async fn config_names(
+    State(sight): State<AppState>,
+    _: NoQuery,
+) -> Result<Json<ConfigNames>, Problem> {
     let names = sight.ask(Ask::Names, TO_READ).await?.map_err(unread)?;
     Ok(Json(ConfigNames { names: names.to_vec() }))
 }
@@ -228,6 +232,7 @@ async fn delete_config(
     State(sight): State<AppState>,
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
+    _: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     sight.shared_config()?;
@@ -430,10 +435,10 @@ async fn body(mut request: Request) -> Result<Bytes, Problem> {
     body.map_err(|error| match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
             let why = format!(
-                "the value is longer than {VALUE_MAX} bytes, which is as much as ZooKeeper takes: keep it elsewhere, \
-                 and its address here"
+                "it has more than {VALUE_MAX} bytes, which is as much as ZooKeeper takes: keep it elsewhere, and its \
+                 address here"
             );
-            Problem::bad_body(StatusCode::PAYLOAD_TOO_LARGE, why)
+            Problem::too_long(why)
         }
         status => Problem::bad_body(status, error.body_text()),
     })

@@ -32,6 +32,25 @@ async fn where_it_is_switched_off_each_request_says_so_and_what_to_set() {
     }
 }
 
+/// The index of the election is no index to wait for a value by.
+#[tokio::test]
+async fn what_is_refused_has_no_index_of_the_election() {
+    let scene = Scene::new();
+    for (method, path, headers) in [
+        (Method::PUT, "/config/a", &[("if-match", "3")][..]),
+        (Method::DELETE, "/config/a?x=1", &[]),
+        (Method::POST, "/config/a", &[]),
+        (Method::GET, "/config/a%20b", &[]),
+    ] {
+        let answer = scene.service.answer(request(method, path, headers, "")).await;
+        assert!(answer.status().is_client_error(), "{path}");
+        assert!(!answer.headers().contains_key("x-bellwether-index"), "{path}");
+        assert_eq!(answer.headers()["cache-control"], "no-store");
+    }
+    let elsewhere = scene.service.answer(request(Method::GET, "/configs", &[], "")).await;
+    assert!(elsewhere.headers().contains_key("x-bellwether-index"));
+}
+
 #[tokio::test]
 async fn what_is_no_request_for_a_value_is_refused_with_the_remedy() {
     let scene = Scene::new();

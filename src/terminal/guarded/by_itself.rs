@@ -1,6 +1,6 @@
 //! A lock that this process holds itself, or a barrier that it enters, in a session of its own.
 
-use super::{GuardedCommand, Leave, Patience, Standing};
+use super::{GuardedCommand, Leave, Patience, Standing, in_front_of};
 use crate::clock::Clock;
 use crate::config::HoldingConfig;
 use crate::config::security::Acl;
@@ -8,6 +8,7 @@ use crate::exec::Lease;
 use crate::holdings::{self, Ask, Ended, Judged, Published};
 use crate::shared_config;
 use crate::zookeeper::{HoldingsSettings, run_holdings};
+use recipes::holding::Wanted;
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::pending;
@@ -98,7 +99,12 @@ async fn judge(
                 (Standing::Over(why.to_owned()), None)
             }
             Judged::Gathering { present: Some(present) } => {
-                (Standing::Waits(format!("{wanted}, where {present} are")), None)
+                let size = match wanted {
+                    Wanted::Barrier(size) => size.get(),
+                    Wanted::Lock(_) => 0,
+                };
+                let present = present.try_into().unwrap_or(u64::MAX);
+                (Standing::Waits(in_front_of(size, present)), None)
             }
             Judged::Waiting { .. } | Judged::Gathering { present: None } => (Standing::Asked, None),
             Judged::Leaving => (Standing::Leaving, None),

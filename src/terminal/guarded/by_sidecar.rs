@@ -3,7 +3,7 @@
 use super::super::ClientError;
 use super::super::sidecar::{Sidecar, SidecarAnswer, TO_ANSWER};
 use super::super::watch::{EventReader, LONGEST_LINE, ReceivedEvent};
-use super::{Patience, Standing};
+use super::{Patience, Standing, in_front_of};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockHeld, LockWaiting};
 use crate::clock::ClockIdentity;
 use crate::exec::Lease;
@@ -117,7 +117,7 @@ fn standing(event: &ReceivedEvent, id: &OnceLock<String>) -> Result<Option<Stand
         "waiting" if parsed::<BarrierWaiting>(data).is_ok() => {
             let BarrierWaiting { id: told, present, size } = parsed(data)?;
             let _told_before = id.set(told);
-            Standing::Waits(format!("a barrier of {size}, where {present} are"))
+            Standing::Waits(in_front_of(size, present))
         }
         "waiting" => {
             let LockWaiting { position, holders } = parsed(data)?;
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(waiting, Ok(Some(Standing::Waits("behind 2 at most".into()))));
         assert_eq!(id.get(), None, "a lock has none");
         let waiting = read("waiting", r#"{"id":"1f","present":1,"size":3}"#);
-        let told = "a barrier of 3, where 1 are";
+        let told = "a barrier of 3, 1 of them there";
         assert_eq!(waiting, Ok(Some(Standing::Waits(told.into()))));
         assert_eq!(id.get().map(String::as_str), Some("1f"));
         let entered = held.replacen('{', r#"{"id":"1f","#, 1);

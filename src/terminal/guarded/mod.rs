@@ -7,10 +7,12 @@ mod by_sidecar;
 
 use self::by_sidecar::Stream;
 use super::{ClientError, Sidecar, remark, text};
+use crate::api;
 use crate::clock::Clock;
 use crate::config::{HoldingConfig, OnExit, TO_DIE};
 use crate::exec::{self, Lease, Plan};
 use crate::holdings::HoldingName;
+use hyper::Method;
 use recipes::holding::Wanted;
 use rustix::process::{Resource, getrlimit};
 use std::cell::Cell;
@@ -28,6 +30,9 @@ use tokio::sync::{oneshot, watch};
 
 /// The exit code where the lock is not got, or the barrier not entered, in time, as `timeout` has it where something takes too long.
 const NOT_IN_TIME: u8 = 124;
+
+/// For the answer of a sidecar why nothing was got: it says within two seconds that ZooKeeper does not answer it.
+const TO_TELL_WHY: Duration = Duration::from_secs(3);
 
 /// For how long a lease may be too short that was passed on: heartbeats that are closer together make a longer one.
 const TO_GROW: Duration = Duration::from_secs(5);
@@ -242,6 +247,7 @@ impl GuardedCommand {
         let (mut is_told, mut held_since) = (false, None);
         loop {
             let known = standing.borrow_and_update().clone();
+            let is_known = known != Standing::Asked;
             match known {
                 Standing::Asked => {}
                 Standing::Waits(behind) => {
@@ -268,14 +274,14 @@ impl GuardedCommand {
                         Some(_) | None => held_since = held_since.or(Some(now)),
                     }
                 }
-                Standing::NotInTime => return Err(self.not_in_time()),
+                Standing::NotInTime => return Err(self.not_in_time(is_known).await),
                 Standing::Over(why) => return Err(self.not_got(&why)),
             }
             tokio::select! {
                 changed = standing.changed() => {
                     changed.map_err(|_| self.not_got("nothing tells of it any more"))?;
                 }
-                () = clock.sleep_until(until) => return Err(self.not_in_time()),
+                () = clock.sleep_until(until) => return Err(self.not_in_time(is_known).await),
                 code = signals.next() => return Err(ClientError::Ended(code)),
             }
         }
@@ -288,7 +294,26 @@ impl GuardedCommand {
         }
     }
 
-    fn not_in_time(&self) -> ClientError {
+    /// Says that others have it, where that can be read. `is_known`: whether ZooKeeper has answered this process.
+    async fn not_in_time(&self, is_known: bool) -> ClientError {
+        match &self.holder {
+            Holder::Sidecar(sidecar) => {
+                let root = match self.wanted {
+                    Wanted::Lock(_) => api::LOCKS.path,
+                    Wanted::Barrier(_) => api::BARRIERS.path,
+                };
+                let path = format!("{root}/{}", self.name);
+                let asked = sidecar.ask(Method::GET, &path, TO_TELL_WHY).await;
+                let told = asked.and_then(|answer| answer.body::<serde_json::Value>());
+                if let Err(ClientError::Unread(why) | ClientError::Unanswered(why)) = told {
+                    return self.not_got(&why);
+                }
+            }
+            Holder::Itself(_) if !is_known => {
+                return self.not_got("ZooKeeper has not answered in time");
+            }
+            Holder::Itself(_) => {}
+        }
         let why = match self.wanted {
             Wanted::Lock(_) => format!(
                 "lock {} was not got in time: `bellwether locks {0}` has who is ahead",
@@ -319,6 +344,17 @@ impl GuardedCommand {
             text::visible(why)
         );
         ClientError::Unrunnable(exec::FAILED, why)
+    }
+}
+
+/// Says in front of which barrier one waits. `present` counts this one, and those inside since an earlier round.
+fn in_front_of(size: u32, present: u64) -> String {
+    if present < size.into() {
+        format!("a barrier of {size}, {present} of them there")
+    } else {
+        format!(
+            "a barrier of {size}, until it opens, or those inside since an earlier round have left"
+        )
     }
 }
 
@@ -377,6 +413,16 @@ async fn ended_by_signal() -> Result<u8, ClientError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_in_front_of_a_barrier_is_told_how_many_are_missing_or_that_it_waits_for_others_to_leave()
+    {
+        assert_eq!(in_front_of(3, 1), "a barrier of 3, 1 of them there");
+        for (size, present) in [(3, 4), (1, 1)] {
+            let told = in_front_of(size, present);
+            assert!(told.contains("have left") && !told.contains("there"), "{told}");
+        }
+    }
 
     #[test]
     fn at_most_half_of_a_lease_is_there_to_end_a_command_in() {

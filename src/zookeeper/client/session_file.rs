@@ -64,8 +64,8 @@ struct State {
 pub struct Opened {
     pub file: SessionFile,
     pub former: Option<Former>,
-    /// Why what is there is not taken up.
-    pub warning: Option<String>,
+    /// Why what is there is not this member's, with the name of the file.
+    pub flaw: Option<String>,
 }
 
 /// The session of the process before.
@@ -146,22 +146,16 @@ impl SessionFile {
         let length = read_all(&file, &mut bytes).map_err(cannot("read"))?;
         let mut file = Self { file, path: path.to_owned(), inode, owner, kept: Mutex::default() };
         file.encoded(None).ok_or("cannot hold so long names: shorten zookeeper.servers")?;
-        let (former, problem) = match file.former(&bytes[..length], clock.now()) {
+        let (former, flaw) = match file.former(&bytes[..length], clock.now()) {
             Ok(Some((former, kept))) => {
                 file.kept = State { session: Some(kept), is_unwritable: false }.into();
                 (Some(former), None)
             }
             Ok(None) => (None, None),
-            Err(problem) => (None, Some(problem)),
+            Err(flaw) => (None, Some(flaw)),
         };
-        let warning = problem.map(|problem| {
-            format!(
-                "zookeeper.session_file {} {problem}: what is there is not taken up, this member opens a session of its \
-                 own",
-                path.display()
-            )
-        });
-        Ok(Opened { file, former, warning })
+        let flaw = flaw.map(|flaw| format!("zookeeper.session_file {} {flaw}", path.display()));
+        Ok(Opened { file, former, flaw })
     }
 
     /// Returns the lock, for a process that is to hold it as well.
@@ -305,10 +299,15 @@ impl SessionFile {
         let Written { owner, inode, session, .. } =
             serde_json::from_value(written).map_err(|_| damaged())?;
         let others = [
-            (owner.servers != self.owner.servers, "is of another ensemble"),
-            (owner.path != self.owner.path, "is of another path there"),
-            (owner.member != self.owner.member, "is of another member"),
-            (owner.host != self.owner.host, "is of another host"),
+            ("is of another connect string", &owner.servers, &self.owner.servers),
+            ("is of another path there", &owner.path, &self.owner.path),
+            ("is of another member", &owner.member, &self.owner.member),
+            ("is of another host", &owner.host, &self.owner.host),
+        ];
+        if let Some((what, its, own)) = others.into_iter().find(|(_, its, own)| its != own) {
+            return Err(format!("{what}, {its:?}, and not {own:?}"));
+        }
+        let others = [
             (owner.clock != self.owner.clock, "is of another boot"),
             (inode != self.inode, "is a copy of another file"),
         ];
@@ -458,8 +457,8 @@ mod tests {
         let known_until = Some(now.after(SECOND));
         let record = SessionRecord { session: SessionId(7), timeout: 9 * SECOND, known_until };
         {
-            let Opened { file, former, warning } = opened(&path);
-            assert!(former.is_none() && warning.is_none());
+            let Opened { file, former, flaw } = opened(&path);
+            assert!(former.is_none() && flaw.is_none());
             keep(&file, 7);
             file.note(SessionRecord { session: SessionId(8), ..record }, now);
             file.note(record, now);
@@ -532,9 +531,9 @@ mod tests {
         assert_eq!(whole.len(), SIZE);
         let warned = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
-            let Opened { former, warning, .. } = opened(&path);
+            let Opened { former, flaw, .. } = opened(&path);
             assert!(former.is_none());
-            warning.unwrap_or_default()
+            flaw.unwrap_or_default()
         };
         assert_eq!(warned(b""), "", "a file that was truncated is a new one");
         for length in [1, 40, 200] {
@@ -548,18 +547,20 @@ mod tests {
         let long = Kept { password: BASE64_STANDARD.encode([0; 600]), ..kept(7) };
         file.write(&mut file.state(), Some(long));
         drop(file);
-        assert!(opened(&path).warning.is_some_and(|warning| warning.contains("is damaged")));
+        assert!(opened(&path).flaw.is_some_and(|flaw| flaw.contains("is damaged")));
         fs::write(&path, &whole).unwrap();
         fs::copy(&path, &other).unwrap();
-        let copied = opened(&other).warning.expect("it is a copy");
+        let copied = opened(&other).flaw.expect("it is a copy");
         assert!(copied.contains("is a copy of another file"), "{copied}");
         let another = Settings { root: "/other".into(), ..settings() };
-        let warning = SessionFile::open(&path, &another, "me", Clock::system()).unwrap().warning;
-        assert!(warning.expect("it is another's").contains("is of another path there"));
-        let warning =
-            SessionFile::open(&path, &settings(), "you", Clock::system()).unwrap().warning;
-        assert!(warning.expect("it is another's").contains("is of another member"));
-        // A warning changes nothing there.
+        let flaw = SessionFile::open(&path, &another, "me", Clock::system()).unwrap().flaw;
+        assert!(flaw.expect("it is another's").contains("is of another path there"));
+        let flaw = SessionFile::open(&path, &settings(), "you", Clock::system()).unwrap().flaw;
+        assert!(
+            flaw.expect("it is another's")
+                .contains("is of another member, \"me\", and not \"you\"")
+        );
+        // A flaw changes nothing there.
         assert!(opened(&path).former.is_some());
     }
 
