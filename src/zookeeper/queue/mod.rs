@@ -150,6 +150,8 @@ pub(crate) struct Queue {
     /// Passes on to that task which predecessor to watch.
     predecessor: watch::Sender<Option<Sequence>>,
     listing: Option<AbortHandle>,
+    /// Looks for other clients' contenders.
+    look: Option<AbortHandle>,
     /// Reads other clients' contenders.
     foreign: Option<AbortHandle>,
     /// How many listings were begun.
@@ -180,6 +182,7 @@ impl Queue {
             membership: None,
             predecessor: watch::Sender::new(None),
             listing: None,
+            look: None,
             foreign: None,
             listings: 0,
             writes,
@@ -231,10 +234,15 @@ impl Queue {
         self.listing.replace(listing).inspect(AbortHandle::abort);
     }
 
-    /// Lists what stands in the path, for other clients' contenders alone.
+    /// Lists what stands in the path, for other clients' contenders alone. One look is under way at most: were a slow one
+    /// given up for the next, none might ever end.
     pub(crate) fn look_for_foreign(&mut self) {
+        if self.look.as_ref().is_some_and(|look| !look.is_finished()) {
+            return;
+        }
         let context = self.context.clone();
-        self.requests.spawn(async move { list::look_for_foreign(&context).await });
+        let look = self.requests.spawn(async move { list::look_for_foreign(&context).await });
+        self.look = Some(look);
     }
 
     /// Reads other clients' contenders, and publishes whose they are. Only what was listed last is of use.
