@@ -9,12 +9,12 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use tokio::net::{TcpListener, UnixListener, UnixSocket, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::info;
 
-/// How many connections may wait in the kernel to be accepted.
+/// How many connections may wait in the kernel to be accepted. One more is made to try again, a second later.
 const BACKLOG: u32 = 1024;
 
 /// The listeners that are bound, and not served yet.
@@ -44,14 +44,14 @@ impl Listeners {
         probe: Option<SocketAddr>,
     ) -> anyhow::Result<Self> {
         let (api, socket) = match listen {
-            Listen::Tcp(address) => (ApiListener::Tcp(bind("http.listen", *address).await?), None),
+            Listen::Tcp(address) => (ApiListener::Tcp(bind("http.listen", *address)?), None),
             Listen::Unix(path) => {
                 let listener = bind_socket(listen, path, access).await?;
                 (ApiListener::Unix(listener), SocketFile::at(path))
             }
         };
         let probes = match probe {
-            Some(address) => Some(bind("http.probe_listen", address).await?),
+            Some(address) => Some(bind("http.probe_listen", address)?),
             None => None,
         };
         Ok(Self { listen: listen.clone(), api, socket, probes })
@@ -81,10 +81,20 @@ impl Listeners {
     }
 }
 
-async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    let listener = TcpListener::bind(address).await;
-    listener
+fn bind(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    listener(address)
         .with_context(|| format!("cannot serve at {address} ({key}): is it in use, or not ours?"))
+}
+
+fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // A process that starts over is not to wait until the connections of the one before are forgotten.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 async fn bind_socket(
@@ -153,6 +163,21 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
     use rustix::process::getgid;
+    use std::time::Duration;
+    use tokio::net::TcpStream;
+    use tokio::time::timeout;
+
+    /// None of these is accepted.
+    #[tokio::test]
+    async fn no_client_of_many_at_once_has_to_try_again() {
+        let listener = bind("key", "127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut clients = vec![];
+        for _ in 0..BACKLOG / 2 {
+            let connected = timeout(Duration::from_secs(30), TcpStream::connect(address)).await;
+            clients.push(connected.expect("there is room for it").unwrap());
+        }
+    }
 
     #[tokio::test]
     async fn a_socket_is_for_those_whom_its_mode_and_group_let_in() {
