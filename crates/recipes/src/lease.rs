@@ -98,18 +98,19 @@ impl Margins {
         if cfg!(bellwether_without_lease) {
             return WITHOUT_LEASE;
         }
-        let from = match interval {
-            HeartbeatInterval::Normal => 384,
-            HeartbeatInterval::Double => 896,
+        // Half of a heartbeat is left for the answer; to renew sooner would cost more and give no longer lease.
+        let parts = match interval {
+            HeartbeatInterval::Normal => 16,
+            HeartbeatInterval::Double => 8,
         };
-        self.heartbeat * (from + jitter(ticket.number().unsigned_abs()) / 2) / 1024
+        self.heartbeat * (7 * 256 + jitter(ticket.number().unsigned_abs())) / (parts * 256)
     }
 
     /// Returns which of its turns to ask a quorum a waiting member is in: one in about so many heartbeats, at a time of
     /// each ticket's own, so that members that wait do not ask all at once.
     pub(crate) fn proof_turn(&self, ticket: Sequence, every: u32, moment: Moment) -> u128 {
         let period = every * self.heartbeat;
-        let offset = period * jitter(ticket.number().unsigned_abs()) / 1024;
+        let offset = period * jitter(ticket.number().unsigned_abs()) / 256;
         (moment.0 + offset).as_nanos() / period.as_nanos().max(1)
     }
 
@@ -220,7 +221,7 @@ mod tests {
     #[test]
     fn every_delay_leaves_the_answer_time_to_arrive_within_the_interval() {
         for (interval, bounds) in [
-            (HeartbeatInterval::Normal, ms(375)..=ms(500)),
+            (HeartbeatInterval::Normal, ms(437)..=ms(500)),
             (HeartbeatInterval::Double, ms(875)..=ms(1000)),
         ] {
             let delay = |n| MARGINS.heartbeat_delay(Sequence::new(n).unwrap(), interval);

@@ -93,7 +93,7 @@ fn rules_of(case: &mut TestCase) -> Rules {
     let priorities: Vec<u8> = priorities
         .map_or(vec![], |all| all.split('-').map(|it| it.parse().expect("a priority")).collect());
     let lenient = case.take_flag("lenient").expect("a flag");
-    let unhealthy = if lenient { Unhealthy::LeadAlone } else { Unhealthy::StandAside };
+    let unhealthy = if lenient { Unhealthy::LeadAlone } else { Unhealthy::Leave };
     let step_down = case.take_flag("step_down").expect("a flag");
     let disconnect = if step_down { Disconnect::StepDown } else { Disconnect::Hold };
     let wrong = case.try_take_arg::<String>("wrong").expect("numbers of members");

@@ -60,7 +60,7 @@ prop_compose! {
                 } else {
                     Activation::AtOnce
                 },
-                unhealthy: if lenient { Unhealthy::LeadAlone } else { Unhealthy::StandAside },
+                unhealthy: if lenient { Unhealthy::LeadAlone } else { Unhealthy::Leave },
                 preempt_after: preempts.then(|| ms(wait)),
             },
             tick: ms(tick),
@@ -135,7 +135,7 @@ proptest! {
 fn applications_fail_and_recover_in_every_order() {
     let margins = Margins { heartbeat: ms(500), half_tick: ms(500) };
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
-    for unhealthy in [Unhealthy::StandAside, Unhealthy::LeadAlone] {
+    for unhealthy in [Unhealthy::Leave, Unhealthy::LeadAlone] {
         let policy = Policy { unhealthy, ..Policy::new(margins) };
         let rules = Rules {
             members: 3,
@@ -177,7 +177,7 @@ fn applications_fail_and_recover_in_every_order() {
                 let well = |name: &&str| !ill.iter().any(|&i| world.members[i].name == *name);
                 let story = format!("{unhealthy:?} {fail:?} {recover:?}: {ill:?} {leaders:?}");
                 match (ill.len(), unhealthy) {
-                    (3, Unhealthy::StandAside) => assert!(leaders.is_empty(), "{story}"),
+                    (3, Unhealthy::Leave) => assert!(leaders.is_empty(), "{story}"),
                     (3, Unhealthy::LeadAlone) => assert_eq!(leaders.len(), 1, "{story}"),
                     _ => assert!(leaders.len() == 1 && leaders.iter().all(well), "{story}"),
                 }

@@ -75,7 +75,7 @@ impl Member {
     /// Joins only when its application is known to be healthy.
     #[must_use]
     pub fn unhealthy_at_first(self) -> Self {
-        let strict = self.when_unhealthy == Unhealthy::StandAside;
+        let strict = self.when_unhealthy == Unhealthy::Leave;
         let phase = if strict { Phase::Withdrawn } else { self.phase };
         Self { unhealthy: true, phase, ..self }
     }
@@ -331,7 +331,7 @@ impl Member {
 
     /// Joins again, unless it is still paused, kept out or, where that counts, unhealthy.
     pub(super) fn return_to_queue(&self, phase: Phase, now: Moment) -> Next {
-        let strict = self.when_unhealthy == Unhealthy::StandAside;
+        let strict = self.when_unhealthy == Unhealthy::Leave;
         match phase {
             Phase::Withdrawn if !(self.paused || self.unhealthy && strict) => {
                 (Phase::NoSession, vec![Action::OpenSession])
@@ -352,7 +352,7 @@ impl Member {
     /// With [`Unhealthy::LeadAlone`], leads on only while the queue is otherwise empty.
     fn on_unhealthy(&self, phase: Phase) -> Next {
         match (self.when_unhealthy, &phase) {
-            (Unhealthy::StandAside, _) => Self::withdraw(phase),
+            (Unhealthy::Leave, _) => Self::withdraw(phase),
             (Unhealthy::LeadAlone, Phase::InSession(_, Stage::InQueue(queue)))
                 if queue.contender.is_first() =>
             {

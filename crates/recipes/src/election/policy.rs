@@ -37,7 +37,7 @@ pub enum Activation {
 pub enum Unhealthy {
     /// It leaves the queue, even if the queue is empty then.
     #[default]
-    StandAside,
+    Leave,
     /// It joins, and leads, only while the queue is otherwise empty.
     LeadAlone,
 }
@@ -45,7 +45,7 @@ pub enum Unhealthy {
 impl Policy {
     /// Returns the defaults, with these margins.
     pub const fn new(margins: Margins) -> Self {
-        let (activation, unhealthy) = (Activation::AtOnce, Unhealthy::StandAside);
+        let (activation, unhealthy) = (Activation::AtOnce, Unhealthy::Leave);
         let (disconnect, preempt_after) = (Disconnect::Hold, None);
         Self { margins, disconnect, activation, unhealthy, preempt_after }
     }

@@ -105,6 +105,12 @@ impl Standing {
         self.way().is_some() && matches!(self.at(now), Role::Candidate)
     }
 
+    /// Returns when the lease ended of a leader that [has lapsed](Self::has_lapsed).
+    pub fn lapsed_at(&self, now: Moment) -> Option<Moment> {
+        let (session, _) = self.phase.in_queue()?;
+        session.lease_ends_at().filter(|_| self.has_lapsed(now))
+    }
+
     /// Returns the number of [`Self::index_at`] without the end of a lease for which the member has not been woken yet.
     pub fn index(&self) -> u64 {
         self.index

@@ -726,7 +726,7 @@ impl World {
         if excludes && leaders.iter().filter(is_answered).any(|leader| leader.session != holder) {
             return Some("a leader whose claim was answered does not hold the claim znode");
         }
-        let strict = rules.policy.unhealthy == Unhealthy::StandAside;
+        let strict = rules.policy.unhealthy == Unhealthy::Leave;
         if strict && self.leaders().any(|(leader, _)| leader.core.standing().is_unhealthy()) {
             return Some("a member leads whose application is not healthy");
         }
