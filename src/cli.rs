@@ -45,15 +45,15 @@ enum Subcommands {
     ///
     /// Exits 0 after a signal, 2 if the configuration is wrong, 1 if the address cannot be bound.
     Run(ConfigFile),
-    /// Run a command only while this member leads.
+    /// Run a program only while this member leads.
     ///
-    /// The same as `run`; and when this member leads, it starts the command, with BELLWETHER_TOKEN,
+    /// The same as `run`; and when this member leads, it starts the program, with BELLWETHER_TOKEN,
     /// BELLWETHER_ID and BELLWETHER_ELECTION in its environment. When leadership is going to be lost
-    /// or given up, the command's process group gets SIGTERM, and SIGKILL before another member can
-    /// lead. SIGTERM and SIGINT end the command first, then this member leaves; a second one kills it.
+    /// or given up, the program's process group gets SIGTERM, and SIGKILL before another member can
+    /// lead. SIGTERM and SIGINT end the program first, then this member leaves; a second one kills it.
     /// Other signals are passed on.
     ///
-    /// Exits with the command's exit code, 128+n if signal n ended it, 127 if it is not found, 126 if
+    /// Exits with the program's exit code, 128+n if signal n ended it, 127 if it is not found, 126 if
     /// it cannot be run, 125 if something else fails; 0 after a signal while it did not run; 2 if the
     /// configuration is wrong, 1 if the address cannot be bound.
     Exec(ExecOptions),
@@ -69,10 +69,10 @@ enum Subcommands {
     /// Between `exec` and the inner guard.
     #[command(hide = true)]
     ExecOuterGuard { command: Vec<OsString> },
-    /// Between the outer guard and the command.
+    /// Between the outer guard and the program.
     #[command(hide = true)]
     ExecInnerGuard { command: Vec<OsString> },
-    /// Between the inner guard and the command.
+    /// Between the inner guard and the program.
     #[command(hide = true)]
     ExecCommand { guard: i32, files: String, command: Vec<OsString> },
     #[command(flatten)]
@@ -96,7 +96,7 @@ enum Subcommands {
 struct CheckOptions {
     #[command(flatten)]
     file: ConfigFile,
-    /// Check it for `exec`, which needs room in the lease to end its command
+    /// Check it for `exec`, which needs room in the lease to end its program
     #[arg(long = "exec")]
     for_exec: bool,
     /// Print JSON
@@ -108,11 +108,11 @@ struct CheckOptions {
 struct ExecOptions {
     #[command(flatten)]
     file: ConfigFile,
-    /// Leave when the command has ended with exit code 0, whatever --on-exit says
+    /// Leave when the program has ended with exit code 0, whatever --on-exit says
     #[arg(long)]
     once: bool,
-    /// The command and its arguments, behind --
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The program and its arguments, behind --
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
@@ -124,6 +124,9 @@ struct ConfigFile {
     config: Option<PathBuf>,
 }
 
+const LOCK: &str = "lock";
+const BARRIER: &str = "barrier";
+
 /// The commands that take the settings' flags.
 const CONFIGURED: &[(&str, Scope)] = &[
     ("run", Scope::Member),
@@ -131,8 +134,8 @@ const CONFIGURED: &[(&str, Scope)] = &[
     ("leave", Scope::Member),
     ("check-config", Scope::Exec),
     ("inspect", Scope::Election),
-    ("lock", Scope::Lease),
-    ("barrier", Scope::Lease),
+    (LOCK, Scope::Lease),
+    (BARRIER, Scope::Lease),
 ];
 
 /// How the help orders the commands. One that is named nowhere stands with the first.
@@ -235,7 +238,12 @@ fn command() -> clap::Command {
     let mut command = Cli::command();
     for each in command.get_subcommands_mut() {
         if let Some((_, scope)) = CONFIGURED.iter().find(|(name, _)| *name == each.get_name()) {
-            *each = sources::with_flags(std::mem::take(each), *scope);
+            let own = match each.get_name() {
+                LOCK => Some(&table::LOCKS.row),
+                BARRIER => Some(&table::BARRIERS.row),
+                _ => None,
+            };
+            *each = sources::with_flags(std::mem::take(each), *scope, own);
         }
     }
     let styles = command.get_styles().clone();

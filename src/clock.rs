@@ -71,6 +71,11 @@ impl Clock {
         SystemTime::now()
     }
 
+    /// Returns what the calendar would have said at a past moment, had it run as the clock did.
+    pub fn date_of(&self, past: Moment) -> Option<SystemTime> {
+        self.date().checked_sub(self.now().since(past))
+    }
+
     /// Sleeps until the moment, or for ever if there is none.
     pub async fn sleep_until(&self, moment: Option<Moment>) {
         match moment {

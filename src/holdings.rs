@@ -29,6 +29,18 @@ impl HoldingName {
         (is_name && name != "." && name != "..").then(|| Self(name.into()))
     }
 
+    /// Returns the name, of what these words say.
+    ///
+    /// # Errors
+    /// One sentence that says what is wrong with it, and how it is written.
+    pub fn parse(written: &str, what: &str, example: &str) -> Result<Self, String> {
+        Self::new(written).ok_or_else(|| {
+            format!(
+                "{written:?} is no {what}: write 1 to 64 of A-Z a-z 0-9 . _ -, such as {example}"
+            )
+        })
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

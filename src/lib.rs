@@ -4,7 +4,8 @@
 //!
 //! - [`recipes`]: the protocol, a crate of its own. Pure: events in, actions out.
 //! - [`mod@zookeeper`]: runs the member: a session kept over connections (`client`), a place in the queue
-//!   (`queue`), what an election adds to it (`election`), and the loop (`runner`).
+//!   (`queue`), what an election adds to it (`election`), and the loop (`runner`), the locks and barriers of applications
+//!   (`holdings`), and the values that they share (`shared_config`).
 //! - [`api`]: the JSON bodies of the HTTP API and of hooks, and the paths that clients ask. Plain data.
 //! - [`http`]: tells the application. Reads one watch channel and the clock; changes nothing.
 //! - [`exec`]: runs a command only while this member leads, or a lock is held. Reads the same channel and the clock.
@@ -15,7 +16,9 @@
 //! - [`process`]: starts other processes, waits for them, kills them.
 //! - [`status`]: the snapshot that the runner publishes, and the requests that it takes.
 //! - [`transfer`]: moves leadership to a chosen member, by the runner's commands.
+//! - [`preemption`]: moves leadership to a member of higher priority, when the election says that it is time.
 //! - [`own_state`]: tells what is wrong with this member, in its own znode.
+//! - [`znode_names`]: how members' znodes are named.
 //! - [`holdings`]: the channels between the runner of locks and barriers and those who ask for them.
 //! - [`shared_config`]: the channels between the runner of the shared configuration and those who read and write it.
 //! - [`counters`]: what is counted and measured, for `/metrics`.

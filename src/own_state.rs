@@ -139,7 +139,7 @@ mod tests {
         fn step(&mut self, event: Event) {
             self.member.step(self.now, event);
             let standing = self.member.standing();
-            self.publisher.snapshot.send_modify(|snapshot| snapshot.standing = standing);
+            self.publisher.amend(|snapshot| snapshot.standing = standing);
         }
 
         fn joins(&mut self, number: i32) {

@@ -119,6 +119,10 @@ pub struct ConnectionState {
     pub restart: Option<Restart>,
     /// Other clients' contenders in the election's path, as they were last seen.
     pub foreign: Vec<ForeignQueue>,
+    /// That this member waits behind what is no member's, as a sentence for operators.
+    pub stranger: Option<String>,
+    /// Why the session cannot be kept for a next process.
+    pub session_file: Option<String>,
 }
 
 /// Another client's contenders in the election's path.
@@ -190,6 +194,10 @@ pub struct Onsets {
     pub namesake: Option<SystemTime>,
     /// Other clients' contenders stand in the election's path.
     pub foreign: Option<SystemTime>,
+    /// This member waits behind what is no member's.
+    pub stranger: Option<SystemTime>,
+    /// The session cannot be kept for a next process.
+    pub session_file: Option<SystemTime>,
 }
 
 impl Onsets {
@@ -210,6 +218,8 @@ impl Onsets {
             link: onset(self.link, link.is_troubled()),
             namesake: onset(self.namesake, same_id.is_some()),
             foreign: onset(self.foreign, !link.foreign.is_empty()),
+            stranger: onset(self.stranger, link.stranger.is_some()),
+            session_file: onset(self.session_file, link.session_file.is_some()),
         }
     }
 }
@@ -425,17 +435,25 @@ impl RecentChanges {
 pub struct StatusPublisher {
     /// Waiting readers are woken by changes alone; a new `last_looped_at`, or that a lease is longer, is stored without waking
     /// them.
-    pub snapshot: watch::Sender<Snapshot>,
+    pub snapshot: watch::Sender<Arc<Snapshot>>,
     /// Notified when the lease that is published ends at another moment.
     pub lease_moved: Arc<Notify>,
     pub requests: mpsc::Receiver<Request>,
     pub meter: Arc<Meter>,
 }
 
+impl StatusPublisher {
+    /// Publishes the snapshot with a change that wakes all readers.
+    #[cfg(test)]
+    pub(crate) fn amend(&self, change: impl FnOnce(&mut Snapshot)) {
+        self.snapshot.send_modify(|snapshot| change(Arc::make_mut(snapshot)));
+    }
+}
+
 /// The side of the rest of the daemon.
 #[derive(Clone)]
 pub struct StatusHandle {
-    pub snapshot: watch::Receiver<Snapshot>,
+    pub snapshot: watch::Receiver<Arc<Snapshot>>,
     /// Notified when the lease that is published ends at another moment, for the one reader who has to know at once.
     pub lease_moved: Arc<Notify>,
     pub requests: mpsc::Sender<Request>,
@@ -466,7 +484,7 @@ impl StatusHandle {
     ///
     /// # Errors
     /// It is not known to be carried out.
-    pub async fn order(&self, command: Command, now: Moment) -> Result<bool, Undone> {
+    pub async fn command(&self, command: Command, now: Moment) -> Result<bool, Undone> {
         let (caller, when_done) = Caller::waiting_until(now.after(self.patience));
         let asked = self.requests.try_send(Request::Carry(command, caller));
         asked.map_err(|_| Undone::NotTaken)?;
@@ -483,8 +501,19 @@ impl StatusHandle {
     pub async fn members(&self) -> Result<Arc<[Entry]>, String> {
         // While there is no connection, a question would only wait for one.
         let problem = {
-            let link = &self.snapshot.borrow().link;
-            link.problem.clone().filter(|_| !link.connected)
+            let Snapshot { link, standing, .. } = &**self.snapshot.borrow();
+            match link.session {
+                None if standing.is_paused() => Some(
+                    "this member is paused, and so has no session with ZooKeeper: POST /resume here, or ask another \
+                     member"
+                        .to_owned(),
+                ),
+                None if standing.is_unhealthy() => Some(
+                    "this member's application is not healthy, so it has no session with ZooKeeper: ask another member"
+                        .to_owned(),
+                ),
+                _ => link.problem.clone().filter(|_| !link.connected),
+            }
         };
         if let Some(problem) = problem {
             return Err(problem);
@@ -507,10 +536,10 @@ impl StatusHandle {
     pub async fn until(
         &self,
         patience: Duration,
-        condition: impl FnMut(&Snapshot) -> bool,
+        mut condition: impl FnMut(&Snapshot) -> bool,
     ) -> Result<(), Elapsed> {
         let mut snapshots = self.snapshot.clone();
-        timeout(patience, snapshots.wait_for(condition)).await.map(drop)
+        timeout(patience, snapshots.wait_for(|snapshot| condition(snapshot))).await.map(drop)
     }
 
     /// Waits until the hooks have been told the newest change.
@@ -541,7 +570,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         counters: Counters::begun(now),
         same_id: None,
     };
-    let (snapshot_in, snapshot_out) = watch::channel(snapshot);
+    let (snapshot_in, snapshot_out) = watch::channel(Arc::new(snapshot));
     let (ask, asked) = mpsc::channel(64);
     let meter = Arc::<Meter>::default();
     let lease_moved = Arc::<Notify>::default();
@@ -591,7 +620,7 @@ mod tests {
         let (publisher, status) = set_up(&member, at(0));
         let mut hear = |now, event: Event| {
             let _undone = member.step(now, event.clone());
-            publisher.snapshot.send_modify(|snapshot| {
+            publisher.amend(|snapshot| {
                 snapshot.counters.hears(&event);
                 snapshot.standing = member.standing();
             });
@@ -626,7 +655,7 @@ mod tests {
         let timeout = Duration::from_secs(10);
         let opened = Event::SessionOpened { session: SessionId(1), timeout, sent_at: at(0) };
         let token = FencingToken(3);
-        publisher.snapshot.send_modify(|snapshot| {
+        publisher.amend(|snapshot| {
             snapshot.counters.hears(&opened);
             snapshot.same_id = Some(token);
         });

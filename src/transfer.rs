@@ -38,8 +38,8 @@ pub enum Refusal {
     Gone,
     /// The heir has not accepted in time.
     NotReady,
-    /// Another heir was named meanwhile.
-    Replaced,
+    /// Another heir was named meanwhile: its number.
+    Replaced(Sequence),
     /// This member ceased to lead meanwhile.
     LeadsNoMore,
     /// The queue cannot be read: why.
@@ -94,13 +94,15 @@ struct Attempt<'a> {
     within: Duration,
     /// The last offer that was made.
     named: Option<Offer>,
+    /// What is to be said if the time is over now.
+    late: Refusal,
 }
 
 impl<'a> Attempt<'a> {
     fn begun(status: &'a StatusHandle, clock: Clock, within: Duration) -> Result<Self, Refusal> {
         let role = status.snapshot.borrow().standing.at(clock.now());
         let Role::Leader { announcement, .. } = role else { return Err(Refusal::NotLeader) };
-        Ok(Self { status, clock, own: announcement, within, named: None })
+        Ok(Self { status, clock, own: announcement, within, named: None, late: Refusal::NotReady })
     }
 
     async fn carried_out(&mut self, to: Option<&str>) -> Result<Transferred, Refusal> {
@@ -110,7 +112,7 @@ impl<'a> Attempt<'a> {
             Some(to) => leader.leader.id.as_str() == to,
             None => leader.leader.id != own,
         };
-        let ended = match accepted.unwrap_or(Err(Refusal::NotReady)) {
+        let ended = match accepted.unwrap_or_else(|_| Err(self.late.clone())) {
             Ok(offer) => self.hand_over(offer, is_wanted).await,
             Err(refusal) => Err(refusal),
         };
@@ -132,50 +134,78 @@ impl<'a> Attempt<'a> {
     async fn ended(&self, ended: Result<Transferred, Refusal>) -> Result<Transferred, Refusal> {
         if let (Err(_), Some(offer)) = (&ended, self.named) {
             // The member has forgotten it if it leads no more, or has another heir; else it forgets it in time.
-            let _done = self.status.order(Command::CancelTransfer(offer), self.clock.now()).await;
+            let _done = self.status.command(Command::CancelTransfer(offer), self.clock.now()).await;
         }
         ended
     }
 
     /// Waits until an heir has accepted. Where any will do, those that are not ready are passed over.
     async fn accepted(&mut self, to: Option<&str>) -> Result<Offer, Refusal> {
-        if to.is_some_and(|to| to == self.own.leader.id.as_str()) {
-            return Err(Refusal::Itself);
+        if let Some(to) = to {
+            return self.accepted_by_one(to).await;
         }
-        let mut heirs = self.heirs(to).await?;
-        if heirs.is_empty() {
-            // It may have joined since the queue was read.
-            sleep(READING).await;
-            heirs = self.heirs(to).await?;
-        }
-        let none = || Refusal::NotInQueue(to.map(str::to_owned));
-        if to.is_some() {
-            // Of two with one id, one may be an earlier life, which came first.
-            let heir = heirs.last().ok_or_else(none)?;
-            return self.accepts(*heir, self.within).await;
-        }
-        while !heirs.is_empty() {
-            for heir in heirs {
+        loop {
+            for heir in self.found(None, None).await? {
                 match self.accepts(heir, HEARTBEATS * self.status.heartbeat).await {
                     Err(Refusal::Gone | Refusal::NotReady) => {}
                     ended => return ended,
                 }
             }
             sleep(READING).await;
-            heirs = self.heirs(to).await?;
         }
-        Err(none())
     }
 
-    /// Returns the members behind this one that have this id, or any, in order.
-    async fn heirs(&self, to: Option<&str>) -> Result<Vec<Sequence>, Refusal> {
+    /// As `accepted`, by the member with this id. If it leaves its place, to make way for the heir of another transfer, it
+    /// is asked again at the next one.
+    async fn accepted_by_one(&mut self, to: &str) -> Result<Offer, Refusal> {
+        if to == self.own.leader.id.as_str() {
+            return Err(Refusal::Itself);
+        }
+        let mut gone = None;
+        loop {
+            // Of two with one id, one may be an earlier life, which came first.
+            let heir = self.found(Some(to), gone).await?.pop().expect("there is at least one");
+            match self.accepts(heir, self.within).await {
+                Err(Refusal::Gone) => gone = Some(heir),
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Returns the members behind this one that have this id, or any, in order, but for one that is gone: at least one.
+    async fn found(
+        &mut self,
+        to: Option<&str>,
+        gone: Option<Sequence>,
+    ) -> Result<Vec<Sequence>, Refusal> {
+        let absent = match gone {
+            None => Refusal::NotInQueue(to.map(str::to_owned)),
+            Some(_) => Refusal::Gone,
+        };
+        self.late = absent.clone();
+        let mut heirs = self.heirs(to, gone).await?;
+        if heirs.is_empty() {
+            // It may have joined since the queue was read.
+            sleep(READING).await;
+            heirs = self.heirs(to, gone).await?;
+        }
+        self.late = Refusal::NotReady;
+        if heirs.is_empty() { Err(absent) } else { Ok(heirs) }
+    }
+
+    async fn heirs(
+        &self,
+        to: Option<&str>,
+        gone: Option<Sequence>,
+    ) -> Result<Vec<Sequence>, Refusal> {
         let queue = self.status.members().await.map_err(Refusal::Unread)?;
         let behind = queue.iter().filter(|it| it.ticket.sequence > self.own.ticket.sequence);
         let wanted = behind.filter(|it| {
             let id = it.profile.as_ref().map(|profile| profile.id.as_str());
             id.is_some_and(|id| to.is_none_or(|to| to == id))
         });
-        Ok(wanted.map(|it| it.ticket.sequence).collect())
+        let sequences = wanted.map(|it| it.ticket.sequence);
+        Ok(sequences.filter(|heir| Some(*heir) != gone).collect())
     }
 
     async fn accepts(&mut self, heir: Sequence, at_most: Duration) -> Result<Offer, Refusal> {
@@ -194,10 +224,12 @@ impl<'a> Attempt<'a> {
         offering: Command,
         at_most: Duration,
     ) -> Result<Offer, Refusal> {
-        self.order(offering).await?;
+        self.command(offering).await?;
         let named = self.status.snapshot.borrow().standing.heir();
         let Some((offer, _)) = named.filter(|(offer, _)| offer.heir == heir) else {
-            return Err(named.map_or(Refusal::LeadsNoMore, |_| Refusal::Replaced));
+            return Err(
+                named.map_or(Refusal::LeadsNoMore, |(named, _)| Refusal::Replaced(named.heir))
+            );
         };
         self.named = Some(offer);
         let mut seen = Err(Refusal::NotReady);
@@ -212,7 +244,7 @@ impl<'a> Attempt<'a> {
     /// What has become of this offer.
     fn judged(&self, standing: &Standing, offer: Offer) -> Result<Offer, Refusal> {
         match standing.heir() {
-            Some((named, _)) if named != offer => Err(Refusal::Replaced),
+            Some((named, _)) if named != offer => Err(Refusal::Replaced(named.heir)),
             Some((_, Heir::Awaited)) => Err(Refusal::NotReady),
             Some((_, Heir::Gone)) => Err(Refusal::Gone),
             Some((_, Heir::Ready)) => Ok(offer),
@@ -226,7 +258,7 @@ impl<'a> Attempt<'a> {
         offer: Offer,
         is_wanted: impl Fn(&Announcement) -> bool,
     ) -> Result<Transferred, Refusal> {
-        self.order(Command::HandOver(offer)).await?;
+        self.command(Command::HandOver(offer)).await?;
         let standing = self.status.snapshot.borrow().standing.clone();
         if self.leads(&standing) {
             return Err(self.judged(&standing, offer).err().unwrap_or(Refusal::NotReady));
@@ -245,8 +277,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    async fn order(&self, command: Command) -> Result<(), Refusal> {
-        let done = self.status.order(command, self.clock.now()).await;
+    async fn command(&self, command: Command) -> Result<(), Refusal> {
+        let done = self.status.command(command, self.clock.now()).await;
         done.map(drop).map_err(Refusal::Undone)
     }
 
@@ -277,7 +309,7 @@ impl Refusal {
             Self::NotInQueue(_) => "no-such-member",
             Self::Gone => "heir-gone",
             Self::NotReady => "heir-not-ready",
-            Self::Replaced => "another-heir",
+            Self::Replaced(_) => "another-heir",
             Self::LeadsNoMore => "leads-no-more",
             Self::Unread(_) => "line-unread",
             Self::Undone(_) => "order-pending",
@@ -302,7 +334,11 @@ impl fmt::Display for Refusal {
                 "no heir was ready in time: it, or a member between, has no connection or no lease, or is of a version \
                  without transfers; this member leads on",
             ),
-            Self::Replaced => f.write_str("another heir was named meanwhile"),
+            Self::Replaced(heir) => write!(
+                f,
+                "a later order made the member with the number {heir} the heir: only the last order counts. See /members \
+                 for who it is, and order again if another is to lead after all"
+            ),
             Self::LeadsNoMore => {
                 f.write_str("this member ceased to lead before the heir was ready (see /history)")
             }
@@ -340,6 +376,8 @@ mod tests {
         AllButTheFirstAccept,
         AcceptAndVanish,
         Leave,
+        /// The second makes way for another heir, and joins again as number 4.
+        SecondRejoins,
         Nothing,
     }
 
@@ -382,6 +420,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_heir_that_has_made_way_for_another_is_asked_at_its_next_place() {
+        let (done, _) = transferred(Behind::SecondRejoins, Some("b"), MINUTE).await;
+        assert_eq!(done.expect("it accepted").leader.ticket, ticket(4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_member_that_is_not_there_is_not_said_to_be_unready_however_short_the_time_is() {
+        let (done, _) = transferred(Behind::Accept, Some("z"), Duration::from_millis(1)).await;
+        assert_eq!(done, Err(Refusal::NotInQueue(Some("z".into()))));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_heir_that_is_gone_once_leadership_was_given_up_is_told_of() {
         let (done, _) = transferred(Behind::AcceptAndVanish, Some("b"), MINUTE).await;
         let Err(Refusal::AnotherLeads(leader)) = done else { panic!("{done:?}") };
@@ -403,7 +453,7 @@ mod tests {
             both = both => both,
             () = runner.run() => unreachable!("it runs for ever"),
         };
-        assert_eq!((first, second), (Err(Refusal::Replaced), Err(Refusal::NotReady)));
+        assert_eq!((first, second), (Err(Refusal::Replaced(sequence(3))), Err(Refusal::NotReady)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -413,7 +463,7 @@ mod tests {
         let asked = transfer(&status, clock, Some("b"), MINUTE);
         let paused = async {
             let _named = status.until(MINUTE, |it| it.standing.heir().is_some()).await;
-            status.order(Command::Pause, clock.now()).await
+            status.command(Command::Pause, clock.now()).await
         };
         let both = async { tokio::join!(asked, paused) };
         let (asked, _) = tokio::select! {
@@ -448,6 +498,7 @@ mod tests {
         clock: Clock,
         behind: Behind,
         recent_changes: Arc<RecentChanges>,
+        rejoined: bool,
     }
 
     impl Runner {
@@ -458,7 +509,9 @@ mod tests {
             let clock = Clock::system();
             let (publisher, status) = status::set_up(&member, clock.now());
             let recent_changes = Arc::default();
-            let mut runner = Self { member, publisher, status, clock, behind, recent_changes };
+            let rejoined = false;
+            let mut runner =
+                Self { member, publisher, status, clock, behind, recent_changes, rejoined };
             let (timeout, sent_at) = (Duration::from_secs(600), clock.now());
             for event in [
                 Event::SessionOpened { session: SessionId(1), timeout, sent_at },
@@ -476,8 +529,13 @@ mod tests {
             while let Some(request) = self.publisher.requests.recv().await {
                 match request {
                     Request::Members(answer) => {
-                        let entries = [(1, "a"), (2, "b"), (3, "c")].map(|(n, id)| entry(n, id));
-                        answer.send(Ok(entries.into())).expect("it is waited for");
+                        let entries = match self.rejoined {
+                            false => [(1, "a"), (2, "b"), (3, "c")],
+                            true => [(1, "a"), (3, "c"), (4, "b")],
+                        };
+                        let entries = entries.map(|(n, id)| entry(n, id));
+                        // A transfer whose time is over waits no more.
+                        let _unheard = answer.send(Ok(entries.into()));
                     }
                     Request::Tell(_) => {}
                     Request::Carry(command, caller) => self.carry(command, caller),
@@ -509,7 +567,11 @@ mod tests {
             match self.behind {
                 Behind::Accept | Behind::AcceptAndVanish => self.step(accepted),
                 Behind::AllButTheFirstAccept if heir != ticket(2).sequence => self.step(accepted),
-                Behind::Leave => self.step(Event::HeirGone { heir }),
+                Behind::SecondRejoins if heir != ticket(2).sequence => self.step(accepted),
+                Behind::Leave | Behind::SecondRejoins => {
+                    self.rejoined = self.behind == Behind::SecondRejoins;
+                    self.step(Event::HeirGone { heir });
+                }
                 Behind::AllButTheFirstAccept | Behind::Nothing => {}
             }
         }
@@ -517,9 +579,10 @@ mod tests {
         /// It is behind the next leader.
         fn rejoin(&mut self, heir: Sequence) {
             let vanished = self.behind == Behind::AcceptAndVanish;
-            let (leader, id) = match heir == ticket(2).sequence && !vanished {
-                true => (ticket(2), "b"),
-                false => (ticket(3), "c"),
+            let (leader, id) = match heir.number() {
+                2 if !vanished => (ticket(2), "b"),
+                4 => (ticket(4), "b"),
+                _ => (ticket(3), "c"),
             };
             let (timeout, sent_at) = (Duration::from_secs(600), self.clock.now());
             let announcement = Announcement { leader: profile(id), ticket: leader, active: true };
@@ -546,7 +609,7 @@ mod tests {
                 Arc::make_mut(&mut self.recent_changes).push(recorded);
             }
             let recent_changes = self.recent_changes.clone();
-            self.publisher.snapshot.send_modify(|snapshot| {
+            self.publisher.amend(|snapshot| {
                 (snapshot.standing, snapshot.recent_changes) = (standing, recent_changes);
             });
         }

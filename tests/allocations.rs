@@ -7,7 +7,7 @@ use steps::STEPS;
 
 #[test]
 fn no_step_allocates_more_often_than_it_did() {
-    println!("| one step | allocations | bytes |\n|---|--:|--:|");
+    println!("\n| one step | allocations | bytes |\n|---|--:|--:|");
     for step in STEPS {
         let (mut member, now, event) = (step.set)();
         let mut actions = vec![];

@@ -38,7 +38,7 @@ fn outcome(member: &Member, now: Moment, actions: &[Action]) -> String {
 #[test]
 fn no_step_takes_many_more_instructions_than_it_did() {
     let counted = counted();
-    println!("| one step | instructions |\n|---|--:|");
+    println!("\n| one step | instructions |\n|---|--:|");
     for (step, counted) in STEPS.iter().zip(&counted) {
         println!("| {} | {counted} |", step.name);
     }

@@ -11,13 +11,23 @@ use std::process::{Command, Output};
 const SAMPLE: &str = include_str!("../config/bellwether.toml");
 const DOCUMENT: &str = include_str!("../docs/configuration.md");
 
-const COMMANDS: [(&str, Scope); 5] = [
+const COMMANDS: [(&str, Scope); 6] = [
     ("run", Scope::Member),
     ("exec", Scope::Exec),
     ("check-config", Scope::Exec),
     ("inspect", Scope::Election),
     ("lock", Scope::Lease),
+    ("barrier", Scope::Lease),
 ];
+
+/// Whether this command takes this setting: where a recipe's znodes are, only the command for that recipe does.
+fn takes((command, scope): (&str, Scope), row: &Row) -> bool {
+    match row.key {
+        "recipes.locks" if scope == Scope::Lease => command == "lock",
+        "recipes.barriers" if scope == Scope::Lease => command == "barrier",
+        _ => scope.takes(row.scope),
+    }
+}
 
 #[test]
 fn the_sample_file_has_every_setting_with_its_default_and_no_other() {
@@ -131,7 +141,7 @@ fn the_help_of_a_command_has_the_settings_that_it_takes() {
         for row in ALL {
             let Some(flag) = &row.flag else { continue };
             let key = format!("[key: {}]", row.key);
-            if !scope.takes(row.scope) {
+            if !takes((command, scope), row) {
                 assert!(!help.contains(&key), "{command} does not take {}", row.key);
                 continue;
             }
@@ -155,7 +165,7 @@ fn the_manual_page_of_a_command_has_the_settings_that_it_takes() {
     for (command, scope) in COMMANDS {
         let page = pages.path().join(format!("bellwether-{command}.1"));
         let page = fs::read_to_string(page).unwrap().replace("\\-", "-");
-        for row in ALL.iter().filter(|row| scope.takes(row.scope)) {
+        for row in ALL.iter().filter(|row| takes((command, scope), row)) {
             let Some(flag) = &row.flag else { continue };
             let flag = format!("--{}", flag.name);
             let key = format!("[key: {}]", row.key);

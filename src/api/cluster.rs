@@ -35,6 +35,7 @@ pub struct NextLeader {
     /// Null if its znode does not say.
     pub id: Option<String>,
     pub znode: String,
-    /// Whether it leads at the notification that the leader is gone; else it has to claim first.
-    pub ready: bool,
+    /// Whether it leads at the notification that the leader is gone; else it has to claim first. Null in another client's
+    /// queue, which does not tell.
+    pub ready: Option<bool>,
 }

@@ -25,11 +25,11 @@ pub(super) enum Asking {
     /// told as far as the sidecar remembers it. It ends with an error only if the sidecar cannot
     /// be reached in the first place.
     Watch(Stream),
-    /// Wait until there is a leader, or this member does, and then run a command, if one is given.
+    /// Wait until there is a leader, or this member does, and then run a program, if one is given.
     ///
-    /// It waits as well for a sidecar that is not there yet, or is restarted. It becomes the command (by exec), which
+    /// It waits as well for a sidecar that is not there yet, or is restarted. It becomes the program (by exec), which
     /// has BELLWETHER_LEADER_ID, BELLWETHER_LEADER_ADDRESS and BELLWETHER_LEADER_TOKEN in its environment. Nothing ends
-    /// the command when leadership is lost: that is what `bellwether exec` is for.
+    /// the program when leadership is lost: that is what `bellwether exec` is for.
     Wait(WaitArguments),
     /// Answer yes or no with the exit code, for probes in an image without a shell.
     ///
@@ -39,7 +39,7 @@ pub(super) enum Asking {
     Locks(LockQuestion),
     /// Print the names of the barriers; with a name, who is in front of that barrier and who is inside.
     Barriers(BarrierQuestion),
-    /// Run a command while a lock is held.
+    /// Run a program while a lock is held.
     ///
     /// A sidecar holds the lock for this process, or with the flag --zookeeper or --config the process itself, without any
     /// sidecar; a variable alone, such as BELLWETHER_ZOOKEEPER, does not choose that. The
@@ -47,17 +47,17 @@ pub(super) enum Asking {
     /// lease ends: its process group gets SIGTERM, and SIGKILL later, when the lease is not renewed in time. SIGTERM and
     /// SIGINT end it, a second one kills it; other signals are passed on.
     ///
-    /// Exits with the command's exit code, 128+n if signal n ended it, or this process while it waited; 127 if it is not
+    /// Exits with the program's exit code, 128+n if signal n ended it, or this process while it waited; 127 if it is not
     /// found, 126 if it cannot be run; 124 if the lock is not got in time, 125 if it is lost or something else fails; 2
     /// if the configuration is wrong.
     Lock(Locking),
-    /// Enter a double barrier with others, run a command inside, and wait until all have left.
+    /// Enter a double barrier with others, run a program inside, and wait until all have left.
     ///
     /// All that use the barrier begin when so many are there, and none returns before all their commands have ended. A
     /// sidecar enters it for this process, or with --zookeeper the process itself, without any sidecar. The command has
     /// BELLWETHER_TOKEN and BELLWETHER_BARRIER in its environment. It is dead before the lease ends, as that of `lock`.
     ///
-    /// Exits with the command's exit code, 128+n if signal n ended it, or this process while it waited; 127 if it is not
+    /// Exits with the program's exit code, 128+n if signal n ended it, or this process while it waited; 127 if it is not
     /// found, 126 if it cannot be run; 124 if too few came in time, 125 if it was lost or something else fails; 2 if the
     /// configuration is wrong.
     Barrier(Entering),
@@ -72,8 +72,8 @@ pub(super) enum Asking {
     Transfer(TransferArguments),
     /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
     ///
-    /// Prints the line, whom each member names, and what does not belong there. Exits 0 if the head
-    /// of the line is named by all, 1 if not. A lease cannot be seen from outside.
+    /// Prints the queue, whom each member names, and what does not belong there. Exits 0 if all name the
+    /// head of the queue, 1 if not. A lease cannot be seen from outside.
     Inspect(Inspecting),
 }
 
@@ -191,7 +191,7 @@ pub(super) struct WaitArguments {
     #[command(flatten)]
     form: Output,
     /// The command to become and its arguments, behind --
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 

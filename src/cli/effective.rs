@@ -27,8 +27,8 @@ impl Effective {
         let tick = 2 * self.config.policy.margins.half_tick;
         format!(
             "whether the servers' tickTime is at most {tick:?} ({}), and whether they grant sessions of {session:?} \
-             ({}); their zoo.cfg, or the word conf at their client port, has tickTime, minSessionTimeout and \
-             maxSessionTimeout",
+             ({}); their zoo.cfg has tickTime, minSessionTimeout and maxSessionTimeout, and so has \
+             http://SERVER:8080/commands/conf (their admin server), or the word conf where 4lw.commands.whitelist has it",
             table::TICK_TIME.key(),
             table::SESSION_TIMEOUT.key(),
         )
@@ -58,12 +58,15 @@ impl fmt::Display for Effective {
             let (key, shown) = (value.row.key, value.shown());
             let shown =
                 if shown.is_empty() { "(none)".into() } else { shown.escape_debug().to_string() };
-            writeln!(f, "{key:<26} {shown:<40} {}", value.origin)?;
+            writeln!(f, "{key:<26} {shown:<40}  {}", value.origin)?;
             if key == table::HEARTBEAT.key()
                 && let Some(lease) = self.config.longest_lease()
             {
                 let (key, shown) = ("(the lease)", format!("{:?}", lease.0));
-                writeln!(f, "{key:<26} {shown:<40} at most, of the three above")?;
+                writeln!(
+                    f,
+                    "{key:<26} {shown:<40}  at most, by session_timeout, tick_time and heartbeat"
+                )?;
             }
         }
         for (n, hook) in self.config.hooks.iter().enumerate() {

@@ -10,6 +10,7 @@ use recipes::holding::Wanted;
 use recipes::lock::Mode;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 #[derive(Args)]
 pub(super) struct Locking {
@@ -44,7 +45,7 @@ impl Locking {
         let patience = match self.wait {
             _ if self.only_if_free => Patience::Try,
             // As `wait=0s` of the sidecar.
-            Some(wait) if matches!(&*wait, "0" | "0s" | "0ms") => Patience::Try,
+            Some(wait) if humantime::parse_duration(&wait) == Ok(Duration::ZERO) => Patience::Try,
             wait => patience(wait)?,
         };
         self.guarded.errand(given, name, Wanted::Lock(mode), patience)
@@ -78,7 +79,7 @@ impl Entering {
 /// The command, and what holds for it.
 #[derive(Args)]
 struct Guarded {
-    /// From SIGTERM to SIGKILL at most, when the command has to end; less where the lease is short
+    /// From SIGTERM to SIGKILL at most, when the program has to end; less where the lease is short
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     kill_after: String,
     #[command(flatten)]
@@ -87,8 +88,8 @@ struct Guarded {
     token: TokenFile,
     #[command(flatten)]
     file: ConfigFile,
-    /// The command and its arguments, behind --
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The program and its arguments, behind --
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
@@ -102,19 +103,19 @@ impl Guarded {
     ) -> Result<ClientCommand, String> {
         let kill_after = config::span("--kill-after", &self.kill_after)?;
         let is_flag = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
+        let root = match wanted {
+            Wanted::Lock(_) => &table::LOCKS,
+            Wanted::Barrier(_) => &table::BARRIERS,
+        };
         let holder = if is_flag(table::SERVERS.key()) || is_flag("config") {
             if is_flag("url") {
                 let why = "--url names a sidecar, and --zookeeper and --config go without one: leave one out";
                 return Err(why.into());
             }
             let values = sources::values(self.file.config, given)?;
-            let root = match wanted {
-                Wanted::Lock(_) => &table::LOCKS,
-                Wanted::Barrier(_) => &table::BARRIERS,
-            };
             Holder::Itself(Box::new(HoldingConfig::new(&values, root)?))
         } else {
-            let mut settings = table::ALL.iter().filter(|row| Scope::Lease.takes(row.scope));
+            let mut settings = sources::settings(Scope::Lease, Some(&root.row));
             if let Some(row) = settings.find(|row| is_flag(row.key))
                 && let Some(flag) = &row.flag
             {
@@ -137,18 +138,11 @@ fn patience(wait: Option<String>) -> Result<Patience, String> {
 }
 
 pub(super) fn barrier_name(written: &str) -> Result<HoldingName, String> {
-    named(written, "barrier's name", "deploy")
+    HoldingName::parse(written, "barrier's name", "deploy")
 }
 
 pub(super) fn lock_name(written: &str) -> Result<HoldingName, String> {
-    named(written, "lock's name", "migrate")
-}
-
-/// Returns the name, of what these words say.
-pub(super) fn named(written: &str, what: &str, example: &str) -> Result<HoldingName, String> {
-    HoldingName::new(written).ok_or_else(|| {
-        format!("{written:?} is no {what}: write 1 to 64 of A-Z a-z 0-9 . _ -, such as {example}")
-    })
+    HoldingName::parse(written, "lock's name", "migrate")
 }
 
 fn slots(written: &str) -> Result<NonZeroU32, String> {

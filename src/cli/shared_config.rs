@@ -1,9 +1,10 @@
 //! The commands about the shared configuration.
 
 use super::client_commands::{Address, OutputFormat, Stream, TokenFile};
-use super::locking::named;
 use crate::config;
-use crate::terminal::{CONFIG_NAMES, ClientCommand, Condition, ConfigCommand, ConfigDeed};
+use crate::terminal::{
+    CONFIG_NAMES, ClientCommand, Condition, ConfigCommand, ConfigDeed, HoldingName,
+};
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 
@@ -45,7 +46,7 @@ enum Deed {
         #[command(flatten)]
         token: TokenFile,
     },
-    /// Print a value, and again at each change, or run a command each time.
+    /// Print a value, and again at each change, or run a program each time.
     ///
     /// The command has the value on its standard input, and BELLWETHER_VALUE_NAME and BELLWETHER_VALUE_VERSION in its
     /// environment. One runs at a time; of the changes meanwhile the latest is told. Where there is no value, or no sidecar
@@ -55,8 +56,8 @@ enum Deed {
         name: String,
         #[command(flatten)]
         asked: Stream,
-        /// The command and its arguments, behind --
-        #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["output", "json", "field"])]
+        /// The program and its arguments, behind --
+        #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["output", "json", "field"])]
         command: Vec<OsString>,
     },
     /// Print the names of the values.
@@ -100,7 +101,7 @@ impl SharedConfig {
                 (address.sidecar()?.shown(token.read()?), name, deed)
             }
         };
-        let name = named(&name, "name of a value", "limits.json")?;
+        let name = HoldingName::parse(&name, "name of a value", "limits.json")?;
         Ok(ClientCommand::Config(ConfigCommand { sidecar, name, deed }))
     }
 }

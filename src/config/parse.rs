@@ -231,7 +231,7 @@ pub(super) fn activate(text: &str) -> Result<Activate, Flaw> {
 }
 
 pub(super) fn health_policy(text: &str) -> Result<Unhealthy, Flaw> {
-    one_of(text, &[("strict", Unhealthy::StandAside), ("lenient", Unhealthy::LeadAlone)])
+    one_of(text, &[("strict", Unhealthy::Leave), ("lenient", Unhealthy::LeadAlone)])
 }
 
 pub(super) fn on_exit(text: &str) -> Result<OnExit, Flaw> {

@@ -1,12 +1,14 @@
 //! Whether what a member says of itself fits into a znode.
 
 use super::error::ConfigError;
+use super::servers::{is_digits, is_port};
 use super::table;
 use crate::znode_names::ZnodeNames;
 use recipes::election::Profile;
 
 /// The largest data a member may have to write, its own and a leader's of the same size.
 const LARGEST_DATA_BYTES: usize = 1024;
+const ADDRESS: &str = "write host:port, such as 10.0.0.7:8080";
 
 /// Checks that a profile can be told, and that a znode holds all that a member may have to say: its own
 /// profile, and a leader's, which may be as large.
@@ -19,7 +21,16 @@ pub fn fits(profile: &Profile, znodes: &ZnodeNames) -> Result<(), ConfigError> {
     if let Some(written) = profile.address.as_ref().filter(|address| address.contains(unreadable)) {
         return Err(ConfigError::new(address, "must not have spaces or control characters")
             .found(written)
-            .remedy("write host:port, such as 10.0.0.7:8080"));
+            .remedy(ADDRESS));
+    }
+    let has_wrong_port = |address: &&String| {
+        let port = address.rsplit_once(':').map(|(_, port)| port);
+        port.is_some_and(|port| is_digits(port) && !is_port(port))
+    };
+    if let Some(written) = profile.address.as_ref().filter(has_wrong_port) {
+        return Err(ConfigError::new(address, "must have a port of 1 to 65535 behind its colon")
+            .found(written)
+            .remedy(ADDRESS));
     }
     if profile.labels.contains_key("") {
         return Err(

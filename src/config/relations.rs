@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(20);
 
-/// The margins of the lease.
+/// The margins, and whether the heartbeat was written.
 pub(super) struct LeaseMargins {
     pub(super) margins: Margins,
     /// Whether the heartbeat is a tenth of the session timeout since none was set.
@@ -159,7 +159,7 @@ impl Config {
         if self.policy.activation != Activation::AtOnce {
             let problem = "is for an application that runs all the time";
             return Err(ConfigError::new(table::ACTIVATE.key(), problem).found("ack").remedy(
-                "with exec, leave it at \"at-once\", since the command runs while it leads",
+                "with exec, leave it at \"at-once\", since the program runs while it leads",
             ));
         }
         if self.health.is_some() {

@@ -3,6 +3,7 @@
 use super::error::Flaw;
 use super::parse::{expanded, or_none};
 use std::net::Ipv6Addr;
+use std::num::NonZeroU16;
 
 /// A connect string, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,13 +61,21 @@ pub(super) fn parse(text: &str) -> Result<Servers, Flaw> {
         if !name.chars().all(|c| c.is_ascii_graphic()) {
             return wrong("has a host with unprintable characters or spaces");
         }
-        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
-        if !digits || !port.parse().is_ok_and(|port: u16| port > 0) {
+        if !is_port(port) {
             return wrong("has a port that is no number from 1 to 65535");
         }
         with_ports.push(format!("{name}:{port}"));
     }
     Ok(Servers { hosts: with_ports.join(","), chroot: chroot.to_owned() })
+}
+
+/// Whether this is a port, without a sign.
+pub(super) fn is_port(text: &str) -> bool {
+    is_digits(text) && text.parse::<NonZeroU16>().is_ok()
+}
+
+pub(super) fn is_digits(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Parses the election's path, below the chroot.

@@ -166,7 +166,7 @@ table! {
 
     LOCKS: Option<String> = Setting::new("recipes.locks", servers::parse_root)
         .flag("locks", "PATH").variable("BELLWETHER_LOCKS")
-        .default("/locks").scope(Scope::Lease)
+        .default("/locks")
         .help("The path of locks in ZooKeeper, for any application; empty switches them off");
 
     CONFIG_ROOT: Option<String> = Setting::new("recipes.config", servers::parse_root)
@@ -175,7 +175,7 @@ table! {
         .help("The path of the shared configuration in ZooKeeper, for any application; empty switches it off");
     BARRIERS: Option<String> = Setting::new("recipes.barriers", servers::parse_root)
         .flag("barriers", "PATH").variable("BELLWETHER_BARRIERS")
-        .default("/barriers").scope(Scope::Lease)
+        .default("/barriers")
         .help("The path of double barriers in ZooKeeper, for any application; empty switches them off");
 
     ID: MemberId = Setting::new("member.id", member_id)
@@ -250,13 +250,13 @@ table! {
     KILL_AFTER: Duration = Setting::new("exec.kill_after", duration)
         .flag("kill-after", "DURATION").variable("BELLWETHER_KILL_AFTER")
         .default("2s").scope(Scope::Exec)
-        .help("From SIGTERM to SIGKILL, when the command has to end");
+        .help("From SIGTERM to SIGKILL, when the program has to end");
 
     ON_EXIT: OnExit = Setting::new("exec.on_exit", on_exit)
         .flag("on-exit", "WHAT").variable("BELLWETHER_ON_EXIT")
         .default("leave").scope(Scope::Exec)
         .help(
-            "What to do when the command has ended: leave (hand over, and exit with its code), \
+            "What to do when the program has ended: leave (hand over, and exit with its code), \
              stay (lead on without it) or restart",
         );
 

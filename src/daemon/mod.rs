@@ -21,7 +21,7 @@ use self::signals::Signals;
 use self::threads::{ApplicationInputs, ApplicationThread, CommandThread, SessionThread};
 use crate::cli::{self, Effective};
 use crate::clock::Clock;
-use crate::config::{Config, Exec, LogFormat, OnRestart, table};
+use crate::config::{Config, Exec, LogFormat, OnRestart, Zookeeper, table};
 use crate::exec::{self, Plan};
 use crate::holdings;
 use crate::http::{self, Authorization, Limits};
@@ -65,6 +65,7 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
         format!("{flaw}: what is there is not taken up, this member opens a session of its own")
     }));
     let level = logging::start(effective.log_format, &effective.log_level).map_err(wrong)?;
+    info!("{}", beginning(config));
     cli::warnings(config).iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
     let files = resources::open_more_files();
     let ended = runtime::run(async {
@@ -74,6 +75,21 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
         anyhow::Ok(code)
     });
     ended.map_err(|error| (BROKEN, format!("{error:#}")))
+}
+
+/// Says what runs here.
+fn beginning(config: &Config) -> String {
+    let Config { settings, election, profile, .. } = config;
+    let (version, kind) = (env!("CARGO_PKG_VERSION"), settings.znodes.kind());
+    let Zookeeper { hosts, session_timeout, .. } = &settings.zookeeper;
+    let chroot = settings.root.strip_suffix(election.as_str()).unwrap_or_default();
+    // The configuration is refused without a lease.
+    let lease = config.longest_lease().map(|it| it.0).unwrap_or_default();
+    format!(
+        "bellwether {version}: member {} of {election} ({kind}) at {hosts}{chroot}, session {session_timeout:?}, lease \
+         {lease:?}",
+        profile.id
+    )
 }
 
 /// Starts the log of a command that is no daemon: in text, to stderr.
@@ -285,10 +301,10 @@ impl Daemon {
                     Ok(code)
                 }
                 Ok(Err(error)) => {
-                    error!("cannot run the command: {error}");
+                    error!("cannot run the program: {error}");
                     Ok(exec::FAILED)
                 }
-                Err(_) => bail!("the command's supervisor died, and the command with it"),
+                Err(_) => bail!("the program's supervisor died, and the program with it"),
             },
             _ = &mut self.election.left => Err(self.without_election().await),
             end = &mut self.application.ended => Err(without_hooks(end)),
@@ -346,5 +362,20 @@ impl Task {
             ends_kept: false,
             after_restart: kept.former.is_some(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Values;
+
+    #[test]
+    fn the_first_line_says_what_runs() {
+        let given = [("zookeeper.servers", "h:1,i:2/app")];
+        let said = beginning(&Config::new(&Values::given(&given)).unwrap());
+        let version = env!("CARGO_PKG_VERSION");
+        let what = "member a of /election (leader_) at h:1,i:2/app, session 10s, lease 6.89s";
+        assert_eq!(said, format!("bellwether {version}: {what}"));
     }
 }

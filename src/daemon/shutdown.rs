@@ -65,7 +65,7 @@ impl Daemon {
 
 async fn leave_queue(election: SessionThread) {
     if election.end(TO_LEAVE).await {
-        info!("left the line");
+        info!("left the queue");
     } else {
         warn!("ZooKeeper did not confirm it: our znode, if there is one, is left to expire");
     }

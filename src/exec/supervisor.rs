@@ -112,7 +112,7 @@ pub async fn supervise(
                     caller,
                 ) => {
                     if supervisor.run.is_some() {
-                        info!("told to give up its place: ending the command first");
+                        info!("told to give up its place: ending the program first");
                         supervisor.end(Signal::TERM);
                     }
                     held.push((order, caller));
@@ -248,7 +248,7 @@ impl Supervisor {
             Step::Start(token, until) => self.start(token, until)?,
             Step::Renew(until) => self.renew(until),
             Step::End => {
-                info!("{} is over: ending the command", self.plan.under);
+                info!("{} is over: ending the program", self.plan.under);
                 self.end(Signal::TERM);
             }
             Step::Nothing => {}
@@ -292,7 +292,7 @@ impl Supervisor {
         let kept = self.plan.kept.as_ref().map(|kept| kept.as_fd());
         outer_link.greet(greeting, inner_socket.as_fd(), kept)?;
         inner_link.greet(greeting, io::stdin().as_fd(), kept)?;
-        info!(token = token.0, "starting the command under {}", self.plan.under);
+        info!(token = token.0, "starting the program under {}", self.plan.under);
         self.run = Some(Run {
             begun_at: self.clock.now(),
             outer_guard: guard.pid(),
@@ -335,7 +335,7 @@ impl Supervisor {
         let is_late = step == Some(KillStep::Kill)
             && (run.outer_link.is_none() || process::is_alive(run.outer_guard));
         if is_late && !run.is_ours_to_kill {
-            error!("the guards of the command have not ended it in time: killing what is left");
+            error!("the guards of the program have not ended it in time: killing what is left");
             run.is_ours_to_kill = true;
         }
         let looked = if run.is_ours_to_kill {
@@ -351,7 +351,7 @@ impl Supervisor {
         }
         // While there is a link, messages that a guard sent before it died are still to be read.
         if run.outer_link.is_none() {
-            self.ended_with_its_guard("the guards of the command died, and with them the command");
+            self.ended_with_its_guard("the guards of the program died, and with them the program");
             self.forget_run();
         }
     }
@@ -360,20 +360,20 @@ impl Supervisor {
         let Some(run) = &mut self.run else { return };
         match message {
             GuardMessage::Inner(Some(FromGuard::Started(pid))) => {
-                info!(pid = pid.as_raw_pid(), "the command runs");
+                info!(pid = pid.as_raw_pid(), "the program runs");
             }
             GuardMessage::Inner(Some(FromGuard::Ended { code, by_itself })) => {
                 self.ended(code, by_itself)
             }
             GuardMessage::Inner(None) => {
                 run.inner_link = None;
-                self.ended_with_its_guard("a guard of the command died, and with it the command");
+                self.ended_with_its_guard("a guard of the program died, and with it the program");
             }
             GuardMessage::Outer(Some(FromGuard::Kills)) => run.outer_guard_kills = true,
             GuardMessage::Outer(Some(FromGuard::Gone)) => self.forget_run(),
             GuardMessage::Outer(None) => {
                 self.ended_with_its_guard(
-                    "the outer guard of the command died: the command is killed",
+                    "the outer guard of the program died: the program is killed",
                 );
                 let Some(run) = &mut self.run else { return };
                 run.outer_link = None;
@@ -384,7 +384,7 @@ impl Supervisor {
             }
             GuardMessage::Inner(Some(FromGuard::Kills | FromGuard::Gone))
             | GuardMessage::Outer(Some(FromGuard::Started(_) | FromGuard::Ended { .. })) => {
-                error!("a guard of the command says what is not for it to say: killing all");
+                error!("a guard of the program says what is not for it to say: killing all");
                 run.is_ours_to_kill = true;
             }
         }
@@ -412,28 +412,28 @@ impl Supervisor {
         // What it has left behind has as long as the command would have had.
         run.countdown = run.countdown.told(now.after(GUARDS_HAVE));
         let CommandStage::Runs(token) = self.stage else {
-            info!(code, "the command has ended, as it was told");
+            info!(code, "the program has ended, as it was told");
             self.leaving = self.leaving.map(|_| code);
             return;
         };
         self.stage = CommandStage::Ends(token);
         if !by_itself {
-            warn!(code, "the lease was not renewed in time, so the command was told to end");
+            warn!(code, "the lease was not renewed in time, so the program was told to end");
             return;
         }
         match after(code, self.plan.on_exit, self.plan.once) {
             After::Leave => {
-                info!(code, "the command has ended: leaving");
+                info!(code, "the program has ended: leaving");
                 self.leaving = Some(code);
             }
             After::Stay => {
-                info!(code, "the command has ended: leading on without it");
+                info!(code, "the program has ended: leading on without it");
                 run.next_stage = CommandStage::Idle { not_before: now, spent: Some(token) };
             }
             After::Restart => {
                 let rest = rest(self.last_rest, now.since(run.begun_at));
                 self.last_rest = Some(rest);
-                info!(code, "the command has ended: it is started again in {rest:?}");
+                info!(code, "the program has ended: it is started again in {rest:?}");
                 run.next_stage = CommandStage::Idle { not_before: now.after(rest), spent: None };
             }
         }
@@ -458,12 +458,12 @@ impl Supervisor {
                 if self.patient_until.is_some_and(|until| now < until) {
                     return info!("{name} again");
                 }
-                warn!("{name} again: killing the command");
+                warn!("{name} again: killing the program");
                 run.countdown = run.countdown.given_up(now.after(GUARDS_HAVE));
                 run.send(ToGuard::Signal(Signal::KILL));
             }
             Some(_) if ends_us => {
-                info!("{name}: ending the command, then leaving");
+                info!("{name}: ending the program, then leaving");
                 self.leaving = Some(0);
                 self.patient_until = Some(self.clock.now().after(SAME_SIGNAL));
                 self.end(signal);
@@ -493,7 +493,7 @@ impl Run {
         for link in [&self.inner_link, &self.outer_link].into_iter().flatten() {
             match link.tell_guard(message) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    error!("a guard of the command hears nothing: killing all");
+                    error!("a guard of the program hears nothing: killing all");
                     self.is_ours_to_kill = true;
                 }
                 // If the guard is gone, reading the link shows it.
@@ -514,9 +514,9 @@ impl Run {
         let what = match alive {
             Ok(alive) => {
                 let numbers: Vec<_> = alive.iter().map(|it| it.as_raw_pid()).collect();
-                format!("the processes {numbers:?} of the command live although they were killed")
+                format!("the processes {numbers:?} of the program live although they were killed")
             }
-            Err(error) => format!("what lives of the command cannot be seen in /proc: {error}"),
+            Err(error) => format!("what lives of the program cannot be seen in /proc: {error}"),
         };
         if now < self.countdown.until() {
             error!("{what}; {under} is kept until they are gone: end them");

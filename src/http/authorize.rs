@@ -56,8 +56,8 @@ pub(super) struct Authorized;
 impl FromRequestParts<AppState> for Authorized {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, sight: &AppState) -> Result<Self, Problem> {
-        match &sight.authorization {
+    async fn from_request_parts(parts: &mut Parts, app: &AppState) -> Result<Self, Problem> {
+        match &app.authorization {
             Authorization::Header => has_header(&parts.headers)?,
             Authorization::TokenIn(file) => has_token(&parts.headers, file).await?,
         }

@@ -16,13 +16,13 @@ tokio::task_local! {
 
 /// The answer that this task is making.
 struct Making {
-    sight: AppState,
+    app: AppState,
     /// Most answers claim nothing, and are made without.
     claim: RefCell<Option<Arc<Claim>>>,
 }
 
 pub(super) struct Claim {
-    sight: AppState,
+    app: AppState,
     /// The token under which the answer says that this member leads; 0 if it does not say so.
     token: AtomicU64,
     /// What it says of a lock or barrier, if it is about one.
@@ -32,14 +32,20 @@ pub(super) struct Claim {
 impl Claim {
     /// Makes an answer, and returns its claim too, if it has or may get one: of the verdict that was [`follow`]ed last.
     pub(super) async fn of<T>(
-        sight: AppState,
+        app: AppState,
         making: impl Future<Output = T>,
     ) -> (T, Option<Arc<Self>>) {
         let answer = async {
             let made = making.await;
             (made, MAKING.with(|making| making.claim.take()))
         };
-        MAKING.scope(Making { sight, claim: RefCell::default() }, answer).await
+        MAKING.scope(Making { app, claim: RefCell::default() }, answer).await
+    }
+
+    /// The same for an answer that nothing is waited for.
+    pub(super) fn of_now<T>(app: AppState, make: impl FnOnce() -> T) -> (T, Option<Arc<Self>>) {
+        let answer = || (make(), MAKING.with(|making| making.claim.take()));
+        MAKING.sync_scope(Making { app, claim: RefCell::default() }, answer)
     }
 
     /// Returns the claim of the answer that is being made, for a body that is made later.
@@ -69,7 +75,7 @@ impl Making {
     fn claim(&self) -> Arc<Claim> {
         let none_yet = || {
             let (token, lock) = (AtomicU64::new(0), OnceLock::new());
-            Arc::new(Claim { sight: self.sight.clone(), token, lock })
+            Arc::new(Claim { app: self.app.clone(), token, lock })
         };
         self.claim.borrow_mut().get_or_insert_with(none_yet).clone()
     }
@@ -88,7 +94,7 @@ impl AnswerClaim for Claim {
     fn is_still_so(&self) -> bool {
         let leads = match self.token.load(Ordering::Relaxed) {
             0 => true,
-            token => self.sight.leads_with(token),
+            token => self.app.leads_with(token),
         };
         leads && self.lock.get().is_none_or(HoldingClaim::is_still_so)
     }

@@ -2,7 +2,7 @@
 
 use super::api_router::{ApiRouter, routes};
 use super::members::bodies;
-use super::own_problems::{not_active, view_began};
+use super::own_problems::{self, not_active, view_began};
 use super::problem::{BadRequest, Problem, Unavailable};
 use super::query::NoQuery;
 use super::{AppState, Verdict, claim};
@@ -10,7 +10,7 @@ use crate::api::{self, Cluster, ClusterLeader, NextLeader};
 use crate::status::Entry;
 use axum::Json;
 use axum::extract::State;
-use recipes::election::Announcement;
+use recipes::election::{Announcement, Role};
 use std::collections::BTreeMap;
 
 pub(super) fn routes() -> ApiRouter {
@@ -23,28 +23,35 @@ pub(super) fn routes() -> ApiRouter {
     BadRequest,
     Unavailable,
 ))]
-async fn cluster(State(sight): State<AppState>, _: NoQuery) -> Result<Json<Cluster>, Problem> {
-    let entries = sight.status.members().await.map_err(Problem::line_unread)?;
-    let verdict = sight.judge();
+async fn cluster(State(app): State<AppState>, _: NoQuery) -> Result<Json<Cluster>, Problem> {
+    let entries = app.status.members().await.map_err(Problem::queue_unread)?;
+    let verdict = app.judge();
     claim::follow(&verdict);
     let leader = verdict.leader();
     Ok(Json(Cluster {
-        election: sight.names.election.to_string(),
-        leader: leader.map(|leader| of_leader(&sight, &verdict, leader)),
-        next: entries.get(1).map(|next| NextLeader {
+        election: app.names.election.to_string(),
+        leader: leader.map(|leader| of_leader(&app, &verdict, leader)),
+        next: entries.get(next_at(leader, &entries)).map(|next| NextLeader {
             id: next.profile.as_ref().map(|profile| profile.id.to_string()),
-            znode: sight.names.znodes.name(next.ticket.sequence),
-            ready: next.ready,
+            znode: app.names.znodes.name(next.ticket.sequence),
+            // Another client's queue does not tell.
+            ready: app.names.znodes.family().is_none().then_some(next.ready),
         }),
-        problems: problems(&sight, leader, &entries),
-        members: bodies(&sight, &verdict, &entries),
+        problems: problems(&app, &verdict, &entries),
+        members: bodies(&app, &verdict, &entries),
     }))
 }
 
-fn of_leader(sight: &AppState, verdict: &Verdict, leader: &Announcement) -> ClusterLeader {
+/// Returns the index of the one behind the leader: not of the second where what no member made stands ahead of all.
+pub(super) fn next_at(leader: Option<&Announcement>, entries: &[Entry]) -> usize {
+    let is_leaders = |entry: &Entry| leader.is_some_and(|it| it.ticket == entry.ticket);
+    entries.iter().position(is_leaders).unwrap_or(0) + 1
+}
+
+fn of_leader(app: &AppState, verdict: &Verdict, leader: &Announcement) -> ClusterLeader {
     // The wall clock may have been set back.
     let led = view_began(&verdict.snapshot.recent_changes, &verdict.view)
-        .map(|since| sight.clock.date().duration_since(since).unwrap_or_default());
+        .map(|since| app.clock.date().duration_since(since).unwrap_or_default());
     ClusterLeader {
         id: leader.leader.id.to_string(),
         token: leader.ticket.token.0,
@@ -54,13 +61,21 @@ fn of_leader(sight: &AppState, verdict: &Verdict, leader: &Announcement) -> Clus
 }
 
 /// Returns what is wrong, of the election first and then of each member in order.
-fn problems(sight: &AppState, leader: Option<&Announcement>, entries: &[Entry]) -> Vec<String> {
+fn problems(app: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<String> {
     let mut problems = vec![];
+    let leader = verdict.leader();
     match leader {
+        // It may be known to those that are in the queue.
+        None if verdict.role == Role::Absent => {
+            let reason = verdict.reason();
+            problems.push(format!("who leads is not known here: this member is {reason}"));
+        }
         None => problems.push("no leader is known".to_owned()),
         Some(leader) if !leader.active => problems.push(not_active(leader)),
         Some(_) => {}
     }
+    let own = own_problems::problems(app, verdict).into_iter();
+    problems.extend(own.filter(|own| own.kind == "foreign").map(|own| own.problem));
     let mut of_id = BTreeMap::<_, usize>::new();
     for id in entries.iter().filter_map(|entry| Some(&entry.profile.as_ref()?.id)) {
         *of_id.entry(id).or_default() += 1;
@@ -72,8 +87,9 @@ fn problems(sight: &AppState, leader: Option<&Announcement>, entries: &[Entry]) 
         ));
     }
     let token = leader.map(|leader| leader.ticket.token);
+    let next = next_at(leader, entries);
     for (at, entry) in entries.iter().enumerate() {
-        let znode = sight.names.znodes.name(entry.ticket.sequence);
+        let znode = app.names.znodes.name(entry.ticket.sequence);
         let Some(profile) = &entry.profile else {
             problems.push(format!("{znode} does not say whose it is: another client made it"));
             continue;
@@ -84,7 +100,7 @@ fn problems(sight: &AppState, leader: Option<&Announcement>, entries: &[Entry]) 
             problems.push(format!("{id} does not name the leader yet"));
         }
         // Another client's queue does not tell.
-        if at == 1 && !entry.ready && sight.names.znodes.family().is_none() {
+        if at == next && !entry.ready && app.names.znodes.family().is_none() {
             problems.push(format!("{id} is next, and not ready: it would have to claim first"));
         }
         if entry.state.unhealthy {
@@ -101,12 +117,12 @@ fn problems(sight: &AppState, leader: Option<&Announcement>, entries: &[Entry]) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::{Scene, at};
+    use super::super::scene::{Scene, at, contender_of_kazoo};
     use super::super::tests::ask;
     use crate::status::{Entry, OwnState, Request};
     use http_body_util::BodyExt;
     use recipes::election::{Announcement, Profile};
-    use recipes::{FencingToken, MemberId, Sequence, Ticket};
+    use recipes::{FencingToken, MemberId, Sequence, SessionId, Ticket};
     use serde_json::{Value, json};
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -129,7 +145,11 @@ mod tests {
     async fn cluster(entries: Vec<Entry>) -> Value {
         let mut scene = Scene::new();
         scene.leads(1);
-        let Scene { service, publisher, .. } = &mut scene;
+        cluster_at(&mut scene, entries).await
+    }
+
+    async fn cluster_at(scene: &mut Scene, entries: Vec<Entry>) -> Value {
+        let Scene { service, publisher, .. } = scene;
         let reads = async {
             match publisher.requests.recv().await.unwrap() {
                 Request::Members(answer) => answer.send(Ok(entries.into())).unwrap(),
@@ -152,6 +172,37 @@ mod tests {
         let member = &told["members"][1];
         assert_eq!(member["since"], json!(crate::api::date(at(60))));
         assert_eq!((&member["unhealthy"], &member["hooks_failing"]), (&json!(false), &json!(0)));
+    }
+
+    #[tokio::test]
+    async fn who_is_next_stands_behind_the_leader_whatever_stands_ahead_of_it() {
+        let by_hand = Entry { profile: None, names: None, ready: false, ..entry(0, "x", 1) };
+        let told = cluster(vec![by_hand, entry(1, "a", 1), entry(2, "b", 1)]).await;
+        assert_eq!(told["next"]["id"], json!("b"));
+        let standbys: Vec<_> =
+            told["members"].as_array().unwrap().iter().map(|it| it["standby"].is_null()).collect();
+        assert_eq!(standbys, [true, true, false]);
+        let [problem] = &told["problems"].as_array().unwrap()[..] else { panic!("{told}") };
+        assert!(problem.as_str().unwrap().starts_with("leader_0000000000 does not say"));
+    }
+
+    #[tokio::test]
+    async fn a_member_outside_the_queue_says_so_and_whose_contenders_it_saw() {
+        let mut scene = Scene::new();
+        scene.publishes(|snapshot| {
+            snapshot.link.session = Some((SessionId(1), std::time::Duration::from_secs(10)));
+            (snapshot.link.connected, snapshot.onsets.foreign) = (true, Some(at(2)));
+            snapshot.link.problem = Some("the servers refuse".into());
+            snapshot.link.foreign = vec![contender_of_kazoo(false)];
+        });
+        let told = cluster_at(&mut scene, vec![entry(1, "a", 1)]).await;
+        let [unknown, foreign] = &told["problems"].as_array().unwrap()[..] else {
+            panic!("{told}")
+        };
+        let why =
+            "who leads is not known here: this member is not in the queue: the servers refuse";
+        assert_eq!(unknown, why);
+        assert!(foreign.as_str().unwrap().contains("two elections in one path"), "{foreign}");
     }
 
     #[tokio::test]

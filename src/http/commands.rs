@@ -42,12 +42,12 @@ type CommandResult = Result<(StatusCode, Json<Done>), Problem>;
     Refused,
     Unavailable,
 ))]
-async fn ack(State(sight): State<AppState>, _: Authorized, asked: Uri) -> CommandResult {
+async fn ack(State(app): State<AppState>, _: Authorized, asked: Uri) -> CommandResult {
     const WRITE: &str = "?token=NUMBER, with the leader's fencing token";
     let [token] = query::values(&asked, ["token"], WRITE)?;
     let token = token.map(|token| query::number("token", &token, WRITE)).transpose()?;
     let leads = || {
-        let verdict = sight.judge();
+        let verdict = app.judge();
         let led = verdict.leader().filter(|_| verdict.leads()).map(|leader| leader.ticket.token);
         match (led, token) {
             (Some(led), None) => Ok(led),
@@ -62,10 +62,10 @@ async fn ack(State(sight): State<AppState>, _: Authorized, asked: Uri) -> Comman
             }
         }
     };
-    sight.order(Command::Acknowledge(leads()?)).await?;
+    app.command(Command::Acknowledge(leads()?)).await?;
     // What was acknowledged may be over by now.
     leads()?;
-    Ok((StatusCode::OK, Json(sight.done("acknowledged"))))
+    Ok((StatusCode::OK, Json(app.done("acknowledged"))))
 }
 
 #[derive(IntoParams)]
@@ -85,21 +85,21 @@ pub(super) struct TermQuery {
     Refused,
     Unavailable,
 ))]
-async fn resign(State(sight): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
-    let before = sight.judge();
+async fn resign(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
+    let before = app.judge();
     if !before.leads() {
         return Err(Problem::conflict("not-leader", "only a leader can resign", before.reason()));
     }
     let old = before.snapshot.standing.ticket();
-    sight.order(Command::Resign).await?;
-    let placed = sight.status.until(PATIENCE, |snapshot| {
+    app.command(Command::Resign).await?;
+    let placed = app.status.until(PATIENCE, |snapshot| {
         let standing = &snapshot.standing;
         standing.ticket().is_some_and(|ticket| Some(ticket) != old)
             && (standing.predecessor().is_some() || standing.is_first())
     });
     // If joining takes longer, the answer says that this member is not in the queue yet.
     let _placed_or_not = placed.await;
-    Ok((StatusCode::ACCEPTED, Json(sight.done("resigned"))))
+    Ok((StatusCode::ACCEPTED, Json(app.done("resigned"))))
 }
 
 /// Moves leadership to another member. This one leads on until that is ready to lead at once.
@@ -120,7 +120,7 @@ async fn resign(State(sight): State<AppState>, _: Authorized, _: NoQuery) -> Com
     ),
 )]
 async fn transfer(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     _: Authorized,
     request: extract::Request,
 ) -> Result<Json<Transferred>, Problem> {
@@ -136,7 +136,7 @@ async fn transfer(
         let why = format!("within_ms is {found}, and must be 1 to {most}");
         return Err(Problem::unprocessable(why));
     }
-    if let Some(family) = sight.names.znodes.family() {
+    if let Some(family) = app.names.znodes.family() {
         let why = format!(
             "among the contenders of {family} (election.compatible_with) none is told that it is to make way: POST /resign \
              has the next in the queue lead, whoever made it"
@@ -145,17 +145,17 @@ async fn transfer(
     }
     // As with any command, so that one whose client has gone is not carried out.
     tokio::task::yield_now().await;
-    let done = transfer::transfer(&sight.status, sight.clock, wanted.to.as_deref(), within).await;
+    let done = transfer::transfer(&app.status, app.clock, wanted.to.as_deref(), within).await;
     let title = "leadership was not moved";
     match done {
         Ok(transfer::Transferred { leader, leaderless }) => {
-            let leader = sight.leader(&leader);
+            let leader = app.leader(&leader);
             Ok(Json(Transferred { leader, leaderless_ms: millis(leaderless) }))
         }
-        Err(Refusal::Unread(why)) => Err(Problem::line_unread(why)),
+        Err(Refusal::Unread(why)) => Err(Problem::queue_unread(why)),
         Err(Refusal::Undone(undone)) => Err(Problem::undone(undone)),
         Err(refusal @ Refusal::NotLeader) => {
-            let why = sight.judge().reason();
+            let why = app.judge().reason();
             Err(Problem::conflict(refusal.kind(), "only a leader can hand over", why))
         }
         Err(refusal @ Refusal::Unheard) => {
@@ -172,9 +172,9 @@ async fn transfer(
     Refused,
     Unavailable,
 ))]
-async fn pause(State(sight): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
-    sight.order(Command::Pause).await?;
-    Ok((StatusCode::OK, Json(sight.done("paused"))))
+async fn pause(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
+    app.command(Command::Pause).await?;
+    Ok((StatusCode::OK, Json(app.done("paused"))))
 }
 
 /// Joins the queue again.
@@ -184,9 +184,9 @@ async fn pause(State(sight): State<AppState>, _: Authorized, _: NoQuery) -> Comm
     Refused,
     Unavailable,
 ))]
-async fn resume(State(sight): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
-    sight.order(Command::Resume).await?;
-    Ok((StatusCode::ACCEPTED, Json(sight.done("resumed"))))
+async fn resume(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
+    app.command(Command::Resume).await?;
+    Ok((StatusCode::ACCEPTED, Json(app.done("resumed"))))
 }
 
 /// For a `preStop` hook: out of the queue, handed over if it led, and its hooks done, when the answer comes.
@@ -196,13 +196,13 @@ async fn resume(State(sight): State<AppState>, _: Authorized, _: NoQuery) -> Com
     Refused,
     Unavailable,
 ))]
-async fn drain(State(sight): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
-    sight.order(Command::Pause).await?;
-    if sight.status.until_hooks_are_told(FOR_HOOKS).await.is_err() {
+async fn drain(State(app): State<AppState>, _: Authorized, _: NoQuery) -> CommandResult {
+    app.command(Command::Pause).await?;
+    if app.status.until_hooks_are_told(FOR_HOOKS).await.is_err() {
         let why = "this member is out of the queue, but its hooks are not done yet: see /status";
         return Err(Problem::unavailable("hooks-pending", "not done yet", why));
     }
-    Ok((StatusCode::OK, Json(sight.done("drained"))))
+    Ok((StatusCode::OK, Json(app.done("drained"))))
 }
 
 /// Has the process leave the queue and end, as SIGTERM does: for Jobs, whose pod ends with the last of its containers.
@@ -213,23 +213,23 @@ async fn drain(State(sight): State<AppState>, _: Authorized, _: NoQuery) -> Comm
     Unavailable,
 ))]
 async fn shutdown(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     _: Authorized,
     _: NoQuery,
 ) -> (StatusCode, Json<Done>) {
-    let done = sight.done("begun to leave");
-    sight.status.shutdown.notify_one();
+    let done = app.done("begun to leave");
+    app.status.shutdown.notify_one();
     (StatusCode::ACCEPTED, Json(done))
 }
 
 impl AppState {
     /// Sends a command to the election, and returns when it has been carried out.
-    pub(super) async fn order(&self, order: Command) -> Result<(), Problem> {
-        let leaves = order == Command::Pause;
+    pub(super) async fn command(&self, command: Command) -> Result<(), Problem> {
+        let leaves = command == Command::Pause;
         // A command whose client has closed the connection by now is not carried out: a process that was frozen
         // reads requests of long ago. The server sees the closed connection at its next poll, and drops this future.
         tokio::task::yield_now().await;
-        match self.status.order(order, self.clock.now()).await {
+        match self.status.command(command, self.clock.now()).await {
             Ok(confirmed) if confirmed || !leaves => Ok(()),
             Ok(_) => {
                 let why = "this member is out of the queue for its part, but ZooKeeper did not \

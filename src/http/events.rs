@@ -8,7 +8,7 @@ use super::claim::Claim;
 use super::members::GroupStream;
 use super::problem::{BadRequest, Problem, Unavailable};
 use super::query::values;
-use super::visits::OpenStream;
+use super::requests::OpenStream;
 use super::{AppState, Verdict, elector};
 use crate::api::{self, LeaderState, Role};
 use crate::status::RecordedChange;
@@ -53,7 +53,7 @@ pub(super) fn routes() -> ApiRouter {
     Unavailable,
 ))]
 async fn events(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -66,19 +66,19 @@ async fn events(
             return Err(Problem::bad_request(why));
         }
     };
-    let permit = sight.place()?;
+    let permit = app.place()?;
     let group = match tells_members {
-        true => Some(GroupStream::open(&sight).await),
+        true => Some(GroupStream::open(&app).await),
         false => None,
     };
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let first = |sight: &AppState, verdict: &Verdict| {
+    let first = |app: &AppState, verdict: &Verdict| {
         let mut first = VecDeque::from([format!("retry: {RETRY_MS}\n\n")]);
-        first.extend(seen.into_iter().flat_map(|seen| missed(sight, verdict, seen)));
-        first.push_back(event(sight, "state", verdict, None));
+        first.extend(seen.into_iter().flat_map(|seen| missed(app, verdict, seen)));
+        first.push_back(event(app, "state", verdict, None));
         first
     };
-    Ok(stream(sight, permit, group, first, events_since))
+    Ok(stream(app, permit, group, first, events_since))
 }
 
 /// Unnamed server-sent events, each with the body of `GET /`, for clients of nais/elector.
@@ -86,17 +86,17 @@ async fn events(
     (status = 200, description = "It goes on until one side ends it; the data of each event is such a body", body = api::Elector, content_type = "text/event-stream"),
     Unavailable,
 ))]
-async fn sse(State(sight): State<AppState>) -> Result<Response, Problem> {
-    let permit = sight.place()?;
-    let state = |sight: &AppState, verdict: &Verdict| {
-        format!("data: {}\n\n", api::json(&elector::body(sight, verdict)))
+async fn sse(State(app): State<AppState>) -> Result<Response, Problem> {
+    let permit = app.place()?;
+    let state = |app: &AppState, verdict: &Verdict| {
+        format!("data: {}\n\n", api::json(&elector::body(app, verdict)))
     };
-    let first = move |sight: &AppState, verdict: &Verdict| VecDeque::from([state(sight, verdict)]);
-    Ok(stream(sight, permit, None, first, move |sight, verdict, _| state(sight, verdict)))
+    let first = move |app: &AppState, verdict: &Verdict| VecDeque::from([state(app, verdict)]);
+    Ok(stream(app, permit, None, first, move |app, verdict, _| state(app, verdict)))
 }
 
 struct EventStream<T> {
-    sight: AppState,
+    app: AppState,
     /// Writes the events since those sent last; empty if there are none.
     write: T,
     ready: VecDeque<String>,
@@ -116,7 +116,7 @@ struct LastSent {
 }
 
 fn stream<T>(
-    sight: AppState,
+    app: AppState,
     permit: OwnedSemaphorePermit,
     group: Option<GroupStream>,
     first: impl FnOnce(&AppState, &Verdict) -> VecDeque<String>,
@@ -125,18 +125,18 @@ fn stream<T>(
 where
     T: Fn(&AppState, &Verdict, &LastSent) -> String + Send + 'static,
 {
-    let (verdict, claim) = (sight.judge(), Claim::of_this_answer());
+    let (verdict, claim) = (app.judge(), Claim::of_this_answer());
     if let Some(claim) = &claim {
         claim.follow(&verdict);
     }
     let stream = EventStream {
-        ready: first(&sight, &verdict),
+        ready: first(&app, &verdict),
         group,
         last_sent: LastSent { index: verdict.index(), view: verdict.view },
         claim,
         write,
-        _open: sight.visits.stream(),
-        sight,
+        _open: app.requests.stream(),
+        app,
         _permit: permit,
     };
     streamed(futures_util::stream::unfold(stream, |mut stream| async {
@@ -164,11 +164,11 @@ impl<T: Fn(&AppState, &Verdict, &LastSent) -> String> EventStream<T> {
         loop {
             let verdict = tokio::select! {
                 biased;
-                verdict = self.sight.changed_since(self.last_sent.index) => verdict?,
-                events = next_of(&mut self.group, &self.sight) => return Some(events),
+                verdict = self.app.changed_since(self.last_sent.index) => verdict?,
+                events = next_of(&mut self.group, &self.app) => return Some(events),
                 () = tokio::time::sleep(KEEP_ALIVE) => return Some(": here\n\n".into()),
             };
-            let chunk = (self.write)(&self.sight, &verdict, &self.last_sent);
+            let chunk = (self.write)(&self.app, &verdict, &self.last_sent);
             let index = verdict.index();
             // For a client that reads slowly, earlier events may not be written yet: they are written before this one.
             if let Some(claim) = &self.claim {
@@ -182,9 +182,9 @@ impl<T: Fn(&AppState, &Verdict, &LastSent) -> String> EventStream<T> {
     }
 }
 
-async fn next_of(group: &mut Option<GroupStream>, sight: &AppState) -> String {
+async fn next_of(group: &mut Option<GroupStream>, app: &AppState) -> String {
     match group {
-        Some(group) => group.next(sight).await,
+        Some(group) => group.next(app).await,
         None => std::future::pending().await,
     }
 }
@@ -193,22 +193,22 @@ async fn next_of(group: &mut Option<GroupStream>, sight: &AppState) -> String {
 ///
 /// An index that this process has not reached is of an earlier process or of another member: then the client has seen
 /// none of these changes.
-fn missed(sight: &AppState, verdict: &Verdict, seen: u64) -> Vec<String> {
+fn missed(app: &AppState, verdict: &Verdict, seen: u64) -> Vec<String> {
     let seen = if seen > verdict.index() { 0 } else { seen };
     let recorded = verdict.snapshot.recent_changes.iter();
     let unseen = recorded.filter(|recorded| recorded.index > seen);
-    unseen.map(|recorded| missed_event(sight, verdict, recorded)).collect()
+    unseen.map(|recorded| missed_event(app, verdict, recorded)).collect()
 }
 
 /// Writes a past change under a name of its own, with the leader of then and the role of now: a client that acts
 /// on what it reads must not begin to work for a term that is over.
-fn missed_event(sight: &AppState, verdict: &Verdict, recorded: &RecordedChange) -> String {
+fn missed_event(app: &AppState, verdict: &Verdict, recorded: &RecordedChange) -> String {
     let RecordedChange { change, index, at, cause, down_for: _ } = recorded;
     let (view, index) = (change.view(), *index);
     let own_term = view.own_term();
     let state = match own_term.is_some() && own_term == verdict.view.own_term() {
-        true => LeaderState { index, ..sight.state(verdict) },
-        false => sight.past_state(view.leader(), false, index),
+        true => LeaderState { index, ..app.state(verdict) },
+        false => app.past_state(view.leader(), false, index),
     };
     let missed = api::Event {
         state,
@@ -221,12 +221,12 @@ fn missed_event(sight: &AppState, verdict: &Verdict, recorded: &RecordedChange) 
 }
 
 /// Returns the data of a change that another one has followed by now.
-fn superseded(sight: &AppState, change: &Change, index: u64, cause: Option<Cause>) -> String {
+fn superseded(app: &AppState, change: &Change, index: u64, cause: Option<Cause>) -> String {
     let view = change.view();
     api::json(&api::Event {
-        state: sight.past_state(view.leader(), view.own_term().is_some(), index),
+        state: app.past_state(view.leader(), view.own_term().is_some(), index),
         role: Role::of(&change.role),
-        at: api::date(sight.clock.date()),
+        at: api::date(app.clock.date()),
         cause: cause.map(|cause| cause.to_string()),
         change: None,
     })
@@ -253,24 +253,24 @@ fn cause(verdict: &Verdict, last_sent: &LastSent, change: &Change) -> Option<Cau
 /// Only the last one has an `id`: a client sends it as `Last-Event-ID` to say that it has read all
 /// up to this index. With an `id` on the first of two, a client cut off between them would never be
 /// sent the second; without, it is sent both again.
-fn events_since(sight: &AppState, verdict: &Verdict, last_sent: &LastSent) -> String {
+fn events_since(app: &AppState, verdict: &Verdict, last_sent: &LastSent) -> String {
     let changes = changes(&last_sent.view, &verdict.role);
     let Some((last, earlier)) = changes.split_last() else { return String::new() };
     let index = verdict.index();
     let cause = |change: &Change| cause(verdict, last_sent, change);
     let earlier = earlier.iter().map(|change| {
-        let data = superseded(sight, change, index, cause(change));
+        let data = superseded(app, change, index, cause(change));
         framed(change.kind.name(), None, &data)
     });
-    let last = event(sight, last.kind.name(), verdict, cause(last));
+    let last = event(app, last.kind.name(), verdict, cause(last));
     earlier.chain([last]).collect()
 }
 
-fn event(sight: &AppState, name: &str, verdict: &Verdict, cause: Option<Cause>) -> String {
+fn event(app: &AppState, name: &str, verdict: &Verdict, cause: Option<Cause>) -> String {
     let data = api::Event {
-        state: sight.state(verdict),
+        state: app.state(verdict),
         role: verdict.role_name(),
-        at: api::date(sight.clock.date()),
+        at: api::date(app.clock.date()),
         cause: cause.map(|cause| cause.to_string()),
         change: None,
     };

@@ -16,8 +16,8 @@ pub(super) fn routes() -> ApiRouter {
 ///
 /// Sound as long as the election's loop turns, whether or not ZooKeeper is there.
 #[utoipa::path(get, path = api::LIVEZ.path, params(Verbose), responses(Checks))]
-async fn livez(State(sight): State<AppState>, RawQuery(query): RawQuery) -> Response {
-    let verdict = sight.judge();
+async fn livez(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
+    let verdict = app.judge();
     let turns = verdict.snapshot.loop_runs(verdict.now);
     let reason = if turns {
         "the election's loop turns".into()
@@ -30,14 +30,14 @@ async fn livez(State(sight): State<AppState>, RawQuery(query): RawQuery) -> Resp
 
 /// The same as `/livez`.
 #[utoipa::path(get, path = "/healthz", params(Verbose), responses(Checks))]
-async fn healthz(sight: State<AppState>, query: RawQuery) -> Response {
-    livez(sight, query).await
+async fn healthz(app: State<AppState>, query: RawQuery) -> Response {
+    livez(app, query).await
 }
 
 /// Ready to answer: this member is in the queue and knows a leader, itself or another.
 #[utoipa::path(get, path = api::READYZ.path, params(Verbose), responses(Checks))]
-async fn readyz(State(sight): State<AppState>, RawQuery(query): RawQuery) -> Response {
-    let verdict = sight.judge();
+async fn readyz(State(app): State<AppState>, RawQuery(query): RawQuery) -> Response {
+    let verdict = app.judge();
     claim::follow(&verdict);
     let stands = verdict.snapshot.standing.ticket().is_some();
     let place = if stands { "in the queue".into() } else { verdict.reason() };

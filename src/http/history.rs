@@ -2,6 +2,8 @@
 
 use super::AppState;
 use super::api_router::{ApiRouter, routes};
+use super::problem::BadRequest;
+use super::query::NoQuery;
 use super::verdict::millis;
 use crate::api::{self, History, Term};
 use crate::status::{RecentChanges, RecordedChange};
@@ -19,9 +21,10 @@ pub(super) fn routes() -> ApiRouter {
 /// Who led when, as far as this member has heard: the last 100 terms, the newest last.
 #[utoipa::path(get, path = api::HISTORY.path, responses(
     (status = 200, description = "The terms", body = History),
+    BadRequest,
 ))]
-async fn history(State(sight): State<AppState>) -> Json<History> {
-    let terms = terms(&sight.judge().snapshot.recent_changes);
+async fn history(State(app): State<AppState>, _: NoQuery) -> Json<History> {
+    let terms = terms(&app.judge().snapshot.recent_changes);
     let surplus = terms.len().saturating_sub(TERMS_MAX);
     Json(History { terms: terms.into_iter().skip(surplus).collect() })
 }

@@ -6,7 +6,7 @@ use super::{AppState, Verdict, claim, query};
 use crate::api::{self, LeaderState};
 use axum::body::Bytes;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use recipes::Moment;
 use std::time::Duration;
@@ -46,7 +46,6 @@ pub(super) struct Wait {
 }
 
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);
-const WAIT_MAX: Duration = Duration::from_secs(600);
 
 const WRITE: &str = "?index=NUMBER&wait=30s";
 
@@ -57,16 +56,13 @@ const WRITE: &str = "?index=NUMBER&wait=30s";
     BadRequest,
     Unavailable,
 ))]
-async fn leader(State(sight): State<AppState>, request: Request) -> Result<Response, Problem> {
-    let wait = match request.uri().query() {
-        Some(_) => Wait::asked(request.uri())?,
-        None => None,
-    };
+async fn leader(State(app): State<AppState>, request: Request) -> Result<Response, Problem> {
+    let wait = Wait::asked(request.uri())?;
     let verdict = match wait {
-        Some((seen, length)) => sight.leader_change_since(seen, length).await?,
-        None => sight.judge(),
+        Some((seen, length)) => app.leader_change_since(seen, length).await?,
+        None => app.judge(),
     };
-    Ok(answer(&sight, &verdict, request.headers(), wait.is_some()))
+    Ok(answer(&app, &verdict, request.headers(), wait.is_some()))
 }
 
 /// The same, without waiting for news.
@@ -75,15 +71,25 @@ async fn leader(State(sight): State<AppState>, request: Request) -> Result<Respo
     BadRequest,
     Unavailable,
 ))]
-async fn leader_now(State(sight): State<AppState>, request: Request) -> Result<Response, Problem> {
+async fn leader_now(State(app): State<AppState>, request: Request) -> Result<Response, Problem> {
     if request.uri().query().is_some_and(|query| !query.is_empty()) {
         let instead = "no client can wait at this listener: ask without a query, or at http.listen";
         return Err(Problem::bad_request(instead));
     }
-    Ok(answer(&sight, &sight.judge(), request.headers(), false))
+    Ok(at_once(&app, request.headers()))
 }
 
-fn answer(sight: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bool) -> Response {
+/// Whether the request is one that both routes answer by [`at_once`].
+pub(super) fn is_asked_at_once(request: &Request) -> bool {
+    let uri = request.uri();
+    request.method() == Method::GET && uri.path() == api::LEADER.path && uri.query().is_none()
+}
+
+pub(super) fn at_once(app: &AppState, headers: &HeaderMap) -> Response {
+    answer(app, &app.judge(), headers, false)
+}
+
+fn answer(app: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bool) -> Response {
     claim::follow(verdict);
     if verdict.leader().is_none() {
         let index = verdict.index();
@@ -94,7 +100,7 @@ fn answer(sight: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: 
         response.headers_mut().extend(super::common_headers(index));
         return response;
     }
-    let CachedBody { body, headers: mut cached, made_of: _ } = sight.cached_body(verdict);
+    let CachedBody { body, headers: mut cached, made_of: _ } = app.cached_body(verdict);
     let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
         let tag = cached[header::ETAG].to_str().unwrap_or_default();
@@ -103,7 +109,6 @@ fn answer(sight: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: 
     });
     if is_known {
         cached.remove(header::CONTENT_TYPE);
-        cached.remove(header::CONTENT_LENGTH);
         return (StatusCode::NOT_MODIFIED, cached).into_response();
     }
     let mut response = Response::new(body.into());
@@ -131,12 +136,7 @@ impl Wait {
 
     fn length(&self) -> Result<Duration, Problem> {
         let Some(written) = &self.wait else { return Ok(WAIT_DEFAULT) };
-        let wrong = |why: String| Problem::bad_request(format!("wait={written:?} is {why}"));
-        match humantime::parse_duration(written) {
-            Ok(length) if length <= WAIT_MAX => Ok(length),
-            Ok(_) => Err(wrong("too long: write 10m or less, and ask again".into())),
-            Err(error) => Err(wrong(format!("no duration ({error}): write 30s"))),
-        }
+        query::span("wait", written, &query::WAIT)
     }
 }
 
@@ -182,7 +182,6 @@ impl AppState {
         let headers = [
             (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
             (header::ETAG, tag.expect("a tag is visible ASCII")),
-            (header::CONTENT_LENGTH, HeaderValue::from(body.len())),
         ];
         let headers = headers.into_iter().chain(super::common_headers(index)).collect();
         let fresh = CachedBody { made_of, headers, body: body.into() };

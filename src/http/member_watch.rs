@@ -61,12 +61,12 @@ impl AppState {
     }
 }
 
-async fn read_while_watched(sight: AppState) {
-    let watch = &sight.member_watch;
+async fn read_while_watched(app: AppState) {
+    let watch = &app.member_watch;
     loop {
         // What cannot be read now may be in a second.
-        if let Ok(members) = sight.status.members().await {
-            sight.note_members(&members);
+        if let Ok(members) = app.status.members().await {
+            app.note_members(&members);
         }
         tokio::time::sleep(PAUSE).await;
         let mut is_reading = watch.is_reading.lock().expect("no code panics while holding it");

@@ -1,6 +1,7 @@
 //! The queue, in order, as it was last read.
 
 use super::api_router::{ApiRouter, routes};
+use super::cluster::next_at;
 use super::events::framed;
 use super::leader::Wait;
 use super::member_watch::{Group, Moved, moved};
@@ -41,20 +42,17 @@ struct MembersWait {
     BadRequest,
     Unavailable,
 ))]
-async fn members(State(sight): State<AppState>, uri: Uri) -> Result<Json<Members>, Problem> {
-    let wait = match uri.query() {
-        Some(_) => Wait::asked(&uri)?,
-        None => None,
-    };
-    let read = async || sight.status.members().await.map_err(Problem::line_unread);
+async fn members(State(app): State<AppState>, uri: Uri) -> Result<Json<Members>, Problem> {
+    let wait = Wait::asked(&uri)?;
+    let read = async || app.status.members().await.map_err(Problem::queue_unread);
     let Some((seen, length)) = wait else {
         let entries = read().await?;
-        let index = sight.note_members(&entries);
-        return Ok(Json(body(&sight, &entries, index)));
+        let index = app.note_members(&entries);
+        return Ok(Json(body(&app, &entries, index)));
     };
-    let _permit = sight.place()?;
-    let mut watch = sight.watch_members();
-    let index = sight.note_members(&read().await?);
+    let _permit = app.place()?;
+    let mut watch = app.watch_members();
+    let index = app.note_members(&read().await?);
     if seen > index {
         return Err(Problem::foreign_index(seen, index));
     }
@@ -62,30 +60,31 @@ async fn members(State(sight): State<AppState>, uri: Uri) -> Result<Json<Members
         async { while watch.borrow_and_update().index == seen && watch.changed().await.is_ok() {} };
     let _time_is_over = timeout(length, changed).await;
     let group = watch.borrow().clone();
-    Ok(Json(body(&sight, &group.members, group.index)))
+    Ok(Json(body(&app, &group.members, group.index)))
 }
 
-fn body(sight: &AppState, entries: &[Entry], index: u64) -> Members {
-    let verdict = sight.judge();
+fn body(app: &AppState, entries: &[Entry], index: u64) -> Members {
+    let verdict = app.judge();
     claim::follow(&verdict);
-    Members { members: bodies(sight, &verdict, entries), index }
+    Members { members: bodies(app, &verdict, entries), index }
 }
 
 /// Returns the members as bodies have them.
-pub(super) fn bodies(sight: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<Member> {
+pub(super) fn bodies(app: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<Member> {
     let leader = verdict.leader().map(|leader| leader.ticket.token);
     let own = verdict.snapshot.standing.ticket().map(|ticket| ticket.token);
-    let tells = sight.names.znodes.family().is_none();
+    let next = next_at(verdict.leader(), entries);
+    let tells = app.names.znodes.family().is_none();
     let member = |(at, entry): (usize, &Entry)| Member {
         id: entry.profile.as_ref().map(|profile| profile.id.to_string()),
-        znode: sight.names.znodes.name(entry.ticket.sequence),
+        znode: app.names.znodes.name(entry.ticket.sequence),
         sequence: entry.ticket.sequence.number(),
         address: entry.profile.as_ref().and_then(|profile| profile.address.clone()),
         labels: entry.profile.as_ref().map(|p| p.labels.clone()).unwrap_or_default(),
         is_leader: leader == Some(entry.ticket.token),
         is_self: own == Some(entry.ticket.token),
         // Another client's queue does not tell.
-        standby: (at == 1 && tells).then_some(Standby { ready: entry.ready }),
+        standby: (at == next && tells).then_some(Standby { ready: entry.ready }),
         names: entry.names.as_ref().map(|names| names.leader.id.to_string()),
         version: entry.version.clone(),
         priority: entry.priority.number(),
@@ -103,18 +102,18 @@ pub(super) struct GroupStream {
 }
 
 impl GroupStream {
-    pub(super) async fn open(sight: &AppState) -> Self {
-        let mut watch = sight.watch_members();
+    pub(super) async fn open(app: &AppState) -> Self {
+        let mut watch = app.watch_members();
         // What was read long ago is not told as what is.
-        if let Ok(entries) = sight.status.members().await {
-            sight.note_members(&entries);
+        if let Ok(entries) = app.status.members().await {
+            app.note_members(&entries);
             watch.mark_changed();
         }
         Self { watch, sent: None }
     }
 
     /// Waits for the next events: all members first, then those that left and joined.
-    pub(super) async fn next(&mut self, sight: &AppState) -> String {
+    pub(super) async fn next(&mut self, app: &AppState) -> String {
         loop {
             if self.watch.changed().await.is_err() {
                 return std::future::pending().await;
@@ -122,13 +121,13 @@ impl GroupStream {
             let group = self.watch.borrow_and_update().clone();
             let events = match self.sent.replace(group.clone()) {
                 None => {
-                    let members = group.members.iter().map(|entry| member(sight, entry));
+                    let members = group.members.iter().map(|entry| member(app, entry));
                     let body = api::Group { members: members.collect(), index: group.index };
                     framed("members", None, &api::json(&body))
                 }
                 Some(before) => {
                     let moved = moved(&before.members, &group.members);
-                    moved.iter().map(|moved| moved_event(sight, moved, group.index)).collect()
+                    moved.iter().map(|moved| moved_event(app, moved, group.index)).collect()
                 }
             };
             if !events.is_empty() {
@@ -138,20 +137,20 @@ impl GroupStream {
     }
 }
 
-fn moved_event(sight: &AppState, moved: &Moved<'_>, index: u64) -> String {
+fn moved_event(app: &AppState, moved: &Moved<'_>, index: u64) -> String {
     let (name, entry) = match moved {
         Moved::Joined(entry) => ("member-joined", entry),
         Moved::Left(entry) => ("member-left", entry),
     };
-    let at = api::date(sight.clock.date());
-    framed(name, None, &api::json(&MemberMoved { member: member(sight, entry), index, at }))
+    let at = api::date(app.clock.date());
+    framed(name, None, &api::json(&MemberMoved { member: member(app, entry), index, at }))
 }
 
-fn member(sight: &AppState, entry: &Entry) -> GroupMember {
+fn member(app: &AppState, entry: &Entry) -> GroupMember {
     let profile = entry.profile.as_ref();
     GroupMember {
         id: profile.map(|profile| profile.id.to_string()),
-        znode: sight.names.znodes.name(entry.ticket.sequence),
+        znode: app.names.znodes.name(entry.ticket.sequence),
         sequence: entry.ticket.sequence.number(),
         address: profile.and_then(|profile| profile.address.clone()),
         labels: profile.map(|profile| profile.labels.clone()).unwrap_or_default(),
@@ -169,7 +168,7 @@ mod tests {
     async fn without_a_connection_the_answer_is_why_there_is_none() {
         let (service, back) = api(Duration::ZERO);
         let why = "no session with ZooKeeper at h:1: h:1 cannot be reached: Connection refused";
-        back.snapshot.send_modify(|snapshot| snapshot.link.problem = Some(why.into()));
+        back.amend(|snapshot| snapshot.link.problem = Some(why.into()));
         let answer = ask(&service, "/members").await;
         assert_eq!(answer.status(), 503);
         let body = answer.into_body().collect().await.unwrap().to_bytes();

@@ -24,21 +24,21 @@ pub(super) fn routes() -> ApiRouter {
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "At this moment", body = String, content_type = "text/plain"),
 ))]
-async fn metrics(State(sight): State<AppState>) -> impl IntoResponse {
-    let text = TextEncoder.encode_to_string(&families(&sight));
+async fn metrics(State(app): State<AppState>) -> impl IntoResponse {
+    let text = TextEncoder.encode_to_string(&families(&app));
     ([(header::CONTENT_TYPE, TEXT_FORMAT)], text.expect("every family has a name and a sample"))
 }
 
-fn families(sight: &AppState) -> Vec<MetricFamily> {
-    let verdict = sight.judge();
+fn families(app: &AppState) -> Vec<MetricFamily> {
+    let verdict = app.judge();
     claim::follow(&verdict);
     let Verdict { snapshot, role, now, .. } = &verdict;
-    let (link, counters, meter) = (&snapshot.link, &snapshot.counters, &sight.status.meter);
-    let election = label("election", &sight.names.election);
+    let (link, counters, meter) = (&snapshot.link, &snapshot.counters, &app.status.meter);
+    let election = label("election", &app.names.election);
     let mut scrape = Scrape { families: vec![], label: election };
 
     // Dashboards made for Kubernetes' client-go read this metric, with this label.
-    let name = label("name", &sight.names.election);
+    let name = label("name", &app.names.election);
     scrape.families.push(family(
         "leader_election_master_status",
         "1 if this member leads, else 0; the name is the election's.",
@@ -48,7 +48,7 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
     scrape.gauges(
         "bellwether_role",
         "1 for the role of this member, 0 for the others: candidate is first in the queue but unconfirmed by a \
-         quorum, absent is out of the line.",
+         quorum, absent is not in the queue.",
         "role",
         [
             ("leader", verdict.leads()),
@@ -215,15 +215,15 @@ fn families(sight: &AppState) -> Vec<MetricFamily> {
         "For how long there was no process, at most, before this one resumed the session; 0 if this process opened it.",
         link.restart.map_or(0.0, |restart| restart.down_for.as_secs_f64()),
     );
-    scrape.hooks(&sight.status.hooks.borrow().records);
-    if let Some(holdings) = &sight.status.holdings {
-        scrape.holdings(sight, *now, holdings);
+    scrape.hooks(&app.status.hooks.borrow().records);
+    if let Some(holdings) = &app.status.holdings {
+        scrape.holdings(app, *now, holdings);
     }
-    if let Some(config) = &sight.status.shared_config {
+    if let Some(config) = &app.status.shared_config {
         scrape.config(&config.meter);
-        scrape.kept(&sight.status.kept.borrow());
+        scrape.kept(&app.status.kept.borrow());
     }
-    scrape.families.extend(sight.visits.families());
+    scrape.families.extend(app.requests.families());
     scrape.gauges(
         "bellwether_build_info",
         "1, with the version of the program.",
@@ -277,7 +277,7 @@ impl Scrape {
     }
 
     /// Adds the locks and the barriers, unless they are switched off.
-    fn holdings(&mut self, sight: &AppState, now: Moment, holdings: &HoldingsHandle) {
+    fn holdings(&mut self, app: &AppState, now: Moment, holdings: &HoldingsHandle) {
         let HoldingsHandle { switched_on, meter, .. } = holdings;
         let state = |(state, n)| gauge(vec![label("state", state)], n as f64);
         if switched_on.locks {
@@ -285,7 +285,7 @@ impl Scrape {
                 "bellwether_locks",
                 "Locks that applications hold or wait for by way of this member, by state.",
                 MetricType::GAUGE,
-                sight.asked.locks_counted(now).map(state),
+                app.asked.locks_counted(now).map(state),
             );
             self.counter(
                 "bellwether_locks_lost_total",
@@ -303,7 +303,7 @@ impl Scrape {
                 "bellwether_barriers",
                 "Applications in front of barriers or inside, by way of this member, by state.",
                 MetricType::GAUGE,
-                sight.asked.barriers_counted(now).map(state),
+                app.asked.barriers_counted(now).map(state),
             );
             self.counter(
                 "bellwether_barriers_lost_total",
@@ -506,7 +506,7 @@ mod tests {
         ] {
             let _undone = member.step(then, event);
         }
-        publisher.snapshot.send_modify(|snapshot| {
+        publisher.amend(|snapshot| {
             snapshot.standing = member.standing();
             snapshot.counters.stands(&snapshot.standing, then);
         });

@@ -32,6 +32,7 @@ mod problem;
 mod profile;
 mod query;
 mod redirect;
+mod requests;
 mod routes;
 #[cfg(test)]
 mod scene;
@@ -41,7 +42,6 @@ mod slots;
 mod status;
 mod truthful;
 mod verdict;
-mod visits;
 mod waiting;
 mod yes_or_no;
 
@@ -62,14 +62,15 @@ use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use problem::Problem;
 use recipes::Moment;
+use requests::{RequestCounters, RouteCounters};
 use routes::Served;
-pub use serve::{Accept, Handler, Limits, serve};
+pub use serve::{Accept, Answer, Handler, Limits, serve};
+use std::future::ready;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::{Mutex, Semaphore};
 use verdict::Verdict;
-use visits::{RouteCounters, Visits};
 
 /// What things are called in this election.
 #[derive(Clone)]
@@ -95,7 +96,7 @@ struct AppStateInner {
     /// Slots for clients that wait for a change.
     waiting: Arc<Semaphore>,
     authorization: Authorization,
-    visits: Visits,
+    requests: RequestCounters,
     /// Held by the request that changes this member's profile.
     amending: Mutex<()>,
     /// The last answers of `/leader`: without the kernel's clocks, and with them.
@@ -145,8 +146,8 @@ const DESCRIPTION: &str = "/openapi.json";
 #[derive(Clone)]
 pub struct Service {
     router: TowerToHyperService<Router>,
-    sight: AppState,
-    visits: Arc<RouteCounters>,
+    app: AppState,
+    requests: Arc<RouteCounters>,
 }
 
 /// Returns what is served to the application within these limits, and what to probes.
@@ -160,7 +161,7 @@ pub fn services(
     let started = Started { at: clock.now(), date: clock.date(), boot: fastrand::u32(..) };
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
     let amending = Mutex::default();
-    let visits = Visits::none(&names.election);
+    let requests = RequestCounters::none(&names.election);
     let leader_bodies = Default::default();
     let clock_identity = ClockIdentity::read();
     let inner = AppStateInner {
@@ -171,7 +172,7 @@ pub fn services(
         started,
         waiting,
         authorization,
-        visits,
+        requests,
         amending,
         leader_bodies,
         kept: holdings::KeptLocks::default(),
@@ -182,15 +183,15 @@ pub fn services(
     let inner = Arc::new(inner);
     let service = |served: Served, shares_clock| {
         let Served { router, paths, hint } = served;
-        let sight = AppState { inner: inner.clone(), shares_clock };
+        let app = AppState { inner: inner.clone(), shares_clock };
         let router = router
             .fallback(async move |uri: Uri| Problem::not_found(uri.path(), &hint))
             .method_not_allowed_fallback(async |uri: Uri| {
                 (StatusCode::METHOD_NOT_ALLOWED, Extension(uri))
             })
-            .with_state(sight.clone());
-        let visits = Arc::new(sight.visits.of(paths));
-        Service { router: TowerToHyperService::new(router), sight, visits }
+            .with_state(app.clone());
+        let requests = Arc::new(app.requests.of(paths));
+        Service { router: TowerToHyperService::new(router), app, requests }
     };
     let api = service(routes::of_api(), true);
     let probes = service(routes::of_probes(), false);
@@ -199,30 +200,40 @@ pub fn services(
 
 // No layer of the router: it would box and copy what it knows for each request and each layer.
 impl Handler for Service {
-    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send + use<> {
-        let Self { router, sight, visits } = self.clone();
-        async move {
-            let route = visits.route(request.uri().path());
+    fn answer(&self, request: Request) -> Answer {
+        let Self { router, app, requests } = self.clone();
+        // What is asked most is answered here: to have it routed takes longer than to answer it.
+        if leader::is_asked_at_once(&request) {
+            let route = requests.route(request.uri().path());
+            let answer = || leader::at_once(&app, request.headers());
+            let (response, claim) = Claim::of_now(app.clone(), answer);
+            return Answer::Left(ready(requests.counted(route, claimed(response, claim))));
+        }
+        Answer::Right(Box::pin(async move {
+            let route = requests.route(request.uri().path());
             // Each value of the configuration has an index of its own.
             let is_config = request.uri().path().strip_prefix(api::CONFIG_NAMES.path);
             let is_config = is_config.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
             // The index of before the answer is made: a client that waits for changes since then misses none.
-            let index = sight.index_now();
-            let (Ok(response), claim) = Claim::of(sight.clone(), router.call(request)).await;
-            let mut response = with_methods(response);
-            if let Some(claim) = claim {
-                response.extensions_mut().insert(Claims(claim));
-            }
+            let index = app.index_now();
+            let (Ok(response), claim) = Claim::of(app.clone(), router.call(request)).await;
+            let mut response = claimed(with_methods(response), claim);
             if !response.headers().contains_key(INDEX) {
                 response.headers_mut().extend(common_headers(index));
                 if is_config {
                     response.headers_mut().remove(INDEX);
                 }
             }
-            visits.count(route, response.status());
-            response
-        }
+            requests.counted(route, response)
+        }))
     }
+}
+
+fn claimed(mut response: Response, claim: Option<Arc<Claim>>) -> Response {
+    if let Some(claim) = claim {
+        response.extensions_mut().insert(Claims(claim));
+    }
+    response
 }
 
 /// Says of a refused method which ones there are: the router names them in `Allow`, after the fallback has answered.
@@ -298,17 +309,17 @@ mod tests {
         std::thread::spawn(move || {
             let (service, mut publisher) = api(Duration::ZERO);
             let places = [1, 2].map(leads);
-            publisher.snapshot.send_modify(|snapshot| snapshot.standing = places[0].clone());
+            publisher.amend(|snapshot| snapshot.standing = places[0].clone());
             let (ended, end) = std::sync::mpsc::channel::<()>();
             let election = std::thread::spawn(move || {
                 let mut place = 0;
                 while end.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
                     if let Ok(status::Request::Carry(_, caller)) = publisher.requests.try_recv() {
                         place = 1 - place;
-                        publisher.snapshot.send_modify(|it| it.standing = places[place].clone());
+                        publisher.amend(|it| it.standing = places[place].clone());
                         caller.tell(true);
                     }
-                    publisher.snapshot.send_modify(|_| {});
+                    publisher.amend(|_| {});
                 }
             });
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -16,7 +16,8 @@ mod tests {
     use super::super::{DESCRIPTION, tests};
     use super::DOCUMENT;
     use http_body_util::BodyExt;
-    use serde_json::{Value, json};
+    use serde_json::{Map, Value, json};
+    use std::collections::BTreeMap;
     use std::fs;
     use std::time::Duration;
     use utoipa::OpenApi as _;
@@ -24,6 +25,8 @@ mod tests {
     use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
     use utoipa::openapi::{Object, OpenApi, RefOr, SchemaFormat, Type};
     use utoipa_axum::router::OpenApiRouter;
+
+    const INDEX_NAME: &str = "Index";
 
     #[test]
     fn the_document_that_is_served_says_what_the_handlers_say() {
@@ -44,16 +47,22 @@ mod tests {
         for (path, operations) in document["paths"].as_object().unwrap() {
             for (method, operation) in operations.as_object().unwrap() {
                 for (status, answer) in operation["responses"].as_object().unwrap() {
-                    let format = &answer["headers"]["X-Bellwether-Index"]["schema"]["format"];
+                    let index = &referred(&document, answer)["headers"]["X-Bellwether-Index"];
+                    let format = &referred(&document, index)["schema"]["format"];
                     assert_eq!(format, "uint64", "{method} {path}: {status}");
                 }
             }
         }
         assert!(!document.to_string().contains("u-int"), "{document}");
         let stream = &document["paths"]["/events"]["get"]["responses"]["200"]["content"];
-        let event = stream["text/event-stream"]["schema"]["$ref"].as_str().unwrap();
-        let event = &document.pointer(event.trim_start_matches('#')).unwrap().to_string();
+        let event = referred(&document, &stream["text/event-stream"]["schema"]).to_string();
         assert!(event.contains("cause") && event.contains("role"), "{event}");
+    }
+
+    /// Returns what this value refers to, or itself.
+    fn referred<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
+        let place = value["$ref"].as_str().map(|place| place.trim_start_matches('#'));
+        place.map_or(value, |place| document.pointer(place).expect("it is there"))
     }
 
     #[derive(utoipa::OpenApi)]
@@ -112,10 +121,51 @@ mod tests {
 
     /// Returns it as it is served: few lines enough to be small, and enough to show what has changed.
     fn written(description: OpenApi) -> String {
-        let description =
+        let mut description =
             serde_json::to_value(description).expect("it has nothing that JSON lacks");
+        share_repeated(&mut description);
         // The registry of OpenAPI's formats writes them without the hyphen.
         in_lines(&description, 3).replace(r#""format":"u-int"#, r#""format":"uint"#) + "\n"
+    }
+
+    /// Names the header of all responses, and each response that is there more than once, and has operations refer to them: the
+    /// document is in the binary.
+    fn share_repeated(description: &mut Value) {
+        let mut counts = BTreeMap::<_, usize>::new();
+        for response in responses(description) {
+            let header = json!({"$ref": format!("#/components/headers/{INDEX_NAME}")});
+            let index = response.pointer_mut("/headers/X-Bellwether-Index");
+            *index.expect("every response has it") = header;
+            *counts.entry(response.to_string()).or_default() += 1;
+        }
+        let mut shared = Map::new();
+        for response in responses(description) {
+            if counts[&response.to_string()] > 1 {
+                let what = response["description"].as_str().expect("it has one");
+                // Some of one description have another body.
+                let mut name: String = what.split_whitespace().map(pascal).collect();
+                while shared.get(&name).is_some_and(|other| other != response) {
+                    name.push('_');
+                }
+                let reference = json!({"$ref": format!("#/components/responses/{name}")});
+                shared.insert(name, std::mem::replace(response, reference));
+            }
+        }
+        description["components"]["responses"] = shared.into();
+        description["components"]["headers"] = json!({ INDEX_NAME: index() });
+    }
+
+    fn pascal(word: &str) -> String {
+        let mut letters = word.chars().filter(char::is_ascii_alphanumeric);
+        letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
+    }
+
+    fn responses(description: &mut Value) -> impl Iterator<Item = &mut Value> {
+        let paths = description["paths"].as_object_mut().expect("it is an object").values_mut();
+        let operations =
+            paths.flat_map(|path| path.as_object_mut().into_iter().flat_map(Map::values_mut));
+        operations
+            .flat_map(|it| it["responses"].as_object_mut().into_iter().flat_map(Map::values_mut))
     }
 
     /// Returns JSON with a line for each value, so many levels deep.

@@ -7,8 +7,8 @@ use recipes::election::{Announcement, View};
 use std::time::SystemTime;
 
 /// Returns the problems, the gravest first. One that only follows from another is left out.
-pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
-    let Snapshot { link, onsets, recent_changes, .. } = &verdict.snapshot;
+pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
+    let Snapshot { link, onsets, recent_changes, .. } = &*verdict.snapshot;
     let mut problems = vec![];
     let mut add = |kind: &str, problem: String, since: SystemTime| {
         let (kind, since) = (kind.to_owned(), api::date(since));
@@ -25,7 +25,7 @@ pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         add("paused", "paused: out of the queue until POST /resume".into(), since);
     }
     if let Some(since) = onsets.unhealthy {
-        let failure = sight.status.application.borrow().clone().and_then(|it| it.failure);
+        let failure = app.status.application.borrow().clone().and_then(|it| it.failure);
         let why = failure.unwrap_or_else(|| "its health is not known yet".into());
         add("unhealthy", format!("the application is not healthy: {why}"), since);
     }
@@ -38,33 +38,40 @@ pub(super) fn problems(sight: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     };
     // Those that keep this member out are why it leads not, and may be why no leader is known.
     for (queue, since) in foreign(true) {
-        add("foreign", queue.problem(&sight.names.election), since);
+        add("foreign", queue.problem(&app.names.election), since);
+    }
+    if let Some((since, problem)) = onsets.stranger.zip(link.stranger.clone()) {
+        add("stranger", problem, since);
     }
     match verdict.leader() {
         Some(leader) if !leader.active => {
             let since = view_began(recent_changes, &verdict.view);
-            add("not-active", not_active(leader), since.unwrap_or_else(|| sight.clock.date()));
+            add("not-active", not_active(leader), since.unwrap_or_else(|| app.clock.date()));
         }
-        None if unlinked.or(onsets.paused).or(onsets.unhealthy).is_none() => {
+        // A stranger's znode at the head is why.
+        None if unlinked.or(onsets.paused).or(onsets.unhealthy).or(onsets.stranger).is_none() => {
             let since = match recent_changes.iter().next() {
                 Some(_) => view_began(recent_changes, &verdict.view),
-                None => Some(sight.started.date),
+                None => Some(app.started.date),
             };
-            let since = since.unwrap_or_else(|| sight.clock.date());
+            let since = since.unwrap_or_else(|| app.clock.date());
             add("no-leader", format!("no leader is known: {}", verdict.reason()), since);
         }
         Some(_) | None => {}
     }
     // One that leads is why no leader is known.
     if let (Some(_), Some(namesake)) = (verdict.leader(), verdict.namesake()) {
-        let since = verdict.snapshot.onsets.namesake.unwrap_or_else(|| sight.clock.date());
+        let since = verdict.snapshot.onsets.namesake.unwrap_or_else(|| app.clock.date());
         add("namesake", namesake.to_string(), since);
     }
     for (queue, since) in foreign(false) {
-        add("foreign", queue.problem(&sight.names.election), since);
+        add("foreign", queue.problem(&app.names.election), since);
+    }
+    if let Some((since, problem)) = onsets.session_file.zip(link.session_file.clone()) {
+        add("session-file", problem, since);
     }
     for HookRecord { what, runs, failures, last, failing_since, .. } in
-        &sight.status.hooks.borrow().records
+        &app.status.hooks.borrow().records
     {
         if let Some(since) = failing_since {
             let why = last.as_ref().and_then(|last| last.failure.as_deref()).unwrap_or_default();
@@ -89,12 +96,12 @@ pub(super) fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::{Scene, at};
+    use super::super::scene::{Scene, at, contender_of_kazoo};
     use super::super::tests::ask;
-    use crate::status::{Application, ForeignQueue, HookRecord, HookRun, Hooks};
+    use crate::status::{Application, HookRecord, HookRun, Hooks};
     use http_body_util::BodyExt;
     use recipes::election::{Activation, Command, Event, Member, Policy, Profile};
-    use recipes::{Family, FencingToken, Margins, MemberId, Sequence, SessionId, Ticket};
+    use recipes::{FencingToken, Margins, MemberId, Sequence, SessionId, Ticket};
     use serde_json::Value;
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -185,18 +192,31 @@ mod tests {
             scene.publishes(|snapshot| {
                 snapshot.link.session = Some((SessionId(1), SECOND));
                 snapshot.onsets.foreign = Some(at(2));
-                snapshot.link.foreign = vec![ForeignQueue {
-                    family: Family::Kazoo,
-                    contenders: 1,
-                    first: "x".into(),
-                    id: None,
-                    among: None,
-                    keeps_out,
-                }];
+                snapshot.link.foreign = vec![contender_of_kazoo(keeps_out)];
             });
             let told: Vec<_> = scene.problems().await.into_iter().map(|(kind, ..)| kind).collect();
             assert_eq!(told, kinds);
         }
+    }
+
+    #[tokio::test]
+    async fn a_stranger_at_the_head_is_told_in_place_of_no_leader_and_a_session_file_beside_it() {
+        let mut scene = Scene::new();
+        scene.enters(4, &[3, 4]);
+        let behind = "this member waits behind /q/leader_0000000003, which is no member's";
+        scene.publishes(|snapshot| {
+            snapshot.link.stranger = Some(behind.into());
+            snapshot.onsets.stranger = Some(at(3));
+        });
+        scene.has_problems(&[("stranger", behind, 3)]).await;
+        scene.publishes(|snapshot| {
+            snapshot.link.session_file = Some("it cannot be written".into());
+            snapshot.onsets.session_file = Some(at(5));
+        });
+        let unwritten = ("session-file", "it cannot be written", 5);
+        scene.has_problems(&[("stranger", behind, 3), unwritten]).await;
+        let answer = ask(&scene.service, "/readyz").await.into_body().collect().await.unwrap();
+        assert!(String::from_utf8_lossy(&answer.to_bytes()).contains(behind));
     }
 
     #[tokio::test]

@@ -30,11 +30,11 @@ pub(super) fn routes() -> ApiRouter {
         (String = "text/html; charset=utf-8"),
     )),
 ))]
-async fn page_or_elector(State(sight): State<AppState>, headers: HeaderMap) -> Response {
+async fn page_or_elector(State(app): State<AppState>, headers: HeaderMap) -> Response {
     let mut response = if asks_for_html(&headers) {
-        page(&sight.authorization).into_response()
+        page(&app.authorization).into_response()
     } else {
-        elector::elector(&sight).into_response()
+        elector::elector(&app).into_response()
     };
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     response

@@ -27,24 +27,24 @@ pub(super) fn probes() -> ApiRouter {
     params(ActivityQuery),
     responses(YesOrNo, BadRequest)
 )]
-async fn primary(sight: State<AppState>, asked: Uri) -> Result<Response, Problem> {
-    is_leader(sight, asked).await
+async fn primary(app: State<AppState>, asked: Uri) -> Result<Response, Problem> {
+    is_leader(app, asked).await
 }
 
 /// For a load balancer: is this a follower?
 #[utoipa::path(method(get, head, options), path = "/replica", responses(YesOrNo))]
-async fn replica(State(sight): State<AppState>) -> Response {
-    sight.answer(Verdict::follows)
+async fn replica(State(app): State<AppState>) -> Response {
+    app.answer(Verdict::follows)
 }
 
 /// For a load balancer: is this leader or follower, so that it may serve reads?
 #[utoipa::path(method(get, head, options), path = "/read-only", responses(YesOrNo))]
-async fn read_only(State(sight): State<AppState>) -> Response {
-    sight.answer(|verdict| verdict.leads() || verdict.follows())
+async fn read_only(State(app): State<AppState>) -> Response {
+    app.answer(|verdict| verdict.leads() || verdict.follows())
 }
 
 /// For a load balancer: is this in the queue, whichever member leads?
 #[utoipa::path(method(get, head, options), path = "/health", responses(YesOrNo))]
-async fn health(State(sight): State<AppState>) -> Response {
-    sight.answer(|verdict| verdict.snapshot.standing.ticket().is_some())
+async fn health(State(app): State<AppState>) -> Response {
+    app.answer(|verdict| verdict.snapshot.standing.ticket().is_some())
 }

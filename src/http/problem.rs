@@ -89,7 +89,7 @@ impl Problem {
         }
     }
 
-    pub(super) fn line_unread(why: impl Display) -> Self {
+    pub(super) fn queue_unread(why: impl Display) -> Self {
         Self::unread("line-unread", "the queue cannot be read", why)
     }
 
@@ -137,10 +137,10 @@ impl Problem {
     /// The client waits for a change since an index that this member has not reached.
     pub(super) fn foreign_index(seen: u64, index: u64) -> Self {
         let detail = format!(
-            "index={seen} is not of this member, which is at {index}: each member counts for itself, and \
-             anew after a restart; go on with index={index}, or ask without one"
+            "index={seen} is not of this member, which is at {index}: each member counts for itself; go on with \
+             index={index}, or ask without one"
         );
-        let title = "the index is of another member, or of an earlier life of this one";
+        let title = "the index is of another member, or of another ZooKeeper";
         Self::new(StatusCode::BAD_REQUEST, "foreign-index", title, detail).with_index(index)
     }
 

@@ -2,7 +2,8 @@
 
 use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, Refused};
-use super::problem::{Problem, Unavailable};
+use super::problem::{BadRequest, Problem, Unavailable};
+use super::query::NoQuery;
 use super::{AppState, body, query};
 use crate::api::{self, OwnProfile, Patch};
 use crate::config;
@@ -21,9 +22,10 @@ pub(super) fn routes() -> ApiRouter {
 /// What this member says of itself.
 #[utoipa::path(get, path = "/member", responses(
     (status = 200, description = "As its znode says", body = OwnProfile),
+    BadRequest,
 ))]
-async fn own(State(sight): State<AppState>) -> Json<OwnProfile> {
-    Json(sight.own())
+async fn own(State(app): State<AppState>, _: NoQuery) -> Json<OwnProfile> {
+    Json(app.own())
 }
 
 /// Changes address, labels and priority, without losing the place in the queue.
@@ -46,29 +48,29 @@ async fn own(State(sight): State<AppState>) -> Json<OwnProfile> {
     ),
 )]
 async fn amend(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     _: Authorized,
     request: Request,
 ) -> Result<Json<OwnProfile>, Problem> {
     query::in_body(request.uri(), EXAMPLE)?;
     let patch: Patch = body::object(request, EXAMPLE).await?;
     // Each patch is of what the one before it made.
-    let _turn = sight.amending.lock().await;
+    let _turn = app.amending.lock().await;
     let priority = patch.priority()?;
-    if priority.is_some() && sight.names.znodes.family().is_some() {
+    if priority.is_some() && app.names.znodes.family().is_some() {
         let why =
             "priority has no effect among other clients' contenders (election.compatible_with)";
         return Err(Problem::unprocessable(why.to_owned()));
     }
-    let profile = patch.applied_to(sight.judge().snapshot.standing.profile());
-    config::fits(&profile, &sight.names.znodes)
+    let profile = patch.applied_to(app.judge().snapshot.standing.profile());
+    config::fits(&profile, &app.names.znodes)
         .map_err(|error| Problem::unprocessable(error.to_string()))?;
     let Profile { address, labels, .. } = profile;
-    sight.order(Command::UpdateProfile { address, labels }).await?;
+    app.command(Command::UpdateProfile { address, labels }).await?;
     if let Some(priority) = priority {
-        sight.order(Command::SetPriority(priority)).await?;
+        app.command(Command::SetPriority(priority)).await?;
     }
-    Ok(Json(sight.own()))
+    Ok(Json(app.own()))
 }
 
 impl Patch {
@@ -106,7 +108,7 @@ impl Patch {
 
 impl AppState {
     fn own(&self) -> OwnProfile {
-        let standing = self.judge().snapshot.standing;
+        let standing = &self.judge().snapshot.standing;
         let Profile { id, address, labels, revision } = (**standing.profile()).clone();
         let priority = standing.priority().number();
         OwnProfile { id: id.to_string(), address, labels, priority, revision }

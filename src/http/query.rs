@@ -6,6 +6,8 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::Uri;
 use axum::http::request::Parts;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// Returns the values of these keys, in this order.
 ///
@@ -63,6 +65,27 @@ pub(super) fn number(key: &str, value: &str, write: &str) -> Result<u64, Problem
     })
 }
 
+/// For how long a client may wait.
+pub(super) const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
+
+/// Returns the duration that is the value of a key.
+pub(super) fn span(
+    key: &str,
+    written: &str,
+    known: &RangeInclusive<Duration>,
+) -> Result<Duration, Problem> {
+    let wrong = |why: String| Problem::bad_request(format!("{key}={written:?} is {why}"));
+    match humantime::parse_duration(written) {
+        Ok(length) if known.contains(&length) => Ok(length),
+        Ok(_) => {
+            let [least, most] =
+                [known.start(), known.end()].map(|it| humantime::format_duration(*it));
+            Err(wrong(format!("out of bounds: write {least} to {most}")))
+        }
+        Err(error) => Err(wrong(format!("no duration ({error}): write 30s"))),
+    }
+}
+
 /// Returns what stands in the path.
 pub(super) fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, Problem> {
     path.map(|Path(path)| path).map_err(|error| Problem::bad_request(error.body_text()))
@@ -70,11 +93,7 @@ pub(super) fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, Problem
 
 /// Returns the name, of what these words say.
 pub(super) fn named(written: &str, what: &str, example: &str) -> Result<HoldingName, Problem> {
-    HoldingName::new(written).ok_or_else(|| {
-        Problem::bad_request(format!(
-            "{written:?} is no {what}: write 1 to 64 of A-Z a-z 0-9 . _ -, such as {example}"
-        ))
-    })
+    HoldingName::parse(written, what, example).map_err(Problem::bad_request)
 }
 
 #[cfg(test)]

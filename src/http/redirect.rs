@@ -16,8 +16,8 @@ pub(super) fn routes() -> ApiRouter {
     (status = 307, description = "There: `Location` is its address", headers(("Location" = String))),
     Unavailable,
 ))]
-async fn redirect(State(sight): State<AppState>) -> Result<Response, Problem> {
-    let verdict = sight.judge();
+async fn redirect(State(app): State<AppState>) -> Result<Response, Problem> {
+    let verdict = app.judge();
     claim::follow(&verdict);
     let index = verdict.index();
     let unavailable = || verdict.no_leader().with_index(index);

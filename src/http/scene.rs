@@ -3,9 +3,11 @@
 use super::tests::{api_of, member};
 use super::{Service, StatusHandle};
 use crate::clock::Clock;
-use crate::status::{self, Application, Hooks, RecordedChange, Snapshot, StatusPublisher};
+use crate::status::{
+    self, Application, ForeignQueue, Hooks, RecordedChange, Snapshot, StatusPublisher,
+};
 use recipes::election::{Announcement, Cause, Event, Member, Profile, changes};
-use recipes::{FencingToken, MemberId, Moment, Sequence, SessionId, Ticket};
+use recipes::{Family, FencingToken, MemberId, Moment, Sequence, SessionId, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,6 +21,11 @@ pub(super) struct Scene {
     pub(super) hooks: watch::Sender<Hooks>,
     pub(super) application: watch::Sender<Option<Application>>,
     pub(super) now: Moment,
+}
+
+pub(super) fn contender_of_kazoo(keeps_out: bool) -> ForeignQueue {
+    let (family, first) = (Family::Kazoo, "x".into());
+    ForeignQueue { family, contenders: 1, first, id: None, among: None, keeps_out }
 }
 
 impl Scene {
@@ -40,7 +47,7 @@ impl Scene {
     }
 
     pub(super) fn publishes(&self, change: impl FnOnce(&mut Snapshot)) {
-        self.publisher.snapshot.send_modify(change);
+        self.publisher.amend(change);
     }
 
     pub(super) fn step(&mut self, event: Event) {

@@ -7,15 +7,18 @@ use super::truthful::TruthfulStream;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use hyper::body::Incoming;
+use futures_util::future::Either;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::io;
 use std::os::fd::AsFd;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -106,11 +109,11 @@ impl Accept for UnixListener {
 
 /// Answers requests.
 pub trait Handler: Clone + Send + 'static {
-    fn answer(
-        &self,
-        request: Request,
-    ) -> impl Future<Output = Response> + Send + 'static + use<Self>;
+    fn answer(&self, request: Request) -> Answer;
 }
+
+/// An answer: there at once, or waited for. The connection moves it about, so what is large is boxed.
+pub type Answer = Either<Ready<Response>, Pin<Box<dyn Future<Output = Response> + Send>>>;
 
 /// What an answer says that may be so no longer when it is written.
 pub(super) trait AnswerClaim: Send + Sync {
@@ -163,11 +166,15 @@ async fn accept_all(
         let client = TruthfulStream::over(Box::pin(client));
         let (handler, claims) = (handler.clone(), client.told());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let (answering, request) = (slot.answering(), request.map(Body::new));
+            let (answering, request) = (slot.answering(), request.map(boxed_unless_empty));
             let refusal = if is_on_loopback { host_check::refusal(&request) } else { None };
-            let (answer, claims) = (handler.answer(request), claims.clone());
+            let answer = match refusal {
+                Some(refusal) => Answer::Left(ready(refusal)),
+                None => handler.answer(request),
+            };
+            let claims = claims.clone();
             async move {
-                let mut answer = if let Some(refusal) = refusal { refusal } else { answer.await };
+                let mut answer = answer.await;
                 claims.begin(answer.extensions_mut().remove().map(|Claims(claim)| claim));
                 Ok::<_, Infallible>(answer.map(|body| answering.with(body)))
             }
@@ -184,6 +191,10 @@ async fn accept_all(
             }
         });
     }
+}
+
+fn boxed_unless_empty(body: Incoming) -> Body {
+    if body.is_end_stream() { Body::empty() } else { Body::new(body) }
 }
 
 /// One part in so many of the files that the process may open. What no listener takes is the
@@ -220,12 +231,12 @@ mod tests {
     use tower::util::ServiceExt;
 
     impl Handler for Router {
-        fn answer(&self, request: Request) -> impl Future<Output = Response> + Send + use<> {
+        fn answer(&self, request: Request) -> Answer {
             let answer = self.clone().oneshot(request);
-            async move {
+            Answer::Right(Box::pin(async move {
                 let Ok(answer) = answer.await;
                 answer
-            }
+            }))
         }
     }
 
@@ -298,8 +309,8 @@ mod tests {
             let listener = TcpListener::bind(address).await.expect("a free port");
             let port = listener.local_addr().expect("it is bound").port();
             let serving = served(listener);
-            let visit = || TcpStream::connect(("127.0.0.1", port));
-            let answer = got(visit().await.expect("it listens"), foreign).await;
+            let connect = || TcpStream::connect(("127.0.0.1", port));
+            let answer = got(connect().await.expect("it listens"), foreign).await;
             assert_eq!(answer.starts_with("HTTP/1.1 421 "), refuses, "{address}: {answer}");
             assert_eq!(answer.contains("secret"), !refuses, "{address}: {answer}");
             if refuses {
@@ -311,7 +322,7 @@ mod tests {
                 assert!(answer.contains("evil.example:4040") && answer.contains("127.0.0.1"));
             }
             for host in ["host: localhost:4040\r\n", ""] {
-                let answer = got(visit().await.expect("it listens"), host).await;
+                let answer = got(connect().await.expect("it listens"), host).await;
                 assert!(answer.starts_with("HTTP/1.1 200 "), "{address}, {host:?}: {answer}");
             }
             serving.abort();
@@ -351,23 +362,23 @@ mod tests {
             .route("/well", get(async || "well"))
             .route("/endless", get(async move || endless()));
         let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
-        let visit = async |asks: &str| {
+        let connect = async |asks: &str| {
             let mut client = TcpStream::connect(address).await.expect("it listens");
             client.write_all(asks.as_bytes()).await.expect("it is open");
             client
         };
 
-        let mut busy = visit(ENDLESS).await;
+        let mut busy = connect(ENDLESS).await;
         reads(&mut busy, "well\r\n").await;
         let mut gone = vec![];
         for asks in ["", HALF, WHOLE, WHOLE] {
-            let mut client = visit(asks).await;
+            let mut client = connect(asks).await;
             if asks == WHOLE {
                 reads(&mut client, "well").await;
             }
             gone.push(client);
         }
-        let mut last = visit(WHOLE).await;
+        let mut last = connect(WHOLE).await;
         reads(&mut last, "well").await;
         for mut client in gone {
             let end = tokio::time::timeout(LIMIT, client.read(&mut [0; 8])).await;
@@ -379,7 +390,7 @@ mod tests {
         reads(&mut last, "well\r\n").await;
 
         // No connection is idle now, so the next one waits for one of the two to go.
-        let mut next = visit(WHOLE).await;
+        let mut next = connect(WHOLE).await;
         let mut nothing = [0; 8];
         let early = next.read(&mut nothing);
         assert!(tokio::time::timeout(Duration::from_millis(300), early).await.is_err());

@@ -1,6 +1,8 @@
 //! Everything that this member knows of itself.
 
 use super::api_router::{ApiRouter, routes};
+use super::problem::BadRequest;
+use super::query::NoQuery;
 use super::verdict::millis;
 use super::{AppState, claim, own_problems};
 use crate::api::{
@@ -17,23 +19,24 @@ pub(super) fn routes() -> ApiRouter {
 /// Everything this member knows of itself.
 #[utoipa::path(get, path = api::STATUS.path, responses(
     (status = 200, description = "At this moment", body = Status),
+    BadRequest,
 ))]
-async fn status(State(sight): State<AppState>) -> Json<Status> {
-    let verdict = sight.judge();
+async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Status> {
+    let verdict = app.judge();
     claim::follow(&verdict);
-    let Snapshot { standing, link, .. } = &verdict.snapshot;
+    let Snapshot { standing, link, .. } = &*verdict.snapshot;
     let ticket = standing.ticket();
-    let znodes = &sight.names.znodes;
+    let znodes = &app.names.znodes;
     Json(Status {
         id: standing.profile().id.to_string(),
         role: verdict.role_name(),
-        election: sight.names.election.clone(),
+        election: app.names.election.clone(),
         znode: ticket.map(|ticket| znodes.name(ticket.sequence)),
         sequence: ticket.map(|ticket| ticket.sequence.number()),
         token: ticket.map(|ticket| ticket.token.0),
         predecessor: standing.predecessor().map(|predecessor| znodes.name(predecessor)),
         standby: standing.standby_is_ready(verdict.now).map(|ready| Standby { ready }),
-        leader: verdict.leader().map(|leader| sight.leader(leader)),
+        leader: verdict.leader().map(|leader| app.leader(leader)),
         valid_for_ms: verdict.valid_for_ms(),
         priority: standing.priority().number(),
         bid: standing
@@ -51,24 +54,24 @@ async fn status(State(sight): State<AppState>) -> Json<Status> {
                 restarts: restart.restarts,
             }),
         },
-        problems: own_problems::problems(&sight, &verdict),
-        application: sight
+        problems: own_problems::problems(&app, &verdict),
+        application: app
             .status
             .application
             .borrow()
             .clone()
             .map(|Application { healthy, failure }| api::Application { healthy, failure }),
-        hooks: sight.status.hooks.borrow().records.iter().map(hook).collect(),
-        config: sight.status.kept.borrow().iter().map(kept).collect(),
-        locks: sight.asked.locks(verdict.now),
-        barriers: sight.asked.barriers(verdict.now),
+        hooks: app.status.hooks.borrow().records.iter().map(hook).collect(),
+        config: app.status.kept.borrow().iter().map(kept).collect(),
+        locks: app.asked.locks(verdict.now),
+        barriers: app.asked.barriers(verdict.now),
         index: verdict.index(),
         clock: Clock {
-            boot_id: sight.clock_identity.boot_id.clone(),
-            time_namespace: sight.clock_identity.time_namespace.clone(),
+            boot_id: app.clock_identity.boot_id.clone(),
+            time_namespace: app.clock_identity.time_namespace.clone(),
         },
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        uptime_ms: millis(verdict.now.since(sight.started.at)),
+        uptime_ms: millis(verdict.now.since(app.started.at)),
     })
 }
 

@@ -3,6 +3,7 @@
 use super::serve::AnswerClaim;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -17,7 +18,14 @@ pub(super) struct TruthfulStream<S> {
 /// The claims of one connection: that of the last answer, and those of answers before it that may not be
 /// written in full yet.
 #[derive(Clone, Default)]
-pub(super) struct Told(Arc<Mutex<Unwritten>>);
+pub(super) struct Told(Arc<Claims>);
+
+#[derive(Default)]
+struct Claims {
+    /// Whether there may be any. Most answers claim nothing: without this, each would lock thrice for that.
+    any: AtomicBool,
+    unwritten: Mutex<Unwritten>,
+}
 
 #[derive(Default)]
 struct Unwritten {
@@ -30,23 +38,35 @@ struct Unwritten {
 impl Told {
     /// Notes that all bytes from now on may be of this answer.
     pub(super) fn begin(&self, claim: Option<Arc<dyn AnswerClaim>>) {
+        if claim.is_none() && !self.claims_any() {
+            return;
+        }
         let mut unwritten = self.lock();
         if unwritten.is_flushed {
             unwritten.claims.clear();
         }
         unwritten.claims.push(claim);
+        unwritten.is_flushed = false;
+        self.note_any(&unwritten);
     }
 
     /// Notes that all bytes so far are written: only the last answer may have more of them.
     fn all_written(&self) {
+        if !self.claims_any() {
+            return;
+        }
         let mut unwritten = self.lock();
         let before = unwritten.claims.len().saturating_sub(1);
         unwritten.claims.drain(..before);
         unwritten.is_flushed = true;
+        self.note_any(&unwritten);
     }
 
     /// Fails if a claim does not hold any more of an answer that may be in the bytes to be written.
     fn check(&self) -> io::Result<()> {
+        if !self.claims_any() {
+            return Ok(());
+        }
         let mut unwritten = self.lock();
         unwritten.is_flushed = false;
         if unwritten.claims.iter().flatten().all(|claim| claim.is_still_so()) {
@@ -55,8 +75,17 @@ impl Told {
         Err(io::Error::new(ErrorKind::ConnectionAborted, "the answer is no longer so"))
     }
 
+    fn claims_any(&self) -> bool {
+        self.0.any.load(Ordering::Acquire)
+    }
+
+    fn note_any(&self, unwritten: &Unwritten) {
+        let any = unwritten.claims.iter().any(Option::is_some);
+        self.0.any.store(any, Ordering::Release);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Unwritten> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -120,7 +149,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TruthfulStream<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     struct Switch(AtomicBool);

@@ -7,11 +7,12 @@ use crate::clock::KernelTime;
 use crate::status::{Namesake, Snapshot};
 use recipes::Moment;
 use recipes::election::{Announcement, Role, View};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A snapshot, judged at one moment.
 pub(super) struct Verdict {
-    pub(super) snapshot: Snapshot,
+    pub(super) snapshot: Arc<Snapshot>,
     pub(super) role: Role,
     pub(super) view: View,
     pub(super) now: Moment,
@@ -136,9 +137,10 @@ impl Verdict {
                 Some(it @ (Namesake::MayBeEarlierLife { .. } | Namesake::Leader { .. })) => {
                     it.to_string()
                 }
-                Some(Namesake::InQueue { .. }) | None => {
-                    "in the queue, but no leader is known yet".into()
-                }
+                Some(Namesake::InQueue { .. }) | None => match &self.snapshot.link.stranger {
+                    Some(stranger) => stranger.clone(),
+                    None => "in the queue, but no leader is known yet".into(),
+                },
             },
             Role::Absent if self.snapshot.standing.is_paused() => {
                 "not in the queue: paused, until POST /resume".into()
@@ -205,9 +207,9 @@ mod tests {
             Event::PredecessorRead { predecessor: ahead, announcement },
         ] {
             let _undone = member.step(now, event.clone());
-            back.snapshot.send_modify(|snapshot| snapshot.counters.hears(&event));
+            back.amend(|snapshot| snapshot.counters.hears(&event));
         }
-        back.snapshot.send_modify(|snapshot| snapshot.standing = member.standing());
+        back.amend(|snapshot| snapshot.standing = member.standing());
         for path in ["/readyz", "/is-leader", "/leader", "/status"] {
             let body = ask(&service, path).await.into_body().collect().await.unwrap().to_bytes();
             let text = String::from_utf8_lossy(&body);

@@ -17,17 +17,17 @@ pub(super) fn routes() -> ApiRouter {
 /// Whether this member leads at this very moment.
 #[utoipa::path(get, path = api::IS_LEADER.path, params(ActivityQuery), responses(YesOrNo, BadRequest))]
 pub(super) async fn is_leader(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     asked: Uri,
 ) -> Result<Response, Problem> {
     let wants = ActivityQuery::wanted(&asked)?;
-    Ok(sight.answer(wants))
+    Ok(app.answer(wants))
 }
 
 /// Whether this member is in the queue behind another.
 #[utoipa::path(get, path = "/is-follower", responses(YesOrNo))]
-async fn is_follower(State(sight): State<AppState>) -> Response {
-    sight.answer(Verdict::follows)
+async fn is_follower(State(app): State<AppState>) -> Response {
+    app.answer(Verdict::follows)
 }
 
 /// `?active=1` asks for a leader whose application has taken up its work.

@@ -424,7 +424,7 @@ fn has_same_content(deed: &HookAction, written: &View, now: &View) -> bool {
 struct SnapshotWatch {
     clock: Clock,
     alarm: Alarm,
-    snapshot: watch::Receiver<Snapshot>,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
     leaving: watch::Receiver<Option<Moment>>,
 }
 

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 /// Another client's election.
 #[derive(Serialize)]
 pub(super) struct ForeignElection<'a> {
-    family: &'static str,
+    pub(super) family: &'static str,
     /// The client, for people.
     client: String,
     /// The znode that leads by the client's rule; null where none of its contenders does.

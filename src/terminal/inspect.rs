@@ -11,7 +11,7 @@ use super::{ClientError, Form, Width, formed, print};
 use crate::api::{self, Standby};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::zookeeper::{Election, Inspector, MemberData, Znode};
+use crate::zookeeper::{Election, Inspector, MemberData, STRANGER_REMEDY, Znode};
 use recipes::election::Bid;
 use recipes::{Family, FencingToken};
 use serde::Serialize;
@@ -296,11 +296,16 @@ fn judged(
     namesakes: &[&str],
 ) -> (bool, String) {
     let Some(head) = members.first() else {
-        let why = if exists { "the queue is empty" } else { "there is no such path" };
+        let why = match exists {
+            true => "the queue is empty",
+            false => "there is no such path: is it the election's (--election, the chroot)?",
+        };
         return (false, why.into());
     };
     let Some(leader) = head.id else {
-        return (false, format!("{} stands at the head and does not say who it is", head.znode));
+        let who = format!("{} stands at the head and does not say who it is", head.znode);
+        let why = format!("{who}: {STRANGER_REMEDY}");
+        return (false, why);
     };
     if let Some(claim) = claim.filter(|claim| claim.is != Whereabouts::Head) {
         let whose = claim.id.map_or_else(|| "a stranger's".into(), |id| format!("that of {id}"));
@@ -336,7 +341,12 @@ fn judged_beside(
     let theirs = theirs.join("; ");
     match (foreign.len(), is_empty) {
         (0, _) => own,
-        (1, true) => (false, format!("no member stands here; {theirs}")),
+        (1, true) => {
+            let family = foreign[0].family;
+            let none =
+                format!("no member stands here, unless shown with --compatible-with {family}");
+            (false, format!("{none}; {theirs}"))
+        }
         (n, true) => (false, format!("{n} elections in one path: {theirs}")),
         (n, false) => (false, format!("{} elections in one path: {}; {theirs}", n + 1, own.1)),
     }
@@ -567,7 +577,8 @@ mod tests {
         let (znodes, claim) = (shared.znodes.split_off(2), None);
         let theirs = Election { znodes: znodes[..2].to_vec(), claim, bid: None };
         let judged = judged_of(&theirs);
-        let verdict = "no member stands here; by Curator's LeaderLatch, 10.0.0.7 leads";
+        let verdict = "no member stands here, unless shown with --compatible-with curator-latch; by Curator's \
+                       LeaderLatch, 10.0.0.7 leads";
         assert_eq!((judged.healthy, &*judged.verdict), (false, verdict));
     }
 

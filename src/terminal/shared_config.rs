@@ -1,6 +1,6 @@
 //! Reads, writes and follows values of the shared configuration, byte by byte as they are stored.
 
-use super::sidecar::{LONGEST_VALUE, Sidecar, SidecarAnswer, TO_ANSWER, TO_OBEY};
+use super::sidecar::{LONGEST_VALUE, Sidecar, SidecarAnswer, TO_OBEY, blocking};
 use super::{ClientError, Form, formed, print, remark, text};
 use crate::api::{self, ConfigShown, ConfigWritten};
 use crate::shared_config::{Condition, ConfigName};
@@ -15,8 +15,6 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// The client asks again after this long, so that it does not wait long for a sidecar that is frozen.
-const ROUND: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(250);
 /// For the answer at the end of a wait: a sidecar says within two seconds that ZooKeeper does not answer it.
 const TO_CLOSE: Duration = Duration::from_secs(3);
@@ -134,13 +132,7 @@ impl ConfigCommand {
 
     /// Asks for the value, or for what comes after this index.
     async fn ask(&self, seen: Option<u64>) -> Result<Told, ClientError> {
-        let (path, patience) = match seen {
-            Some(index) => {
-                let path = format!("{}?index={index}&wait={}s", self.path(), ROUND.as_secs());
-                (path, ROUND + TO_ANSWER)
-            }
-            None => (self.path(), TO_ANSWER),
-        };
+        let (path, patience) = blocking(&self.path(), seen);
         let asked = format!("{}{path}", self.sidecar.name());
         let told = async {
             let response = self.sidecar.send(Method::GET, &path, None).await?;

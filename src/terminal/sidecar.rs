@@ -22,6 +22,10 @@ pub(super) const TO_ANSWER: Duration = Duration::from_secs(10);
 /// A command is answered when it has been carried out, for which a sidecar itself has fifteen seconds,
 /// its hooks included.
 pub(super) const TO_OBEY: Duration = Duration::from_secs(20);
+/// A client that waits for a change asks again after this long, so that it does not wait long for a sidecar that is frozen.
+const ROUND: Duration = Duration::from_secs(20);
+/// A stream is taken for dead after this long: a sidecar sends at least a comment every 15 s.
+pub(super) const SILENCE: Duration = Duration::from_secs(45);
 /// The body of a queue of very many members is shorter.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
 /// No request or answer of ZooKeeper is longer, unless its operators want it.
@@ -48,6 +52,17 @@ pub struct Token(HeaderValue);
 
 /// Headers of a request, and its body.
 type Content = (Vec<(HeaderName, String)>, Bytes);
+
+/// Returns what to ask for what comes after this index, and how long the answer may take.
+pub(super) fn blocking(path: &str, seen: Option<u64>) -> (String, Duration) {
+    match seen {
+        Some(index) => {
+            let path = format!("{path}?index={index}&wait={}s", ROUND.as_secs());
+            (path, ROUND + TO_ANSWER)
+        }
+        None => (path.to_owned(), TO_ANSWER),
+    }
+}
 
 /// What a sidecar has answered.
 pub struct SidecarAnswer {

@@ -66,8 +66,13 @@ impl HumanView for Status {
         ]);
         rows.extend(lease(leads, self.valid_for_ms));
         rows.extend(self.leader.as_ref().and_then(inactive));
+        let since = |kind: &str| {
+            let own = self.problems.iter().find(|it| it.kind == kind);
+            own.map(|own| format!(" (since {})", own.since)).unwrap_or_default()
+        };
         if self.paused {
-            rows.push(("paused", Cell::new("yes, until `bellwether resume`").style(ODD)));
+            let paused = format!("yes, until `bellwether resume`{}", since("paused"));
+            rows.push(("paused", Cell::new(&paused).style(ODD)));
         }
         let timeout = session.timeout_ms.map(|ms| format!(", times out after {}", span(ms)));
         let session_id = session.id.as_deref().unwrap_or("none");
@@ -83,12 +88,14 @@ impl HumanView for Status {
             rows.push(("restarted", Cell::new(&resumed)));
         }
         if let Some(problem) = &session.problem {
-            rows.push(("problem", Cell::new(problem).style(BAD)));
+            let problem = format!("{problem}{}", since("zookeeper"));
+            rows.push(("problem", Cell::new(&problem).style(BAD)));
         }
         let shown_elsewhere = ["zookeeper", "paused", "unhealthy", "not-active", "hook"];
-        for OwnProblem { kind, problem, .. } in &self.problems {
+        for OwnProblem { kind, problem, since } in &self.problems {
             if !shown_elsewhere.contains(&&**kind) {
-                rows.push(("problem", Cell::new(problem).style(BAD)));
+                let problem = format!("{problem} (since {since})");
+                rows.push(("problem", Cell::new(&problem).style(BAD)));
             }
         }
         if let Some(Application { healthy, failure }) = &self.application {
@@ -195,11 +202,16 @@ impl HumanView for Cluster {
         let next = match &self.next {
             Some(next) => {
                 let (is, style) = match next.ready {
-                    true => ("ready to lead at once", PLAIN),
-                    false => ("not ready: it has to claim first", ODD),
+                    Some(true) => ("ready to lead at once", PLAIN),
+                    Some(false) => ("not ready: it has to claim first", ODD),
+                    None => ("once the leader is gone", PLAIN),
                 };
                 let id = next.id.as_deref().unwrap_or(&next.znode);
                 Cell::new(&format!("{id}, {is}")).style(style)
+            }
+            // A member outside the queue does not know whom it reads of.
+            None if self.leader.is_none() && !self.members.is_empty() => {
+                Cell::new("none is known").style(ODD)
             }
             None => Cell::new("none: no other member is in the queue").style(ODD),
         };
@@ -486,7 +498,8 @@ mod tests {
         for shown in ["<zookeeper>", "<foreign>", "<no-leader>", "<namesake>", "<new>"] {
             assert_eq!(told.matches(shown).count(), 1, "{shown} in {told}");
         }
-        assert!(!told.contains("<paused>") && told.contains("bellwether resume"), "{told}");
+        assert!(!told.contains("<paused>") && told.contains("resume` (since T)"), "{told}");
+        assert!(told.contains("<foreign> (since T)"), "{told}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Waits until there is a leader, over as many lives of the sidecar as it takes.
 
-use super::sidecar::{Sidecar, SidecarAnswer, TO_ANSWER};
+use super::sidecar::{Sidecar, SidecarAnswer, blocking};
 use super::{ClientError, Form, formed, print, remark, views};
 use crate::api::{LEADER, Leader, LeaderState};
 use hyper::Method;
@@ -11,8 +11,6 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// The client asks again after this long, so that it does not wait long for a sidecar that is frozen.
-const ROUND: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Which member has to lead for the wait to end.
@@ -84,13 +82,7 @@ async fn until_leads(
     let mut seen = None;
     let mut troubled = false;
     loop {
-        let (path, patience) = match seen {
-            Some(index) => {
-                let path = format!("{}?index={index}&wait={}s", LEADER.path, ROUND.as_secs());
-                (path, ROUND + TO_ANSWER)
-            }
-            None => (LEADER.path.to_owned(), TO_ANSWER),
-        };
+        let (path, patience) = blocking(LEADER.path, seen);
         let answer = sidecar.ask(Method::GET, &path, patience).await;
         let read = answer.and_then(|answer| match answer.body::<LeaderState>() {
             Err(ClientError::No(why)) => Ok(Err((why, answer.index()))),

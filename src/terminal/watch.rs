@@ -1,6 +1,6 @@
 //! Follows the events of a sidecar, one line each, over as many streams as it takes.
 
-use super::sidecar::{Sidecar, TO_ANSWER};
+use super::sidecar::{SILENCE, Sidecar, TO_ANSWER};
 use super::{ClientError, Form, check_reader, formed, print, remark, views};
 use crate::api::{self, EVENTS};
 use crate::clock::Clock;
@@ -10,8 +10,6 @@ use hyper::{Method, StatusCode};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// A sidecar sends at least a comment every 15 s.
-const SILENCE: Duration = Duration::from_secs(45);
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest event that is read; every event is shorter.
 pub(super) const LONGEST_LINE: usize = 1024 * 1024;

@@ -32,6 +32,10 @@ mod queue;
 mod runner;
 mod shared_config;
 
+/// What to do about a znode at the head of the queue that is no member's.
+pub const STRANGER_REMEDY: &str =
+    "find that client (`cons` at the servers' client port), or delete the znode";
+
 pub use client::{Former, OpenedSessionFile, SessionFile, check};
 pub use election::MemberData;
 #[cfg(any(test, fuzzing))]

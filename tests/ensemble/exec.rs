@@ -237,7 +237,7 @@ fn a_command_whose_member_is_told_twice_to_end_is_killed() {
     eventually("one that comes later kills", || {
         member.signal("TERM");
         let log = member.log();
-        if log.contains("killing the command") { Ok(()) } else { Err(log) }
+        if log.contains("killing the program") { Ok(()) } else { Err(log) }
     });
     assert_eq!(member.wait().0.code(), Some(128 + 9), "{}", member.log());
 }
@@ -269,7 +269,7 @@ fn it_exits_as_its_command_does() {
     {
         let mut member = Setup::of(&servers).executing(command).start("a");
         assert_eq!(member.wait().0.code(), Some(code), "{command:?}: {}", member.log());
-        member.wait_for_log("left the line");
+        member.wait_for_log("left the queue");
     }
 }
 
@@ -348,7 +348,7 @@ fn a_session_too_short_to_end_a_command_in_is_not_led_in() {
         let problem = status["session"]["problem"].as_str().map(str::to_owned);
         problem.filter(|it| it.contains("exec.kill_after")).ok_or_else(|| status.to_string())
     });
-    assert!(problem.contains("will not lead"), "{problem}");
+    assert!(problem.contains("does not lead"), "{problem}");
     assert!(!trace.exists());
 }
 

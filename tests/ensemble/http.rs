@@ -472,6 +472,29 @@ fn lost_leadership_is_told_at_the_end_of_the_lease() {
     assert!(start.elapsed() < SHORT_SESSION, "{:?}", start.elapsed());
 }
 
+/// Two leaders' terms do not overlap in any history.
+#[test]
+fn the_term_of_a_leader_that_was_frozen_ends_with_its_lease() {
+    let servers = Servers::standalone();
+    let setup = Setup::of(&servers).short_sessions();
+    let [first, second] = started_in_order(&setup, ["a", "b"]);
+    agreed([&first, &second]);
+    first.signal("STOP");
+    let next = eventually("the other leads", || match ok(&second, "/leader")["is_self"] == true {
+        true => Ok(ok(&second, "/history")["terms"][1]["from"].to_string()),
+        false => Err("not yet".to_owned()),
+    });
+    first.signal("CONT");
+    let ended = eventually("it knows that its term is over", || {
+        match ok(&first, "/history")["terms"][0]["to"].to_string() {
+            to if to == "null" => Err(to),
+            to => Ok(to),
+        }
+    });
+    assert!(ended < next, "{ended}, {next}");
+    first.wait_for_log(&format!(", since {}", ended.trim_matches('"')));
+}
+
 /// Some clients read nothing, some vanish, and one reads: the election waits for none of them.
 #[test]
 fn t22_readers_that_stall_or_vanish_do_not_slow_the_election() {

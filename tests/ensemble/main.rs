@@ -39,6 +39,7 @@ mod lost;
 mod margins;
 mod members;
 mod metrics;
+mod mixed_versions;
 mod monitoring;
 mod never_two;
 mod offspring;

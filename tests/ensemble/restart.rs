@@ -416,13 +416,13 @@ fn next_after(before: Option<&Run>, diary: &Diary) -> Run {
     })
 }
 
-/// Starts it as a parent does that starts it again whenever it has ended: while something of the command lives, it is
+/// Starts it as a parent does that starts it again whenever it has ended: while something of the program lives, it is
 /// refused.
 fn restarted(setup: &Setup) -> Member {
     eventually("it is let in", || {
         let mut member = setup.start("a");
         eventually("it starts the command or is refused", || {
-            let starts = member.log().contains("starting the command");
+            let starts = member.log().contains("starting the program");
             if starts || !member.runs() { Ok(()) } else { Err(member.log()) }
         });
         if member.runs() { Ok(member) } else { Err(member.log()) }

@@ -114,6 +114,37 @@ fn a_silent_stranger_in_the_queue_keeps_no_announcement_from_members_behind_it()
     assert_eq!(new.id, "b");
 }
 
+#[test]
+fn a_silent_stranger_at_the_head_is_named_until_it_is_gone() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    observer.make_path("/election");
+    observer.create("/election/leader_", b"", CreateMode::EphemeralSequential);
+    let stranger = "/election/leader_0000000000";
+    let setup = Setup::of(&servers).short_sessions();
+    let members = ["a", "b"].map(|id| setup.start(id));
+    for member in &members {
+        eventually("it says what is wrong, and with what", || {
+            let problems = member.status()["problems"].clone();
+            let (kind, why) = (&problems[0]["kind"], problems[0]["problem"].to_string());
+            let is_told = kind == "stranger" && why.contains(&format!("behind {stranger},"));
+            if is_told { Ok(()) } else { Err(problems.to_string()) }
+        });
+        assert!(member.get("/readyz").body.contains(stranger), "{}", member.get("/readyz").body);
+    }
+    observer.delete(stranger);
+    agreed(&members);
+    for member in &members {
+        // The one that leads has told the other before that one has read that the head is gone.
+        eventually("it says so no longer", || match &member.status()["problems"] {
+            serde_json::Value::Null => Ok(()),
+            problems => Err(problems.to_string()),
+        });
+        let warned = member.log().matches("which is no member's").count();
+        assert_eq!(warned, 1, "{}", member.log());
+    }
+}
+
 /// ZooKeeper's counter does not move while the name that it comes to is taken.
 #[test]
 fn numbers_taken_by_hand_keep_no_member_from_joining() {

@@ -90,7 +90,7 @@ impl Diary {
     /// Waits for the run after the first `seen` ones, and returns it.
     #[track_caller]
     pub(crate) fn next_run(&self, seen: usize) -> Run {
-        eventually("the command runs", || {
+        eventually("the program runs", || {
             let runs = self.runs();
             runs.get(seen).cloned().ok_or_else(|| format!("{runs:?}"))
         })

@@ -127,6 +127,36 @@ fn a_transfer_that_comes_to_nothing_says_why_and_the_leader_leads_on() {
 }
 
 /// The upgraded member that is to lead is there before the leader is restarted.
+/// The heir of the later one is rejoining behind the heir of the first, for which it made way.
+#[test]
+fn of_two_transfers_at_once_the_later_one_has_its_heir_lead() {
+    let servers = Servers::standalone();
+    let [first, second, third] = started_in_order(&Setup::of(&servers), ["a", "b", "c"]);
+    agreed([&first, &second, &third]);
+    let place = |member: &Member| member.get("/status").json()["znode"].clone();
+    let before = place(&second);
+    third.signal("STOP");
+    std::thread::scope(|scope| {
+        let to = |id: &'static str| {
+            let first = &first;
+            scope.spawn(move || transfer(first, &json!({"to": id, "within_ms": 20_000})))
+        };
+        let earlier = to("c");
+        eventually("b makes way for c", || match place(&second) {
+            place if place.is_string() && place != before => Ok(()),
+            place => Err(place.to_string()),
+        });
+        let later = to("b");
+        let earlier = earlier.join().expect("it is answered");
+        problem(&earlier, 409);
+        assert!(earlier.body.contains("another-heir"), "{earlier:?}");
+        third.signal("CONT");
+        let later = later.join().expect("it is answered");
+        assert_eq!((later.status, &later.json()["leader"]["id"]), (200, &json!("b")), "{later:?}");
+    });
+    assert_eq!(agreed([&first, &second, &third]).id, "b");
+}
+
 #[test]
 fn a_rolling_restart_moves_leadership_once() {
     let servers = Servers::standalone();

@@ -56,11 +56,4 @@ impl Knobs {
     pub fn sessions(&self) -> Vec<i64> {
         self.shared.with_state(|state, _now| state.sessions.ids().collect())
     }
-
-    /// Deletes the containers and the znodes with a TTL that are outlived, without waiting for the next look at them.
-    pub fn check_containers(&self) {
-        self.shared.with_state(|state, now| {
-            state.delete_outlived(now);
-        });
-    }
 }

@@ -68,7 +68,8 @@ impl Ticks {
         }
         let due = if has_waited { self.latest.deadline() } else { self.next };
         self.next = now + self.period;
-        self.latest.as_mut().reset(now + SLACK * self.period);
+        // Not `reset`: tokio leaves a timer that is put off where it stands, and wakes there once to move it.
+        self.latest.set(sleep_until(now + SLACK * self.period));
         Poll::Ready(due)
     }
 }

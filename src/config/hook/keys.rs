@@ -226,7 +226,7 @@ pub(in crate::config) fn place(text: &str) -> Result<(String, u16, String), Flaw
     let may_be_secret = text.contains(|c: char| matches!(c, '@' | '?') || c.is_whitespace());
     let wrong = |problem: &str| {
         let flaw = Flaw::new(problem)
-            .remedy("write http://HOST:PORT/PATH, such as http://127.0.0.1:8080/leadership");
+            .remedy("write http://HOST:PORT/PATH, such as http://127.0.0.1:8080/healthz");
         Err(if may_be_secret { flaw.hiding_value() } else { flaw })
     };
     let Some((scheme, _)) = text.split_once("://") else { return wrong("is no URL") };

@@ -4,11 +4,11 @@ use super::super::AppState;
 use super::super::api_router::{ApiRouter, routes};
 use super::super::authorize::{Authorized, CommandHeaders, Refused};
 use super::super::problem::{BadRequest, Problem, Unavailable};
-use super::super::query::{NoQuery, named, path, values};
+use super::super::query::{NoQuery, WAIT, named, path, span, values};
 use super::holding::{Patience, refusal};
 use super::inside::Leaving;
 use super::stream::{self, Told};
-use super::{Gone, NotGot, Off, TO_BEGIN, WAIT, span};
+use super::{Gone, NotGot, Off, TO_BEGIN};
 use crate::api::{self, BarrierMember, BarrierNames, BarrierState};
 use crate::holdings::{HoldingName, Judged, Look, Present};
 use axum::Json;
@@ -54,8 +54,8 @@ struct BarrierQuery {
     Off,
     Unavailable,
 ))]
-async fn names(State(sight): State<AppState>, _: NoQuery) -> Result<Json<BarrierNames>, Problem> {
-    let names = sight.look_at_barriers(Look::BarrierNames).await?;
+async fn names(State(app): State<AppState>, _: NoQuery) -> Result<Json<BarrierNames>, Problem> {
+    let names = app.look_at_barriers(Look::BarrierNames).await?;
     Ok(Json(BarrierNames { barriers: names.to_vec() }))
 }
 
@@ -69,12 +69,12 @@ async fn names(State(sight): State<AppState>, _: NoQuery) -> Result<Json<Barrier
     Unavailable,
 ))]
 async fn state(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     name: Result<Path<String>, PathRejection>,
     _: NoQuery,
 ) -> Result<Json<BarrierState>, Problem> {
     let name = barrier_name(&path(name)?)?;
-    let read = sight.look_at_barriers(|answer| Look::Barrier(name, answer)).await?;
+    let read = app.look_at_barriers(|answer| Look::Barrier(name, answer)).await?;
     let size = read.size.map(NonZeroU32::get);
     let members = read.members.iter().map(member).collect();
     Ok(Json(BarrierState { size, open: read.is_open, members }))
@@ -99,24 +99,24 @@ async fn state(
     Unavailable,
 ))]
 async fn enter(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    sight.barriers()?;
+    app.barriers()?;
     let name = barrier_name(&path(name)?)?;
     let [size, wait] = values(&uri, ["size", "wait"], ENTER)?;
     let size = barrier_size(size.as_deref())?;
     let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
-    let patience = Patience::of(wait, sight.clock.now());
-    let permit = sight.place()?;
-    let mut holding = sight.ask_for(&name, Wanted::Barrier(size)).await?;
+    let patience = Patience::of(wait, app.clock.now());
+    let permit = app.place()?;
+    let mut holding = app.ask_for(&name, Wanted::Barrier(size)).await?;
     if let Judged::Ended(ended) = holding.known(TO_BEGIN).await {
         return Err(refusal(&name, Wanted::Barrier(size), ended));
     }
-    let entry = sight.inside.add(name.clone(), holding.published(), holding.release.clone());
-    Ok(stream::stream(sight, permit, name, Told::Barrier(size, entry), holding, patience))
+    let entry = app.inside.add(name.clone(), holding.published(), holding.release.clone());
+    Ok(stream::stream(app, permit, name, Told::Barrier(size, entry), holding, patience))
 }
 
 /// Has one leave a barrier that is inside: its stream says `left` when all have.
@@ -133,15 +133,15 @@ async fn enter(
     Gone,
 ))]
 async fn leave(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     _: Authorized,
     names: Result<Path<(String, String)>, PathRejection>,
     _: NoQuery,
 ) -> Result<StatusCode, Problem> {
-    sight.barriers()?;
+    app.barriers()?;
     let (name, id) = path(names)?;
     let name = barrier_name(&name)?;
-    match sight.inside.leave(&name, &id, sight.clock) {
+    match app.inside.leave(&name, &id, app.clock) {
         Leaving::Leaves => Ok(StatusCode::NO_CONTENT),
         Leaving::NotInside => {
             let detail = format!(

@@ -35,28 +35,28 @@ impl KeptLocks {
 
     /// Keeps a lock, and returns its id.
     pub(super) fn keep(
-        sight: &AppState,
+        app: &AppState,
         name: HoldingName,
         holding: Holding,
         time: Duration,
     ) -> String {
         let id = format!("{:032x}", fastrand::u128(..));
-        let until = sight.clock.now().after(time);
-        sight.kept.lock().insert(id.clone(), Kept { name, holding, until });
-        let (sight, kept) = (sight.clone(), id.clone());
-        tokio::spawn(async move { give_back_in_time(&sight, &kept).await });
+        let until = app.clock.now().after(time);
+        app.kept.lock().insert(id.clone(), Kept { name, holding, until });
+        let (app, kept) = (app.clone(), id.clone());
+        tokio::spawn(async move { give_back_in_time(&app, &kept).await });
         id
     }
 
     /// Returns how a lock stands that is kept; anew for so long, if that is asked.
     pub(super) fn standing(
-        sight: &AppState,
+        app: &AppState,
         name: &HoldingName,
         id: &str,
         renewed: Option<Duration>,
     ) -> Option<Standing> {
-        let now = sight.clock.now();
-        let mut all = sight.kept.lock();
+        let now = app.clock.now();
+        let mut all = app.kept.lock();
         let kept = all.get_mut(id).filter(|kept| kept.name == *name && now < kept.until)?;
         let Judged::Held { token, until } = kept.holding.judge() else { return None };
         if let Some(time) = renewed {
@@ -67,9 +67,9 @@ impl KeptLocks {
     }
 
     /// Takes a lock out, so that it can be given back.
-    pub(super) fn take(sight: &AppState, name: &HoldingName, id: &str) -> Option<Holding> {
-        let now = sight.clock.now();
-        let mut all = sight.kept.lock();
+    pub(super) fn take(app: &AppState, name: &HoldingName, id: &str) -> Option<Holding> {
+        let now = app.clock.now();
+        let mut all = app.kept.lock();
         let kept = all.get_mut(id).filter(|kept| kept.name == *name && now < kept.until)?;
         let is_held = matches!(kept.holding.judge(), Judged::Held { .. });
         all.remove(id).filter(|_| is_held).map(|kept| kept.holding)
@@ -77,13 +77,13 @@ impl KeptLocks {
 }
 
 /// Gives a lock back when its time is over, and forgets it when it is lost.
-async fn give_back_in_time(sight: &AppState, id: &str) {
+async fn give_back_in_time(app: &AppState, id: &str) {
     loop {
         let (until, lease_end) = {
-            let mut all = sight.kept.lock();
+            let mut all = app.kept.lock();
             let Some(kept) = all.get_mut(id) else { return };
             match kept.holding.judge() {
-                Judged::Held { until, .. } if sight.clock.now() < kept.until => (kept.until, until),
+                Judged::Held { until, .. } if app.clock.now() < kept.until => (kept.until, until),
                 // Its client was told for how long it holds. While this member leaves, it is left to expire.
                 Judged::Ended(Ended::Stopped) if !kept.holding.is_gone() => return,
                 Judged::Held { .. }
@@ -97,7 +97,7 @@ async fn give_back_in_time(sight: &AppState, id: &str) {
             }
         };
         // The lease has been renewed by then, or not.
-        sight.clock.sleep_until(Some(until.min(lease_end))).await;
+        app.clock.sleep_until(Some(until.min(lease_end))).await;
     }
 }
 

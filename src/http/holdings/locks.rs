@@ -5,13 +5,11 @@ use super::super::api_router::{ApiRouter, routes};
 use super::super::authorize::{Authorized, CommandHeaders, Refused};
 use super::super::claim::Claim;
 use super::super::problem::{BadRequest, Problem, Unavailable};
-use super::super::query::{NoQuery, named, path, values};
+use super::super::query::{NoQuery, WAIT, named, path, span, values};
 use super::holding::{Patience, refusal};
 use super::kept::{self, KeptLocks};
 use super::stream::{self, Told};
-use super::{
-    Gone, NO_ANSWER, NotGot, Off, TO_BEGIN, TO_GIVE_BACK, WAIT, held_body, mode_words, span,
-};
+use super::{Gone, NO_ANSWER, NotGot, Off, TO_BEGIN, TO_GIVE_BACK, held_body, mode_words};
 use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
 use crate::holdings::{HoldingName, Judged, Look, Place};
 use axum::Json;
@@ -78,8 +76,8 @@ struct TimeQuery {
     Off,
     Unavailable,
 ))]
-async fn names(State(sight): State<AppState>, _: NoQuery) -> Result<Json<LockNames>, Problem> {
-    let names = sight.look_at_locks(Look::Names).await?;
+async fn names(State(app): State<AppState>, _: NoQuery) -> Result<Json<LockNames>, Problem> {
+    let names = app.look_at_locks(Look::Names).await?;
     Ok(Json(LockNames { locks: names.to_vec() }))
 }
 
@@ -93,12 +91,12 @@ async fn names(State(sight): State<AppState>, _: NoQuery) -> Result<Json<LockNam
     Unavailable,
 ))]
 async fn queue(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     name: Result<Path<String>, PathRejection>,
     _: NoQuery,
 ) -> Result<Json<LockQueue>, Problem> {
     let name = lock_name(&path(name)?)?;
-    let places = look_into(&sight, &name).await?;
+    let places = look_into(&app, &name).await?;
     let (holders, waiting): (Vec<_>, Vec<_>) = places.iter().partition(|place| place.holds);
     let written = |places: Vec<&Place>| places.into_iter().map(place).collect();
     Ok(Json(LockQueue { holders: written(holders), waiting: written(waiting) }))
@@ -122,23 +120,23 @@ async fn queue(
     Unavailable,
 ))]
 async fn hold(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    sight.locks()?;
+    app.locks()?;
     let name = lock_name(&path(name)?)?;
     let [mode, slots, wait] = values(&uri, ["mode", "slots", "wait"], HOLD)?;
     let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
     let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
-    let patience = Patience::of(wait, sight.clock.now());
-    let permit = sight.place()?;
-    let mut holding = sight.ask_for(&name, Wanted::Lock(mode)).await?;
+    let patience = Patience::of(wait, app.clock.now());
+    let permit = app.place()?;
+    let mut holding = app.ask_for(&name, Wanted::Lock(mode)).await?;
     if let Judged::Ended(ended) = holding.known(TO_BEGIN).await {
         return Err(refusal(&name, Wanted::Lock(mode), ended));
     }
-    Ok(stream::stream(sight, permit, name, Told::Lock(mode), holding, patience))
+    Ok(stream::stream(app, permit, name, Told::Lock(mode), holding, patience))
 }
 
 /// Gets a lock that is kept for a time, for clients that cannot stream: it has to be renewed before that is over.
@@ -158,21 +156,21 @@ async fn hold(
     Unavailable,
 ))]
 async fn keep(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Result<(StatusCode, Json<api::KeptLock>), Problem> {
-    sight.locks()?;
+    app.locks()?;
     let name = lock_name(&path(name)?)?;
     let [mode, slots, wait, ttl] = values(&uri, ["mode", "slots", "wait", "ttl"], KEEP)?;
     let mode = lock_mode(mode.as_deref(), slots.as_deref())?;
     let wait = wait.map(|wait| span("wait", &wait, &WAIT)).transpose()?;
     let wait = wait.unwrap_or(WAIT_DEFAULT);
     let ttl = time(ttl)?;
-    let _permit = sight.place()?;
-    let patience = Patience::of(Some(wait), sight.clock.now());
-    let mut holding = sight.ask_for(&name, Wanted::Lock(mode)).await?;
+    let _permit = app.place()?;
+    let patience = Patience::of(Some(wait), app.clock.now());
+    let mut holding = app.ask_for(&name, Wanted::Lock(mode)).await?;
     match holding.settled(patience).await {
         Judged::Held { .. } => {}
         Judged::Ended(ended) => return Err(refusal(&name, Wanted::Lock(mode), ended)),
@@ -184,8 +182,8 @@ async fn keep(
             return Err(Problem::unavailable("not-locked", "not locked", NO_ANSWER));
         }
     }
-    let id = KeptLocks::keep(&sight, name.clone(), holding, ttl);
-    kept(&sight, &name, id, None).map(|body| (StatusCode::CREATED, Json(body)))
+    let id = KeptLocks::keep(&app, name.clone(), holding, ttl);
+    kept(&app, &name, id, None).map(|body| (StatusCode::CREATED, Json(body)))
 }
 
 /// Keeps a lock on.
@@ -203,16 +201,16 @@ async fn keep(
     Unavailable,
 ))]
 async fn renew(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     _: Authorized,
     names: Result<Path<(String, String)>, PathRejection>,
     uri: Uri,
 ) -> Result<Json<api::KeptLock>, Problem> {
-    sight.locks()?;
+    app.locks()?;
     let (name, id) = path(names)?;
     let name = lock_name(&name)?;
     let [ttl] = values(&uri, ["ttl"], RENEW)?;
-    kept(&sight, &name, id, Some(time(ttl)?)).map(Json)
+    kept(&app, &name, id, Some(time(ttl)?)).map(Json)
 }
 
 /// Gives a lock back. The answer comes when its znode is gone.
@@ -229,15 +227,15 @@ async fn renew(
     Unavailable,
 ))]
 async fn give_back(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     _: Authorized,
     names: Result<Path<(String, String)>, PathRejection>,
     _: NoQuery,
 ) -> Result<StatusCode, Problem> {
-    sight.locks()?;
+    app.locks()?;
     let (name, id) = path(names)?;
     let name = lock_name(&name)?;
-    let mut holding = KeptLocks::take(&sight, &name, &id).ok_or_else(|| kept::gone(&name))?;
+    let mut holding = KeptLocks::take(&app, &name, &id).ok_or_else(|| kept::gone(&name))?;
     holding.release.release();
     match tokio::time::timeout(TO_GIVE_BACK, holding.gone()).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
@@ -249,27 +247,24 @@ async fn give_back(
     }
 }
 
-pub(super) async fn look_into(
-    sight: &AppState,
-    name: &HoldingName,
-) -> Result<Arc<[Place]>, Problem> {
-    sight.look_at_locks(|answer| Look::Queue(name.clone(), answer)).await
+pub(super) async fn look_into(app: &AppState, name: &HoldingName) -> Result<Arc<[Place]>, Problem> {
+    app.look_at_locks(|answer| Look::Queue(name.clone(), answer)).await
 }
 
 /// Returns the body about a lock that is kept, and has this answer claim it.
 fn kept(
-    sight: &AppState,
+    app: &AppState,
     name: &HoldingName,
     id: String,
     renewed: Option<Duration>,
 ) -> Result<api::KeptLock, Problem> {
-    let standing = KeptLocks::standing(sight, name, &id, renewed);
+    let standing = KeptLocks::standing(app, name, &id, renewed);
     let kept::Standing { token, until, claim } = standing.ok_or_else(|| kept::gone(name))?;
     claim.says_held(true);
     if let Some(of_this_answer) = Claim::of_this_answer() {
         of_this_answer.about(claim);
     }
-    Ok(api::KeptLock { lock: id, held: held_body(sight, token, until) })
+    Ok(api::KeptLock { lock: id, held: held_body(app, token, until) })
 }
 
 pub(super) fn place(place: &Place) -> LockPlace {

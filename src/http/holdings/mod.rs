@@ -30,7 +30,6 @@ use crate::holdings::{Answer, HoldingsHandle, Look};
 use recipes::holding::Wanted;
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
-use std::ops::RangeInclusive;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use utoipa::IntoResponses;
@@ -45,9 +44,6 @@ const TO_GIVE_BACK: Duration = Duration::from_secs(5);
 /// Why nothing is known of a lock or barrier.
 const NO_ANSWER: &str =
     "ZooKeeper has not answered in time: /status says how this member stands with it";
-
-/// For how long a client may wait.
-const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 
 pub(super) fn routes() -> ApiRouter {
     locks::routes().merge(barriers::routes())
@@ -127,11 +123,11 @@ async fn look_at<T>(
     }
 }
 
-fn held_body(sight: &AppState, token: FencingToken, until: Moment) -> LockHeld {
-    let ends = sight.shares_clock.then(|| sight.clock.kernel_time(until));
+fn held_body(app: &AppState, token: FencingToken, until: Moment) -> LockHeld {
+    let ends = app.shares_clock.then(|| app.clock.kernel_time(until));
     LockHeld {
         token: token.0,
-        valid_for_ms: millis(until.since(sight.clock.now())),
+        valid_for_ms: millis(until.since(app.clock.now())),
         valid_until_boottime_ns: ends.map(|ends| ends.boottime_ns),
         valid_until_monotonic_ns: ends.map(|ends| ends.monotonic_ns),
     }
@@ -143,18 +139,5 @@ fn mode_words(mode: Mode) -> (LockMode, Option<u32>) {
         Mode::Exclusive => (LockMode::Exclusive, None),
         Mode::Shared => (LockMode::Shared, None),
         Mode::Slots(slots) => (LockMode::Slots, Some(slots.get())),
-    }
-}
-
-fn span(key: &str, written: &str, known: &RangeInclusive<Duration>) -> Result<Duration, Problem> {
-    let wrong = |why: String| Problem::bad_request(format!("{key}={written:?} is {why}"));
-    match humantime::parse_duration(written) {
-        Ok(length) if known.contains(&length) => Ok(length),
-        Ok(_) => {
-            let [least, most] =
-                [known.start(), known.end()].map(|it| humantime::format_duration(*it));
-            Err(wrong(format!("out of bounds: write {least} to {most}")))
-        }
-        Err(error) => Err(wrong(format!("no duration ({error}): write 30s"))),
     }
 }

@@ -3,7 +3,7 @@
 
 use super::super::claim::Claim;
 use super::super::events::{KEEP_ALIVE, framed, streamed};
-use super::super::visits::OpenStream;
+use super::super::requests::OpenStream;
 use super::super::{AppState, Problem};
 use super::holding::{Holding, Patience, kinds};
 use super::inside::Entry;
@@ -30,7 +30,7 @@ pub(super) enum Told {
 }
 
 struct HoldingStream {
-    sight: AppState,
+    app: AppState,
     name: HoldingName,
     told: Told,
     holding: Holding,
@@ -67,7 +67,7 @@ enum Said {
 
 /// Answers with the stream.
 pub(super) fn stream(
-    sight: AppState,
+    app: AppState,
     permit: OwnedSemaphorePermit,
     name: HoldingName,
     told: Told,
@@ -79,7 +79,7 @@ pub(super) fn stream(
         claim.about(holding.claim(None));
     }
     let (told_until, mut last_told) = watch::channel(None);
-    let (clock, release) = (sight.clock, holding.release.clone());
+    let (clock, release) = (app.clock, holding.release.clone());
     let watchdog = tokio::spawn(async move {
         loop {
             let until = *last_told.borrow_and_update();
@@ -103,9 +103,9 @@ pub(super) fn stream(
         claim,
         told_until,
         watchdog: watchdog.abort_handle(),
-        _open: sight.visits.stream(),
+        _open: app.requests.stream(),
         _permit: permit,
-        sight,
+        app,
     };
     streamed(futures_util::stream::unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
@@ -123,7 +123,7 @@ impl HoldingStream {
         }
         loop {
             let judged = self.holding.judge();
-            let now = self.sight.clock.now();
+            let now = self.app.clock.now();
             match judged {
                 Judged::Held { token, until } if self.said != (Said::Holds { until }) => {
                     return Some(self.holds(token, until));
@@ -142,7 +142,7 @@ impl HoldingStream {
                     let holders = tokio::select! {
                         biased;
                         () = self.holding.changed(judged) => continue,
-                        holders = holders(&self.sight, &self.name) => holders,
+                        holders = holders(&self.app, &self.name) => holders,
                     };
                     self.says(Said::Waits { ahead });
                     let position = self.told.position(ahead);
@@ -161,7 +161,7 @@ impl HoldingStream {
             let next = self.patience.next(now).filter(|_| judged.is_waiting());
             tokio::select! {
                 () = self.holding.changed(judged) => {}
-                () = self.sight.clock.sleep_until(next) => {}
+                () = self.app.clock.sleep_until(next) => {}
                 () = tokio::time::sleep(KEEP_ALIVE) => return Some(": here\n\n".into()),
             }
         }
@@ -170,7 +170,7 @@ impl HoldingStream {
     fn holds(&mut self, token: FencingToken, until: Moment) -> String {
         let is_new = !matches!(self.said, Said::Holds { .. });
         self.says(Said::Holds { until });
-        let held = held_body(&self.sight, token, until);
+        let held = held_body(&self.app, token, until);
         match &self.told {
             Told::Lock(_) if is_new => framed("held", None, &api::json(&held)),
             Told::Lock(_) => framed("renewed", None, &api::json(&held)),
@@ -260,8 +260,8 @@ impl Drop for HoldingStream {
     }
 }
 
-async fn holders(sight: &AppState, name: &HoldingName) -> Option<Vec<api::LockPlace>> {
-    let places = look_into(sight, name).await;
+async fn holders(app: &AppState, name: &HoldingName) -> Option<Vec<api::LockPlace>> {
+    let places = look_into(app, name).await;
     let places = places.inspect_err(|_: &Problem| {}).ok()?;
     Some(places.iter().filter(|place| place.holds).map(place).collect())
 }

@@ -122,10 +122,10 @@ struct PutQuery {
     Unavailable,
 ))]
 async fn config_names(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     _: NoQuery,
 ) -> Result<Json<ConfigNames>, Problem> {
-    let names = sight.ask(Ask::Names, TO_READ).await?.map_err(unread)?;
+    let names = app.ask(Ask::Names, TO_READ).await?.map_err(unread)?;
     Ok(Json(ConfigNames { names: names.to_vec() }))
 }
 
@@ -143,21 +143,21 @@ async fn config_names(
     Unavailable,
 ))]
 async fn config(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     name: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
-    sight.shared_config()?;
+    app.shared_config()?;
     let name = config_name(name)?;
     let wait = Wait::asked(request.uri())?;
     let headers = request.headers();
     if stream::is_wanted(headers) {
-        let permit = sight.place()?;
-        let watched = sight.watched(&name).await?;
-        return Ok(stream::stream(sight, permit, watched));
+        let permit = app.place()?;
+        let watched = app.watched(&name).await?;
+        return Ok(stream::stream(app, permit, watched));
     }
-    let _permit = wait.is_some().then(|| sight.place()).transpose()?;
-    let mut watched = sight.watched(&name).await?;
+    let _permit = wait.is_some().then(|| app.place()).transpose()?;
+    let mut watched = app.watched(&name).await?;
     let (mut reading, as_of) = read(&mut watched).await?;
     if let Some((seen, wait)) = wait
         && !reading.is_news_since(seen, as_of)
@@ -168,7 +168,7 @@ async fn config(
             Err(_) => read(&mut watched).await?.0,
         };
     }
-    Ok(answer(&sight, &name, &reading, headers))
+    Ok(answer(&app, &name, &reading, headers))
 }
 
 /// Writes a value: creates it, or replaces the one that is there.
@@ -193,12 +193,12 @@ async fn config(
     Unavailable,
 ))]
 async fn put_config(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
-    sight.shared_config()?;
+    app.shared_config()?;
     let name = config_name(name)?;
     let [ephemeral] = values(request.uri(), ["ephemeral"], PUT)?;
     let is_ephemeral = match ephemeral.as_deref() {
@@ -212,7 +212,7 @@ async fn put_config(
     let condition = condition(request.headers())?;
     let data = body(request).await?;
     let deed = Deed::Put { data, is_ephemeral };
-    sight.write(Write { name, deed, condition }).await
+    app.write(Write { name, deed, condition }).await
 }
 
 /// Deletes a value.
@@ -229,20 +229,20 @@ async fn put_config(
     Unavailable,
 ))]
 async fn delete_config(
-    State(sight): State<AppState>,
+    State(app): State<AppState>,
     _: Authorized,
     name: Result<Path<String>, PathRejection>,
     _: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    sight.shared_config()?;
+    app.shared_config()?;
     let name = config_name(name)?;
     let condition = condition(&headers)?;
     if condition == Condition::Absent {
         let why = "If-None-Match is of no use with DELETE: write If-Match: \"3\"";
         return Err(Problem::bad_request(why));
     }
-    sight.write(Write { name, deed: Deed::Delete, condition }).await
+    app.write(Write { name, deed: Deed::Delete, condition }).await
 }
 
 impl AppState {
@@ -390,10 +390,10 @@ fn written_as(status: StatusCode, version: i32, index: u64) -> Response {
     response
 }
 
-fn answer(sight: &AppState, name: &ConfigName, reading: &Reading, asked: &HeaderMap) -> Response {
+fn answer(app: &AppState, name: &ConfigName, reading: &Reading, asked: &HeaderMap) -> Response {
     let common = HeaderMap::from_iter(common_headers(reading.index));
     let Some(Value { data, version, .. }) = &reading.value else {
-        let problem = sight.not_there(name).with_index(reading.index);
+        let problem = app.not_there(name).with_index(reading.index);
         return (common, problem).into_response();
     };
     let tag = version_tag(*version);

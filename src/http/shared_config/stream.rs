@@ -2,7 +2,7 @@
 
 use super::super::AppState;
 use super::super::events::{KEEP_ALIVE, framed, streamed};
-use super::super::visits::OpenStream;
+use super::super::requests::OpenStream;
 use crate::api::{self, ConfigAbsent, ConfigValue};
 use crate::shared_config::{Reading, Value, Watched};
 use axum::http::{HeaderMap, header};
@@ -33,8 +33,8 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
 }
 
 /// Answers with the stream, which begins with what is there.
-pub(super) fn stream(sight: AppState, permit: OwnedSemaphorePermit, watched: Watched) -> Response {
-    let stream = ValueStream { watched, sent: None, _open: sight.visits.stream(), _permit: permit };
+pub(super) fn stream(app: AppState, permit: OwnedSemaphorePermit, watched: Watched) -> Response {
+    let stream = ValueStream { watched, sent: None, _open: app.requests.stream(), _permit: permit };
     streamed(futures_util::stream::unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
         Some((chunk, stream))

@@ -1,7 +1,7 @@
 //! A lock that a sidecar holds for this process, or a barrier that it enters, for as long as their connection is open.
 
 use super::super::ClientError;
-use super::super::sidecar::{Sidecar, SidecarAnswer, TO_ANSWER};
+use super::super::sidecar::{SILENCE, Sidecar, SidecarAnswer, TO_ANSWER};
 use super::super::watch::{EventReader, LONGEST_LINE, ReceivedEvent};
 use super::{Patience, Standing, in_front_of};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockHeld, LockWaiting};
@@ -23,9 +23,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
-
-/// A sidecar sends at least a comment every 15 s.
-const SILENCE: Duration = Duration::from_secs(45);
 
 /// What the sidecar tells of the lock or barrier.
 pub(super) struct Stream {

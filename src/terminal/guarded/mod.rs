@@ -187,7 +187,7 @@ impl GuardedCommand {
             Err(error) => {
                 return Err(ClientError::Unrunnable(
                     exec::FAILED,
-                    format!("cannot run the command: {error}"),
+                    format!("cannot run the program: {error}"),
                 ));
             }
         };
@@ -211,7 +211,7 @@ impl GuardedCommand {
     ) -> Result<(), ClientError> {
         let unknown = |why: &str| {
             let why = format!(
-                "the command has ended, and it is not known whether all have left barrier {}: {}",
+                "the program has ended, and it is not known whether all have left barrier {}: {}",
                 self.name,
                 text::visible(why)
             );
@@ -338,7 +338,7 @@ impl GuardedCommand {
 
     fn lost(&self, why: &str) -> ClientError {
         let why = format!(
-            "{} {} was lost, and the command was ended: {}",
+            "{} {} was lost, and the program was ended: {}",
             self.kind(),
             self.name,
             text::visible(why)

@@ -77,9 +77,12 @@ async fn examine(
 
 /// Examines a server to which we do not speak TLS.
 async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
-    if let Ok(answer) = ask(&mut tcp).await
-        && is_text(&answer)
-    {
+    let answer = ask(&mut tcp).await.unwrap_or_default();
+    if answer.starts_with(b"HTTP/") {
+        let mend = "write the servers' clientPort into zookeeper.servers";
+        return FindingKind::Wrong.is(format!("speaks HTTP on this port: {mend}"));
+    }
+    if is_text(&answer) {
         return without_quorum(&answer);
     }
     drop(tcp);
@@ -89,7 +92,12 @@ async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
                     zookeeper.servers";
         return FindingKind::Wrong.is(format!("speaks TLS on this port, and we do not: {mend}"));
     }
-    FindingKind::Unreachable.is("answers, but not as ZooKeeper does".into())
+    FindingKind::Unreachable.is(match answer.is_empty() {
+        true => "accepts the connection and closes it without an answer: is maxClientCnxns reached (the servers' log: \
+                 \"Too many connections\"), or is this not the clientPort?",
+        false => "answers, but not as ZooKeeper does",
+    }
+    .into())
 }
 
 fn without_quorum(answer: &[u8]) -> Option<Finding> {
@@ -269,5 +277,32 @@ impl FindingKind {
     )]
     fn is(self, what: String) -> Option<Finding> {
         Some(Finding { kind: self, what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn what_is_no_clientport_is_told_by_what_it_answers() {
+        for (answer, told) in [
+            (&b""[..], "closes it without an answer: is maxClientCnxns reached"),
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP on this port"),
+            (b"\0\x01", "answers, but not as ZooKeeper does"),
+        ] {
+            let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let at = server.local_addr().unwrap().to_string();
+            let serving = tokio::spawn(async move {
+                while let Ok((mut client, _)) = server.accept().await {
+                    let _already_gone = client.read(&mut [0; 8]).await;
+                    let _already_gone = client.write_all(answer).await;
+                }
+            });
+            let found = examine(&at, None, None, Duration::from_secs(9)).await.unwrap().what;
+            assert!(found.contains(told), "{found}");
+            serving.abort();
+        }
     }
 }

@@ -22,7 +22,7 @@ pub use credentials::check;
 pub(crate) use diagnosis::diagnose;
 pub(crate) use session::{
     Before, Session, SessionEvent, SessionHandle, SessionSettings, UnclosedSession, close_limit,
-    end_former,
+    delay_after_force, end_former,
 };
 pub use session_file::{Former, Opened as OpenedSessionFile, SessionFile};
 

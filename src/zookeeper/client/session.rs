@@ -22,9 +22,11 @@ use tracing::{debug, info, warn};
 /// member that is first now sends its claim, and a new session would be another load on the servers.
 const DELAY_AFTER_CLOSE: Duration = Duration::from_millis(50);
 
-/// Delay before the next session after our znode was deleted: perhaps the whole path is being deleted, which a member
-/// that is back at once would prevent. Up to twice as long, so that members do not come back in step.
-const DELAY_AFTER_FORCE: Duration = Duration::from_millis(500);
+/// Returns the delay before the next session, or place in the queue, after our znode was deleted: perhaps the whole path is
+/// being deleted, which a member that is back at once would prevent. Members do not come back in step.
+pub(crate) fn delay_after_force() -> Duration {
+    Duration::from_millis(500).mul_f64(1.0 + fastrand::f64())
+}
 
 /// A session that may still own a znode: it is closed before another is used.
 pub(crate) type UnclosedSession = Option<SessionInfo>;
@@ -153,7 +155,7 @@ impl Before {
             Self::Ended => Duration::ZERO,
             Self::Closed => DELAY_AFTER_CLOSE,
             Self::ClosedUnacknowledged { delay } => DELAY_AFTER_CLOSE.max(delay),
-            Self::ClosedAfterForce => DELAY_AFTER_FORCE.mul_f64(1.0 + fastrand::f64()),
+            Self::ClosedAfterForce => delay_after_force(),
         }
     }
 }
@@ -408,9 +410,9 @@ impl Keeper {
                 session: Some((id, opened.timeout)),
                 connected: true,
                 server: Some(opened.connection.server().into()),
-                problem: None,
                 restart,
                 foreign,
+                ..ConnectionState::default()
             };
         });
     }

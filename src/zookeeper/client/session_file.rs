@@ -22,7 +22,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
-use tracing::warn;
+use tracing::{info, warn};
 
 /// How the file is written; another version is not read.
 const VERSION: u32 = 1;
@@ -56,8 +56,8 @@ pub struct SessionFile {
 #[derive(Default)]
 struct State {
     session: Option<Kept>,
-    /// The last attempt to write failed, which was warned of.
-    is_unwritable: bool,
+    /// Why the last attempt to write failed, which was warned of.
+    problem: Option<String>,
 }
 
 /// What was found in the file.
@@ -148,7 +148,7 @@ impl SessionFile {
         file.encoded(None).ok_or("cannot hold so long names: shorten zookeeper.servers")?;
         let (former, flaw) = match file.former(&bytes[..length], clock.now()) {
             Ok(Some((former, kept))) => {
-                file.kept = State { session: Some(kept), is_unwritable: false }.into();
+                file.kept = State { session: Some(kept), problem: None }.into();
                 (Some(former), None)
             }
             Ok(None) => (None, None),
@@ -230,8 +230,9 @@ impl SessionFile {
 
     /// Removes the file: there is nothing to take over.
     pub(crate) fn remove(&self) {
-        let leads_here = fs::symlink_metadata(&self.path).is_ok_and(|it| it.ino() == self.inode);
-        if leads_here && let Err(error) = fs::remove_file(&self.path) {
+        if self.is_in_place()
+            && let Err(error) = fs::remove_file(&self.path)
+        {
             // What it says is known to be over.
             self.write(&mut self.state(), None);
             warn!("{} stays behind, empty: {error}", self.path.display());
@@ -244,19 +245,36 @@ impl SessionFile {
             .expect("a session is shorter than the longest that was tried");
         state.session = session;
         match self.file.write_all_at(&bytes, 0) {
-            Ok(()) => state.is_unwritable = false,
+            Ok(()) => {
+                // One that was removed is written, and found by no next process.
+                if state.problem.take_if(|_| self.is_in_place()).is_some() {
+                    info!("{} is written again", self.path.display());
+                }
+            }
             Err(error) => {
                 // What is there may not be true any more.
                 if self.file.set_len(0).is_err() {
                     let _or_gone = fs::remove_file(&self.path);
                 }
-                if !state.is_unwritable {
-                    state.is_unwritable = true;
-                    let path = self.path.display();
-                    warn!("a restart will cost the session: {path} cannot be written: {error}");
+                let path = self.path.display();
+                let problem =
+                    format!("a restart will cost the session: {path} cannot be written: {error}");
+                if state.problem.is_none() {
+                    warn!("{problem}");
                 }
+                state.problem = Some(problem);
             }
         }
+    }
+
+    /// Returns why the last attempt to write it failed.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.state().problem.clone()
+    }
+
+    /// Whether the path leads to this file still.
+    fn is_in_place(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok_and(|it| it.ino() == self.inode)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -582,6 +600,27 @@ mod tests {
         assert!(refusal(&path).contains("is a symbolic link"));
         file.remove();
         assert!(path.is_symlink() && other.exists(), "the path leads to another file");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_a_problem_until_it_can() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("session");
+        let file = opened(&path).file;
+        let writable = file.file.try_clone().unwrap();
+        let file = SessionFile { file: File::open(&path).unwrap(), ..file };
+        // It is removed where it cannot be emptied either.
+        let second = home.path().join("second");
+        fs::hard_link(&path, &second).unwrap();
+        keep(&file, 7);
+        let problem = file.problem().expect("it is open for reading alone");
+        assert!(problem.contains("session cannot be written: "), "{problem}");
+        let file = SessionFile { file: writable, ..file };
+        keep(&file, 8);
+        assert!(file.problem().is_some(), "no next process finds it");
+        fs::rename(&second, &path).unwrap();
+        keep(&file, 9);
+        assert_eq!(file.problem(), None);
     }
 
     fn keep(file: &SessionFile, id: i64) {

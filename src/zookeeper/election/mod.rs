@@ -2,6 +2,8 @@
 //! and to the queue into the member's events.
 
 mod news_age;
+#[cfg(test)]
+mod older_versions;
 mod znode_data;
 
 pub use znode_data::MemberData;
@@ -41,9 +43,29 @@ pub(crate) struct ElectionSession {
     priority_told: Option<(Ticket, Priority)>,
     /// The predecessor as it was last read, and its member's id.
     predecessor: Option<(Ticket, MemberId)>,
+    /// A standby, whose predecessor is the head, reads no other; members behind it read the head with each heartbeat.
+    whose_predecessor: Whose,
+    whose_head: Whose,
     /// What the own znode is to say of the member.
     state: OwnState,
     own_znode: OwnZnode,
+}
+
+/// Whose a znode ahead is, as its data told last.
+#[derive(Default)]
+struct Whose {
+    members: Option<Ticket>,
+    strangers: Option<Ticket>,
+}
+
+impl Whose {
+    /// What a client writes over a member's data makes no stranger's znode of it: that member writes it again.
+    fn note(&mut self, read: Ticket, is_members: bool) {
+        if is_members {
+            self.members = Some(read);
+        }
+        self.strangers = (self.members != Some(read)).then_some(read);
+    }
 }
 
 /// The own znode, as far as its data is known that was written last, or is to be.
@@ -114,6 +136,8 @@ impl ElectionSession {
             priority: None,
             priority_told: None,
             predecessor: None,
+            whose_predecessor: Whose::default(),
+            whose_head: Whose::default(),
             state: OwnState::default(),
             own_znode: OwnZnode::default(),
         }
@@ -260,6 +284,7 @@ impl ElectionSession {
             }
             QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
                 let data = self.read(&data, predecessor);
+                self.whose_predecessor.note(predecessor, data.is_some());
                 self.predecessor = data.as_ref().map(|it| (predecessor, it.profile.id.clone()));
                 self.offer = data.as_ref().and_then(|it| it.offer);
                 self.note_priority(predecessor, data.as_ref());
@@ -272,6 +297,7 @@ impl ElectionSession {
             }
             QueueEvent::PredecessorGone { predecessor, token } => {
                 self.predecessor = None;
+                self.whose_predecessor.strangers = None;
                 Event::PredecessorGone { predecessor, token }
             }
             // A member that leads reads no head.
@@ -284,6 +310,7 @@ impl ElectionSession {
             }
             QueueEvent::MemberRead { member: head, data, modified_ms, sent_at } => {
                 let data = self.read(&data, head);
+                self.whose_head.note(head, data.is_some());
                 // A member that has just become the standby may have read the offer before it knew that it is.
                 if self.predecessor.as_ref().is_some_and(|(it, _)| *it == head) {
                     self.offer = data.as_ref().and_then(|it| it.offer);
@@ -295,7 +322,10 @@ impl ElectionSession {
                 }
                 Event::HeadRead { head, announcement, sent_at }
             }
-            QueueEvent::MemberGone { member: head, sent_at } => Event::HeadGone { head, sent_at },
+            QueueEvent::MemberGone { member: head, sent_at } => {
+                self.whose_head.strangers = None;
+                Event::HeadGone { head, sent_at }
+            }
             QueueEvent::Written { data, created_ms, modified_ms, sent_at } => {
                 if self.znodes.family().is_none()
                     && let Some(announcement) = self.announcement(&data)
@@ -355,6 +385,13 @@ impl ElectionSession {
     pub(crate) fn predecessor_named(&self, id: &MemberId) -> Option<Ticket> {
         let (ticket, _) = self.predecessor.as_ref().filter(|(_, other)| other == id)?;
         Some(*ticket)
+    }
+
+    /// Returns the head of the queue if it is no member's, as far as this member, be it the standby or behind that one, has
+    /// read it.
+    pub(crate) fn stranger_at_head(&self, is_standby: bool) -> Option<Sequence> {
+        let whose = if is_standby { &self.whose_predecessor } else { &self.whose_head };
+        whose.strangers.map(|ticket| ticket.sequence)
     }
 
     /// Looks whether other clients' contenders stand in the election's path.
@@ -424,4 +461,27 @@ fn entry(Member { ticket, data, created_ms }: Member, znodes: &ZnodeNames) -> En
     let MemberData { profile, announcement, priority, ready, version, state, .. } = data;
     let (profile, names) = (Some(profile), announcement);
     Entry { ticket, profile, names, priority, ready, version, created_at, state }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use recipes::FencingToken;
+
+    #[test]
+    fn a_znode_that_never_said_whose_it_is_is_a_strangers() {
+        let mut whose = Whose::default();
+        let [a, b] = [3, 4].map(|n: i32| Ticket {
+            sequence: Sequence::new(n).unwrap(),
+            token: FencingToken(n.unsigned_abs().into()),
+        });
+        let mut noted = |ticket, is_members| {
+            whose.note(ticket, is_members);
+            whose.strangers
+        };
+        assert_eq!(noted(a, false), Some(a));
+        assert_eq!(noted(a, true), None, "it says so later");
+        assert_eq!(noted(a, false), None, "a client wrote over it");
+        assert_eq!(noted(b, false), Some(b));
+    }
 }

@@ -20,7 +20,7 @@ struct DataJson {
     #[serde(flatten)]
     profile: ProfileJson,
     leader: Option<LeaderJson>,
-    #[serde(default, skip_serializing_if = "is_no")]
+    #[serde(default, skip_serializing_if = "is_default")]
     standby_ready: bool,
     /// Left out where it is the usual one, as of members that know none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,9 +39,9 @@ struct DataJson {
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct StateJson {
-    #[serde(default, skip_serializing_if = "is_no")]
+    #[serde(default, skip_serializing_if = "is_default")]
     unhealthy: bool,
-    #[serde(default, skip_serializing_if = "is_none_of")]
+    #[serde(default, skip_serializing_if = "is_default")]
     hooks_failing: u32,
 }
 
@@ -75,7 +75,7 @@ struct ProfileJson {
     address: Option<String>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     revision: u64,
 }
 
@@ -89,19 +89,8 @@ fn is_yes(active: &bool) -> bool {
     *active
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_no(ready: &bool) -> bool {
-    !*ready
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_none_of(hooks: &u32) -> bool {
-    *hooks == 0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(revision: &u64) -> bool {
-    *revision == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What stands in a member's znode.

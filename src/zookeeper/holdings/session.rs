@@ -8,11 +8,11 @@ use crate::clock::Clock;
 use crate::config::security::Acl;
 use crate::znode_names::ZnodeNames;
 use crate::zookeeper::client::{
-    Session, SessionEvent, SessionHandle, SessionSettings, UnclosedSession,
+    Session, SessionEvent, SessionHandle, SessionSettings, UnclosedSession, delay_after_force,
 };
 use crate::zookeeper::queue::{
-    self, CHILDREN_MAX, Context, QueueEvent, QueueSettings, REJOIN_DELAY, RETRY_DELAY, Reports,
-    join, still_ours, unless_crowded, unless_denied, warn_if_weak,
+    self, CHILDREN_MAX, Context, QueueEvent, QueueSettings, RETRY_DELAY, Reports, join, still_ours,
+    unless_crowded, unless_denied, warn_if_weak,
 };
 use ::zookeeper::Error;
 use ::zookeeper::OneshotWatcher;
@@ -292,7 +292,7 @@ impl HoldingsSession {
             && !shared.is_open_and_told();
         self.requests.spawn(async move {
             if was_lost {
-                tokio::time::sleep(REJOIN_DELAY.mul_f64(1.0 + fastrand::f64())).await;
+                tokio::time::sleep(delay_after_force()).await;
             }
             let turn = shared.turn().await;
             let (ticket, sent_at) = join(&context, &data, queue::Own::WithData).await;

@@ -73,7 +73,9 @@ pub(super) async fn claim(context: &Context, ticket: Ticket, data: &[u8]) -> Res
             }
         }
     });
-    claimed.await.map_err(|_| Lost)
+    let claimed = claimed.await;
+    context.clear_problem();
+    claimed.map_err(|_| Lost)
 }
 
 /// What one claim does not know yet.

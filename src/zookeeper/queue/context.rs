@@ -3,7 +3,7 @@
 use super::znode::{owner, token};
 use super::{QueueEvent, QueueSettings, Reports, acl, bid_path, claim_path, foreign};
 use crate::clock::Clock;
-use crate::status::ForeignQueue;
+use crate::status::{ConnectionState, ForeignQueue};
 use crate::zookeeper::client::{Connection, Leaving, SessionHandle, Tell, is_verdict};
 use ::zookeeper::{Error, Stat};
 use recipes::{FencingToken, Sequence, Ticket};
@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 /// Delay before a request is sent again of which no answer came.
@@ -147,22 +148,24 @@ impl Context {
     }
 
     /// Asks until the servers answer, or judge that there is no such znode. Any other verdict proves
-    /// nothing of the kind. Ends, at the latest, with the session, whose end aborts its requests.
+    /// nothing of the kind, and is a problem for as long as this request lasts. Ends, at the latest, with the session,
+    /// whose end aborts its requests.
     pub(in crate::zookeeper) async fn until_judged<T, F: Future<Output = Result<T, Error>>>(
         &self,
         ask: impl Fn(Connection) -> F,
     ) -> Result<T, NoNode> {
+        let mut refused = Refused { link: &self.reports.link, problem: None };
         loop {
             match ask(self.session.connection().await).await {
-                Ok(answer) => {
-                    self.clear_problem();
-                    return Ok(answer);
-                }
+                Ok(answer) => return Ok(answer),
                 Err(Error::NoNode) => return Err(NoNode),
                 Err(error) if is_verdict(&error) => {
                     let connection = self.session.connection().await;
-                    self.report_refusal(&connection, &self.settings.root, &error).await;
+                    let root = &self.settings.root;
+                    let problem = acl::refusal(&connection, self.settings.acl, root, &error).await;
                     drop(connection);
+                    refused.problem = Some(problem.clone());
+                    self.set_problem(problem);
                     tokio::time::sleep(REFUSED_DELAY).await;
                 }
                 Err(error) => {
@@ -184,13 +187,15 @@ impl Context {
 
     /// Publishes that there are too many znodes below the path, for as long as there are.
     pub(super) fn set_crowded(&self, problem: Option<String>) {
-        self.is_crowded.store(problem.is_some(), Ordering::Relaxed);
+        let was_crowded = self.is_crowded.swap(problem.is_some(), Ordering::Relaxed);
         match problem {
             Some(problem) => self.set_problem(problem),
-            None => self.clear_problem(),
+            None if was_crowded => self.clear_problem(),
+            None => {}
         }
     }
 
+    /// Clears whatever problem there is: for the answers alone that give this member its place, or prove it.
     pub(super) fn clear_problem(&self) {
         if self.is_crowded.load(Ordering::Relaxed) {
             return;
@@ -286,6 +291,20 @@ impl Context {
     }
 }
 
+/// What the servers refused to one request: no problem any more once that has its answer, or is given up. Another
+/// request's problem stays.
+struct Refused<'a> {
+    link: &'a watch::Sender<ConnectionState>,
+    problem: Option<String>,
+}
+
+impl Drop for Refused<'_> {
+    fn drop(&mut self) {
+        let Some(own) = self.problem.take() else { return };
+        self.link.send_if_modified(|link| link.problem.take_if(|it| *it == own).is_some());
+    }
+}
+
 /// Handles that the server at hand does not show this znode. Returns [`Error::NoNode`] if a quorum agrees. Else that
 /// server has lost a transaction, and is left.
 pub(in crate::zookeeper) async fn leave_if_lacking(
@@ -314,4 +333,27 @@ pub(in crate::zookeeper) fn leave_wrong_server(
          transaction. Stop it, empty its dataDir and start it again; going to another server"
     );
     leaving
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_request_that_was_refused_ends_its_problem() {
+        let (link, told) = watch::channel(ConnectionState::default());
+        let refuse = |why: &str| {
+            link.send_modify(|link| link.problem = Some(why.into()));
+            Refused { link: &link, problem: Some(why.into()) }
+        };
+        let problem = || told.borrow().problem.clone();
+        let first = refuse("our place");
+        drop(Refused { link: &link, problem: None });
+        assert_eq!(problem().as_deref(), Some("our place"), "another's answer");
+        let second = refuse("a reading");
+        drop(first);
+        assert_eq!(problem().as_deref(), Some("a reading"));
+        drop(second);
+        assert_eq!(problem(), None);
+    }
 }

@@ -124,7 +124,9 @@ pub(super) async fn find(context: &Context) -> Option<Found> {
         let claimed = own_claim(context, &connection).await?;
         Ok(Some(Found { ticket, data, claimed }))
     });
-    found.await.unwrap_or(None)
+    let found = found.await.unwrap_or(None);
+    context.clear_problem();
+    found
 }
 
 /// A znode that our session owns, of a process before.

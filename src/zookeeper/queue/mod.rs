@@ -35,7 +35,7 @@ pub(in crate::zookeeper) use write::{still_ours, unless_denied};
 pub(crate) use znode::{owner, token};
 
 use self::write::Write;
-use super::client::{SessionHandle, Tell};
+use super::client::{SessionHandle, Tell, delay_after_force};
 use crate::clock::Clock;
 use crate::config::security::Acl;
 use crate::counters::Meter;
@@ -45,15 +45,9 @@ use ::zookeeper::Error;
 use recipes::{FencingToken, Moment, Sequence, Ticket};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::error;
-
-/// Delay before joining again in the same session after our znode was deleted: perhaps the whole path is being deleted,
-/// which a member that is back at once would prevent. Up to twice as long, so that members do not come
-/// back in step.
-pub(in crate::zookeeper) const REJOIN_DELAY: Duration = Duration::from_millis(500);
 
 /// Which queue, and what is created there.
 #[derive(Clone, Debug)]
@@ -199,7 +193,7 @@ impl Queue {
         (self.predecessor, predecessor) = watch::channel(None);
         let membership = self.watches.spawn(async move {
             if was_lost {
-                tokio::time::sleep(REJOIN_DELAY.mul_f64(1.0 + fastrand::f64())).await;
+                tokio::time::sleep(delay_after_force()).await;
             }
             context.set_own(None);
             let (ticket, _) = join(&context, &data, Own::OfSession).await;

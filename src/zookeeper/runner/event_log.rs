@@ -3,8 +3,10 @@
 
 use crate::config::Settings;
 use crate::znode_names::ZnodeNames;
+use humantime::format_rfc3339_millis;
 use recipes::election::{Action, Change, ChangeKind, Event, Standing, View};
 use recipes::{FencingToken, Moment, SessionId, Ticket};
+use std::time::SystemTime;
 use tracing::{Level, debug, enabled, error, info, warn};
 
 pub(super) struct EventLog {
@@ -24,8 +26,8 @@ struct LoggedEvent {
     /// What follows is of another session, or of none.
     ends_session: bool,
     alarm: Option<&'static str>,
-    /// The changes of who leads.
-    changes: Vec<Change>,
+    /// The changes of who leads, and since when it leads no more where its lease ran out.
+    changes: (Vec<Change>, Option<SystemTime>),
 }
 
 /// How important an event is to a reader.
@@ -86,7 +88,7 @@ impl EventLog {
         event: &'static str,
         describe: impl FnOnce() -> String,
         wanted: &[Action],
-        changes: Vec<Change>,
+        changes: (Vec<Change>, Option<SystemTime>),
         severity: Severity,
         at: Moment,
     ) {
@@ -132,9 +134,10 @@ impl EventLog {
                 Severity::Alarming => line!(warn, event, self, fields, words),
             }
         }
+        let (changes, lapsed_at) = changes;
         for change in &changes {
             let (event, token) = (change.kind.name(), change.token);
-            line!(info, event, self, Fields { token, ..fields }, self::words(change));
+            line!(info, event, self, Fields { token, ..fields }, self::words(change, lapsed_at));
         }
         if let Some(alarm) = alarm {
             error!("{alarm}");
@@ -146,11 +149,12 @@ impl EventLog {
 }
 
 /// Puts a change in words.
-fn words(change: &Change) -> String {
+fn words(change: &Change, lapsed_at: Option<SystemTime>) -> String {
     match (change.kind, &change.view()) {
         (ChangeKind::LostLeadership, _) => {
             let over = change.token.map(|token| format!(", token {token}")).unwrap_or_default();
-            format!("leads no more{over}")
+            let since = lapsed_at.map(|at| format!(", since {}", format_rfc3339_millis(at)));
+            format!("leads no more{over}{}", since.unwrap_or_default())
         }
         (ChangeKind::BecameLeader, View::This(leader) | View::Other(leader)) => {
             format!("became leader: {leader}")
@@ -186,9 +190,12 @@ mod tests {
             (other(5), Role::Absent, "knows no leader"),
         ] {
             let changes = changes(&View::of(&before), &now);
-            let sentences: Vec<_> = changes.iter().map(words).collect();
+            let sentences: Vec<_> = changes.iter().map(|change| words(change, None)).collect();
             assert_eq!(sentences.join("; "), expected, "{before:?}, then {now:?}");
         }
+        let lapsed = changes(&View::of(&this(4, 0)), &Role::Candidate);
+        let since = words(&lapsed[0], Some(SystemTime::UNIX_EPOCH));
+        assert_eq!(since, "leads no more, token 4, since 1970-01-01T00:00:00.000Z");
     }
 
     fn announcement(id: &str, token: u64, revision: u64) -> Announcement {

@@ -7,6 +7,7 @@ mod unacknowledged;
 use self::event_log::{EventLog, Severity};
 use self::members_cache::MembersCache;
 use self::unacknowledged::Unacknowledged;
+use super::STRANGER_REMEDY;
 use super::client::{
     Before, Credentials, Former, SessionFile, SessionSettings, UnclosedSession, close_limit,
     end_former,
@@ -20,7 +21,7 @@ use crate::status::{
     self, Caller, ConnectionState, Namesake, Onsets, RecentChanges, RecordedChange, Request,
     Snapshot, StatusPublisher,
 };
-use recipes::election::{Action, Cause, Event, Member, Standing, changes};
+use recipes::election::{Action, Cause, ChangeKind, Event, Member, Standing, changes};
 use recipes::{FencingToken, Moment, Sequence, SessionRecord};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -88,13 +89,17 @@ struct Runner {
     /// When a claim was refused last.
     claim_refused_at: Option<Moment>,
     unacknowledged: Unacknowledged,
+    /// The last reading of the queue that left this member outside.
+    read_in_vain: Option<Event>,
     /// When this member, which leads, looked last for other clients' contenders.
     looked_for_foreign_at: Option<Moment>,
+    /// What the log has warned of: that this member waits behind a znode of no member.
+    stranger_warned_of: Option<String>,
     /// The token of the namesake of which the log has warned.
     namesake_warned_of: Option<FencingToken>,
     /// The last event was the loss of our znode: a client has deleted it.
     ticket_was_lost: bool,
-    /// The last event ended a term that began at the notification: its claim was refused.
+    /// The last event ended a term.
     term_has_ended: bool,
     stopping: bool,
 }
@@ -130,7 +135,9 @@ impl Runner {
             alarm: Alarm::new().expect("one more file can be opened"),
             claim_refused_at: None,
             unacknowledged: Unacknowledged::default(),
+            read_in_vain: None,
             looked_for_foreign_at: None,
+            stranger_warned_of: None,
             namesake_warned_of: None,
             ticket_was_lost: false,
             term_has_ended: false,
@@ -159,6 +166,7 @@ impl Runner {
             let closing = self.give_session_up().await;
             self.log.write(&self.standing);
             self.warn_of_namesake();
+            self.warn_of_stranger();
             if let Some(closing) = closing {
                 self.unclosed = closing.await;
             }
@@ -258,7 +266,7 @@ impl Runner {
             let wakes_readers = snapshot.standing.is_news_after(&published.standing, now)
                 || published.link != snapshot.link
                 || !Arc::ptr_eq(&published.recent_changes, &snapshot.recent_changes);
-            *published = snapshot;
+            *published = Arc::new(snapshot);
             wakes_readers
         });
     }
@@ -283,9 +291,32 @@ impl Runner {
         }
     }
 
-    /// Adds the member's own problem, which is the greater one. No other place publishes it.
+    /// Puts in words that this member waits for the end of the head of the queue, which is no member's.
+    fn stranger_ahead(&self) -> Option<String> {
+        self.standing.predecessor()?;
+        let is_standby = self.standing.standby_is_ready(self.clock.now()).is_some();
+        let stranger = self.session.as_ref()?.stranger_at_head(is_standby)?;
+        let Settings { root, znodes, .. } = &self.settings;
+        let path = format!("{root}/{}", znodes.name(stranger));
+        Some(format!("this member waits behind {path}, which is no member's: {STRANGER_REMEDY}"))
+    }
+
+    /// Warns once of each stranger's znode at the head.
+    fn warn_of_stranger(&mut self) {
+        let stranger = self.publisher.snapshot.borrow().link.stranger.clone();
+        if let Some(problem) = &stranger
+            && self.stranger_warned_of != stranger
+        {
+            warn!("{problem}");
+            self.stranger_warned_of = stranger;
+        }
+    }
+
+    /// Adds the member's own problems, which are the greater ones. No other place publishes them.
     fn link_with_own_problem(&self) -> ConnectionState {
-        let link = self.link.borrow().clone();
+        let stranger = self.stranger_ahead();
+        let session_file = self.kept.file.as_ref().and_then(|file| file.problem());
+        let link = ConnectionState { stranger, session_file, ..self.link.borrow().clone() };
         let problem = match self.standing.out_of_order() {
             _ if self.standing.is_session_too_short() => Some(REFUSED.into()),
             Some(pair) => Some(self.out_of_order(pair)),
@@ -303,8 +334,8 @@ impl Runner {
         let path = |sequence: Sequence| format!("{root}/{}", znodes.name(sequence));
         let (first, other) = (path(first), path(other));
         format!(
-            "{first} stands ahead of {other} and was created after it: one of them was made by hand, and \
-             who leads cannot be told. Delete it"
+            "{first} stands ahead of {other} and was created after it: one of them was made by hand. `bellwether \
+             inspect` shows which is a stranger's: delete that one, never a member's"
         )
     }
 
@@ -442,8 +473,12 @@ impl Runner {
         };
         let changes = changes(&self.recent_changes.view(), &self.standing.at(now));
         let cause = Cause::of(&event, &before, now);
+        // After a freeze, that was long ago, and another may have led since.
+        let lapsed_at = before.lapsed_at(now).and_then(|at| self.clock.date_of(at));
         for change in changes.iter().cloned() {
-            let (index, at) = (self.standing.index_at(now), self.clock.date());
+            let index = self.standing.index_at(now);
+            let lapsed_at = lapsed_at.filter(|_| change.kind == ChangeKind::LostLeadership);
+            let at = lapsed_at.unwrap_or_else(|| self.clock.date());
             let own_term = change.view().own_term();
             let restart = self.link.borrow().restart;
             let restart = restart.filter(|_| own_term.is_some() && own_term == self.resumed_term);
@@ -454,7 +489,9 @@ impl Runner {
         if !changes.is_empty() || before.ticket() != self.standing.ticket() {
             self.members.outdate();
         }
-        let is_routine = is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
+        let is_routine = is_routine(&event, &self.actions)
+            || self.repeats_refusal(&event, now)
+            || self.repeats_reading(&event);
         let severity = match (is_routine, lapsed || late) {
             (true, _) => Severity::Routine,
             (false, true) => Severity::Alarming,
@@ -462,7 +499,7 @@ impl Runner {
         };
         let stopping = self.stopping;
         let describe = || if stopping { format!("{}: leaving the queue", text()) } else { text() };
-        self.log.record(event.name(), describe, &self.actions, changes, severity, now);
+        self.log.record(event.name(), describe, &self.actions, (changes, lapsed_at), severity, now);
         if self.standing.is_session_too_short() && !before.is_session_too_short() {
             self.log.alarm(REFUSED);
         }
@@ -492,6 +529,16 @@ impl Runner {
         }
         was_lately && (is_refusal || matches!(event, Event::QueueRead(_)))
     }
+
+    /// Whether a member outside the queue waits on, having read what it read before.
+    fn repeats_reading(&mut self, event: &Event) -> bool {
+        if self.standing.ticket().is_some() {
+            self.read_in_vain = None;
+            return false;
+        }
+        let is_in_vain = matches!(event, Event::QueueRead(_)) && self.actions.is_empty();
+        is_in_vain && self.read_in_vain.replace(event.clone()).as_ref() == Some(event)
+    }
 }
 
 /// For how long a refused claim is tried again without a line in the log.
@@ -502,8 +549,9 @@ const LAPSED: &str = "the lease ran out, as no answer of ZooKeeper's came in tim
 const OVERDUE: &str = "the application did not acknowledge in time that it leads";
 
 const REFUSED: &str = "the session timeout that the servers grant leaves no useful lease, so this \
-    member will not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat, \
-    zookeeper.tick_time or, where a command is run, exec.kill_after";
+    member does not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat or \
+    exec.kill_after (where a program is run). Lower zookeeper.tick_time only if it is larger than \
+    the servers' own tickTime";
 
 /// Returns whether the event comes again and again, and asks for no more than usual.
 fn is_routine(event: &Event, actions: &[Action]) -> bool {

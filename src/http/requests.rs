@@ -1,6 +1,7 @@
 //! Counts the requests that were answered and the streams that are open, for `/metrics`.
 
 use axum::http::StatusCode;
+use axum::response::Response;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
@@ -8,12 +9,12 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 /// Requests that were answered, and streams that are open.
-pub(super) struct Visits {
+pub(super) struct RequestCounters {
     answered: IntCounterVec,
     streams: IntGauge,
 }
 
-/// An open stream.
+/// Counts as an open stream until it is dropped.
 pub(super) struct OpenStream(IntGauge);
 
 /// Where the requests to one listener are counted.
@@ -37,7 +38,7 @@ pub(super) struct RouteCounter {
 
 const UNMATCHED: &str = "unmatched";
 
-impl Visits {
+impl RequestCounters {
     pub(super) fn none(election: &str) -> Self {
         let opts = |name, help| Opts::new(name, help).const_label("election", election);
         let answered = opts(
@@ -82,7 +83,13 @@ impl RouteCounters {
         self.matched.get(path).or_else(with_parameters).unwrap_or(&self.unmatched)
     }
 
-    pub(super) fn count(&self, route: &RouteCounter, status: StatusCode) {
+    /// Counts this answer, and returns it.
+    pub(super) fn counted(&self, route: &RouteCounter, response: Response) -> Response {
+        self.count(route, response.status());
+        response
+    }
+
+    fn count(&self, route: &RouteCounter, status: StatusCode) {
         let mut counters = route.by_status.lock().expect("no code panics while holding it");
         if let Some((_, counter)) = counters.iter().find(|(counted, _)| *counted == status) {
             counter.inc();
@@ -123,9 +130,9 @@ mod tests {
 
     #[test]
     fn a_request_is_counted_by_the_route_that_matched_whatever_its_parameters() {
-        let visits = Visits::none("/election");
+        let requests = RequestCounters::none("/election");
         let routes = ["/locks", "/locks/{name}", "/locks/{name}/{lock}"].map(str::to_owned);
-        let counters = visits.of(routes.to_vec());
+        let counters = requests.of(routes.to_vec());
         for (path, route) in [
             ("/locks", "/locks"),
             ("/locks/migrate", "/locks/{name}"),

@@ -1,0 +1,435 @@
+//! Members of an older version and of this one in one election: `scripts/mixed-versions` builds the older one, runs this,
+//! and says what it shows.
+
+use crate::{
+    catalogue::{Fault, PATIENCE, suffer},
+    group::{Named, agreed_after, has_role, ready, settled},
+    http::ok,
+    member::{Member, SessionFiles, Setup},
+    observer::{Observer, Znode},
+    sampler::{Handover, Sampler, handovers, longest_without_a_leader},
+    servers::Servers,
+    stage::Stage,
+    wait::eventually,
+};
+use serde_json::json;
+use std::{
+    collections::BTreeMap,
+    env,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+/// How often each way of ending a term is tried, from each version to the other.
+fn rounds() -> usize {
+    env::var("BELLWETHER_MIXED_ROUNDS").map_or(3, |it| it.parse().expect("a number"))
+}
+
+fn old_program() -> String {
+    let program = env::var("BELLWETHER_OLD_PROGRAM").expect("scripts/mixed-versions sets it");
+    assert!(Path::new(&program).exists(), "{program} is not there");
+    program
+}
+
+#[test]
+#[ignore = "it needs an older version's binary: scripts/mixed-versions builds that and runs this"]
+fn each_version_hands_over_to_the_other() {
+    hand_over_in_turn(Servers::standalone(), "one server");
+}
+
+#[test]
+#[ignore = "it needs an older version's binary: scripts/mixed-versions builds that and runs this"]
+fn each_version_hands_over_to_the_other_on_three_servers() {
+    hand_over_in_turn(Servers::three(), "three servers");
+}
+
+#[test]
+#[ignore = "it needs an older version's binary: scripts/mixed-versions builds that and runs this"]
+fn five_replicas_are_upgraded_and_rolled_back_one_at_a_time() {
+    for order in [Order::LeaderLast, Order::LeaderFirst] {
+        roll(Servers::standalone(), "one server", order);
+    }
+}
+
+#[test]
+#[ignore = "it needs an older version's binary: scripts/mixed-versions builds that and runs this"]
+fn five_replicas_are_upgraded_and_rolled_back_one_at_a_time_on_three_servers() {
+    for order in [Order::LeaderLast, Order::LeaderFirst] {
+        roll(Servers::three(), "three servers", order);
+    }
+}
+
+/// Faults of the network and of servers, while members of either version lead.
+#[test]
+#[ignore = "it needs an older version's binary: scripts/mixed-versions builds that and runs this"]
+fn never_two_at_once_of_two_versions_whatever_is_cut_off_or_stops() {
+    let (old, files) = (old_program(), SessionFiles::new());
+    let mut stage = Stage::set(4, |number, setup| match Version::of_number(number) {
+        Version::Old => setup.without_options().program(old.clone()),
+        Version::New => files.kept_by(&setup, &number.to_string()),
+    });
+    stage.with_standby = false;
+    stage.counts_handovers = false;
+    let faults = [
+        Fault::CUTS,
+        Fault::LOSSES,
+        Fault::OF_SERVERS,
+        &[
+            Fault::LeaderKilled,
+            Fault::LeaderStoppedForASession,
+            Fault::LeaderStoppedForThreeSessions,
+            Fault::LeaderTerminated,
+            Fault::LeaderResigned,
+            Fault::LeaderPaused,
+            Fault::LeaderDrainedAndTerminated,
+            Fault::AllMembersRestartedOneByOne,
+        ],
+        Fault::OF_RESTARTS,
+    ]
+    .concat();
+    for fault in faults {
+        let leaders: &[Version] = match fault.needs_a_session_file() {
+            false => &[Version::Old, Version::New],
+            true => &[Version::New],
+        };
+        for &wanted in leaders {
+            have_lead(&mut stage, wanted);
+            let outcome = suffer(&mut stage, &[fault], Duration::ZERO);
+            let stints = stage.sampler.stints();
+            let before = stints.iter().rfind(|it| it.from < outcome.struck).expect("one led");
+            let after = stints.iter().find(|it| it.token > before.token).unwrap_or(before);
+            eprintln!(
+                "{fault}: from {:?} to {:?}, {:.2?} without a leader",
+                Version::of_letter(&before.who),
+                Version::of_letter(&after.who),
+                outcome.leaderless
+            );
+            if let Err(why) = &outcome.result {
+                panic!("{fault}: {why}");
+            }
+            assert!(outcome.overlaps.is_empty(), "{fault}: {:?}", outcome.overlaps);
+            assert!(outcome.too_soon.is_empty(), "{fault}: {:?}", outcome.too_soon);
+            assert!(outcome.leaderless < PATIENCE * outcome.bound, "{fault}");
+        }
+    }
+    stage.sampler.saw_one_leader_at_a_time();
+    eprintln!("{} answers, never two leaders", stage.sampler.samples());
+}
+
+/// What an older version does not know of stands in the path, and it counts, names and inspects members alone.
+#[test]
+#[ignore = "it needs an older version's binary: scripts/mixed-versions builds that and runs this"]
+fn the_older_version_passes_over_claims_and_bids_and_the_newer_one_names_the_older() {
+    let mut mixed = Mixed::on(Servers::standalone());
+    mixed.setups.new = mixed.setups.new.option("--preempt-after", "1s");
+    mixed.start("new-1");
+    mixed.settled();
+    mixed.start("old-2");
+    mixed.setups.new = mixed.setups.new.option("--priority", "90");
+    mixed.start("new-3");
+    let leader = mixed.settled();
+    assert_eq!(leader.id, "new-1", "the one of higher priority is not right behind it");
+    eventually("a claim and a bid stand in the path", || {
+        let both = ["claim-leader_", "bid-leader_"].map(|it| format!("/election/{it}"));
+        let there = both.iter().all(|path| mixed.observer.znode(path).is_some());
+        if there { Ok(()) } else { Err(String::new()) }
+    });
+    for id in ["old-2", "new-3"] {
+        let told = ok(&mixed.members[id], "/members");
+        let ids = |it: &serde_json::Value| it["id"].as_str().unwrap_or_default().to_owned();
+        let ids: Vec<_> = told["members"].as_array().expect("members").iter().map(ids).collect();
+        assert_eq!(ids, ["new-1", "old-2", "new-3"], "{id}: {told}");
+    }
+    let inspected = Command::new(old_program())
+        .args([
+            "inspect",
+            "--zookeeper",
+            &mixed.servers.connect_string(),
+            "--election",
+            "/election",
+        ])
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&inspected.stdout);
+    assert!(inspected.status.success(), "{inspected:?}");
+    assert!(["new-1", "old-2", "new-3"].iter().all(|id| said.contains(id)), "{said}");
+    eprintln!("{said}");
+
+    // It cannot be the heir: it writes no acceptance. The leader leads on.
+    let headers = [("x-bellwether", "1"), ("content-type", "application/json")];
+    let body = json!({"to": "old-2", "within_ms": 1000}).to_string();
+    let refused = mixed.members["new-1"].send("POST", "/transfer", &headers, &body);
+    eprintln!(
+        "POST /transfer to a member of the older version: {} {}",
+        refused.status, refused.body
+    );
+    assert_ne!(refused.status, 200);
+    assert_eq!(mixed.settled(), leader);
+
+    // The bid stands while the older one leads, which knows none; it is gone, and no claim stands, once that is over.
+    mixed.end_term("new-1", End::Terminated);
+    let after = agreed_after(&leader, mixed.members.values());
+    assert_eq!(after.id, "old-2");
+    mixed.end_term("old-2", End::Terminated);
+    assert_eq!(agreed_after(&after, mixed.members.values()).id, "new-3");
+    mixed.judge();
+}
+
+/// Which version's program a member runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Version {
+    Old,
+    New,
+}
+
+/// How a leader's term is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    Resigned,
+    Terminated,
+    Killed,
+    Frozen,
+}
+
+/// In which order replicas are replaced.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    LeaderLast,
+    LeaderFirst,
+}
+
+struct Mixed {
+    servers: Servers,
+    observer: Observer,
+    setups: Setups,
+    members: BTreeMap<String, Member>,
+    sampler: Sampler,
+}
+
+struct Setups {
+    old: Setup,
+    new: Setup,
+}
+
+/// Four members of alternating versions: each term ends in another way, and the next leader is of the other version.
+fn hand_over_in_turn(servers: Servers, on: &str) {
+    let mut mixed = Mixed::on(servers);
+    let mut times: BTreeMap<(End, Version), Vec<f64>> = BTreeMap::new();
+    ["old-1", "new-2", "old-3", "new-4"].iter().for_each(|id| mixed.start(id));
+    for end in [End::Resigned, End::Terminated, End::Killed, End::Frozen] {
+        for _ in 0..2 * rounds() {
+            let before = mixed.settled();
+            mixed.wait_for_standby();
+            mixed.end_term(&before.id, end);
+            let others = mixed.members.iter().filter(|(id, _)| **id != before.id);
+            let after = agreed_after(&before, others.map(|(_, member)| member));
+            let (from, to) = (Version::of(&before.id), Version::of(&after.id));
+            assert_ne!(from, to, "{end:?}: {} after {}", after.id, before.id);
+            mixed.bring_back(&before.id);
+            mixed.settled();
+            let handover = mixed.handovers_to(&after);
+            times.entry((end, from)).or_default().push(handover.most);
+        }
+    }
+    mixed.judge();
+    for ((end, from), mut times) in times {
+        times.sort_by(f64::total_cmp);
+        eprintln!(
+            "{on}: {end:?}, from {from:?} to {:?}: {} times, none led for {:.1} ms (median), {:.1} ms at most",
+            from.other(),
+            times.len(),
+            1e3 * times[times.len() / 2],
+            1e3 * times[times.len() - 1],
+        );
+    }
+}
+
+/// Each replica is terminated and started again with the other version, once all name one leader: all to the new version,
+/// and all back.
+fn roll(servers: Servers, on: &str, order: Order) {
+    const REPLICAS: usize = 5;
+    let mut mixed = Mixed::on(servers);
+    (1..=REPLICAS).for_each(|number| mixed.start(&format!("old-{number}")));
+    for to in [Version::New, Version::Old] {
+        mixed.settled();
+        let begun = Instant::now();
+        let first = mixed.sampler.stints().len();
+        while let Some(old) = mixed.next_to_replace(to, order) {
+            mixed.wait_for_standby();
+            mixed.end_term(&old, End::Terminated);
+            let number = old.rsplit('-').next().expect("an id has a number").to_owned();
+            mixed.start(&format!("{}-{number}", to.word()));
+            mixed.settled();
+        }
+        let ended = Instant::now();
+        mixed.sampler.ask_all();
+        let stints = mixed.sampler.stints();
+        let mut gaps: Vec<f64> = handovers(&stints[first.saturating_sub(1)..])
+            .iter()
+            .map(|handover| handover.most)
+            .collect();
+        gaps.sort_by(f64::total_cmp);
+        let longest = longest_without_a_leader(&stints, begun, ended);
+        let (count, sum) = (gaps.len(), gaps.iter().sum::<f64>());
+        eprintln!(
+            "{on}, {order:?}: all {REPLICAS} replaced by {to:?}, {count} hand-overs; none led for {:.1} ms in all, \
+             {:.1} ms at most",
+            1e3 * sum,
+            1e3 * longest.as_secs_f64(),
+        );
+        let expected = match order {
+            Order::LeaderLast => 1..=1,
+            Order::LeaderFirst => REPLICAS..=REPLICAS,
+        };
+        assert!(expected.contains(&count), "{gaps:?}");
+        // No session has to end, as each replica leaves in order; a busy machine is given much.
+        assert!(longest < Duration::from_secs(1), "{longest:?}: {gaps:?}");
+    }
+    mixed.judge();
+}
+
+/// Lets one member after another lead until one of this version does, and one of the other is next.
+fn have_lead(stage: &mut Stage, wanted: Version) {
+    for _ in 0..8 {
+        let (leader, queue) = stage.settle().expect("all is well");
+        let version = |place: usize| {
+            let told = queue[place].json();
+            Version::of_letter(told["id"].as_str().expect("it is a member's"))
+        };
+        if (version(0), version(1)) == (wanted, wanted.other()) {
+            return;
+        }
+        let number = stage.members.iter().position(|it| it.id == leader.id).expect("a member");
+        stage.terminate(number);
+        stage.heal();
+    }
+    panic!("no member of version {wanted:?} leads before one of the other");
+}
+
+impl Version {
+    fn of(id: &str) -> Self {
+        if id.starts_with(Self::Old.word()) { Self::Old } else { Self::New }
+    }
+
+    /// Of the members of a stage, every other.
+    fn of_number(number: usize) -> Self {
+        if number.is_multiple_of(2) { Self::Old } else { Self::New }
+    }
+
+    fn of_letter(id: &str) -> Self {
+        Self::of_number(usize::from(id.as_bytes()[0] - b'a'))
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Old => "old",
+            Self::New => "new",
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Old => Self::New,
+            Self::New => Self::Old,
+        }
+    }
+}
+
+impl Mixed {
+    fn on(servers: Servers) -> Self {
+        let new = Setup::of(&servers).short_sessions();
+        let old = new.clone().program(old_program());
+        let observer = Observer::of(&servers);
+        let setups = Setups { old, new };
+        Self { sampler: Sampler::of([]), servers, observer, setups, members: BTreeMap::new() }
+    }
+
+    /// Starts a member, and waits until it knows a leader.
+    fn start(&mut self, id: &str) {
+        let setup = match Version::of(id) {
+            Version::Old => &self.setups.old,
+            Version::New => &self.setups.new,
+        };
+        let member = setup.start(id);
+        eventually("a member that just started knows a leader", || ready(&member));
+        self.sampler.also(&member);
+        self.members.insert(id.to_owned(), member);
+    }
+
+    fn settled(&self) -> Named {
+        settled(self.members.values(), &self.observer).0
+    }
+
+    fn queue(&self) -> Vec<Znode> {
+        self.observer.line("/election", "leader_")
+    }
+
+    /// Waits until the member behind the leader would lead at the notification. The older version knows no such thing.
+    fn wait_for_standby(&self) {
+        let queue = self.queue();
+        let Some(next) = queue.get(1).map(Znode::json) else { return };
+        let next = next["id"].as_str().expect("it is a member's");
+        if Version::of(next) == Version::New {
+            eventually("the standby is ready", || self.members[next].is_ready_standby());
+        }
+    }
+
+    fn end_term(&mut self, id: &str, end: End) {
+        let member = self.members.get_mut(id).expect("it runs");
+        match end {
+            End::Resigned => assert_eq!(member.post("/resign").status, 202),
+            End::Terminated => {
+                member.signal("TERM");
+                member.wait();
+                self.members.remove(id);
+            }
+            End::Killed => {
+                member.kill();
+                self.members.remove(id);
+            }
+            End::Frozen => member.signal("STOP"),
+        }
+    }
+
+    fn bring_back(&mut self, id: &str) {
+        match self.members.get(id) {
+            Some(member) => {
+                member.signal("CONT");
+                eventually("it leads no more", || has_role(member, "follower"));
+            }
+            None => self.start(id),
+        }
+    }
+
+    /// Returns the hand-over by which this leader came to lead.
+    fn handovers_to(&self, leader: &Named) -> Handover {
+        self.sampler.ask_all();
+        let found = handovers(&self.sampler.stints());
+        let found = found.into_iter().find(|it| it.new.token == leader.token);
+        found.expect("it was seen to lead, after another")
+    }
+
+    /// Returns the next replica that is not of this version.
+    fn next_to_replace(&self, to: Version, order: Order) -> Option<String> {
+        let queue = self.queue();
+        let ids = queue.iter().map(|znode| znode.json()["id"].as_str().expect("an id").to_owned());
+        let mut others = ids.filter(|id| Version::of(id) != to);
+        match order {
+            Order::LeaderFirst => others.next(),
+            Order::LeaderLast => others.next_back(),
+        }
+    }
+
+    /// Checks all that was seen.
+    fn judge(&self) {
+        self.settled();
+        self.sampler.saw_one_leader_at_a_time();
+        let stints = self.sampler.stints();
+        eprintln!(
+            "{} answers, {} terms, never two leaders, tokens grew",
+            self.sampler.samples(),
+            stints.len()
+        );
+    }
+}
