@@ -23,6 +23,9 @@ use std::{
 };
 use tokio::sync::{oneshot, watch};
 
+/// The path of the one election that all members are in, where there is one.
+pub(crate) const ELECTION: &str = "/election";
+
 /// What a member told, and when.
 pub(crate) struct Told {
     pub(crate) who: usize,
@@ -43,23 +46,36 @@ impl Crowd {
         let (tell, told) = channel();
         let mut crowd = Self { members: vec![], told, stops: vec![] };
         for who in 0..count {
-            crowd.join(servers, session, who, tell.clone());
+            crowd.join(servers, session, who, ELECTION, tell.clone());
             crowd.wait(Duration::from_secs(60), |told| told.who == who && told.leader.is_some());
         }
         crowd
     }
 
-    /// All at once, in whatever order.
-    pub(crate) fn at_once(servers: &str, session: Duration, first: usize, count: usize) -> Self {
+    /// All at once, in whatever order, each in the election with the path that is its.
+    pub(crate) fn at_once(
+        servers: &str,
+        session: Duration,
+        first: usize,
+        count: usize,
+        path_of: impl Fn(usize) -> String,
+    ) -> Self {
         let (tell, told) = channel();
         let mut crowd = Self { members: vec![], told, stops: vec![] };
         for who in first..first + count {
-            crowd.join(servers, session, who, tell.clone());
+            crowd.join(servers, session, who, &path_of(who), tell.clone());
         }
         crowd
     }
 
-    fn join(&mut self, servers: &str, session: Duration, who: usize, tell: Sender<Told>) {
+    fn join(
+        &mut self,
+        servers: &str,
+        session: Duration,
+        who: usize,
+        path: &str,
+        tell: Sender<Told>,
+    ) {
         let profile = Profile {
             id: MemberId::new(&format!("m{who}")).expect("a good name"),
             address: None,
@@ -71,7 +87,7 @@ impl Crowd {
         let clock = Clock::system();
         let (back, front) = status::set_up(&member, clock.now());
         let (stop, stopping) = oneshot::channel();
-        let settings = settings(servers, session);
+        let settings = settings(servers, session, path);
         let snapshots = front.snapshot.clone();
         thread::spawn(move || {
             runtime().block_on(async {
@@ -126,7 +142,7 @@ impl Crowd {
 
 async fn listen(
     who: usize,
-    mut snapshots: watch::Receiver<Snapshot>,
+    mut snapshots: watch::Receiver<Arc<Snapshot>>,
     clock: Clock,
     tell: Sender<Told>,
 ) {
@@ -144,12 +160,12 @@ async fn listen(
     }
 }
 
-fn settings(servers: &str, session_timeout: Duration) -> Settings {
+fn settings(servers: &str, session_timeout: Duration, path: &str) -> Settings {
     let security = Security { tls: None, login: None, acl: Acl::Open, is_open_by_choice: true };
     let zookeeper = Zookeeper { hosts: servers.to_owned(), session_timeout, security };
     Settings {
         zookeeper,
-        root: "/election".to_owned(),
+        root: path.to_owned(),
         znodes: "leader_".into(),
         foreign: Foreign::Warn,
         revocable: false,

@@ -20,6 +20,10 @@ mod report;
 mod restart;
 mod scene;
 
+// What elections cost by formula, and how the recipes' tests hold that against members in memory.
+#[path = "../../crates/recipes/tests/scale/formulas.rs"]
+mod formulas;
+
 // The tests' own servers and members.
 #[allow(dead_code)]
 #[path = "../../tests/ensemble/host.rs"]
@@ -71,10 +75,10 @@ fn main() {
             let floor = if floor == "write" { Floor::Write } else { Floor::Notification };
             bare::contend(floor, port, servers, path, before == "0");
         }
-        ["constant", body] => web::constant(body),
-        ["host", servers, first, count] => {
+        ["constant", body, ref head @ ..] => web::constant(body, head),
+        ["host", servers, first, count, size] => {
             let number = |word: &str| word.parse().expect("a number");
-            scale::host(servers, number(first), number(count));
+            scale::host(servers, number(first), number(count), number(size));
         }
         _ => measure(&words),
     }

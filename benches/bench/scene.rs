@@ -91,6 +91,14 @@ impl Counters {
     }
 }
 
+/// How many the servers have agreed on since they have their present head: the lower half of the number.
+pub(crate) fn transactions(server: &Server) -> u64 {
+    let told = server.ask("srvr").expect("it runs");
+    let zxid = told.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
+    let zxid = zxid.and_then(|zxid| u64::from_str_radix(zxid, 16).ok());
+    zxid.expect("a server tells it") & u64::from(u32::MAX)
+}
+
 /// This program, for those of its parts that are processes of their own.
 pub(crate) fn ourselves() -> String {
     let path = env::current_exe().expect("a program has a path");

@@ -4,8 +4,7 @@ use crate::{
     contest::Members,
     handover::setup,
     report::{Bound, Section, ratio},
-    scene::{Ensemble, Scene},
-    servers::Server,
+    scene::{Ensemble, Scene, transactions},
 };
 use std::{
     thread,
@@ -73,12 +72,4 @@ pub(crate) fn standby(scene: &Scene) -> Section {
         );
     }
     section
-}
-
-/// How many the servers have agreed on since they have their present head: the lower half of the number.
-fn transactions(server: &Server) -> u64 {
-    let told = server.ask("srvr").expect("it runs");
-    let zxid = told.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
-    let zxid = zxid.and_then(|zxid| u64::from_str_radix(zxid, 16).ok());
-    zxid.expect("a server tells it") & u64::from(u32::MAX)
 }

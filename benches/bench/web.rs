@@ -8,7 +8,12 @@ use crate::{
     report::{Bound, Section, Times, ms, ratio},
     scene::{Scene, ourselves, started},
 };
-use axum::{Router, http::header, routing::get};
+use axum::{
+    Router,
+    http::{HeaderMap, HeaderName},
+    routing::get,
+};
+use rustix::process::setpriority_process;
 use std::{
     io::{BufRead, BufReader},
     net::SocketAddr,
@@ -23,10 +28,21 @@ use tokio::{
     task::JoinSet,
 };
 
-/// The program of the bare server: one route, one answer, on one thread as in ours.
-pub(crate) fn constant(body: &str) {
+/// That of the thread on which a member answers: more CPU would go to a server of another one where others want some.
+const READERS_NICE: i32 = 5;
+
+/// The program of the bare server: one route, one answer, on one thread as in ours. The head has these lines.
+pub(crate) fn constant(body: &str, head: &[&str]) {
+    setpriority_process(None, READERS_NICE).expect("a process may be nicer");
     let body: &'static str = body.to_owned().leak();
-    let answer = move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], body));
+    let lines = head.iter().filter_map(|line| line.split_once(": "));
+    let head: HeaderMap = lines
+        .map(|(name, value)| {
+            let name: HeaderName = name.parse().expect("the name of a header");
+            (name, value.parse().expect("the value of a header"))
+        })
+        .collect();
+    let answer = move || std::future::ready((head.clone(), body));
     bare::runtime()
         .block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
@@ -40,9 +56,11 @@ pub(crate) fn web(scene: &Scene) -> Section {
     let mut section = Section::new(
         "HTTP",
         "`GET /leader` of a follower, asked by `wrk` with one thread over 64 connections, against a bare axum \
-         handler that returns as many bytes, served by `axum::serve`; both serve on one thread. They are asked in turn. \
+         handler that returns the same bytes, and against one that returns the same body with a shorter head, both \
+         served by `axum::serve`. Each serves on one thread of the same priority. They are asked in turn. \
          Then: streams of `/events` at one member which comes to lead; from the notification that a bare \
-         session gets of the claim in that member's znode until the event has been read on all of the streams.",
+         session gets of the claim in that member's znode until the event has been read on all of the streams, and \
+         from the first of these reads to the last.",
     );
     let servers = started(1);
     let connect_string = servers.connect_string();
@@ -52,19 +70,26 @@ pub(crate) fn web(scene: &Scene) -> Section {
     let mut members = Members::in_line(&setup, 2);
 
     let follower = &members.line()[1];
-    let body = follower.get("/leader").body;
-    let mut command = tied_to_this_thread(&ourselves());
-    let mut bare_server = Process::start(command.args(["constant", &body]).stdout(Stdio::piped()));
-    let output = bare_server.child().stdout.take().expect("it is piped");
-    let mut address = String::new();
-    BufReader::new(output).read_line(&mut address).expect("it says where it serves");
+    let answer = follower.get("/leader");
+    // The server itself adds its length and the date.
+    let lines = answer
+        .headers
+        .iter()
+        .filter(|(name, _)| !["content-length", "date"].contains(&name.as_str()));
+    let head: Vec<String> = lines
+        .map(|(name, value)| format!("{name}: {}", value.to_str().expect("it is text")))
+        .collect();
+    let (_same, same) = bare_server(&answer.body, &head);
+    let (_shorter, shorter) =
+        bare_server(&answer.body, &["content-type: application/json".to_owned()]);
     let ours = format!("127.0.0.1:{}", follower.port());
-    let (mut our_runs, mut bare_runs) = (vec![], vec![]);
+    let mut runs = [vec![], vec![], vec![]];
     for _ in 0..scene.repetitions() {
-        our_runs.push(wrk(&ours, scene));
-        bare_runs.push(wrk(address.trim(), scene));
+        for (runs, address) in runs.iter_mut().zip([&ours, &same, &shorter]) {
+            runs.push(wrk(address, scene));
+        }
     }
-    let [our_run, bare_run] = [our_runs, bare_runs].map(middle);
+    let [our_run, bare_run, shorter_run] = runs.map(middle);
     let row = |name: &str, run: Run| {
         vec![
             name.to_owned(),
@@ -76,30 +101,62 @@ pub(crate) fn web(scene: &Scene) -> Section {
     };
     section.table(
         &["Who", "Answers per second", "Median", "99 %", "To the bare server"],
-        &[row("Bellwether", our_run), row("A bare axum handler", bare_run)],
+        &[
+            row("Bellwether", our_run),
+            row("A bare axum handler", bare_run),
+            row("One with a shorter head", shorter_run),
+        ],
     );
     let measured = our_run.per_second / bare_run.per_second;
-    let goal = "at least 0.85 times as many answers as the bare handler";
-    section.goal(goal, measured, Bound::AtLeast(0.85));
+    let goal = "at least as many answers as the bare handler";
+    section.goal(goal, measured, Bound::AtLeast(1.0));
 
     let mut rows = vec![];
-    for streams in scene.pick(vec![1, 100, 1000], vec![1, 20]) {
-        let (mut first, mut last) = (Times::default(), Times::default());
+    let counts = scene.pick(vec![1, 100, 1000], vec![1, 20]);
+    let most = *counts.last().expect("there are some");
+    let mut spread_of_most = 0.0;
+    for streams in counts {
+        let (mut first, mut last, mut spread) =
+            (Times::default(), Times::default(), Times::default());
         for _ in 0..scene.pick(15, 2) {
-            let (one, all) = event(&mut members, &connect_string, streams);
-            first.add(one);
-            last.add(all);
+            let told = event(&mut members, &connect_string, streams);
+            first.add(told.first);
+            last.add(told.last);
+            spread.add(told.spread);
         }
         rows.push(vec![
             streams.to_string(),
             ms(first.median_ms()),
             ms(last.median_ms()),
             ms(last.p99_ms()),
+            ms(spread.median_ms()),
+            ms(spread.p99_ms()),
         ]);
+        spread_of_most = spread.median_ms();
     }
-    let columns = ["Streams", "The first has read it", "The last has, median", "99 %"];
+    let columns = [
+        "Streams",
+        "The first has read it",
+        "The last has, median",
+        "99 %",
+        "After the first, median",
+        "99 %",
+    ];
     section.table(&columns, &rows);
+    let goal = format!("{most} streams are told within 20 ms of the first");
+    section.goal(&goal, spread_of_most, Bound::AtMost(20.0));
     section
+}
+
+/// Returns a bare server that answers so, and where it serves.
+fn bare_server(body: &str, head: &[String]) -> (Process, String) {
+    let mut command = tied_to_this_thread(&ourselves());
+    command.args(["constant", body]).args(head).stdout(Stdio::piped());
+    let mut server = Process::start(&mut command);
+    let output = server.child().stdout.take().expect("it is piped");
+    let mut address = String::new();
+    BufReader::new(output).read_line(&mut address).expect("it says where it serves");
+    (server, address.trim().to_owned())
 }
 
 #[derive(Clone, Copy)]
@@ -142,9 +199,16 @@ fn middle(mut runs: Vec<Run>) -> Run {
     runs[runs.len() / 2]
 }
 
-/// The leader resigns. From when its successor's claim is known, when have the first and the last of so
-/// many streams at the successor read of it?
-fn event(members: &mut Members, servers: &str, streams: usize) -> (Duration, Duration) {
+/// When the first and the last of some streams have read of a new leader, from when its claim is known.
+struct Read {
+    first: Duration,
+    last: Duration,
+    /// From the first to the last, also if the first was before that.
+    spread: Duration,
+}
+
+/// The leader resigns, and so many streams at its successor tell of that.
+fn event(members: &mut Members, servers: &str, streams: usize) -> Read {
     let next = &members.line()[1];
     let address = SocketAddr::from(([127, 0, 0, 1], next.port()));
     let znode = next.status()["znode"].as_str().expect("it is in the queue").to_owned();
@@ -167,11 +231,11 @@ fn event(members: &mut Members, servers: &str, streams: usize) -> (Duration, Dur
     members.hand_over();
     let read = readers.join().expect("all streams go on");
     let (_, committed) = watcher.join().expect("the watch fires");
-    let late =
-        |at: Option<&Instant>| at.expect("there are streams").saturating_duration_since(committed);
-    let took = (late(read.iter().min()), late(read.iter().max()));
+    let first = *read.iter().min().expect("there are streams");
+    let last = *read.iter().max().expect("there are streams");
+    let late = |at: Instant| at.saturating_duration_since(committed);
     has_role(&members.line()[0], "leader");
-    took
+    Read { first: late(first), last: late(last), spread: last - first }
 }
 
 async fn read(member: SocketAddr, opened: Sender<Instant>) -> Instant {
