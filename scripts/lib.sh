@@ -115,6 +115,48 @@ in_a_namespace_if_not_root() {
     fi
 }
 
+# The process group of the tests that `run_tests` runs, and where they put their temporary files.
+tests_group=
+tests_home=
+
+# Has the tests end with the script, however it ends.
+stop_tests_at_exit() {
+    trap stop_tests EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+}
+
+# run_tests COMMAND...: with a directory of their own for what a test leaves behind that is interrupted.
+run_tests() {
+    tests_home=$(mktemp -d "${TMPDIR:-/tmp}/bellwether-${0##*/}.XXXXXX") || return
+    export TMPDIR=$tests_home
+    # In the background, because bash sees to a signal only when nothing runs in the foreground; and in a
+    # process group of its own, so that it can be stopped as a whole.
+    set -m
+    "$@" &
+    tests_group=$!
+    set +m
+    local status=0
+    wait "$tests_group" || status=$?
+    tests_group=
+    return "$status"
+}
+
+# All that the tests started dies with them.
+stop_tests() {
+    local status=$? tries=100
+    trap '' HUP INT TERM
+    if [[ $tests_group ]]; then
+        kill -- "-$tests_group" 2>/dev/null || true
+        while kill -0 -- "-$tests_group" 2>/dev/null && ((tries-- > 0)); do
+            sleep 0.05
+        done
+    fi
+    [[ ! $tests_home ]] || rm -rf "$tests_home"
+    exit "$status"
+}
+
 as_root() {
     if ((EUID == 0)); then
         "$@"
