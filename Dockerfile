@@ -28,7 +28,7 @@ RUN touch src/main.rs src/lib.rs crates/recipes/src/lib.rs && cp "$(scripts/stat
 FROM scratch
 LABEL org.opencontainers.image.title="bellwether" \
       org.opencontainers.image.description="A leader-election sidecar on ZooKeeper: tells your application who leads" \
-      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.version="0.2.0" \
       org.opencontainers.image.licenses="MIT OR Apache-2.0"
 COPY --from=build /bellwether /bellwether
 USER 65532:65532
