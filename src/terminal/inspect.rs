@@ -103,6 +103,8 @@ struct Named<'a> {
     id: &'a str,
     token: u64,
     is: Whereabouts,
+    /// Whether the leader's application has acknowledged, as far as this member has heard.
+    active: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
@@ -326,7 +328,11 @@ fn judged(
             );
             (false, why)
         }
-        by if by == all => (true, format!("{leader} leads, named by all {all}")),
+        by if by == all => {
+            let is_active = head.names.as_ref().is_some_and(|named| named.active);
+            let waits = if is_active { "" } else { ", and its application has not acknowledged" };
+            (true, format!("{leader} leads, named by all {all}{waits}"))
+        }
         by => (false, format!("{leader} leads, named by {by} of {all}")),
     }
 }
@@ -496,7 +502,8 @@ impl<'a> Named<'a> {
             Some(_) => Whereabouts::Behind,
             None => Whereabouts::Gone,
         };
-        Some(Self { id: named.leader.id.as_str(), token: token.0, is })
+        let (id, active) = (named.leader.id.as_str(), named.active);
+        Some(Self { id, token: token.0, is, active })
     }
 }
 
@@ -516,6 +523,16 @@ mod tests {
         assert!(!healthy && verdict.contains("several have the id b:"), "{verdict}");
         assert_eq!(namesakes, ["b"]);
         assert!(judged_of(&election(&["a", "b", "c"], Some(0))).healthy);
+    }
+
+    #[test]
+    fn a_leader_that_is_not_active_is_said_to_wait_for_its_application() {
+        let mut waits = election(&["a", "b"], Some(0));
+        let data = waits.znodes[0].data.as_mut().unwrap();
+        data.announcement.as_mut().unwrap().active = false;
+        let judged = judged_of(&waits);
+        let said = "a leads, named by all 2, and its application has not acknowledged";
+        assert_eq!((judged.healthy, &*judged.verdict), (true, said));
     }
 
     #[test]
