@@ -66,10 +66,12 @@ impl HumanView for Status {
         ]);
         rows.extend(lease(leads, self.valid_for_ms));
         rows.extend(self.leader.as_ref().and_then(inactive));
-        let since = |kind: &str| {
-            let own = self.problems.iter().find(|it| it.kind == kind);
+        let since_of = |kind: &str, start: &str| {
+            let is_it = |it: &&OwnProblem| it.kind == kind && it.problem.starts_with(start);
+            let own = self.problems.iter().find(is_it);
             own.map(|own| format!(" (since {})", own.since)).unwrap_or_default()
         };
+        let since = |kind: &str| since_of(kind, "");
         if self.paused {
             let paused = format!("yes, until `bellwether resume`{}", since("paused"));
             rows.push(("paused", Cell::new(&paused).style(ODD)));
@@ -101,14 +103,16 @@ impl HumanView for Status {
         if let Some(Application { healthy, failure }) = &self.application {
             let (is, style) = if *healthy { ("healthy", PLAIN) } else { ("not healthy", BAD) };
             let why = failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
-            rows.push(("application", Cell::new(&format!("{is}{why}")).style(style)));
+            let is = format!("{is}{why}{}", since("unhealthy"));
+            rows.push(("application", Cell::new(&is).style(style)));
         }
         for Hook { hook, running, last, .. } in &self.hooks {
             let (does, style) = match (running, last) {
                 (Some(change), _) => (format!("runs: {change}"), PLAIN),
                 (None, None) => ("has not run yet".into(), PLAIN),
                 (None, Some(HookRun { change, failure: Some(failure), .. })) => {
-                    (format!("{change}: {failure}"), BAD)
+                    let since = since_of("hook", &format!("hook {hook}:"));
+                    (format!("{change}: {failure}{since}"), BAD)
                 }
                 (None, Some(HookRun { change, took_ms, failure: None, .. })) => {
                     (format!("{change}: done in {}", span(*took_ms)), PLAIN)
@@ -486,13 +490,19 @@ mod tests {
             "hook",
             "new",
         ];
+        let mut problems: Vec<_> = kinds.iter().map(|kind| problem(kind)).collect();
+        problems
+            .push(json!({"kind": "hook", "problem": "hook run notify: 1 of 2 runs", "since": "H"}));
         let told = shown::<Status>(&json!({
             "id": "a", "role": "absent", "election": "/election", "znode": null, "sequence": null,
             "token": null, "predecessor": null, "standby": null, "leader": null, "valid_for_ms": null,
             "priority": 50, "paused": true, "index": 1, "version": "0", "uptime_ms": 1,
             "session": {"id": null, "timeout_ms": null, "connected": false, "server": null,
                         "problem": "<zookeeper>"},
-            "problems": kinds.iter().map(|kind| problem(kind)).collect::<Vec<_>>(),
+            "problems": problems,
+            "application": {"healthy": false, "failure": "the answer is 500"},
+            "hooks": [{"hook": "run notify", "on": [], "runs": 2, "failures": 1, "cut_short": 0, "running": null,
+                       "last": {"change": "became-leader", "at": "T", "took_ms": 1, "failure": "exit code 7"}}],
             "clock": {"boot_id": null, "time_namespace": null},
         }));
         for shown in ["<zookeeper>", "<foreign>", "<no-leader>", "<namesake>", "<new>"] {
@@ -500,6 +510,8 @@ mod tests {
         }
         assert!(!told.contains("<paused>") && told.contains("resume` (since T)"), "{told}");
         assert!(told.contains("<foreign> (since T)"), "{told}");
+        assert!(told.contains("not healthy: the answer is 500 (since T)\n"), "{told}");
+        assert!(told.contains("run notify: became-leader: exit code 7 (since H)\n"), "{told}");
     }
 
     #[test]
