@@ -4,7 +4,7 @@ use super::follow::{PATIENCE, follow, leader_of, sidecar_at};
 use super::keys::{HELP, Key, Keys};
 use super::member::{Member, Ports, SESSION, Surroundings, path_of};
 use super::signals::Signals;
-use super::story::Story;
+use super::timeline::Timeline;
 use super::{MOST_MEMBERS, Options, reachable, say, start_server, warning};
 use crate::api::{Done, LeaderState, RESIGN};
 use crate::clock::Clock;
@@ -37,7 +37,7 @@ pub(super) struct LocalElection {
     letters_used: u8,
     ports: Ports,
     /// Of each election.
-    stories: Vec<Story>,
+    timelines: Vec<Timeline>,
     deaths: Deaths,
     outputs: UnboundedReceiver<Output>,
     /// For the tasks, which cannot print themselves.
@@ -75,7 +75,7 @@ impl LocalElection {
             members: vec![],
             letters_used: 0,
             ports: Ports::new(),
-            stories: vec![],
+            timelines: vec![],
             deaths: signal(SignalKind::child())?,
             outputs,
             sender,
@@ -94,7 +94,7 @@ impl LocalElection {
         }
         let mut keys = Keys::new().context("cannot read keys from the terminal")?;
         say(if keys.is_some() { HELP } else { "Ctrl-C or SIGTERM ends all of it." })?;
-        if keys.is_some() && self.stories.len() > 1 {
+        if keys.is_some() && self.timelines.len() > 1 {
             say(&format!("      each for {}", path_of(0)))?;
         }
         say("")?;
@@ -137,7 +137,7 @@ impl LocalElection {
             if options.elections > 1 {
                 say(&format!("election   {}", path_of(election)))?;
             }
-            self.stories.push(Story::default());
+            self.timelines.push(Timeline::default());
             for _ in 0..options.members {
                 let line = self.add(election).await?;
                 say(&line)?;
@@ -238,7 +238,7 @@ impl LocalElection {
                 leader.frozen = true;
                 leader.signal(Signal::STOP);
                 let id = leader.id.clone();
-                self.stories[0].befell(self.clock.now(), &id, "was frozen");
+                self.timelines[0].befell(self.clock.now(), &id, "was frozen");
                 format!("{id}, which leads, is frozen; f lets it go on")
             }
             Err(why) => why,
@@ -255,7 +255,7 @@ impl LocalElection {
             Ok(leader) => (leader.id.clone(), leader.port),
             Err(why) => return self.print(&why),
         };
-        self.stories[0].befell(self.clock.now(), &id, "was told to resign");
+        self.timelines[0].befell(self.clock.now(), &id, "was told to resign");
         let sender = self.sender.clone();
         tokio::spawn(async move {
             let answer = sidecar_at(port).ask(Method::POST, RESIGN.path, 4 * PATIENCE).await;
@@ -270,7 +270,7 @@ impl LocalElection {
 
     /// Returns the leader of the first election, or why there is none to act on.
     fn leader(&mut self) -> Result<&mut Member, String> {
-        let Some(id) = self.stories[0].leader() else {
+        let Some(id) = self.timelines[0].leader() else {
             return Err("no member leads at this moment".into());
         };
         let none = || format!("{} leads, and was not started here", id.escape_debug());
@@ -280,7 +280,7 @@ impl LocalElection {
     fn print_output(&mut self, output: Output) -> anyhow::Result<()> {
         let line = match output {
             Output::Named(id, election, named) => {
-                let line = self.stories[election].named(self.clock.now(), &id, named.as_ref());
+                let line = self.timelines[election].named(self.clock.now(), &id, named.as_ref());
                 let is_first = election == 0;
                 line.map(
                     |line| if is_first { line } else { format!("{}: {line}", path_of(election)) },
@@ -299,9 +299,9 @@ impl LocalElection {
             if let Some(following) = &member.following {
                 following.abort();
             }
-            let story = &mut self.stories[member.election];
-            let leads = story.leader() == Some(&member.id);
-            story.ended(self.clock.now(), &member.id);
+            let timeline = &mut self.timelines[member.election];
+            let leads = timeline.leader() == Some(&member.id);
+            timeline.ended(self.clock.now(), &member.id);
             let which = if leads { ", which leads," } else { "" };
             let next = if leads && !self.members.is_empty() {
                 format!("; the next leads when its session ends, within {SESSION:?} and a tick")

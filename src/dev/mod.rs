@@ -3,7 +3,7 @@
 //! - `election`: the server and the members, and what can be done to them.
 //! - `member`: a member's process, from its port to its end.
 //! - `follow`: asks a member who leads.
-//! - `story`: makes lines about who leads from their answers. Pure.
+//! - `timeline`: makes lines about who leads from their answers. Pure.
 //! - `keys`: what a person at the terminal wants.
 //! - `signals`: what ends it.
 
@@ -12,7 +12,7 @@ mod follow;
 mod keys;
 mod member;
 mod signals;
-mod story;
+mod timeline;
 
 use self::election::LocalElection;
 use self::signals::Signals;

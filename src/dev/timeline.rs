@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Who leads, as far as it was printed.
 #[derive(Default)]
-pub(super) struct Story {
+pub(super) struct Timeline {
     leader: Option<String>,
     /// The latest leader's. Tokens grow from leader to leader, so a member that names an older one is behind.
     token: u64,
@@ -14,7 +14,7 @@ pub(super) struct Story {
     cause: Option<(Moment, String)>,
 }
 
-impl Story {
+impl Timeline {
     pub(super) fn leader(&self) -> Option<&str> {
         self.leader.as_deref()
     }
@@ -95,41 +95,41 @@ mod tests {
 
     #[test]
     fn each_leader_is_printed_once_and_with_what_befell_the_one_before() {
-        let mut story = Story::default();
-        let line = story.named(at(0), "a", Some(&naming("a", 4, true)));
+        let mut timeline = Timeline::default();
+        let line = timeline.named(at(0), "a", Some(&naming("a", 4, true)));
         assert_eq!(line.as_deref(), Some("a leads, fencing token 4"));
-        assert_eq!(story.named(at(1), "b", Some(&naming("a", 4, false))), None);
-        story.befell(at(2), "b", "was killed");
-        story.ended(at(1000), "a");
-        assert_eq!(story.leader(), None);
-        let line = story.named(at(4123), "c", Some(&naming("b", 9, false)));
+        assert_eq!(timeline.named(at(1), "b", Some(&naming("a", 4, false))), None);
+        timeline.befell(at(2), "b", "was killed");
+        timeline.ended(at(1000), "a");
+        assert_eq!(timeline.leader(), None);
+        let line = timeline.named(at(4123), "c", Some(&naming("b", 9, false)));
         assert_eq!(line.as_deref(), Some("b leads, fencing token 9, 3.123s after a ended"));
-        assert_eq!(story.named(at(4124), "b", Some(&naming("b", 9, true))), None);
-        assert_eq!(story.leader(), Some("b"));
+        assert_eq!(timeline.named(at(4124), "b", Some(&naming("b", 9, true))), None);
+        assert_eq!(timeline.leader(), Some("b"));
     }
 
     #[test]
     fn a_member_that_is_behind_changes_nothing() {
-        let mut story = Story::default();
-        story.named(at(0), "b", Some(&naming("b", 9, true)));
-        assert_eq!(story.named(at(1), "a", Some(&naming("a", 4, false))), None);
-        assert_eq!(story.named(at(1), "a", None), None);
-        assert_eq!(story.leader(), Some("b"));
+        let mut timeline = Timeline::default();
+        timeline.named(at(0), "b", Some(&naming("b", 9, true)));
+        assert_eq!(timeline.named(at(1), "a", Some(&naming("a", 4, false))), None);
+        assert_eq!(timeline.named(at(1), "a", None), None);
+        assert_eq!(timeline.leader(), Some("b"));
     }
 
     #[test]
     fn a_leader_loses_its_leadership_only_by_its_own_answer_and_may_lead_again() {
-        let mut story = Story::default();
-        story.named(at(0), "a", Some(&naming("a", 4, true)));
-        let line = story.named(at(1), "a", None);
+        let mut timeline = Timeline::default();
+        timeline.named(at(0), "a", Some(&naming("a", 4, true)));
+        let line = timeline.named(at(1), "a", None);
         assert_eq!(line.as_deref(), Some("a leads no longer"));
-        let line = story.named(at(2), "a", Some(&naming("a", 4, true)));
+        let line = timeline.named(at(2), "a", Some(&naming("a", 4, true)));
         assert_eq!(line.as_deref(), Some("a leads again"));
     }
 
     #[test]
     fn control_characters_in_a_members_id_are_escaped() {
-        let line = Story::default().named(at(0), "a", Some(&naming("\u{1b}[2J", 4, false)));
+        let line = Timeline::default().named(at(0), "a", Some(&naming("\u{1b}[2J", 4, false)));
         assert_eq!(line.as_deref(), Some("\\u{1b}[2J leads, fencing token 4"));
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     process::signal,
     requests::Requests,
     sampler::{Overlap, Stint, led_before_a_deadline, longest_without_a_leader, overlaps},
-    stage::{Cast, Seat, Stage},
+    testbed::{Place, Roles, Testbed},
     transaction_log::{CLOSE_SESSION, CREATE},
     wait::eventually,
 };
@@ -295,7 +295,7 @@ impl Fault {
             (Kind::Surroundings, Kind::Force) => answered(self),
             (Kind::Watcher(one), Kind::Watcher(another)) => one != another,
             // A leader that runs a command may be connected to any server.
-            (Kind::Surroundings, Kind::Watcher(_)) => self.seat() == Seat::Anywhere,
+            (Kind::Surroundings, Kind::Watcher(_)) => self.place() == Place::Anywhere,
             (Kind::Surroundings, Kind::Process | Kind::Restart)
             | (Kind::Process | Kind::Restart, Kind::Force) => true,
             _ => false,
@@ -310,15 +310,15 @@ impl Fault {
         self.kind() == Kind::Restart
     }
 
-    fn seat(self) -> Seat {
+    fn place(self) -> Place {
         match self {
             Self::LeaderCutOffWithItsFollowerServer
             | Self::NothingFromTheLeadersServerToTheHeadServer
             | Self::LeadersServerStopped
-            | Self::HeadServerStoppedThenDeafThenContinued => Seat::AtAFollower,
-            Self::LeaderCutOffWithTheHeadServer => Seat::AtTheHeadServer,
-            _ if self.needs_a_command() => Seat::RunsACommand,
-            _ => Seat::Anywhere,
+            | Self::HeadServerStoppedThenDeafThenContinued => Place::AtAFollower,
+            Self::LeaderCutOffWithTheHeadServer => Place::AtTheHeadServer,
+            _ if self.needs_a_command() => Place::RunsACommand,
+            _ => Place::Anywhere,
         }
     }
 
@@ -365,142 +365,142 @@ impl Fault {
         )
     }
 
-    fn strike(self, stage: &mut Stage, cast: Cast) {
-        let leader = [stage.members_host(cast.leader)];
-        let leaders_server = [stage.servers_host(cast.leaders_server)];
-        let head_server = [stage.servers_host(cast.head_server)];
-        let guards = || cast.guards.expect("the leader runs a command");
+    fn strike(self, testbed: &mut Testbed, roles: Roles) {
+        let leader = [testbed.members_host(roles.leader)];
+        let leaders_server = [testbed.servers_host(roles.leaders_server)];
+        let head_server = [testbed.servers_host(roles.head_server)];
+        let guards = || roles.guards.expect("the leader runs a command");
         match self {
-            Self::LeaderCutOff => stage.network.cut(&leader, &stage.network.servers),
+            Self::LeaderCutOff => testbed.network.cut(&leader, &testbed.network.servers),
             Self::LeaderCutOffWithItsFollowerServer => {
                 let island = [leader, leaders_server].concat();
-                stage.network.cut(&island, &stage.all_but(&island));
+                testbed.network.cut(&island, &testbed.all_but(&island));
             }
             Self::LeaderCutOffWithTheHeadServer => {
                 let island = [leader, head_server].concat();
-                stage.network.cut(&island, &stage.all_but(&island));
+                testbed.network.cut(&island, &testbed.all_but(&island));
             }
             Self::NothingFromTheLeaderToTheServers => {
-                stage.network.cut_one_way(&leader, &stage.network.servers);
+                testbed.network.cut_one_way(&leader, &testbed.network.servers);
             }
             Self::NothingFromTheServersToTheLeader => {
-                stage.network.cut_one_way(&stage.network.servers, &leader);
+                testbed.network.cut_one_way(&testbed.network.servers, &leader);
             }
             Self::NothingFromTheLeadersServerToTheHeadServer => {
-                stage.tie_to_one_server(cast);
-                stage.network.cut_one_way(&leaders_server, &head_server);
+                testbed.tie_to_one_server(roles);
+                testbed.network.cut_one_way(&leaders_server, &head_server);
             }
-            Self::LeadersServerStopped => stage.servers.all()[cast.leaders_server].pause(),
+            Self::LeadersServerStopped => testbed.servers.all()[roles.leaders_server].pause(),
             // When it goes on, it answers what the leader had sent meanwhile, and receives nothing later from it:
             // the session's last heartbeat may be far older than the last answer.
             Self::HeadServerStoppedThenDeafThenContinued => {
-                stage.tie_to_one_server(cast);
-                stage.servers.all()[cast.head_server].pause();
+                testbed.tie_to_one_server(roles);
+                testbed.servers.all()[roles.head_server].pause();
                 thread::sleep(SHORT_SESSION * 3 / 5);
-                stage.network.cut_one_way(&leaders_server, &head_server);
-                stage.servers.all()[cast.head_server].resume();
+                testbed.network.cut_one_way(&leaders_server, &head_server);
+                testbed.servers.all()[roles.head_server].resume();
             }
-            Self::AllServersKilled => stage.servers.each().for_each(|server| server.kill()),
-            Self::LeadersServerRestarted => stage.servers.all()[cast.leaders_server].kill(),
-            Self::SlowAndLossy => stage.network.slow_down(Duration::from_millis(100), 20),
+            Self::AllServersKilled => testbed.servers.each().for_each(|server| server.kill()),
+            Self::LeadersServerRestarted => testbed.servers.all()[roles.leaders_server].kill(),
+            Self::SlowAndLossy => testbed.network.slow_down(Duration::from_millis(100), 20),
             Self::LeaderKilled | Self::SidecarOfACommandKilled => {
-                stage.members[cast.leader].kill();
+                testbed.members[roles.leader].kill();
             }
             Self::LeaderStoppedForHalfASession
             | Self::LeaderStoppedForASession
             | Self::LeaderStoppedForThreeSessions
-            | Self::SidecarOfACommandStopped => stage.members[cast.leader].signal("STOP"),
+            | Self::SidecarOfACommandStopped => testbed.members[roles.leader].signal("STOP"),
             Self::LeaderFrozenAmidRequests => {
-                stage.requests = Some(Requests::to(&stage.members[cast.leader]));
-                stage.members[cast.leader].signal("STOP");
+                testbed.requests = Some(Requests::to(&testbed.members[roles.leader]));
+                testbed.members[roles.leader].signal("STOP");
             }
             Self::InnerGuardKilled => signal(guards().inner, Signal::KILL),
             Self::OuterGuardKilled => signal(guards().outer, Signal::KILL),
             Self::InnerGuardStoppedAndLeaderCutOff => {
-                stage.stop_guard(guards().inner);
-                stage.network.cut(&leader, &stage.network.servers);
+                testbed.stop_guard(guards().inner);
+                testbed.network.cut(&leader, &testbed.network.servers);
             }
             Self::OuterGuardStoppedAndLeaderCutOff => {
-                stage.stop_guard(guards().outer);
-                stage.network.cut(&leader, &stage.network.servers);
+                testbed.stop_guard(guards().outer);
+                testbed.network.cut(&leader, &testbed.network.servers);
             }
-            Self::LeaderRestarted => stage.restart(cast.leader, |setup| setup),
+            Self::LeaderRestarted => testbed.restart(roles.leader, |setup| setup),
             Self::LeaderRestartedToRelease => {
-                stage.restart(cast.leader, |setup| setup.option("--on-restart", "release"));
+                testbed.restart(roles.leader, |setup| setup.option("--on-restart", "release"));
             }
             // Killed as it reads the file, takes the session over, finds its znode, claims.
             Self::LeaderRestartedAgainAndAgain => {
                 for _ in 0..5 {
-                    stage.restart(cast.leader, |setup| setup);
+                    testbed.restart(roles.leader, |setup| setup);
                     thread::sleep(Duration::from_millis(fastrand::u64(..60)));
                 }
             }
             Self::LeaderStoppedBesideASecondProcess => {
-                stage.members[cast.leader].signal("STOP");
-                let said = stage.second_process(cast.leader);
+                testbed.members[roles.leader].signal("STOP");
+                let said = testbed.second_process(roles.leader);
                 assert!(said.contains("is held by another process"), "{said}");
             }
-            Self::LeaderTerminated => stage.terminate(cast.leader),
+            Self::LeaderTerminated => testbed.terminate(roles.leader),
             Self::LeaderResigned => {
-                assert_eq!(stage.members[cast.leader].post("/resign").status, 202);
+                assert_eq!(testbed.members[roles.leader].post("/resign").status, 202);
             }
             Self::LeadershipTransferred => {
-                let moved = stage.transfer(cast.leader, stage.last(), None);
+                let moved = testbed.transfer(roles.leader, testbed.last(), None);
                 assert_eq!(moved.as_ref().map(|answer| answer.status), Ok(200), "{moved:?}");
             }
-            Self::LeadershipPreempted => stage.preempt(cast.leader, stage.last()),
+            Self::LeadershipPreempted => testbed.preempt(roles.leader, testbed.last()),
             Self::LeaderKilledAmidATransfer => {
-                let _or_none = stage.transfer(cast.leader, stage.last(), Some(cast.leader));
+                let _or_none = testbed.transfer(roles.leader, testbed.last(), Some(roles.leader));
             }
             Self::HeirKilledAmidATransfer => {
-                let heir = stage.last();
-                let _or_none = stage.transfer(cast.leader, heir, Some(heir));
+                let heir = testbed.last();
+                let _or_none = testbed.transfer(roles.leader, heir, Some(heir));
             }
-            Self::LeaderPaused => stage.pause(cast.leader),
+            Self::LeaderPaused => testbed.pause(roles.leader),
             Self::LeaderDrainedAndTerminated => {
-                assert_eq!(stage.members[cast.leader].post("/drain").status, 200);
-                stage.terminate(cast.leader);
+                assert_eq!(testbed.members[roles.leader].post("/drain").status, 200);
+                testbed.terminate(roles.leader);
             }
             Self::AllMembersRestartedOneByOne => {
-                stage.restart_one_by_one().expect("after each restart all is well");
+                testbed.restart_one_by_one().expect("after each restart all is well");
             }
             Self::LeadersZnodeDeleted => {
-                let queue = stage.observer.line("/election", "leader_");
+                let queue = testbed.observer.line("/election", "leader_");
                 if let Some(head) = queue.first() {
-                    stage.observer.delete(&format!("/election/{}", head.name));
+                    testbed.observer.delete(&format!("/election/{}", head.name));
                 }
             }
             Self::ElectionDeleted => {
-                stage.observer.delete("/election");
-                stage.observer.make_path("/election");
+                testbed.observer.delete("/election");
+                testbed.observer.make_path("/election");
             }
             Self::LeadersSessionExpired => {
-                let queue = stage.observer.line("/election", "leader_");
+                let queue = testbed.observer.line("/election", "leader_");
                 if let Some(head) = queue.first() {
-                    let server = &stage.servers.all()[cast.head_server];
+                    let server = &testbed.servers.all()[roles.head_server];
                     expire(server, head.stat.ephemeral_owner);
                 }
             }
             Self::FollowerServerLosesTheLeadersZnode => {
-                let queue = stage.observer.line("/election", "leader_");
+                let queue = testbed.observer.line("/election", "leader_");
                 let path = queue.first().map(|head| format!("/election/{}", head.name));
                 let path = path.expect("one leads");
-                stage.lose(cast, |one| one.kind == CREATE && one.names(&path));
+                testbed.lose(roles, |one| one.kind == CREATE && one.names(&path));
             }
             // A member that joins at that server afterwards waits for the dead leader.
             Self::FollowerServerLosesTheEndOfTheLeader => {
-                let queue = stage.observer.line("/election", "leader_");
+                let queue = testbed.observer.line("/election", "leader_");
                 let dead = queue.first().expect("one leads").clone();
-                stage.members[cast.leader].kill();
+                testbed.members[roles.leader].kill();
                 eventually("its session ends", || {
-                    let queue = stage.observer.line("/election", "leader_");
+                    let queue = testbed.observer.line("/election", "leader_");
                     let stands = queue.iter().any(|znode| znode.name == dead.name);
                     if stands { Err(format!("{queue:?}")) } else { Ok(()) }
                 });
                 let session = dead.stat.ephemeral_owner;
-                stage.lose(cast, |one| one.kind == CLOSE_SESSION && one.session == session);
-                let killed = stage.members[cast.leader].id.clone();
-                stage.start_again(&killed);
+                testbed.lose(roles, |one| one.kind == CLOSE_SESSION && one.session == session);
+                let killed = testbed.members[roles.leader].id.clone();
+                testbed.start_again(&killed);
             }
         }
     }
@@ -522,38 +522,38 @@ impl fmt::Display for Fault {
 
 /// Lets these faults strike together, heals them, and waits until all is well again. A fault that
 /// lasts until another member leads is healed `linger` later.
-pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> Outcome {
+pub(crate) fn suffer(testbed: &mut Testbed, faults: &[Fault], linger: Duration) -> Outcome {
     let begun = Instant::now();
-    let seat = faults.iter().map(|fault| fault.seat()).find(|seat| *seat != Seat::Anywhere);
-    let cast = stage.cast(seat.unwrap_or(Seat::Anywhere)).and_then(|cast| {
-        stage.wait_for_standby()?;
-        stage.count_handovers()?;
-        Ok(cast)
+    let place = faults.iter().map(|fault| fault.place()).find(|place| *place != Place::Anywhere);
+    let roles = testbed.roles_with(place.unwrap_or(Place::Anywhere)).and_then(|roles| {
+        testbed.wait_for_standby()?;
+        testbed.count_handovers()?;
+        Ok(roles)
     });
-    let handovers = stage.handovers;
+    let handovers = testbed.handovers;
     let struck = Instant::now();
     let mut healed = struck;
-    if let Ok(cast) = &cast {
-        stage.sampler.ask_all();
-        let last = stage.sampler.stints().last().map(|stint| stint.token);
-        faults.iter().for_each(|fault| fault.strike(stage, *cast));
+    if let Ok(roles) = &roles {
+        testbed.sampler.ask_all();
+        let last = testbed.sampler.stints().last().map(|stint| stint.token);
+        faults.iter().for_each(|fault| fault.strike(testbed, *roles));
         let ends: Vec<Instant> =
-            faults.iter().map(|fault| fault.end(struck, stage, last, linger)).collect();
+            faults.iter().map(|fault| fault.end(struck, testbed, last, linger)).collect();
         let rest = ends.into_iter().max().expect("there is a fault");
         thread::sleep(rest.saturating_duration_since(Instant::now()));
-        stage.heal();
+        testbed.heal();
         healed = Instant::now();
     }
-    let result = cast.and_then(|_| {
-        let (leader, _) = stage.settle()?;
-        stage.count_handovers()?;
+    let result = roles.and_then(|_| {
+        let (leader, _) = testbed.settle()?;
+        testbed.count_handovers()?;
         Ok(leader.id)
     });
     let settled = Instant::now();
-    stage.sampler.ask_all();
+    testbed.sampler.ask_all();
 
-    let stints = stage.sampler.stints();
-    let (yeses, late_yeses) = stage.requests.take().map(|it| it.end(&stints)).unwrap_or_default();
+    let stints = testbed.sampler.stints();
+    let (yeses, late_yeses) = testbed.requests.take().map(|it| it.end(&stints)).unwrap_or_default();
     let cuts_short = |fault: &Fault| {
         let releases = matches!(
             fault,
@@ -571,25 +571,31 @@ pub(crate) fn suffer(stage: &mut Stage, faults: &[Fault], linger: Duration) -> O
         struck,
         settled,
         leaderless: longest_without_a_leader(&stints, possible, settled),
-        bound: Stage::bound(faults.iter().any(|fault| fault.loses_the_head_server())),
+        bound: Testbed::bound(faults.iter().any(|fault| fault.loses_the_head_server())),
         overlaps: overlaps(&stints).into_iter().filter(|it| it.at >= begun).collect(),
         too_soon,
         yeses,
         late_yeses,
-        handovers: stage.handovers.since(handovers),
+        handovers: testbed.handovers.since(handovers),
         result,
     }
 }
 
 impl Fault {
     /// Returns when it is to be healed. Waits where that depends on what happens.
-    fn end(self, struck: Instant, stage: &Stage, last: Option<u64>, linger: Duration) -> Instant {
+    fn end(
+        self,
+        struck: Instant,
+        testbed: &Testbed,
+        last: Option<u64>,
+        linger: Duration,
+    ) -> Instant {
         match self.lasts() {
             Lasts::NoLonger => struck,
             Lasts::For(duration) => struck + duration,
             Lasts::UntilAnotherLeads => {
                 let another_leads = || {
-                    let stints = stage.sampler.stints();
+                    let stints = testbed.sampler.stints();
                     stints.last().is_some_and(|stint| Some(stint.token) > last)
                 };
                 while !another_leads() && struck.elapsed() < LONG_ENOUGH {

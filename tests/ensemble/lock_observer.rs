@@ -11,7 +11,7 @@ use crate::{
     observer::Observer,
     servers::Servers,
     soak::parameter,
-    stage::Stage,
+    testbed::Testbed,
     wait::eventually,
 };
 use fastrand::Rng;
@@ -56,8 +56,8 @@ fn no_two_hold_a_lock_that_may_not_whatever_fails() {
     let seed = parameter("BELLWETHER_LOCK_SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
     eprintln!("seed {seed}, {faults} faults");
     let mut rng = Rng::with_seed(seed);
-    let mut stage = Stage::set(3, |_, setup| setup);
-    let applications = Applications::of(&stage.members);
+    let mut testbed = Testbed::set(3, |_, setup| setup);
+    let applications = Applications::of(&testbed.members);
     let mut deck = vec![];
     for number in 1..=faults {
         if deck.is_empty() {
@@ -66,9 +66,9 @@ fn no_two_hold_a_lock_that_may_not_whatever_fails() {
         }
         let fault = deck.pop().expect("it has just been filled");
         let before = applications.holdings().len();
-        let outcome = suffer(&mut stage, &[fault], Duration::ZERO);
+        let outcome = suffer(&mut testbed, &[fault], Duration::ZERO);
         outcome.result.unwrap_or_else(|complaint| panic!("{fault}: {complaint}"));
-        applications.are_at(&stage.members);
+        applications.are_at(&testbed.members);
         eventually("the lock is held again", || match applications.holdings().len() {
             more if more > before => Ok(()),
             same => Err(same.to_string()),
@@ -80,7 +80,7 @@ fn no_two_hold_a_lock_that_may_not_whatever_fails() {
     }
     let holdings = applications.end();
     assert!(wrong(&holdings).is_empty(), "seed {seed}: {:#?}", wrong(&holdings));
-    is_empty(&stage.observer, "/locks/contested");
+    is_empty(&testbed.observer, "/locks/contested");
 }
 
 /// Locks have a session and a thread of their own. The requests that are under way come from a thousand connections.

@@ -9,7 +9,7 @@ use crate::{
     observer::{Observer, Znode},
     sampler::{Handover, Sampler, handovers, longest_without_a_leader},
     servers::Servers,
-    stage::Stage,
+    testbed::Testbed,
     wait::eventually,
 };
 use serde_json::json;
@@ -48,7 +48,16 @@ fn each_version_hands_over_to_the_other_on_three_servers() {
 #[ignore = "it needs an older version's binary: scripts/mixed-versions builds that and runs this"]
 fn five_replicas_are_upgraded_and_rolled_back_one_at_a_time() {
     for order in [Order::LeaderLast, Order::LeaderFirst] {
-        roll(Servers::standalone(), "one server", order);
+        roll(Servers::standalone(), "one server", order, Ids::ByVersion);
+    }
+}
+
+/// As in a StatefulSet, or with `POD_NAME`.
+#[test]
+#[ignore = "it needs an older version's binary: scripts/mixed-versions builds that and runs this"]
+fn five_replicas_that_keep_their_ids_are_upgraded_and_rolled_back_one_at_a_time() {
+    for order in [Order::LeaderLast, Order::LeaderFirst] {
+        roll(Servers::standalone(), "one server, ids kept", order, Ids::Kept);
     }
 }
 
@@ -56,7 +65,7 @@ fn five_replicas_are_upgraded_and_rolled_back_one_at_a_time() {
 #[ignore = "it needs an older version's binary: scripts/mixed-versions builds that and runs this"]
 fn five_replicas_are_upgraded_and_rolled_back_one_at_a_time_on_three_servers() {
     for order in [Order::LeaderLast, Order::LeaderFirst] {
-        roll(Servers::three(), "three servers", order);
+        roll(Servers::three(), "three servers", order, Ids::ByVersion);
     }
 }
 
@@ -65,12 +74,12 @@ fn five_replicas_are_upgraded_and_rolled_back_one_at_a_time_on_three_servers() {
 #[ignore = "it needs an older version's binary: scripts/mixed-versions builds that and runs this"]
 fn never_two_at_once_of_two_versions_whatever_is_cut_off_or_stops() {
     let (old, files) = (old_program(), SessionFiles::new());
-    let mut stage = Stage::set(4, |number, setup| match Version::of_number(number) {
+    let mut testbed = Testbed::set(4, |number, setup| match Version::of_number(number) {
         Version::Old => setup.without_options().program(old.clone()),
         Version::New => files.kept_by(&setup, &number.to_string()),
     });
-    stage.with_standby = false;
-    stage.counts_handovers = false;
+    testbed.with_standby = false;
+    testbed.counts_handovers = false;
     let faults = [
         Fault::CUTS,
         Fault::LOSSES,
@@ -94,9 +103,9 @@ fn never_two_at_once_of_two_versions_whatever_is_cut_off_or_stops() {
             true => &[Version::New],
         };
         for &wanted in leaders {
-            have_lead(&mut stage, wanted);
-            let outcome = suffer(&mut stage, &[fault], Duration::ZERO);
-            let stints = stage.sampler.stints();
+            have_lead(&mut testbed, wanted);
+            let outcome = suffer(&mut testbed, &[fault], Duration::ZERO);
+            let stints = testbed.sampler.stints();
             let before = stints.iter().rfind(|it| it.from < outcome.struck).expect("one led");
             let after = stints.iter().find(|it| it.token > before.token).unwrap_or(before);
             eprintln!(
@@ -113,8 +122,8 @@ fn never_two_at_once_of_two_versions_whatever_is_cut_off_or_stops() {
             assert!(outcome.leaderless < PATIENCE * outcome.bound, "{fault}");
         }
     }
-    stage.sampler.saw_one_leader_at_a_time();
-    eprintln!("{} answers, never two leaders", stage.sampler.samples());
+    testbed.sampler.saw_one_leader_at_a_time();
+    eprintln!("{} answers, never two leaders", testbed.sampler.samples());
 }
 
 /// What an older version does not know of stands in the path, and it counts, names and inspects members alone.
@@ -199,11 +208,19 @@ enum Order {
     LeaderFirst,
 }
 
+/// What a replica is called once it is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ids {
+    ByVersion,
+    Kept,
+}
+
 struct Mixed {
     servers: Servers,
     observer: Observer,
     setups: Setups,
     members: BTreeMap<String, Member>,
+    versions: BTreeMap<String, Version>,
     sampler: Sampler,
 }
 
@@ -247,10 +264,12 @@ fn hand_over_in_turn(servers: Servers, on: &str) {
 
 /// Each replica is terminated and started again with the other version, once all name one leader: all to the new version,
 /// and all back.
-fn roll(servers: Servers, on: &str, order: Order) {
+fn roll(servers: Servers, on: &str, order: Order, ids: Ids) {
     const REPLICAS: usize = 5;
     let mut mixed = Mixed::on(servers);
-    (1..=REPLICAS).for_each(|number| mixed.start(&format!("old-{number}")));
+    for number in 1..=REPLICAS {
+        mixed.start_as(Version::Old, &ids.of(Version::Old, &number.to_string()));
+    }
     for to in [Version::New, Version::Old] {
         mixed.settled();
         let begun = Instant::now();
@@ -259,7 +278,7 @@ fn roll(servers: Servers, on: &str, order: Order) {
             mixed.wait_for_standby();
             mixed.end_term(&old, End::Terminated);
             let number = old.rsplit('-').next().expect("an id has a number").to_owned();
-            mixed.start(&format!("{}-{number}", to.word()));
+            mixed.start_as(to, &ids.of(to, &number));
             mixed.settled();
         }
         let ended = Instant::now();
@@ -290,9 +309,9 @@ fn roll(servers: Servers, on: &str, order: Order) {
 }
 
 /// Lets one member after another lead until one of this version does, and one of the other is next.
-fn have_lead(stage: &mut Stage, wanted: Version) {
+fn have_lead(testbed: &mut Testbed, wanted: Version) {
     for _ in 0..8 {
-        let (leader, queue) = stage.settle().expect("all is well");
+        let (leader, queue) = testbed.settle().expect("all is well");
         let version = |place: usize| {
             let told = queue[place].json();
             Version::of_letter(told["id"].as_str().expect("it is a member's"))
@@ -300,9 +319,9 @@ fn have_lead(stage: &mut Stage, wanted: Version) {
         if (version(0), version(1)) == (wanted, wanted.other()) {
             return;
         }
-        let number = stage.members.iter().position(|it| it.id == leader.id).expect("a member");
-        stage.terminate(number);
-        stage.heal();
+        let number = testbed.members.iter().position(|it| it.id == leader.id).expect("a member");
+        testbed.terminate(number);
+        testbed.heal();
     }
     panic!("no member of version {wanted:?} leads before one of the other");
 }
@@ -312,7 +331,7 @@ impl Version {
         if id.starts_with(Self::Old.word()) { Self::Old } else { Self::New }
     }
 
-    /// Of the members of a stage, every other.
+    /// Of the members of a testbed, every other.
     fn of_number(number: usize) -> Self {
         if number.is_multiple_of(2) { Self::Old } else { Self::New }
     }
@@ -336,18 +355,33 @@ impl Version {
     }
 }
 
+impl Ids {
+    fn of(self, version: Version, number: &str) -> String {
+        match self {
+            Self::ByVersion => format!("{}-{number}", version.word()),
+            Self::Kept => format!("replica-{number}"),
+        }
+    }
+}
+
 impl Mixed {
     fn on(servers: Servers) -> Self {
         let new = Setup::of(&servers).short_sessions();
         let old = new.clone().program(old_program());
         let observer = Observer::of(&servers);
         let setups = Setups { old, new };
-        Self { sampler: Sampler::of([]), servers, observer, setups, members: BTreeMap::new() }
+        let (members, versions) = (BTreeMap::new(), BTreeMap::new());
+        Self { sampler: Sampler::of([]), servers, observer, setups, members, versions }
+    }
+
+    /// Starts a member of the version that its id names.
+    fn start(&mut self, id: &str) {
+        self.start_as(Version::of(id), id);
     }
 
     /// Starts a member, and waits until it knows a leader.
-    fn start(&mut self, id: &str) {
-        let setup = match Version::of(id) {
+    fn start_as(&mut self, version: Version, id: &str) {
+        let setup = match version {
             Version::Old => &self.setups.old,
             Version::New => &self.setups.new,
         };
@@ -355,6 +389,7 @@ impl Mixed {
         eventually("a member that just started knows a leader", || ready(&member));
         self.sampler.also(&member);
         self.members.insert(id.to_owned(), member);
+        self.versions.insert(id.to_owned(), version);
     }
 
     fn settled(&self) -> Named {
@@ -370,7 +405,7 @@ impl Mixed {
         let queue = self.queue();
         let Some(next) = queue.get(1).map(Znode::json) else { return };
         let next = next["id"].as_str().expect("it is a member's");
-        if Version::of(next) == Version::New {
+        if self.versions[next] == Version::New {
             eventually("the standby is ready", || self.members[next].is_ready_standby());
         }
     }
@@ -414,7 +449,7 @@ impl Mixed {
     fn next_to_replace(&self, to: Version, order: Order) -> Option<String> {
         let queue = self.queue();
         let ids = queue.iter().map(|znode| znode.json()["id"].as_str().expect("an id").to_owned());
-        let mut others = ids.filter(|id| Version::of(id) != to);
+        let mut others = ids.filter(|id| self.versions[id] != to);
         match order {
             Order::LeaderFirst => others.next(),
             Order::LeaderLast => others.next_back(),

@@ -4,8 +4,8 @@ use crate::{
     catalogue::{Fault, suffer},
     exec::STUBBORN,
     member::SessionFiles,
-    stage::Stage,
     task::Diary,
+    testbed::Testbed,
     wait::eventually,
 };
 use std::time::Duration;
@@ -44,10 +44,10 @@ fn never_two_at_once_while_sidecars_are_restarted_with_their_session() {
 #[test]
 fn a_strangers_force_costs_no_more_than_the_time_to_end() {
     let diary = Diary::new();
-    let mut stage = Stage::set(3, |_, setup| diary.kept_by(setup, STUBBORN));
+    let mut testbed = Testbed::set(3, |_, setup| diary.kept_by(setup, STUBBORN));
     for fault in Fault::BY_STRANGERS {
         let before = diary.runs().len();
-        suffer(&mut stage, &[*fault], Duration::ZERO).result.expect("all is well afterwards");
+        suffer(&mut testbed, &[*fault], Duration::ZERO).result.expect("all is well afterwards");
         diary.next_run(before);
         let runs = diary.runs();
         for pair in runs.windows(2) {
@@ -63,14 +63,14 @@ fn a_strangers_force_costs_no_more_than_the_time_to_end() {
 fn one_at_a_time_in_spite_of(faults: &[Fault]) {
     let (diary, files) = (Diary::new(), SessionFiles::new());
     let keeps_session = faults.iter().any(|fault| fault.needs_a_session_file());
-    let mut stage = Stage::set(3, |number, setup| {
+    let mut testbed = Testbed::set(3, |number, setup| {
         let setup = diary.kept_by(setup, STUBBORN);
         if keeps_session { files.kept_by(&setup, &number.to_string()) } else { setup }
     });
     diary.next_run(0);
     for fault in faults {
         let before = diary.runs().len();
-        let outcome = suffer(&mut stage, &[*fault], Duration::ZERO);
+        let outcome = suffer(&mut testbed, &[*fault], Duration::ZERO);
         outcome.result.unwrap_or_else(|complaint| panic!("{fault}: {complaint}"));
         eventually("a command runs again", || {
             if diary.is_held() { Ok(()) } else { Err(format!("{:?}", diary.runs().last())) }

@@ -6,7 +6,7 @@
 use crate::{
     catalogue::{Fault, Outcome, PATIENCE, suffer, went_by_notification},
     sampler::fallen_tokens,
-    stage::Stage,
+    testbed::Testbed,
 };
 use std::time::Duration;
 
@@ -48,10 +48,10 @@ fn while_a_server_has_lost_a_transaction() {
 
 #[track_caller]
 fn all_goes_well_in_spite_of(faults: &[Fault]) -> Vec<Outcome> {
-    let mut stage = Stage::set(3, |_, setup| setup);
+    let mut testbed = Testbed::set(3, |_, setup| setup);
     let mut outcomes = vec![];
     for fault in faults {
-        let outcome = suffer(&mut stage, &[*fault], Duration::ZERO);
+        let outcome = suffer(&mut testbed, &[*fault], Duration::ZERO);
         let (leaderless, bound) = (outcome.leaderless, outcome.bound);
         eprintln!("{fault}: {leaderless:.2?} without a leader, expected at most {bound:.2?}");
         if let Err(complaint) = &outcome.result {
@@ -69,7 +69,7 @@ fn all_goes_well_in_spite_of(faults: &[Fault]) -> Vec<Outcome> {
         }
         outcomes.push(outcome);
     }
-    let fallen = fallen_tokens(&stage.sampler.stints());
+    let fallen = fallen_tokens(&testbed.sampler.stints());
     assert!(fallen.is_empty(), "tokens fell: {fallen:?}");
     outcomes
 }

@@ -4,7 +4,7 @@ use crate::{
     catalogue::{Fault, Outcome, PATIENCE, suffer, went_by_notification},
     member::{Handovers, SHORT_SESSION, SessionFiles},
     sampler::{Handover, Overlap, Stint, fallen_tokens, handovers},
-    stage::Stage,
+    testbed::Testbed,
     witness::Witness,
 };
 use fastrand::Rng;
@@ -40,7 +40,7 @@ fn soak() {
     // A command needs a lease, and so does a session file.
     let witness = if without_lease { None } else { Some(Witness::new()) };
     let files = SessionFiles::new();
-    let mut stage = Stage::set(MEMBERS, |number, mut setup| {
+    let mut testbed = Testbed::set(MEMBERS, |number, mut setup| {
         if let Some(program) = &program {
             setup = setup.program(program.clone());
         }
@@ -53,7 +53,7 @@ fn soak() {
             Some(_) => setup,
         }
     });
-    stage.with_standby = !without_lease;
+    testbed.with_standby = !without_lease;
     let mut soak = Soak {
         seed,
         begun: Instant::now(),
@@ -63,13 +63,13 @@ fn soak() {
         broken: None,
     };
     let ended = catch_unwind(AssertUnwindSafe(|| {
-        soak.go_on_for(Duration::from_secs_f64(minutes * 60.0), &mut stage);
+        soak.go_on_for(Duration::from_secs_f64(minutes * 60.0), &mut testbed);
     }));
-    let (report, well) = soak.report(&stage);
+    let (report, well) = soak.report(&testbed);
     eprintln!("\n{report}");
     let saw_overlaps = soak.overlaps(false).next().is_some();
     if let Some(logs) = logs.filter(|_| !well || ended.is_err()) {
-        save(Path::new(&logs), &report, &mut stage);
+        save(Path::new(&logs), &report, &mut testbed);
     }
     ended.expect("the soak came to its end");
     if without_lease {
@@ -92,7 +92,7 @@ struct Soak {
 }
 
 impl Soak {
-    fn go_on_for(&mut self, duration: Duration, stage: &mut Stage) {
+    fn go_on_for(&mut self, duration: Duration, testbed: &mut Testbed) {
         let (mut rng, mut deck) = (Rng::with_seed(self.seed), Vec::new());
         // Orderly hand-overs come first, so that a short soak has them, too.
         let mut first = Fault::ORDERLY.iter();
@@ -105,10 +105,10 @@ impl Soak {
                 None => break,
             };
             let linger = SHORT_SESSION.mul_f64(if rng.bool() { rng.f64() } else { 0.0 });
-            let outcome = suffer(stage, &faults, linger);
+            let outcome = suffer(testbed, &faults, linger);
             eprintln!("{}", self.line(&outcome));
             if let Some(witness) = &mut self.witness {
-                let beside = witness.look(&outcome, &stage.sampler.stints());
+                let beside = witness.look(&outcome, &testbed.sampler.stints());
                 beside
                     .iter()
                     .for_each(|found| eprintln!("         BESIDE THE NEXT LEADER: {found}"));
@@ -141,8 +141,8 @@ impl Soak {
     }
 
     /// What is to be read, and whether all was well.
-    fn report(&self, stage: &Stage) -> (String, bool) {
-        let stints = stage.sampler.stints();
+    fn report(&self, testbed: &Testbed) -> (String, bool) {
+        let stints = testbed.sampler.stints();
         let fallen = fallen_tokens(&stints);
         let changes = handovers(&stints);
         let (innocent, forced) = (self.summary(false), self.summary(true));
@@ -171,7 +171,7 @@ impl Soak {
         let after_faults = self.outcomes.iter().filter(|outcome| !outcome.is_orderly());
         after_faults.for_each(|outcome| others += outcome.handovers);
         say("  after faults, if still counted", &by_way(others));
-        say("samples taken", &stage.sampler.samples().to_string());
+        say("samples taken", &testbed.sampler.samples().to_string());
         say("overlaps", &innocent);
         say("overlaps after a stranger's force", &forced);
         say("tokens that fell", &fallen.len().to_string());
@@ -305,14 +305,14 @@ fn draw(rng: &mut Rng, deck: &mut Vec<Fault>, with_lease: bool) -> Vec<Fault> {
     faults
 }
 
-fn save(directory: &Path, report: &str, stage: &mut Stage) {
+fn save(directory: &Path, report: &str, testbed: &mut Testbed) {
     fs::create_dir_all(directory).expect("a directory for the logs");
     let write = |name: &str, text: &str| {
         fs::write(directory.join(name), text).expect("a file for a log");
     };
     write("report", report);
-    stage.members.iter().for_each(|member| write(&member.id, &member.log()));
-    for (n, server) in stage.servers.each().enumerate() {
+    testbed.members.iter().for_each(|member| write(&member.id, &member.log()));
+    for (n, server) in testbed.servers.each().enumerate() {
         write(&format!("server-{n}"), &server.log());
     }
     eprintln!("the logs are in {}", directory.display());

@@ -21,7 +21,7 @@ use std::{fs, net::SocketAddrV4, sync::Arc, thread, time::Duration};
 /// member goes on answering that member when the others have already ended its session.
 pub(crate) const SYNC_LIMIT: Duration = TICK.saturating_mul(20);
 
-pub(crate) struct Stage {
+pub(crate) struct Testbed {
     pub(crate) network: Network,
     pub(crate) servers: Servers,
     pub(crate) members: Vec<Member>,
@@ -58,7 +58,7 @@ impl Drop for Stopped {
 
 /// The members and servers in each role at the moment, by number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cast {
+pub(crate) struct Roles {
     pub(crate) leader: usize,
     /// The server that the leading member is connected to.
     pub(crate) leaders_server: usize,
@@ -77,7 +77,7 @@ pub(crate) struct Guards {
 
 /// Where a fault wants the leading member's connection to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seat {
+pub(crate) enum Place {
     Anywhere,
     AtAFollower,
     AtTheHeadServer,
@@ -85,7 +85,7 @@ pub(crate) enum Seat {
     RunsACommand,
 }
 
-impl Stage {
+impl Testbed {
     /// Adapts the setup of each member, by number.
     pub(crate) fn set(members: u8, adapt: impl Fn(usize, Setup) -> Setup) -> Self {
         let network = Network::new(3, members);
@@ -144,35 +144,35 @@ impl Stage {
         within(LIMIT, || look_settled(&members, &self.observer))
     }
 
-    /// Lets one member after another lead until the leader's seat is right, and returns the roles.
-    pub(crate) fn cast(&mut self, seat: Seat) -> Result<Cast, String> {
+    /// Lets one member after another lead until the leader's place is right, and returns the roles.
+    pub(crate) fn roles_with(&mut self, place: Place) -> Result<Roles, String> {
         for _ in 0..20 {
             let (leader, _) = self.settle()?;
             let number = self.members.iter().position(|member| member.id == leader.id);
             let leader = number.expect("they agreed on a member");
             let (leaders_server, head_server) = (self.server_of(leader), self.head_server());
-            let guards = match seat {
-                Seat::RunsACommand => self.guards_of(leader),
-                Seat::Anywhere | Seat::AtAFollower | Seat::AtTheHeadServer => None,
+            let guards = match place {
+                Place::RunsACommand => self.guards_of(leader),
+                Place::Anywhere | Place::AtAFollower | Place::AtTheHeadServer => None,
             };
-            let cast = Cast { leader, leaders_server, head_server, guards };
-            let fits = match seat {
-                Seat::Anywhere => true,
-                Seat::AtAFollower => leaders_server != head_server,
-                Seat::AtTheHeadServer => leaders_server == head_server,
-                Seat::RunsACommand => guards.is_some(),
+            let roles = Roles { leader, leaders_server, head_server, guards };
+            let fits = match place {
+                Place::Anywhere => true,
+                Place::AtAFollower => leaders_server != head_server,
+                Place::AtTheHeadServer => leaders_server == head_server,
+                Place::RunsACommand => guards.is_some(),
             };
             if fits {
-                return Ok(cast);
+                return Ok(roles);
             }
             // On a busy machine, it may have lost its lease meanwhile, and its command with it.
-            if seat == Seat::RunsACommand && self.setups[leader].runs_a_command() {
+            if place == Place::RunsACommand && self.setups[leader].runs_a_command() {
                 continue;
             }
             self.terminate(leader);
             self.heal();
         }
-        Err(format!("after 20 leaders none is {seat:?}"))
+        Err(format!("after 20 leaders none is {place:?}"))
     }
 
     /// Waits until the member behind the leader would lead at the notification.
@@ -284,15 +284,15 @@ impl Stage {
     /// Leaves the leading member no server but the one that it talks to.
     ///
     /// Else it would soon miss an answer, ask another server, and go on leading.
-    pub(crate) fn tie_to_one_server(&self, cast: Cast) {
+    pub(crate) fn tie_to_one_server(&self, roles: Roles) {
         let mut others = self.network.servers.clone();
-        others.remove(cast.leaders_server);
-        self.network.cut(&[self.members_host(cast.leader)], &others);
+        others.remove(roles.leaders_server);
+        self.network.cut(&[self.members_host(roles.leader)], &others);
     }
 
     /// Has one of the servers that follow start again without this transaction, if it can: a snapshot may have it.
-    pub(crate) fn lose(&mut self, cast: Cast, wanted: impl Fn(&Transaction<'_>) -> bool) {
-        let wrong = (cast.head_server + 1) % self.network.servers.len();
+    pub(crate) fn lose(&mut self, roles: Roles, wanted: impl Fn(&Transaction<'_>) -> bool) {
+        let wrong = (roles.head_server + 1) % self.network.servers.len();
         let name = fastrand::u64(..);
         (0..3).for_each(|n| self.observer.make_path(&format!("/behind/{name}-{n}")));
         let server = &mut self.servers.all()[wrong];

@@ -561,7 +561,7 @@ fn an_own_znode_that_is_given_up_for_lost_by_a_read() {
     finds(&Rules { faults, flaw, at_wrong: &[0, 1], ..STANDBY }, "one session owns two znodes");
 }
 
-/// By one thread, which finds the same story of a flaw each time. Several worlds at once keep all processors busy.
+/// By one thread, which finds the same trace of a flaw each time. Several worlds at once keep all processors busy.
 fn check(rules: Rules) -> impl Checker<Rules> {
     let start = Instant::now();
     let checker = rules.clone().checker().spawn_bfs().join();

@@ -65,9 +65,9 @@ fn scenarios() {
             }
             world.trace = Some(vec![]);
             case.input.lines().for_each(|line| play(&mut world, line, &rules));
-            let mut story = world.trace.take().unwrap_or_default();
-            story.extend(world.broken(&rules).map(|what| format!("BROKEN: {what}")));
-            story.join("\n") + "\n"
+            let mut trace = world.trace.take().unwrap_or_default();
+            trace.extend(world.broken(&rules).map(|what| format!("BROKEN: {what}")));
+            trace.join("\n") + "\n"
         })
     });
 }
@@ -137,12 +137,12 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         }
         // How members join is shown in `handover.txt`.
         [ref names @ .., "are" | "is", "in", "the", "queue"] => {
-            let story = world.trace.replace(vec![]);
+            let trace = world.trace.replace(vec![]);
             for name in names {
                 world.join(String::leak((*name).to_owned()), rules);
                 world.settle(rules);
             }
-            world.trace = story;
+            world.trace = trace;
             return;
         }
         [name, "gives", "its", "session", "up"] => return world.give_session_up(world.named(name)),

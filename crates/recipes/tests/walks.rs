@@ -175,13 +175,13 @@ fn applications_fail_and_recover_in_every_order() {
                 }
                 let leaders: Vec<_> = world.leaders().map(|(leader, _)| leader.name).collect();
                 let well = |name: &&str| !ill.iter().any(|&i| world.members[i].name == *name);
-                let story = format!("{unhealthy:?} {fail:?} {recover:?}: {ill:?} {leaders:?}");
+                let case = format!("{unhealthy:?} {fail:?} {recover:?}: {ill:?} {leaders:?}");
                 match (ill.len(), unhealthy) {
-                    (3, Unhealthy::Leave) => assert!(leaders.is_empty(), "{story}"),
-                    (3, Unhealthy::LeadAlone) => assert_eq!(leaders.len(), 1, "{story}"),
-                    _ => assert!(leaders.len() == 1 && leaders.iter().all(well), "{story}"),
+                    (3, Unhealthy::Leave) => assert!(leaders.is_empty(), "{case}"),
+                    (3, Unhealthy::LeadAlone) => assert_eq!(leaders.len(), 1, "{case}"),
+                    _ => assert!(leaders.len() == 1 && leaders.iter().all(well), "{case}"),
                 }
-                assert_eq!(world.broken(&rules), None, "{story}");
+                assert_eq!(world.broken(&rules), None, "{case}");
             }
         }
     }

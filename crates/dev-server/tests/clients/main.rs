@@ -1,4 +1,4 @@
-//! The server as other makes of client meet it: kazoo and Curator with their own recipes, and ZooKeeper's shell.
+//! The server as other clients meet it: kazoo and Curator with their own recipes, and ZooKeeper's shell.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -113,8 +113,8 @@ fn timeouts_are_negotiated_as_by_the_real_server() {
 #[test]
 fn what_is_outlived_is_deleted_as_by_the_real_server() {
     let pair = Pair::looking_for_containers_each(Duration::from_millis(200));
-    let story = |address| pair.runtime.block_on(outlived::story(address)).unwrap();
-    assert_eq!(story(pair.dev.address()), story(pair.real.address()));
+    let answers = |address| pair.runtime.block_on(outlived::answers(address)).unwrap();
+    assert_eq!(answers(pair.dev.address()), answers(pair.real.address()));
 }
 
 /// A dev server and a real one that were always told the same.

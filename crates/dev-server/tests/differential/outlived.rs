@@ -11,7 +11,7 @@ const DELETED: i32 = 2;
 const TTL_MS: i64 = 300;
 
 /// Has the server delete one znode after the other, and says what another session hears meanwhile, and how the root is then.
-pub(crate) async fn story(address: SocketAddr) -> io::Result<Vec<String>> {
+pub(crate) async fn answers(address: SocketAddr) -> io::Result<Vec<String>> {
     let (mut actor, mut other) = (Client::connect(address).await?, Client::connect(address).await?);
     let recursive = 1;
     other.ask(ADD_WATCH, &Body::default().string("/").int(recursive)).await?;

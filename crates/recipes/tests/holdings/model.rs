@@ -189,7 +189,7 @@ fn a_second_create_while_the_first_may_have_succeeded() {
     finds(&rules, "one holding owns two znodes");
 }
 
-/// By one thread, which finds the same story of a flaw each time. Several worlds at once keep all processors busy.
+/// By one thread, which finds the same trace of a flaw each time. Several worlds at once keep all processors busy.
 fn check(rules: Rules) -> impl Checker<Rules> {
     let start = Instant::now();
     let checker = rules.clone().checker().spawn_bfs().join();

@@ -48,9 +48,9 @@ fn scenarios() {
             }
             world.trace = Some(vec![]);
             case.input.lines().for_each(|line| play(&mut world, line, &rules));
-            let mut story = world.trace.take().unwrap_or_default();
-            story.extend(world.broken(&rules).map(|what| format!("BROKEN: {what}")));
-            story.join("\n") + "\n"
+            let mut trace = world.trace.take().unwrap_or_default();
+            trace.extend(world.broken(&rules).map(|what| format!("BROKEN: {what}")));
+            trace.join("\n") + "\n"
         })
     });
 }
