@@ -315,7 +315,7 @@ pub struct OwnState {
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub ticket: Ticket,
-    /// `None` if the znode's data has none: a client of another make wrote it.
+    /// `None` if the znode's data has none: another ZooKeeper client wrote it.
     pub profile: Option<Profile>,
     pub names: Option<Announcement>,
     pub priority: Priority,
@@ -353,7 +353,7 @@ pub enum KeptState {
 }
 
 impl Entry {
-    /// Returns what is known of a znode that a client of another make wrote.
+    /// Returns what is known of a znode that another ZooKeeper client wrote.
     pub fn of_stranger(ticket: Ticket, created_at: SystemTime) -> Self {
         let (priority, state) = (Priority::default(), OwnState::default());
         let (profile, names, version) = (None, None, None);

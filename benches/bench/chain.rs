@@ -35,11 +35,11 @@ struct Run {
 
 pub(crate) fn chain(scene: &Scene) -> (Section, Vec<(&'static str, String)>) {
     let mut section = Section::new(
-        "The word down the line",
+        "Who leads, passed along the queue",
         "A leader gives up; when does the k-th member know the next one, from when that one knows it itself? \
          Ours: members in one process, each with its own threads as in the program. The floor: as many bare \
          sessions on as many threads, each of which is notified, reads, writes, and knows nothing else. The herd: \
-         bare sessions that all look at the line and watch its head. What it costs the servers is counted until \
+         bare sessions that all list the queue and watch its head. What it costs the servers is counted until \
          two heartbeats later, less what the same time costs without a change: requests and answers by `mntr` \
          (`zk_packets_received`, `zk_packets_sent`), bytes on the loopback device, headers included. The ratio is the \
          median of five, each of one change of ours and one of the floor; beside it stand the least and the greatest.",

@@ -155,7 +155,7 @@ pub(crate) struct Contest {
     pub(crate) session: Duration,
 }
 
-/// Processes with contenders of another make. Each connects to us and says `ready` when its contenders are in the
+/// Processes with contenders of another client. Each connects to us and says `ready` when its contenders are in the
 /// queue, `leads` each time that one comes to lead, and, asked to `settle` after it was told to `release`, `back` when all
 /// are in the queue again.
 pub(crate) struct Others {

@@ -32,7 +32,7 @@ enum Make {
     Kazoo(Processes),
 }
 
-/// How contenders of another make share processes.
+/// How contenders of another client share processes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Processes {
     OneEach,
@@ -41,20 +41,20 @@ enum Processes {
 
 const FLOORS: [Make; 2] = [Make::Floor(Floor::Notification), Make::Floor(Floor::Write)];
 
-/// Up to so many, contenders of another make are measured in processes of their own as well: a JVM takes 100 MiB.
+/// Up to so many, contenders of another client are measured in processes of their own as well: a JVM takes 100 MiB.
 const FEW: usize = 3;
 
 pub(crate) fn handover(scene: &Scene) -> Section {
     let mut section = Section::new(
         "Hand-over",
         "From the order to the leader to give up until an observer outside its process reads that the next one leads. For \
-         all makes the order and the word go over TCP connections of the loopback device that were opened before, and an order \
+         all of them the order and the answer go over TCP connections of the loopback device that were opened before, and an order \
          is given at rest: all are in the queue, nothing has happened for 50 ms, and where there is a standby it is ready. \
          Bellwether: `POST /resign`, and the event on `/events`; every member is a process. Curator's `LeaderLatch` and \
          kazoo's `Election`: all contenders share a process, as a comparison in favour of them, and of three each has also been \
          given a process of its own. The floors: two processes with a bare session each, of which one deletes its znode, and \
          the other says that it leads when it is notified (`floor 1`), or when it is notified and a quorum has then written \
-         into its own (`floor 2`). The makes take turns, and nobody else uses the servers.",
+         into its own (`floor 2`). They take turns, and nothing else uses the servers.",
     );
     for Ensemble { name: ensemble, servers } in scene.ensembles() {
         let servers = &servers.connect_string();

@@ -55,11 +55,11 @@ pub(crate) fn locks(scene: &Scene) -> Section {
     let mut section = Section::new(
         "Locks",
         "Applications that take a lock in turn, by way of two sessions: of two sidecars, or of two clients in one process of \
-         another make, as a comparison in its favour. *Taken*: from asking for a lock that is free until an observer outside reads \
+         another library, as a comparison in its favour. *Taken*: from asking for a lock that is free until an observer outside reads \
          that it is held. *Passed on*: from the order to give it back until that observer reads that the next one holds, which was in \
-         the queue before. *In a crowd*: the same, while up to a hundred wait. Orders and words go over TCP connections of the \
-         loopback device; those of the other makes were opened before, and each lock of ours has one of its own, which is opened and \
-         closed within the time. The makes take turns.",
+         the queue before. *In a crowd*: the same, while up to a hundred wait. Orders and answers go over TCP connections of the \
+         loopback device; those of the other libraries were opened before, and each lock of ours has one of its own, which is opened and \
+         closed within the time. They take turns.",
     );
     for Ensemble { name: ensemble, servers } in scene.ensembles() {
         let servers = &servers.connect_string();

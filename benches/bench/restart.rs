@@ -1,5 +1,5 @@
 //! A leader that is killed under a parent that starts it again: for how long there is no leader, with a session file and by
-//! other makes.
+//! other clients.
 
 use crate::{
     contest::{Contest, Members},

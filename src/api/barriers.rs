@@ -51,7 +51,7 @@ pub struct BarrierState {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct BarrierMember {
-    /// The member by way of which it came; null if the znode does not say: a client of another make.
+    /// The member by way of which it came; null if the znode does not say: another ZooKeeper client.
     pub member: Option<String>,
     pub inside: bool,
     pub token: u64,

@@ -80,7 +80,7 @@ pub struct LockQueue {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct LockPlace {
-    /// The member by way of which it is asked for; null if the znode does not say: a client of another make.
+    /// The member by way of which it is asked for; null if the znode does not say: another ZooKeeper client.
     pub member: Option<String>,
     pub mode: LockMode,
     /// Null unless the mode is `slots`.

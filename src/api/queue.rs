@@ -36,7 +36,7 @@ pub struct MemberMoved {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct GroupMember {
-    /// Null if the znode does not say: a client of another make.
+    /// Null if the znode does not say: another ZooKeeper client.
     pub id: Option<String>,
     pub znode: String,
     pub sequence: i32,
@@ -47,7 +47,7 @@ pub struct GroupMember {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Member {
-    /// Null if the znode does not say: a client of another make.
+    /// Null if the znode does not say: another ZooKeeper client.
     pub id: Option<String>,
     pub znode: String,
     pub sequence: i32,

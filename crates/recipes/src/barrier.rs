@@ -60,7 +60,7 @@ pub struct Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     pub sequence: Sequence,
-    /// `None` for a client of another make.
+    /// `None` for another ZooKeeper client.
     pub size: Option<NonZeroU32>,
 }
 
@@ -69,7 +69,7 @@ pub struct Entry {
 pub struct Ready {
     /// The largest number that is inside.
     pub last: Sequence,
-    /// `None` if a client of another make made it.
+    /// `None` if another ZooKeeper client made it.
     pub size: Option<NonZeroU32>,
 }
 

@@ -18,7 +18,7 @@ pub(super) fn encode(member: &MemberId, holding: HoldingId) -> Vec<u8> {
     serde_json::to_vec(&json).expect("it has nothing that JSON lacks")
 }
 
-/// Returns the member's id; `None` for data of a client of another make.
+/// Returns the member's id; `None` for data of another ZooKeeper client.
 pub(super) fn member(data: &[u8]) -> Option<String> {
     // Longer data is no member's.
     let data = data.get(..data.len().min(1024))?;
@@ -37,7 +37,7 @@ pub(super) fn encode_ready(ready: Ready) -> Vec<u8> {
     serde_json::to_vec(&json).expect("it has nothing that JSON lacks")
 }
 
-/// Returns what stands in `ready`; `None` for data of a client of another make.
+/// Returns what stands in `ready`; `None` for data of another ZooKeeper client.
 pub(super) fn ready(data: &[u8]) -> Option<Ready> {
     let data = data.get(..data.len().min(1024))?;
     let ReadyJson { last, size } = serde_json::from_slice(data).ok()?;

@@ -234,7 +234,7 @@ async fn gathered(
     entries.truncate(PLACES_MAX);
     let read = read_all(connection, path, entries).await?;
     let ready = ready.map(|(data, stat)| {
-        // One of another make says nothing: all are inside that were there before it.
+        // Another ZooKeeper client says nothing: all are inside that were there before it.
         let before = read.iter().filter(|read| read.stat.czxid < stat.czxid);
         let last = before.map(|read| read.entry.sequence).next_back();
         let nobody = Sequence::new(0).expect("it is not negative");
