@@ -129,7 +129,7 @@ pub(crate) fn chain(scene: &Scene) -> (Section, Vec<(&'static str, String)>) {
                 across: "k",
                 up: "ms",
                 curves: vec![
-                    ("Bellwether, down the line", middle(&ours_longest)),
+                    ("Bellwether, along the queue", middle(&ours_longest)),
                     ("bare sessions in a line (the floor)", middle(&floor_longest)),
                     ("a herd", middle(&herd_longest)),
                 ],
