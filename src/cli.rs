@@ -72,9 +72,9 @@ enum Subcommands {
     /// Between the outer guard and the program.
     #[command(hide = true)]
     ExecInnerGuard { command: Vec<OsString> },
-    /// Between the inner guard and the program.
+    /// Between the inner guard and the program, or a member and a hook.
     #[command(hide = true)]
-    ExecCommand { guard: i32, files: String, command: Vec<OsString> },
+    ExecCommand { parent: i32, files: String, command: Vec<OsString> },
     #[command(flatten)]
     Asking(client_commands::Asking),
     /// Try it: an in-memory ZooKeeper and members on this machine; never for production.
@@ -186,9 +186,9 @@ pub enum Command {
     ExecInnerGuard {
         command: Vec<OsString>,
     },
-    /// Become this command, if this is the guard, with this limit of open files.
+    /// Become this command, if this is the parent, with this limit of open files.
     ExecCommand {
-        guard: i32,
+        parent: i32,
         files: Option<u64>,
         command: Vec<OsString>,
     },
@@ -220,8 +220,8 @@ pub fn read() -> Result<Command, String> {
         }
         Subcommands::ExecOuterGuard { command } => Ok(Command::ExecOuterGuard { command }),
         Subcommands::ExecInnerGuard { command } => Ok(Command::ExecInnerGuard { command }),
-        Subcommands::ExecCommand { guard, files, command } => {
-            Ok(Command::ExecCommand { guard, files: files.parse().ok(), command })
+        Subcommands::ExecCommand { parent, files, command } => {
+            Ok(Command::ExecCommand { parent, files: files.parse().ok(), command })
         }
         Subcommands::Asking(client_commands) => {
             client_commands::errand(client_commands, given).map(Command::Terminal)

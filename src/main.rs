@@ -33,8 +33,8 @@ fn dispatch(command: Command) -> Result<u8, ExitFailure> {
         }
         Command::ExecOuterGuard { command } => guarded(exec::guard_guard(&command)),
         Command::ExecInnerGuard { command } => guarded(exec::guard_command(&command)),
-        Command::ExecCommand { guard, files, command } => {
-            Err(process::become_command(guard, files, &command))
+        Command::ExecCommand { parent, files, command } => {
+            Err(process::become_command(parent, files, &command))
         }
         Command::Leave(effective) => daemon::leave(&effective).map(|said| say(&said)),
         Command::CheckConfig { effective, json } => check_config(&effective, json),

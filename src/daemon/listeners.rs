@@ -113,7 +113,8 @@ async fn bind_socket(
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 fs::remove_file(path).with_context(cannot)?;
             }
-            Ok(_) | Err(_) => bail!("{}: another process serves there", cannot()),
+            Err(error) => bail!("{}: the socket that is there cannot be tried: {error}", cannot()),
+            Ok(_) => bail!("{}: another process serves there", cannot()),
         },
         Err(_) => {}
     }

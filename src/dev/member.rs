@@ -72,6 +72,8 @@ impl Member {
             let Err(why) = member.joins(surroundings, deaths).await else { return Ok(member) };
             let lost_port = !member.is_alive() && lost_port(&why, is_free(port));
             if !lost_port || tries == PORTS {
+                // One that is only slow would join, and be in no list.
+                member.signal(Signal::KILL);
                 bail!("{id} cannot start: {why}; its log ends with:\n{}", end_of(&log));
             }
         }
@@ -190,15 +192,14 @@ impl Ports {
     }
 
     fn next(&mut self) -> anyhow::Result<u16> {
-        let tried = self.next..=self.next + PORTS;
-        for port in tried.clone() {
+        let (first, last) = (self.next, self.next + PORTS - 1);
+        for port in first..=last {
             self.next = port + 1;
             if is_free(port) {
                 return Ok(port);
             }
             self.taken.push(port);
         }
-        let (first, last) = (tried.start(), tried.end());
         bail!(
             "no port from {first} to {last} of 127.0.0.1 is free for a member; end what listens there"
         )

@@ -161,7 +161,9 @@ impl GuardState {
     fn begin(margin: Duration) -> io::Result<(Self, OwnedFd)> {
         // First, so that no child's death is missed and no signal ends this guard before the command.
         let deaths = signal(SignalKind::child())?;
-        let _unread_signals = NOT_FOR_US.map(signal);
+        for ignored in NOT_FOR_US {
+            let _never_read = signal(ignored)?;
+        }
         set_child_subreaper(Some(getpid()))?;
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
         let (greeting, sent, kept) = greeted(&socket)?;

@@ -452,7 +452,7 @@ impl Supervisor {
         let ends_us = matches!(signal, Signal::TERM | Signal::INT);
         match &mut self.run {
             None if ends_us => self.leaving = Some(0),
-            None => info!("{name}: there is no command to pass it on to"),
+            None => info!("{name}: there is no program to pass it on to"),
             Some(run) if ends_us && self.leaving.is_some() => {
                 let now = self.clock.now();
                 if self.patient_until.is_some_and(|until| now < until) {

@@ -28,7 +28,7 @@ static KNOWN: Mutex<Known> =
     Mutex::new(Known { awaited: BTreeMap::new(), left_to_us: BTreeMap::new() });
 
 /// How long a killed child is waited for: one that is stuck in the kernel may never end.
-const TO_DIE: Duration = Duration::from_secs(1);
+const TO_BE_REAPED: Duration = Duration::from_secs(1);
 
 /// A child that leads a process group of its own.
 pub struct Child {
@@ -166,10 +166,14 @@ impl Child {
 
     /// Kills it and its group, if it has not ended: else the number may be another's.
     pub async fn end_by_force(&mut self, deaths: &mut Deaths) {
-        if known().awaited.contains_key(&self.pid.as_raw_pid()) {
-            let _dead_already = kill_process_group(self.pid, Signal::KILL);
+        {
+            // While the lock is held, its number is not given to another.
+            let known = known();
+            if known.awaited.contains_key(&self.pid.as_raw_pid()) {
+                let _dead_already = kill_process_group(self.pid, Signal::KILL);
+            }
         }
-        let _dead_or_stuck = tokio::time::timeout(TO_DIE, self.success(deaths)).await;
+        let _dead_or_stuck = tokio::time::timeout(TO_BE_REAPED, self.success(deaths)).await;
     }
 }
 

@@ -26,10 +26,10 @@ pub fn started_by_us<S: AsRef<OsStr>>(command: &[S], files: Option<u64>) -> Comm
 
 /// Turns this process, which its parent has just made, into the command. Returns only if that fails:
 /// the exit code and the reason.
-pub fn become_command(guard: i32, files: Option<u64>, command: &[OsString]) -> (u8, String) {
-    let dies_with_the_guard = set_parent_process_death_signal(Some(Signal::KILL));
-    if dies_with_the_guard.is_err() || getppid().map(Pid::as_raw_pid) != Some(guard) {
-        return (125, "the guard is gone before the command was started".into());
+pub fn become_command(parent: i32, files: Option<u64>, command: &[OsString]) -> (u8, String) {
+    let dies_with_the_parent = set_parent_process_death_signal(Some(Signal::KILL));
+    if dies_with_the_parent.is_err() || getppid().map(Pid::as_raw_pid) != Some(parent) {
+        return (125, "the process that started this is gone".into());
     }
     let limit = getrlimit(Resource::Nofile);
     // The command gets the limit that we were started with, before we raised our own. If that fails, it has ours.
