@@ -1,4 +1,5 @@
-//! Keeps a file true: one that says who leads, or a value of the shared configuration. A reader finds the old content or the new one, never a part.
+//! Keeps a file true: one that says who leads, or a value of the shared configuration. A reader finds the old
+//! content or the new one, never a part.
 
 use crate::config;
 use std::ffi::OsString;
@@ -55,6 +56,8 @@ fn write(file: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     let written = open
         .write_all(content)
         .and_then(|()| open.set_permissions(Permissions::from_mode(mode)))
+        // Else the file may be empty after a power failure.
+        .and_then(|()| open.sync_data())
         .and_then(|()| fs::rename(&new, file));
     if written.is_err() {
         let _as_it_is = fs::remove_file(&new);

@@ -160,11 +160,7 @@ impl Keeper {
         if let Some(then) = self.kept.then.clone()
             && let Err(error) = self.perform(&then, reading.index, version).await
         {
-            let why = match error {
-                HookError::Failed(why) => why,
-                HookError::CutShort(why) => why.to_owned(),
-            };
-            warn!("config {name}: {then}: {why}");
+            warn!("config {name}: {then}: {error}");
         }
         Ok(())
     }
@@ -232,7 +228,7 @@ impl Keeper {
         self.kept.file.display().to_string()
     }
 
-    /// Publishes how it stands. Returns whether that is another state than before.
+    /// Publishes how it stands. Returns whether the state or the problem is another than before.
     fn told(&self, state: KeptState, problem: Option<&str>) -> bool {
         let mut is_new = false;
         self.record(|record| {

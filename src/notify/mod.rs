@@ -19,6 +19,7 @@ pub use kept::records;
 pub use message::HookNames;
 pub use runner::{HookInputs, HooksHandle, run, set_up};
 
+use std::fmt;
 use std::time::Duration;
 
 /// Why a run is ended before it is done.
@@ -39,6 +40,15 @@ enum StopReason {
 enum HookError {
     Failed(String),
     CutShort(&'static str),
+}
+
+impl fmt::Display for HookError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Failed(why) => why,
+            Self::CutShort(why) => why,
+        })
+    }
 }
 
 impl From<StopReason> for HookError {

@@ -156,13 +156,14 @@ impl HookRunner {
         });
     }
 
-    /// Runs the hooks that want this change, files and labels first.
+    /// Runs the hooks that want this change, files first.
     async fn run_hooks(&mut self, change: &Change, index: u64) {
         let names = self.names.clone();
         let valid_until = self.watch.valid_until(&change.view());
         let date = self.watch.clock.date();
         let message = Message::new(change, &names, index, date, valid_until);
-        // Files and labels are to be right at every moment, so they do not wait for hooks that may take long.
+        // Files are to be right at every moment, so they do not wait for hooks that may take long. A label waits its turn: the
+        // API server may take long as well.
         for n in 0..self.hook_states.len() {
             if matches!(self.hook_states[n].hook.deed, HookAction::Keep { .. }) {
                 self.refresh(n, change.kind.name()).await;
@@ -377,10 +378,7 @@ impl HookRunner {
             record.cut_short += u64::from(matches!(done, Err(HookError::CutShort(_))));
             record.spent += took;
             record.running = None;
-            let failure = done.as_ref().err().map(|undone| match undone {
-                HookError::Failed(why) => why.clone(),
-                HookError::CutShort(why) => (*why).to_owned(),
-            });
+            let failure = done.as_ref().err().map(HookError::to_string);
             record.last = Some(HookRun { change, at, took, failure });
             record.failing_since = match done {
                 Ok(()) => None,
