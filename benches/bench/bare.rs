@@ -172,7 +172,7 @@ impl Row {
     }
 
     /// Each watches the data of the one before it, reads it when that changes, and writes the same into
-    /// its own: a chain that does nothing else. The first watches `/chain`, in which `tell` writes.
+    /// its own: a chain that does nothing else. The first watches `/chain`, in which `chain` writes.
     pub(crate) fn chain(servers: &str, count: usize) -> Self {
         let servers = servers.to_owned();
         Self::of(count, move |nth, say| {

@@ -105,7 +105,7 @@ fn floor(scene: &Scene, section: &mut Section) {
     let rate = |load| rate(&servers, load, scene.pick(Duration::from_secs(5), POLL));
     let [polls, renewals, lists] = [Load::Poll, Load::Renewal, Load::List].map(rate);
     section.say(&format!(
-        "Asked by 4 bare sessions with 64 requests under way each, on the same two cores, the server answers {polls:.0} \
+        "Asked by 4 bare sessions with 64 requests under way each, on the same machine, the server answers {polls:.0} \
          heartbeats of members that wait in a second (a sync and a read each), {renewals:.0} of leaders (a transaction and a \
          stat each), and {lists:.0} listings of {names} names."
     ));
