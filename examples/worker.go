@@ -31,7 +31,7 @@ func ask(query string, timeout time.Duration) (answer state) {
 	return state{}
 }
 
-// The answer is news, and old when it is read: permission is only that the deadline has not passed.
+// The answer may be outdated when it is read: work only before the deadline.
 func mayWork(until uint64) bool {
 	// The first number is CLOCK_BOOTTIME in hundredths of a second, rounded down: so one is added. Without a dependency;
 	// unix.ClockGettime of golang.org/x/sys reads it too.

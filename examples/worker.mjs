@@ -16,7 +16,7 @@ for (;;) {
   try {
     const events = await fetch(`${url}/events`);
     if (!events.ok) throw new Error(`${url}/events answers ${events.status}`);
-    // The stream is news, and old when it is read: permission is only that the deadline has not passed.
+    // The event may be outdated when it is read: work only before the deadline.
     for await (const _ of events.body) {
       for (let is; (is = await ask()).is_leader;) {
         // The clock of `hrtime` is CLOCK_MONOTONIC.

@@ -21,7 +21,7 @@ def work(token):
     print("working with token", token, flush=True)
     time.sleep(1)
 
-# The answer is news, and old when it is read: permission is only that the deadline has not passed.
+# The answer may be outdated when it is read: work only before the deadline.
 def may_work(state):
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) < state["valid_until_boottime_ns"]
 

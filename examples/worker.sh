@@ -11,7 +11,7 @@ ask() {
     sleep 1
 }
 
-# The answer is news, and old when it is read: permission is only that the deadline has not passed.
+# The answer may be outdated when it is read: work only before the deadline.
 may_work() {
     # The first number is CLOCK_BOOTTIME in hundredths of a second, rounded down: so one is added.
     read -r up _ </proc/uptime

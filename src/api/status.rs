@@ -119,7 +119,7 @@ pub struct OwnProblem {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Application {
-    /// Whether it may stand, and lead.
+    /// Whether it is healthy: by default only then is this member in the queue.
     pub healthy: bool,
     /// Why the last check failed, or why it is not healthy all the same, for people; else null.
     pub failure: Option<String>,

@@ -25,7 +25,7 @@ pub(super) enum Asking {
     /// told as far as the sidecar remembers it. It ends with an error only if the sidecar cannot
     /// be reached in the first place.
     Watch(Stream),
-    /// Wait until there is a leader, or this member does, and then run a program, if one is given.
+    /// Wait until there is a leader, or until this member leads, and then run a program, if one is given.
     ///
     /// It waits as well for a sidecar that is not there yet, or is restarted. It becomes the program (by exec), which
     /// has BELLWETHER_LEADER_ID, BELLWETHER_LEADER_ADDRESS and BELLWETHER_LEADER_TOKEN in its environment. Nothing ends
@@ -43,7 +43,7 @@ pub(super) enum Asking {
     ///
     /// A sidecar holds the lock for this process, or with the flag --zookeeper or --config the process itself, without any
     /// sidecar; a variable alone, such as BELLWETHER_ZOOKEEPER, does not choose that. The
-    /// command has BELLWETHER_TOKEN, the fencing token, and BELLWETHER_LOCK in its environment. It is dead before the
+    /// program has BELLWETHER_TOKEN, the fencing token, and BELLWETHER_LOCK in its environment. It is dead before the
     /// lease ends: its process group gets SIGTERM, and SIGKILL later, when the lease is not renewed in time. SIGTERM and
     /// SIGINT end it, a second one kills it; other signals are passed on.
     ///
@@ -53,8 +53,8 @@ pub(super) enum Asking {
     Lock(Locking),
     /// Enter a double barrier with others, run a program inside, and wait until all have left.
     ///
-    /// All that use the barrier begin when so many are there, and none returns before all their commands have ended. A
-    /// sidecar enters it for this process, or with --zookeeper the process itself, without any sidecar. The command has
+    /// All that use the barrier begin when so many are there, and none returns before all their programs have ended. A
+    /// sidecar enters it for this process, or with --zookeeper or --config the process itself, without any sidecar. The program has
     /// BELLWETHER_TOKEN and BELLWETHER_BARRIER in its environment. It is dead before the lease ends, as that of `lock`.
     ///
     /// Exits with the program's exit code, 128+n if signal n ended it, or this process while it waited; 127 if it is not
@@ -72,8 +72,9 @@ pub(super) enum Asking {
     Transfer(TransferArguments),
     /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
     ///
-    /// Prints the queue, whom each member names, and what does not belong there. Exits 0 if all name the
-    /// head of the queue, 1 if not. A lease cannot be seen from outside.
+    /// Prints the queue, whom each member names, and what does not belong there. Exits 0 if all is well, and 1 if
+    /// there is no queue, not all name its head, the head does not hold the claim, several members have one id, or other
+    /// clients' contenders stand there. A lease cannot be seen from outside.
     Inspect(Inspecting),
 }
 
@@ -190,7 +191,7 @@ pub(super) struct WaitArguments {
     timeout: Option<String>,
     #[command(flatten)]
     form: Output,
-    /// The command to become and its arguments, behind --
+    /// The program to become and its arguments, behind --
     #[arg(last = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }

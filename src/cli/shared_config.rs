@@ -38,7 +38,7 @@ enum Deed {
         /// Only if there is none
         #[arg(long, conflicts_with = "if_version")]
         if_absent: bool,
-        /// Have it go with the session of the sidecar's recipes
+        /// Have it deleted when the sidecar leaves, or when its session times out
         #[arg(long)]
         ephemeral: bool,
         #[command(flatten)]
@@ -48,7 +48,7 @@ enum Deed {
     },
     /// Print a value, and again at each change, or run a program each time.
     ///
-    /// The command has the value on its standard input, and BELLWETHER_VALUE_NAME and BELLWETHER_VALUE_VERSION in its
+    /// The program has the value on its standard input, and BELLWETHER_VALUE_NAME and BELLWETHER_VALUE_VERSION in its
     /// environment. One runs at a time; of the changes meanwhile the latest is told. Where there is no value, or no sidecar
     /// any more, it says so on stderr and waits. What is printed ends with a line's end, also where the value does not.
     Watch {

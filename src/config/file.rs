@@ -137,7 +137,7 @@ impl KeyIn<'_> {
             }
         }
         if self.table.is_empty() {
-            names.push(HOOK);
+            names.extend([HOOK, KEPT]);
         }
         names
     }

@@ -207,7 +207,7 @@ impl Daemon {
             Listeners::open(&config.listen, &config.socket, config.probe_listen).await?;
         if !config.listen.is_local() && matches!(gate, Authorization::Header) {
             warn!(
-                "http.listen {} is no loopback: any client that reaches it can give orders; set \
+                "http.listen {} is no loopback: any client that reaches it can send commands; set \
                  http.token_file, or let others in by http.probe_listen",
                 config.listen
             );

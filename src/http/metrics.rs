@@ -174,8 +174,8 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
     );
     scrape.histogram(
         "bellwether_news_age_seconds",
-        "How old the news of a leader was when this member had passed it on: from the leader's write to that of \
-         this member, both stamped by ZooKeeper. Once for each news since this member is in the queue.",
+        "How old the announcement of a leader was when this member had relayed it: from the leader's write to that of \
+         this member, both stamped by ZooKeeper. Once for each announcement since this member is in the queue.",
         meter.news.read(),
     );
     let has_session = link.session.is_some();

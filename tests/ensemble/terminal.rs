@@ -410,7 +410,8 @@ fn an_election_is_inspected_without_joining_it() {
         assert_eq!(place["znode"], znode.name);
         assert_eq!(place["token"], znode.token());
         assert_eq!(place["session"], format!("{:#x}", znode.stat.ephemeral_owner));
-        assert_eq!(place["names"], json!({"id": "a", "token": leader.token, "is": "head"}));
+        let named = json!({"id": "a", "token": leader.token, "is": "head", "active": true});
+        assert_eq!(place["names"], named);
         assert_eq!(place["labels"]["zone"], HOSTILE);
         assert_eq!(place["version"], env!("CARGO_PKG_VERSION"));
     }

@@ -63,7 +63,7 @@ async fn names(State(app): State<AppState>, _: NoQuery) -> Result<Json<BarrierNa
 #[utoipa::path(get, path = api::BARRIER_PATH, params(
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
 ), responses(
-    (status = 200, description = "None, if there is no such barrier", body = BarrierState),
+    (status = 200, description = "Who is there; `members` is empty if there is no such barrier", body = BarrierState),
     BadRequest,
     Off,
     Unavailable,

@@ -57,7 +57,7 @@ pub(super) fn routes() -> ApiRouter {
 #[response(status = 404, content_type = "application/problem+json")]
 struct NotThere(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
-/// It is to be ephemeral, and another's or none.
+/// It is to be ephemeral, and a value is there that lasts or is another member's.
 #[derive(IntoResponses)]
 #[response(status = 409, content_type = "application/problem+json")]
 struct NotOurs(#[expect(dead_code, reason = "it is the schema")] api::Problem);
@@ -109,7 +109,7 @@ struct IfNoneMatch {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it is the schema")]
 struct PutQuery {
-    /// `1`: it goes with the session of this member's recipes.
+    /// `1`: it is deleted when this member leaves, or when its session for locks and values times out.
     #[param(pattern = "^[01]$")]
     ephemeral: Option<String>,
 }

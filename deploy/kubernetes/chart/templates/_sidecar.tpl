@@ -59,7 +59,7 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
     # The servers' tickTime: too small a value makes the lease unsafe.
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_TICK_TIME" (printf "value: %q" .Values.bellwether.tickTime)) | nindent 4 }}
     # The kubelet asks at the pod's address, where loopback does not answer. Only what is read-only is served there;
-    # the rest of the API, orders among it, stays on 127.0.0.1:{{ $port }}.
+    # the rest of the API, commands among it, stays on 127.0.0.1:{{ $port }}.
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_PROBE_LISTEN" (printf "value: %q" (ternary "[::]:4041" "0.0.0.0:4041" $ipv6))) | nindent 4 }}
     {{- if ne $port 4040 }}
     {{- include "bellwether.variable" (list $theirs "BELLWETHER_LISTEN" (printf "value: \"127.0.0.1:%d\"" $port)) | nindent 4 }}
@@ -94,7 +94,7 @@ chart's: (dict "Values" .Values.bellwether "Release" .Release "Capabilities" .Ca
   {{- end }}
   lifecycle:
     # As soon as the pod is to end, and before Bellwether is told so itself: out of the queue, and leadership handed
-    # over if it led. Not httpGet: that comes from outside, and orders are taken on loopback only.
+    # over if it led. Not httpGet: that comes from outside, and commands are taken on loopback only.
     preStop:
       exec: {command: [/bellwether, drain]}
   securityContext:
