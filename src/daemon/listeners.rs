@@ -113,8 +113,10 @@ async fn bind_socket(
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 fs::remove_file(path).with_context(cannot)?;
             }
-            Err(error) => bail!("{}: the socket that is there cannot be tried: {error}", cannot()),
-            Ok(_) => bail!("{}: another process serves there", cannot()),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                bail!("{}: the socket that is there is another user's: {error}", cannot());
+            }
+            Ok(_) | Err(_) => bail!("{}: another process serves there", cannot()),
         },
         Err(_) => {}
     }

@@ -445,7 +445,10 @@ fn an_election_is_inspected_without_joining_it() {
     observer.create("/election/leader_", b"silence", sequential);
     let (code, told) = report(&[]);
     assert_eq!((code, &told["verdict"]), (NO, &json!("a leads, named by 2 of 5")));
-    assert_eq!(told["line"][2]["names"], json!({"id": "x", "token": 1, "is": "gone"}));
+    assert_eq!(
+        told["line"][2]["names"],
+        json!({"id": "x", "token": 1, "is": "gone", "active": true})
+    );
     assert_eq!(told["line"][3]["names"]["is"], "behind");
     assert_eq!((&told["line"][4]["id"], &told["line"][4]["names"]), (&Value::Null, &Value::Null));
     let shown = inspect(&[]).out;
