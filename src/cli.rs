@@ -297,7 +297,7 @@ pub fn level_of_lock() -> String {
 
 /// Returns what is odd about the configuration and prevents nothing, one sentence for each.
 pub fn warnings(config: &Config) -> Vec<String> {
-    let hooks = config.hooks.iter().enumerate().filter_map(|(n, hook)| match &hook.deed {
+    let hooks = config.hooks.iter().enumerate().filter_map(|(n, hook)| match &hook.action {
         HookAction::Run { command, .. } => {
             programs::missing(&format!("hook[{n}].command"), command)
         }

@@ -250,7 +250,7 @@ impl Config {
     pub fn has_secrets(&self) -> bool {
         let shows = |hook: &Hook| {
             matches!(
-                &hook.deed,
+                &hook.action,
                 HookAction::Post(Post { secret_file: Some(_), .. }) | HookAction::Label(_)
             )
         };

@@ -81,12 +81,12 @@ pub struct TooMany;
 #[derive(Clone, Debug)]
 pub struct Write {
     pub name: ConfigName,
-    pub deed: Deed,
+    pub action: WriteAction,
     pub condition: Condition,
 }
 
 #[derive(Clone, Debug)]
-pub enum Deed {
+pub enum WriteAction {
     /// `is_ephemeral`: it goes with the session.
     Put {
         data: Bytes,

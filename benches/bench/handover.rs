@@ -25,7 +25,7 @@ pub(crate) const CURATOR: &str = "/usr/share/java/curator-recipes.jar:/usr/share
     /usr/share/java/slf4j-api.jar:/usr/share/java/slf4j-nop.jar";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Make {
+enum Contender {
     Floor(Floor),
     Bellwether,
     Curator(Processes),
@@ -39,7 +39,8 @@ enum Processes {
     OneForAll,
 }
 
-const FLOORS: [Make; 2] = [Make::Floor(Floor::Notification), Make::Floor(Floor::Write)];
+const FLOORS: [Contender; 2] =
+    [Contender::Floor(Floor::Notification), Contender::Floor(Floor::Write)];
 
 /// Up to so many, contenders of another client are measured in processes of their own as well: a JVM takes 100 MiB.
 const FEW: usize = 3;
@@ -64,12 +65,12 @@ pub(crate) fn handover(scene: &Scene) -> Section {
         let mut ways = vec![];
         let counts = scene.members.clone();
         for count in counts.unwrap_or_else(|| scene.pick(vec![3, 50, 500], vec![3, 20])) {
-            let makes = makes(count);
-            let mut times = vec![Times::default(); makes.len()];
+            let contenders = contenders(count);
+            let mut times = vec![Times::default(); contenders.len()];
             let mut handovers = Handovers::default();
             for _ in 0..scene.repetitions() {
-                for (&make, times) in iter::zip(&makes, &mut times) {
-                    let mut contestant = start(scene, make, servers, count);
+                for (&contender, times) in iter::zip(&contenders, &mut times) {
+                    let mut contestant = start(scene, contender, servers, count);
                     let before = contestant.handovers();
                     for _ in 0..scene.pick(if count < 500 { 60 } else { 30 }, 20) {
                         contestant.prepare();
@@ -80,13 +81,16 @@ pub(crate) fn handover(scene: &Scene) -> Section {
                     handovers += contestant.handovers().since(before);
                 }
             }
-            let of = |wanted: Make| iter::zip(&makes, &times).find(|(make, _)| **make == wanted);
-            let median = |make: Make| of(make).expect("it was measured").1.median_ms();
+            let of = |wanted: Contender| {
+                iter::zip(&contenders, &times).find(|(contender, _)| **contender == wanted)
+            };
+            let median =
+                |contender: Contender| of(contender).expect("it was measured").1.median_ms();
             let [floor, floor_with_write] = FLOORS.map(median);
-            let ours = median(Make::Bellwether);
-            for (&make, times) in iter::zip(&makes, &times) {
+            let ours = median(Contender::Bellwether);
+            for (&contender, times) in iter::zip(&contenders, &times) {
                 rows.push(vec![
-                    name(make, count),
+                    name(contender, count),
                     times.count().to_string(),
                     ms(times.median_ms()),
                     ms(times.p99_ms()),
@@ -94,15 +98,17 @@ pub(crate) fn handover(scene: &Scene) -> Section {
                     ratio(times.median_ms() / floor_with_write),
                     ratio(ours / times.median_ms()),
                 ]);
-                let most = match make {
-                    Make::Floor(Floor::Notification) if ensemble == "One server" => 1.5,
-                    Make::Floor(Floor::Notification) => 1.25,
-                    Make::Curator(_) => 0.5,
-                    Make::Kazoo(_) => 0.6,
-                    Make::Bellwether | Make::Floor(Floor::Write) => continue,
+                let most = match contender {
+                    Contender::Floor(Floor::Notification) if ensemble == "One server" => 1.5,
+                    Contender::Floor(Floor::Notification) => 1.25,
+                    Contender::Curator(_) => 0.5,
+                    Contender::Kazoo(_) => 0.6,
+                    Contender::Bellwether | Contender::Floor(Floor::Write) => continue,
                 };
-                let goal =
-                    format!("{ensemble}, {count} members: at most {most} × {}", name(make, count));
+                let goal = format!(
+                    "{ensemble}, {count} members: at most {most} × {}",
+                    name(contender, count)
+                );
                 section.goal(&goal, ours / times.median_ms(), Bound::AtMost(most));
             }
             ways.push(format!(
@@ -110,7 +116,7 @@ pub(crate) fn handover(scene: &Scene) -> Section {
                 handovers.by_notification,
                 handovers.total()
             ));
-            let measured = of(Make::Bellwether).expect("it was measured").1.count();
+            let measured = of(Contender::Bellwether).expect("it was measured").1.count();
             let share = handovers.by_notification as f64 / measured as f64;
             let goal =
                 format!("{ensemble}, {count} members: at least 0.95 lead at the notification");
@@ -145,47 +151,51 @@ fn warm_up(servers: &str, path: &str, times: usize) {
     }
 }
 
-fn makes(count: usize) -> Vec<Make> {
+fn contenders(count: usize) -> Vec<Contender> {
     use Processes::{OneEach, OneForAll};
-    let mut makes = FLOORS.to_vec();
-    makes.extend([Make::Bellwether, Make::Curator(OneForAll), Make::Kazoo(OneForAll)]);
+    let mut contenders = FLOORS.to_vec();
+    contenders.extend([
+        Contender::Bellwether,
+        Contender::Curator(OneForAll),
+        Contender::Kazoo(OneForAll),
+    ]);
     if count <= FEW {
-        makes.extend([Make::Curator(OneEach), Make::Kazoo(OneEach)]);
+        contenders.extend([Contender::Curator(OneEach), Contender::Kazoo(OneEach)]);
     }
-    makes
+    contenders
 }
 
-fn name(make: Make, count: usize) -> String {
+fn name(contender: Contender, count: usize) -> String {
     let peer = |name: &str, processes| match processes {
         Processes::OneForAll => format!("{name} of {count}"),
         Processes::OneEach => format!("{name} of {count}, a process each"),
     };
-    match make {
-        Make::Floor(Floor::Notification) => "floor 1, deletion and notification".to_owned(),
-        Make::Floor(Floor::Write) => "floor 2, with a quorum write".to_owned(),
-        Make::Bellwether => format!("Bellwether of {count}"),
-        Make::Curator(processes) => peer("Curator", processes),
-        Make::Kazoo(processes) => peer("kazoo", processes),
+    match contender {
+        Contender::Floor(Floor::Notification) => "floor 1, deletion and notification".to_owned(),
+        Contender::Floor(Floor::Write) => "floor 2, with a quorum write".to_owned(),
+        Contender::Bellwether => format!("Bellwether of {count}"),
+        Contender::Curator(processes) => peer("Curator", processes),
+        Contender::Kazoo(processes) => peer("kazoo", processes),
     }
 }
 
-fn start(scene: &Scene, make: Make, servers: &str, count: usize) -> Box<dyn Contestant> {
+fn start(scene: &Scene, contender: Contender, servers: &str, count: usize) -> Box<dyn Contestant> {
     let contest = contest(servers, scene.path());
     let shared = |processes| match processes {
         Processes::OneForAll => vec![count],
         Processes::OneEach => vec![1; count],
     };
-    match make {
-        Make::Floor(way) => Box::new(floor(way, &contest)),
-        Make::Bellwether => {
+    match contender {
+        Contender::Floor(way) => Box::new(floor(way, &contest)),
+        Contender::Bellwether => {
             let mut setup = setup(servers, &contest.path);
             if let Some(program) = &scene.program {
                 setup = setup.program(program.clone());
             }
             Box::new(Members::in_line(&setup, count))
         }
-        Make::Curator(processes) => Box::new(curator(&contest, &shared(processes))),
-        Make::Kazoo(processes) => Box::new(kazoo(&contest, &shared(processes))),
+        Contender::Curator(processes) => Box::new(curator(&contest, &shared(processes))),
+        Contender::Kazoo(processes) => Box::new(kazoo(&contest, &shared(processes))),
     }
 }
 

@@ -31,19 +31,19 @@ const SESSION: Duration = Duration::from_secs(20);
 const CROWD: usize = 100;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Make {
+enum Contender {
     Bellwether,
     Curator,
     Kazoo,
 }
 
-const MAKES: [(Make, &str); 3] = [
-    (Make::Bellwether, "Bellwether"),
-    (Make::Curator, "Curator's InterProcessMutex"),
-    (Make::Kazoo, "kazoo's Lock"),
+const CONTENDERS: [(Contender, &str); 3] = [
+    (Contender::Bellwether, "Bellwether"),
+    (Contender::Curator, "Curator's InterProcessMutex"),
+    (Contender::Kazoo, "kazoo's Lock"),
 ];
 
-/// What one make took.
+/// What one contender took.
 #[derive(Clone, Default)]
 struct Measured {
     taken: Times,
@@ -63,14 +63,14 @@ pub(crate) fn locks(scene: &Scene) -> Section {
     );
     for Ensemble { name: ensemble, servers } in scene.ensembles() {
         let servers = &servers.connect_string();
-        let mut measured = vec![Measured::default(); MAKES.len()];
+        let mut measured = vec![Measured::default(); CONTENDERS.len()];
         for _ in 0..scene.repetitions() {
-            for ((make, _), measured) in iter::zip(MAKES, &mut measured) {
-                let mut applications = started(scene, make, servers);
+            for ((contender, _), measured) in iter::zip(CONTENDERS, &mut measured) {
+                let mut applications = started(scene, contender, servers);
                 measure(&mut *applications, scene.pick(60, 10), measured);
             }
         }
-        let rows = iter::zip(MAKES, &measured).map(|((_, name), measured)| {
+        let rows = iter::zip(CONTENDERS, &measured).map(|((_, name), measured)| {
             let Measured { taken, passed_on, in_a_crowd } = measured;
             let times = [taken, passed_on, in_a_crowd];
             let cells = times.iter().flat_map(|it| [ms(it.median_ms()), ms(it.p99_ms())]);
@@ -81,7 +81,7 @@ pub(crate) fn locks(scene: &Scene) -> Section {
         let columns = ["Who", "Taken", "99 %", "Passed on", "99 %", "In a crowd", "99 %"];
         section.table(&columns, &rows);
         let ours = &measured[0];
-        for ((_, name), theirs) in iter::zip(MAKES, &measured).skip(1) {
+        for ((_, name), theirs) in iter::zip(CONTENDERS, &measured).skip(1) {
             let of = |times: fn(&Measured) -> &Times| {
                 times(ours).median_ms() / times(theirs).median_ms()
             };
@@ -145,15 +145,15 @@ trait Applications {
     fn give(&mut self, nth: usize);
 }
 
-fn started(scene: &Scene, make: Make, servers: &str) -> Box<dyn Applications> {
+fn started(scene: &Scene, contender: Contender, servers: &str) -> Box<dyn Applications> {
     let path = scene.path();
-    match make {
-        Make::Bellwether => Box::new(Ours::started(scene, servers, &path)),
-        Make::Curator => {
+    match contender {
+        Contender::Bellwether => Box::new(Ours::started(scene, servers, &path)),
+        Contender::Curator => {
             let arguments = ["-cp".to_owned(), CURATOR.to_owned(), beside("Mutex.java")];
             Box::new(Others::started("java", &arguments, servers, &path))
         }
-        Make::Kazoo => {
+        Contender::Kazoo => {
             Box::new(Others::started("python3", &[beside("mutexes.py")], servers, &path))
         }
     }

@@ -21,7 +21,7 @@ const RESTART_DELAY: Duration = Duration::from_millis(100);
 const MEMBERS: usize = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Make {
+enum Contender {
     Resumes,
     Releases,
     Curator,
@@ -29,22 +29,24 @@ enum Make {
 }
 
 pub(crate) fn restarts(scene: &Scene, section: &mut Section, ensemble: &str, servers: &str) {
-    let makes = [
-        (Make::Resumes, "Bellwether, `resume`"),
-        (Make::Releases, "Bellwether, `release`"),
-        (Make::Curator, "Curator"),
-        (Make::Kazoo, "kazoo"),
+    let contenders = [
+        (Contender::Resumes, "Bellwether, `resume`"),
+        (Contender::Releases, "Bellwether, `release`"),
+        (Contender::Curator, "Curator"),
+        (Contender::Kazoo, "kazoo"),
     ];
-    let measured = makes.map(|(make, name)| {
-        let times = match make {
-            Make::Resumes | Make::Releases => scene.pick(20, 2),
-            Make::Curator | Make::Kazoo => scene.pick(5, 1),
+    let measured = contenders.map(|(contender, name)| {
+        let times = match contender {
+            Contender::Resumes | Contender::Releases => scene.pick(20, 2),
+            Contender::Curator | Contender::Kazoo => scene.pick(5, 1),
         };
-        (make, name, (0..times).map(|_| crash(make, scene, servers)).collect::<Times>())
+        (contender, name, (0..times).map(|_| crash(contender, scene, servers)).collect::<Times>())
     });
-    let median = |wanted: Make| {
-        let (_, _, times) =
-            measured.iter().find(|(make, ..)| *make == wanted).expect("all were measured");
+    let median = |wanted: Contender| {
+        let (_, _, times) = measured
+            .iter()
+            .find(|(contender, ..)| *contender == wanted)
+            .expect("all were measured");
         times.median_ms()
     };
     let rows = measured.iter().map(|(_, name, times)| {
@@ -53,8 +55,8 @@ pub(crate) fn restarts(scene: &Scene, section: &mut Section, ensemble: &str, ser
             times.count().to_string(),
             ms(times.median_ms()),
             ms(times.p99_ms()),
-            ratio(times.median_ms() / median(Make::Curator)),
-            ratio(times.median_ms() / median(Make::Kazoo)),
+            ratio(times.median_ms() / median(Contender::Curator)),
+            ratio(times.median_ms() / median(Contender::Kazoo)),
         ]
     });
     section.say("Killed and started again, without a leader for:");
@@ -62,8 +64,8 @@ pub(crate) fn restarts(scene: &Scene, section: &mut Section, ensemble: &str, ser
         &["Who", "Crashes", "Median", "At most", "To Curator", "To kazoo"],
         &rows.collect::<Vec<_>>(),
     );
-    for (ours, what) in [(Make::Resumes, "resume"), (Make::Releases, "release")] {
-        for (theirs, name) in [(Make::Curator, "Curator"), (Make::Kazoo, "kazoo")] {
+    for (ours, what) in [(Contender::Resumes, "resume"), (Contender::Releases, "release")] {
+        for (theirs, name) in [(Contender::Curator, "Curator"), (Contender::Kazoo, "kazoo")] {
             let goal = format!("{ensemble}, restarted: `{what}` at most 0.1 × {name}");
             section.goal(&goal, median(ours) / median(theirs), Bound::AtMost(0.1));
         }
@@ -71,14 +73,14 @@ pub(crate) fn restarts(scene: &Scene, section: &mut Section, ensemble: &str, ser
 }
 
 /// Returns for how long there was no leader.
-fn crash(make: Make, scene: &Scene, servers: &str) -> Duration {
+fn crash(contender: Contender, scene: &Scene, servers: &str) -> Duration {
     let contest = Contest { servers: servers.to_owned(), path: scene.path(), session: SESSION };
     let setup = setup(servers, &contest.path).sessions(SESSION);
-    match make {
-        Make::Resumes => ours(&setup, true),
-        Make::Releases => ours(&setup.option("--on-restart", "release"), false),
-        Make::Curator => curator(&contest, &[1; MEMBERS]).crash(RESTART_DELAY),
-        Make::Kazoo => kazoo(&contest, &[1; MEMBERS]).crash(RESTART_DELAY),
+    match contender {
+        Contender::Resumes => ours(&setup, true),
+        Contender::Releases => ours(&setup.option("--on-restart", "release"), false),
+        Contender::Curator => curator(&contest, &[1; MEMBERS]).crash(RESTART_DELAY),
+        Contender::Kazoo => kazoo(&contest, &[1; MEMBERS]).crash(RESTART_DELAY),
     }
 }
 

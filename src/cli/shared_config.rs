@@ -3,7 +3,7 @@
 use super::client_commands::{Address, OutputFormat, Stream, TokenFile};
 use crate::config;
 use crate::terminal::{
-    CONFIG_NAMES, ClientCommand, Condition, ConfigCommand, ConfigDeed, HoldingName,
+    CONFIG_NAMES, ClientCommand, Condition, ConfigAction, ConfigCommand, HoldingName,
 };
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
@@ -11,11 +11,11 @@ use std::ffi::OsString;
 #[derive(Args)]
 pub(super) struct SharedConfig {
     #[command(subcommand)]
-    deed: Deed,
+    action: ConfigSubcommands,
 }
 
 #[derive(Subcommand)]
-enum Deed {
+enum ConfigSubcommands {
     /// Print a value as it is stored, or with -o json or -f version also its version, for --if-version.
     Get {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
@@ -80,29 +80,37 @@ impl SharedConfig {
     /// # Errors
     /// One sentence that says what is wrong with the arguments, or with what they name.
     pub(super) fn errand(self) -> Result<ClientCommand, String> {
-        let (sidecar, name, deed) = match self.deed {
-            Deed::Ls(question) => return question.asking(&CONFIG_NAMES, None),
-            Deed::Get { name, wait, asked } => {
+        let (sidecar, name, action) = match self.action {
+            ConfigSubcommands::Ls(question) => return question.asking(&CONFIG_NAMES, None),
+            ConfigSubcommands::Get { name, wait, asked } => {
                 let wait = wait.map(|wait| config::span("--wait", &wait)).transpose()?;
                 let (sidecar, form) = asked.parts()?;
-                (sidecar, name, ConfigDeed::Get { wait, form })
+                (sidecar, name, ConfigAction::Get { wait, form })
             }
-            Deed::Watch { name, asked, command } => {
+            ConfigSubcommands::Watch { name, asked, command } => {
                 let (sidecar, form) = asked.parts()?;
-                (sidecar, name, ConfigDeed::Watch { command, form })
+                (sidecar, name, ConfigAction::Watch { command, form })
             }
-            Deed::Put { name, value, if_version, if_absent, ephemeral, address, token } => {
+            ConfigSubcommands::Put {
+                name,
+                value,
+                if_version,
+                if_absent,
+                ephemeral,
+                address,
+                token,
+            } => {
                 let condition = if if_absent { Condition::Absent } else { over(if_version) };
-                let deed = ConfigDeed::Put { value, condition, is_ephemeral: ephemeral };
-                (address.sidecar()?.shown(token.read()?), name, deed)
+                let action = ConfigAction::Put { value, condition, is_ephemeral: ephemeral };
+                (address.sidecar()?.shown(token.read()?), name, action)
             }
-            Deed::Rm { name, if_version, address, token } => {
-                let deed = ConfigDeed::Remove { condition: over(if_version) };
-                (address.sidecar()?.shown(token.read()?), name, deed)
+            ConfigSubcommands::Rm { name, if_version, address, token } => {
+                let action = ConfigAction::Remove { condition: over(if_version) };
+                (address.sidecar()?.shown(token.read()?), name, action)
             }
         };
         let name = HoldingName::parse(&name, "name of a value", "limits.json")?;
-        Ok(ClientCommand::Config(ConfigCommand { sidecar, name, deed }))
+        Ok(ClientCommand::Config(ConfigCommand { sidecar, name, action }))
     }
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub struct Hook {
     /// Every change, if none is named.
     on: Option<Vec<ChangeKind>>,
-    pub deed: HookAction,
+    pub action: HookAction,
     /// Whether the application has taken up its work as leader when this hook has succeeded.
     pub acknowledges: bool,
 }
@@ -127,7 +127,7 @@ impl HookAction {
     }
 }
 
-/// Names the deed in the log and in answers, without what may be secret: arguments and a query.
+/// Names the action in the log and in answers, without what may be secret: arguments and a query.
 impl fmt::Display for HookAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -148,8 +148,8 @@ impl fmt::Display for HookAction {
 /// Describes the hook for `check-config`.
 impl fmt::Display for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.deed)?;
-        match &self.deed {
+        write!(f, "{}", self.action)?;
+        match &self.action {
             HookAction::Run { command, timeout } => {
                 match command.len() - 1 {
                     0 => {}

@@ -193,8 +193,8 @@ impl Daemon {
         // Where a command is run, requests go through its supervisor, which ends the command before it forwards some.
         let (status, supervised) = match plan {
             Some(plan) => {
-                let (first, orders) = status.by_way_of(config.reserve);
-                (first, Some((plan, status, orders)))
+                let (first, requests) = status.by_way_of(config.reserve);
+                (first, Some((plan, status, requests)))
             }
             None => (status, None),
         };
@@ -263,8 +263,8 @@ impl Daemon {
         };
         let application = ApplicationThread::start(inputs, hooks, leave)?;
         let command = match supervised {
-            Some((plan, status, orders)) => {
-                Some(CommandThread::start(plan, clock, status, orders)?)
+            Some((plan, status, requests)) => {
+                Some(CommandThread::start(plan, clock, status, requests)?)
             }
             None => None,
         };

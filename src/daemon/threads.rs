@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::config::{Health, Hook, KeptValue, Settings};
-use crate::exec::{self, Orders, Plan};
+use crate::exec::{self, Plan, Requests};
 use crate::health;
 use crate::holdings::HoldingsRequests;
 use crate::notify::{self, HookInputs, HookNames};
@@ -168,9 +168,9 @@ impl CommandThread {
         plan: Plan,
         clock: Clock,
         status: StatusHandle,
-        orders: Orders,
+        requests: Requests,
     ) -> io::Result<Self> {
-        let ended = start("command", move || exec::supervise(plan, clock, status, orders))?;
+        let ended = start("command", move || exec::supervise(plan, clock, status, requests))?;
         Ok(Self { ended })
     }
 }

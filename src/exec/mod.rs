@@ -18,7 +18,7 @@ mod supervisor;
 
 pub use decide::Lease;
 pub use guard::{guard_command, guard_guard};
-pub use supervisor::{Orders, Plan, run_under, supervise};
+pub use supervisor::{Plan, Requests, run_under, supervise};
 
 use crate::config::TO_DIE;
 use std::time::Duration;

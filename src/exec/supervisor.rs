@@ -47,7 +47,7 @@ pub struct Plan {
 }
 
 /// The receiver of requests that would otherwise go to the runner directly.
-pub type Orders = mpsc::Receiver<Request>;
+pub type Requests = mpsc::Receiver<Request>;
 
 /// The process that started this one may pass on a signal that this one also got itself. Within this time the second
 /// signal counts as the same, not as a demand to hurry.
@@ -66,22 +66,22 @@ pub async fn supervise(
     plan: Plan,
     clock: Clock,
     status: StatusHandle,
-    orders: Orders,
+    requests: Requests,
 ) -> io::Result<u8> {
     // A command whose guards are all dead is killed by the kernel, which may take as long.
     let not_before = clock.now().after(if plan.after_restart { TO_DIE } else { Duration::ZERO });
     let mut supervisor = Supervisor::begin(plan, clock, not_before)?;
     // What the member is asked to do (resign, hand over, pause, then resume) once the command has ended.
     let mut held: Vec<(election::Command, Caller)> = vec![];
-    let (mut status, mut orders) = (status, orders);
+    let (mut status, mut requests) = (status, requests);
     loop {
         supervisor.watch(clock.now());
         if supervisor.run.is_none() {
             if let Some(code) = supervisor.leaving {
                 return Ok(code);
             }
-            for (order, caller) in held.drain(..) {
-                carry(&status, order, caller).await;
+            for (command, caller) in held.drain(..) {
+                carry(&status, command, caller).await;
             }
         }
         let standing = status.snapshot.borrow_and_update().standing.clone();
@@ -95,18 +95,18 @@ pub async fn supervise(
             }
             // The guards kill the command when the lease that they know of ends.
             () = status.lease_moved.notified() => {}
-            Some(request) = orders.recv() => match request {
-                Request::Carry(order, caller)
-                    if status::comes_too_late(&order, &caller, clock.now()) =>
+            Some(request) = requests.recv() => match request {
+                Request::Carry(command, caller)
+                    if status::comes_too_late(&command, &caller, clock.now()) =>
                 {
-                    info!("not done, as its caller waits no more: {order:?}");
+                    info!("not done, as its caller waits no more: {command:?}");
                 }
                 // A resume does not overtake the commands that wait.
-                Request::Carry(order @ election::Command::Resume, caller) if !held.is_empty() => {
-                    held.push((order, caller));
+                Request::Carry(command @ election::Command::Resume, caller) if !held.is_empty() => {
+                    held.push((command, caller));
                 }
                 Request::Carry(
-                    order @ (election::Command::Resign
+                    command @ (election::Command::Resign
                     | election::Command::HandOver(_)
                     | election::Command::Pause),
                     caller,
@@ -115,7 +115,7 @@ pub async fn supervise(
                         info!("told to give up its place: ending the program first");
                         supervisor.end(Signal::TERM);
                     }
-                    held.push((order, caller));
+                    held.push((command, caller));
                 }
                 other @ (Request::Carry(..) | Request::Members(_) | Request::Tell(_)) => {
                     let _receiver_gone = status.requests.send(other).await;
@@ -168,9 +168,9 @@ pub async fn run_under<T>(
 }
 
 /// Passes the command on to the member, and returns when it has been carried out: no program is started meanwhile.
-async fn carry(status: &StatusHandle, order: election::Command, caller: Caller) {
+async fn carry(status: &StatusHandle, command: election::Command, caller: Caller) {
     let (ours, when_done) = caller.on_behalf();
-    let _receiver_gone = status.requests.send(Request::Carry(order, ours)).await;
+    let _receiver_gone = status.requests.send(Request::Carry(command, ours)).await;
     if let Ok(confirmed) = when_done.await {
         caller.tell(confirmed);
     }

@@ -165,7 +165,7 @@ impl HookRunner {
         // Files are to be right at every moment, so they do not wait for hooks that may take long. A label waits its turn: the
         // API server may take long as well.
         for n in 0..self.hook_states.len() {
-            if matches!(self.hook_states[n].hook.deed, HookAction::Keep { .. }) {
+            if matches!(self.hook_states[n].hook.action, HookAction::Keep { .. }) {
                 self.refresh(n, change.kind.name()).await;
             }
         }
@@ -174,7 +174,7 @@ impl HookRunner {
                 return;
             }
             let hook = &self.hook_states[n].hook;
-            match &hook.deed {
+            match &hook.action {
                 HookAction::Keep { .. } if hook.is_state() => {}
                 _ if hook.is_state() => self.refresh(n, change.kind.name()).await,
                 _ if hook.hears(change.kind) => self.perform(n, &message).await,
@@ -186,7 +186,7 @@ impl HookRunner {
     async fn perform(&mut self, n: usize, message: &Message<'_>) {
         let (change, began) = (message.change, self.begin(n, message.change.kind.name()));
         let term = message.view.own_term();
-        let done = match self.hook_states[n].hook.deed.clone() {
+        let done = match self.hook_states[n].hook.action.clone() {
             HookAction::Run { command, timeout } => {
                 let reason = self.watch.stopped(term, timeout);
                 command::run(&command, self.files, message, &mut self.deaths, reason).await
@@ -195,8 +195,8 @@ impl HookRunner {
             HookAction::Signal { signal, pid_file } => {
                 process::send(signal, &pid_file).map_err(HookError::Failed)
             }
-            deed @ (HookAction::Keep { .. } | HookAction::Label(_)) => {
-                self.write(n, deed, &message.view, message.index).await
+            action @ (HookAction::Keep { .. } | HookAction::Label(_)) => {
+                self.write(n, action, &message.view, message.index).await
             }
         };
         if done.is_ok()
@@ -270,9 +270,9 @@ impl HookRunner {
         if !hook.is_state() {
             return;
         }
-        let (deed, again) = (hook.deed.clone(), *again);
+        let (action, again) = (hook.action.clone(), *again);
         let is_time = again.is_some_and(|(at, _)| at <= self.watch.clock.now());
-        let is_current = written.as_ref().map(|written| has_same_content(&deed, written, &view));
+        let is_current = written.as_ref().map(|written| has_same_content(&action, written, &view));
         let is_due = match is_current {
             Some(true) => is_time,
             Some(false) => true,
@@ -282,10 +282,10 @@ impl HookRunner {
             return;
         }
         let began = self.begin(n, occasion);
-        let done = self.write(n, deed.clone(), &view, index).await;
+        let done = self.write(n, action.clone(), &view, index).await;
         let state = &mut self.hook_states[n];
         let now = self.watch.clock.now();
-        (state.written, state.again) = match (&done, &deed) {
+        (state.written, state.again) = match (&done, &action) {
             (Ok(()), HookAction::Label(_)) => {
                 (Some(view), Some((now.after(label::REFRESH), Duration::ZERO)))
             }
@@ -306,11 +306,11 @@ impl HookRunner {
     async fn write(
         &mut self,
         n: usize,
-        deed: HookAction,
+        action: HookAction,
         view: &View,
         index: u64,
     ) -> Result<(), HookError> {
-        match deed {
+        match action {
             HookAction::Keep { file, mode, unknown } => {
                 let (date, until) = (self.watch.clock.date(), self.watch.valid_until(view));
                 let text = message::state(view, &self.names, index, date, until);
@@ -351,7 +351,7 @@ impl HookRunner {
         done: Result<(), HookError>,
     ) {
         let (change, took) = (began.0, self.record(n, began, &done));
-        let what = &self.hook_states[n].hook.deed;
+        let what = &self.hook_states[n].hook.action;
         match &done {
             Ok(()) => info!("hook[{n}] {what}: {change}: done in {took:.0?}"),
             Err(HookError::CutShort(why)) => {
@@ -393,7 +393,7 @@ impl HookRunner {
 impl HookState {
     fn new(hook: Hook) -> (Self, HookRecord) {
         let record = HookRecord {
-            what: hook.deed.to_string(),
+            what: hook.action.to_string(),
             on: hook.on().map(ChangeKind::name).collect(),
             runs: 0,
             failures: 0,
@@ -408,8 +408,8 @@ impl HookState {
 }
 
 /// Returns whether a file or label written for the one view is right for the other.
-fn has_same_content(deed: &HookAction, written: &View, now: &View) -> bool {
-    match deed {
+fn has_same_content(action: &HookAction, written: &View, now: &View) -> bool {
+    match action {
         HookAction::Label(_) => label::tells_leader(written) == label::tells_leader(now),
         HookAction::Keep { .. }
         | HookAction::Run { .. }

@@ -34,7 +34,7 @@ pub use field::FieldPath;
 pub use guarded::{GuardedCommand, Holder, Patience};
 pub use probe::Probe;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-pub use shared_config::{ConfigCommand, ConfigDeed};
+pub use shared_config::{ConfigAction, ConfigCommand};
 pub use sidecar::{Sidecar, SidecarAnswer, Token};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -79,7 +79,7 @@ impl ClientCommand {
     pub fn program(&self) -> Option<&OsStr> {
         match self {
             Self::Ask { question: Query::Wait { command, .. }, .. }
-            | Self::Config(ConfigCommand { deed: ConfigDeed::Watch { command, .. }, .. })
+            | Self::Config(ConfigCommand { action: ConfigAction::Watch { command, .. }, .. })
             | Self::Guarded(GuardedCommand { command, .. }) => {
                 command.first().map(OsString::as_os_str)
             }

@@ -23,10 +23,10 @@ const TO_CLOSE: Duration = Duration::from_secs(3);
 pub struct ConfigCommand {
     pub sidecar: Sidecar,
     pub name: ConfigName,
-    pub deed: ConfigDeed,
+    pub action: ConfigAction,
 }
 
-pub enum ConfigDeed {
+pub enum ConfigAction {
     /// Print it; wait for so long for one that is not there.
     Get {
         wait: Option<Duration>,
@@ -65,27 +65,27 @@ struct TextlessValue {
 
 impl ConfigCommand {
     pub(super) async fn run(&self) -> Result<(), ClientError> {
-        match &self.deed {
-            ConfigDeed::Get { wait: None, form } => {
+        match &self.action {
+            ConfigAction::Get { wait: None, form } => {
                 let Told { value, why, index } = self.ask(None).await?;
                 let value = value.ok_or_else(|| ClientError::No(text::visible(&why)))?;
                 print_value(form, index, &value)
             }
-            ConfigDeed::Get { wait: Some(wait), form } => {
+            ConfigAction::Get { wait: Some(wait), form } => {
                 let (index, value) = match timeout(*wait, self.until_there()).await {
                     Ok(found) => found,
                     Err(_) => self.there_after(*wait).await?,
                 };
                 print_value(form, index, &value)
             }
-            ConfigDeed::Put { value, condition, is_ephemeral } => {
+            ConfigAction::Put { value, condition, is_ephemeral } => {
                 let value = match value {
                     Some(value) => value.clone().into_encoded_bytes(),
                     None => standard_input()?,
                 };
                 self.put(value.into(), *condition, *is_ephemeral).await
             }
-            ConfigDeed::Remove { condition } => {
+            ConfigAction::Remove { condition } => {
                 let answer = self.write(Method::DELETE, "", Bytes::new(), *condition).await?;
                 if answer.status() == StatusCode::NO_CONTENT {
                     return print(&format!("{} is deleted\n", self.name));
@@ -93,7 +93,7 @@ impl ConfigCommand {
                 let _refused: serde_json::Value = answer.body()?;
                 Err(answer.nonsense("it says neither yes nor no"))
             }
-            ConfigDeed::Watch { command, form } => self.watch(command, form).await,
+            ConfigAction::Watch { command, form } => self.watch(command, form).await,
         }
     }
 

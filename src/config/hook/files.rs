@@ -19,7 +19,7 @@ use std::path::Path;
 pub fn can_use_files(hooks: &[Hook]) -> Result<(), ConfigError> {
     let mut kept = BTreeSet::new();
     for (n, hook) in hooks.iter().enumerate() {
-        match &hook.deed {
+        match &hook.action {
             HookAction::Post(Post { secret_file: Some(file), .. }) => {
                 read_secret(file)
                     .map_err(|flaw| flaw.in_file(format!("hook[{n}].secret_file"), file))?;

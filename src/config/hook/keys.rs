@@ -47,8 +47,8 @@ impl Hook {
 
     fn new(keys: &HookKeys, pod: &pod::PodEnvironment) -> Result<Self, ConfigError> {
         let on = keys.on.as_deref().map(changes).transpose().map_err(|flaw| flaw.of("on"))?;
-        let deed = keys.deed(pod)?;
-        match deed {
+        let action = keys.action(pod)?;
+        match action {
             HookAction::Run { .. } | HookAction::Post(_) | HookAction::Signal { .. }
                 if on.is_none() =>
             {
@@ -61,8 +61,8 @@ impl Hook {
             }
             _ => {}
         }
-        let hook = Self { on, deed, acknowledges: keys.acknowledges.unwrap_or_default() };
-        let can = matches!(hook.deed, HookAction::Run { .. } | HookAction::Post(_));
+        let hook = Self { on, action, acknowledges: keys.acknowledges.unwrap_or_default() };
+        let can = matches!(hook.action, HookAction::Run { .. } | HookAction::Post(_));
         if hook.acknowledges && !(can && hook.hears(ChangeKind::BecameLeader)) {
             let problem = "is only for a hook with command or url on \"became-leader\"";
             return Err(ConfigError::new("acknowledges", problem).remedy("leave it out"));
@@ -92,14 +92,14 @@ impl HookKeys {
                 .count()
                 == 1
         {
-            return self.deed(pod);
+            return self.action(pod);
         }
         let problem = "must have exactly one of command, url and signal";
         Err(ConfigError::new("", problem).remedy("write one, or leave then out"))
     }
 
-    fn deed(&self, pod: &pod::PodEnvironment) -> Result<HookAction, ConfigError> {
-        let deed = match (&self.command, &self.url, &self.signal, &self.file, &self.pod_label) {
+    fn action(&self, pod: &pod::PodEnvironment) -> Result<HookAction, ConfigError> {
+        let action = match (&self.command, &self.url, &self.signal, &self.file, &self.pod_label) {
             (Some(command), None, None, None, None) => {
                 check_command(command).map_err(|flaw| flaw.of("command"))?;
                 HookAction::Run { command: command.clone(), timeout: self.timeout()? }
@@ -130,8 +130,8 @@ impl HookKeys {
                 return Err(ConfigError::new("", problem).remedy("write a [[hook]] for each"));
             }
         };
-        self.check_kind(deed.key())?;
-        Ok(deed)
+        self.check_kind(action.key())?;
+        Ok(action)
     }
 
     /// Checks that no key is written that is for another kind of hook.

@@ -18,8 +18,8 @@ use super::{AppState, common_headers};
 use crate::api::{self, ConfigNames, ConfigWritten};
 use crate::config::table;
 use crate::shared_config::{
-    Condition, ConfigHandle, ConfigName, Deed, NAMES_MAX, Reading, Request as Ask, TooMany,
-    Unwritten, VALUE_MAX, Value, Watched, Write, Written,
+    Condition, ConfigHandle, ConfigName, NAMES_MAX, Reading, Request as Ask, TooMany, Unwritten,
+    VALUE_MAX, Value, Watched, Write, WriteAction, Written,
 };
 use crate::status::Undone;
 use axum::Json;
@@ -211,8 +211,8 @@ async fn put_config(
     };
     let condition = condition(request.headers())?;
     let data = body(request).await?;
-    let deed = Deed::Put { data, is_ephemeral };
-    app.write(Write { name, deed, condition }).await
+    let action = WriteAction::Put { data, is_ephemeral };
+    app.write(Write { name, action, condition }).await
 }
 
 /// Deletes a value.
@@ -242,7 +242,7 @@ async fn delete_config(
         let why = "If-None-Match is of no use with DELETE: write If-Match: \"3\"";
         return Err(Problem::bad_request(why));
     }
-    app.write(Write { name, deed: Deed::Delete, condition }).await
+    app.write(Write { name, action: WriteAction::Delete, condition }).await
 }
 
 impl AppState {

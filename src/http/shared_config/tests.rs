@@ -148,7 +148,9 @@ async fn a_write_that_was_not_confirmed_is_told_from_one_that_was_not_sent() {
                 panic!("a write is asked for")
             };
             assert_eq!(write.condition, Condition::Version(2));
-            assert!(matches!(&write.deed, Deed::Put { data, is_ephemeral: true } if data == "v"));
+            assert!(
+                matches!(&write.action, WriteAction::Put { data, is_ephemeral: true } if data == "v")
+            );
             answer.send(Err(unwritten.clone())).unwrap();
         };
         let (answer, ()) = tokio::join!(asked, taken);

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::config::security::Acl;
 use crate::counters::{ConfigMeter, WriteResult};
 use crate::shared_config::{
-    Answer, ConfigName, Deed, Known, NAMES_MAX, Request, TooMany, Unwritten, Watched, Write,
+    Answer, ConfigName, Known, NAMES_MAX, Request, TooMany, Unwritten, Watched, Write, WriteAction,
     Written,
 };
 use ::zookeeper::Error;
@@ -216,7 +216,7 @@ impl SharedConfig {
     }
 
     fn write(&mut self, write: Write, answer: Answer<Written, Unwritten>) {
-        let is_ephemeral = matches!(write.deed, Deed::Put { is_ephemeral: true, .. });
+        let is_ephemeral = matches!(write.action, WriteAction::Put { is_ephemeral: true, .. });
         let watched = is_ephemeral.then(|| self.watched(write.name.clone())).transpose();
         let Ok(watched) = watched else {
             let _receiver_gone = answer.send(Err(Unwritten::TooMany));

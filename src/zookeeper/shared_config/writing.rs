@@ -2,7 +2,7 @@
 
 use super::Shared;
 use crate::config::security::Acl;
-use crate::shared_config::{Condition, Deed, Unwritten, Write, Written};
+use crate::shared_config::{Condition, Unwritten, Write, WriteAction, Written};
 use crate::zookeeper::client::{Connection, is_verdict};
 use crate::zookeeper::queue::{acl_of_ancestors, of_queue};
 use ::zookeeper::{Acls, CreateMode, Error, Stat};
@@ -16,12 +16,14 @@ impl Shared {
         let connection = self.connection().await.ok_or(Unwritten::NotSent)?;
         let path = self.path_of(&write.name);
         let writing = Writing { connection: &connection, acl: self.settings.acl, path: &path };
-        let written = match &write.deed {
-            Deed::Put { data, is_ephemeral: false } => writing.put(data, write.condition).await,
-            Deed::Put { data, is_ephemeral: true } => {
+        let written = match &write.action {
+            WriteAction::Put { data, is_ephemeral: false } => {
+                writing.put(data, write.condition).await
+            }
+            WriteAction::Put { data, is_ephemeral: true } => {
                 writing.put_ephemeral(data, write.condition).await
             }
-            Deed::Delete => writing.delete(write.condition).await,
+            WriteAction::Delete => writing.delete(write.condition).await,
         };
         match written {
             Ok(written) => written,
