@@ -2,7 +2,7 @@
 
 use super::api_router::{ApiRouter, routes};
 use super::members::bodies;
-use super::own_problems::{self, not_active, view_began};
+use super::own_problems::{foreign, not_active, view_began};
 use super::problem::{BadRequest, Problem, Unavailable};
 use super::query::NoQuery;
 use super::{AppState, Verdict, claim};
@@ -74,8 +74,9 @@ fn problems(app: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<String>
         Some(leader) if !leader.active => problems.push(not_active(leader)),
         Some(_) => {}
     }
-    let own = own_problems::problems(app, verdict).into_iter();
-    problems.extend(own.filter(|own| own.kind == "foreign").map(|own| own.problem));
+    let queues =
+        [true, false].into_iter().flat_map(|keeps_out| foreign(&verdict.snapshot, keeps_out));
+    problems.extend(queues.map(|(queue, _)| queue.problem(&app.names.election)));
     let mut of_id = BTreeMap::<_, usize>::new();
     for id in entries.iter().filter_map(|entry| Some(&entry.profile.as_ref()?.id)) {
         *of_id.entry(id).or_default() += 1;

@@ -2,7 +2,7 @@
 
 use super::{AppState, Verdict};
 use crate::api::{self, OwnProblem};
-use crate::status::{HookRecord, RecentChanges, Snapshot};
+use crate::status::{ForeignQueue, HookRecord, RecentChanges, Snapshot};
 use recipes::election::{Announcement, View};
 use std::time::SystemTime;
 
@@ -29,15 +29,8 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         let why = failure.unwrap_or_else(|| "its health is not known yet".into());
         add("unhealthy", format!("the application is not healthy: {why}"), since);
     }
-    // What stands there now is not known without a session.
-    let foreign_since = onsets.foreign.filter(|_| link.session.is_some());
-    let foreign = |keeps_out: bool| {
-        let since = foreign_since.into_iter();
-        let queues = link.foreign.iter().filter(move |queue| queue.keeps_out == keeps_out);
-        since.flat_map(move |since| queues.clone().map(move |queue| (queue, since)))
-    };
     // Those that keep this member out are why it leads not, and may be why no leader is known.
-    for (queue, since) in foreign(true) {
+    for (queue, since) in foreign(&verdict.snapshot, true) {
         add("foreign", queue.problem(&app.names.election), since);
     }
     if let Some((since, problem)) = onsets.stranger.zip(link.stranger.clone()) {
@@ -64,7 +57,7 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         let since = verdict.snapshot.onsets.namesake.unwrap_or_else(|| app.clock.date());
         add("namesake", namesake.to_string(), since);
     }
-    for (queue, since) in foreign(false) {
+    for (queue, since) in foreign(&verdict.snapshot, false) {
         add("foreign", queue.problem(&app.names.election), since);
     }
     if let Some((since, problem)) = onsets.session_file.zip(link.session_file.clone()) {
@@ -79,6 +72,18 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         }
     }
     problems
+}
+
+/// Returns the queues of other clients in the election's path that keep this member out, or that do not, and since when.
+pub(super) fn foreign(
+    snapshot: &Snapshot,
+    keeps_out: bool,
+) -> impl Iterator<Item = (&ForeignQueue, SystemTime)> {
+    let Snapshot { link, onsets, .. } = snapshot;
+    // What stands there now is not known without a session.
+    let since = onsets.foreign.filter(|_| link.session.is_some());
+    let queues = link.foreign.iter().filter(move |queue| queue.keeps_out == keeps_out);
+    queues.filter_map(move |queue| Some((queue, since?)))
 }
 
 /// Says what is wrong with a leader that is not active.

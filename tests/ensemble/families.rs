@@ -133,7 +133,7 @@ fn curators_revoker_has_a_member_resign_that_is_told_to_mind_it() {
     }
 }
 
-/// A path with contenders of both makes.
+/// A path with contenders of ours and of another client.
 struct Mixed {
     _servers: Servers,
     observer: Observer,
