@@ -6,9 +6,9 @@
 use super::holdings::HoldingClaim;
 use super::serve::AnswerClaim;
 use super::{AppState, Verdict};
+use recipes::FencingToken;
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 tokio::task_local! {
     static MAKING: Making;
@@ -23,10 +23,26 @@ struct Making {
 
 pub(super) struct Claim {
     app: AppState,
-    /// The token under which the answer says that this member leads; 0 if it does not say so.
-    token: AtomicU64,
-    /// What it says of a lock or barrier, if it is about one.
+    all_said: Mutex<AllSaid>,
+    /// The lock or barrier that the answer is about, if it is about one.
     lock: OnceLock<HoldingClaim>,
+}
+
+/// What an answer says that may not be written yet: a stream says one thing after another.
+#[derive(Default)]
+struct AllSaid {
+    earlier: Vec<Said>,
+    last: Said,
+    /// Whether the last is written. Then all before it is, too.
+    is_written: bool,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Said {
+    /// That this member leads, under this token.
+    leads: Option<FencingToken>,
+    /// That the lock is held.
+    holds: bool,
 }
 
 impl Claim {
@@ -59,23 +75,36 @@ impl Claim {
     }
 
     /// Has what is written from now on say that the lock is held, or not.
-    pub(super) fn says_held(&self, held: bool) {
-        if let Some(lock) = self.lock.get() {
-            lock.says_held(held);
-        }
+    pub(super) fn says_held(&self, holds: bool) {
+        self.all_said().say(|said| said.holds = holds);
     }
 
     pub(super) fn follow(&self, verdict: &Verdict) {
-        let token = verdict.view.own_term().map_or(0, |token| token.0);
-        self.token.store(token, Ordering::Relaxed);
+        let leads = verdict.view.own_term();
+        self.all_said().say(|said| said.leads = leads);
+    }
+
+    fn all_said(&self) -> MutexGuard<'_, AllSaid> {
+        self.all_said.lock().expect("no code panics while holding it")
+    }
+}
+
+impl AllSaid {
+    fn say(&mut self, say: impl FnOnce(&mut Said)) {
+        let before = self.last;
+        say(&mut self.last);
+        if !self.is_written && self.last != before && before != Said::default() {
+            self.earlier.push(before);
+        }
+        self.is_written = false;
     }
 }
 
 impl Making {
     fn claim(&self) -> Arc<Claim> {
         let none_yet = || {
-            let (token, lock) = (AtomicU64::new(0), OnceLock::new());
-            Arc::new(Claim { app: self.app.clone(), token, lock })
+            let (all_said, lock) = (Mutex::default(), OnceLock::new());
+            Arc::new(Claim { app: self.app.clone(), all_said, lock })
         };
         self.claim.borrow_mut().get_or_insert_with(none_yet).clone()
     }
@@ -92,10 +121,17 @@ pub(super) fn follow(verdict: &Verdict) {
 
 impl AnswerClaim for Claim {
     fn is_still_so(&self) -> bool {
-        let leads = match self.token.load(Ordering::Relaxed) {
-            0 => true,
-            token => self.app.leads_with(token),
+        let is_so = |said: &Said| {
+            let leads = said.leads.is_none_or(|token| self.app.leads_with(token));
+            leads && (!said.holds || self.lock.get().is_none_or(HoldingClaim::is_still_so))
         };
-        leads && self.lock.get().is_none_or(HoldingClaim::is_still_so)
+        let all_said = self.all_said();
+        all_said.earlier.iter().all(is_so) && is_so(&all_said.last)
+    }
+
+    fn all_written(&self) {
+        let mut all_said = self.all_said();
+        all_said.earlier.clear();
+        all_said.is_written = true;
     }
 }

@@ -170,7 +170,6 @@ impl<T: Fn(&AppState, &Verdict, &LastSent) -> String> EventStream<T> {
             };
             let chunk = (self.write)(&self.app, &verdict, &self.last_sent);
             let index = verdict.index();
-            // For a client that reads slowly, earlier events may not be written yet: they are written before this one.
             if let Some(claim) = &self.claim {
                 claim.follow(&verdict);
             }
@@ -286,6 +285,7 @@ pub(super) fn framed(name: &str, id: Option<u64>, data: &str) -> String {
 mod tests {
     use super::super::Handler;
     use super::super::scene::Scene;
+    use super::super::serve::Claims;
     use super::*;
     use axum::extract::Request;
     use http_body_util::BodyExt;
@@ -407,6 +407,29 @@ mod tests {
             assert_eq!(data(&again.chunk().await)["change"], change);
         }
         assert_eq!(again.next_events().await, ["state leader 5"]);
+    }
+
+    #[tokio::test]
+    async fn a_yes_is_not_written_once_the_term_is_over_though_the_end_of_the_term_comes_after_it()
+    {
+        for is_written_in_time in [false, true] {
+            let mut scene = Scene::new();
+            scene.leads(4);
+            let request = Request::get("/events").body(Body::empty()).unwrap();
+            let response = scene.service.answer(request).await;
+            let claim = response.extensions().get::<Claims>().expect("it has one").0.clone();
+            let mut stream = ReceivedEvents { body: response.into_body() };
+            assert!(stream.chunk().await.starts_with("retry"));
+            assert_eq!(stream.next_events().await, ["state leader 4"]);
+            assert!(claim.is_still_so());
+            if is_written_in_time {
+                claim.all_written();
+            }
+            scene.loses(4);
+            assert!(!claim.is_still_so(), "the end is not told yet");
+            assert_eq!(stream.next_events().await, ["lost-leadership absent null"]);
+            assert_eq!(claim.is_still_so(), is_written_in_time);
+        }
     }
 
     async fn opened(scene: &Scene, seen: Option<u64>) -> ReceivedEvents {

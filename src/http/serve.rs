@@ -118,6 +118,9 @@ pub type Answer = Either<Ready<Response>, Pin<Box<dyn Future<Output = Response> 
 /// What an answer says that may be so no longer when it is written.
 pub(super) trait AnswerClaim: Send + Sync {
     fn is_still_so(&self) -> bool;
+
+    /// Notes that all that it has said so far is written: a stream goes on.
+    fn all_written(&self) {}
 }
 
 /// Comes with an answer, as an extension of the response.

@@ -58,6 +58,9 @@ impl Told {
         let mut unwritten = self.lock();
         let before = unwritten.claims.len().saturating_sub(1);
         unwritten.claims.drain(..before);
+        if let [Some(last)] = &unwritten.claims[..] {
+            last.all_written();
+        }
         unwritten.is_flushed = true;
         self.note_any(&unwritten);
     }

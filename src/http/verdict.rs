@@ -5,8 +5,8 @@ use super::problem::Problem;
 use crate::api::{self, Leader, LeaderState};
 use crate::clock::KernelTime;
 use crate::status::{Namesake, Snapshot};
-use recipes::Moment;
 use recipes::election::{Announcement, Role, View};
+use recipes::{FencingToken, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ impl AppState {
     }
 
     /// Whether this member leads under this token at this moment.
-    pub(super) fn leads_with(&self, token: u64) -> bool {
+    pub(super) fn leads_with(&self, token: FencingToken) -> bool {
         let now = self.clock.now();
         let role = self.status.snapshot.borrow().standing.at(now);
-        View::of(&role).own_term().is_some_and(|own| own.0 == token)
+        View::of(&role).own_term() == Some(token)
     }
 
     /// Returns the index of an answer that is made at this moment.

@@ -2,14 +2,13 @@
 
 use super::super::AppState;
 use super::super::problem::Problem;
-use super::super::serve::AnswerClaim;
 use super::asked::AskedHolding;
 use crate::clock::Clock;
 use crate::holdings::{Ask, Ended, HoldingName, Judged, Published};
+use crate::status::Undone;
 use recipes::Moment;
 use recipes::holding::Wanted;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
@@ -45,7 +44,6 @@ pub(in super::super) struct HoldingClaim {
     clock: Clock,
     /// Until when it may be so at the longest.
     until: Option<Moment>,
-    says_held: AtomicBool,
 }
 
 impl AppState {
@@ -56,19 +54,14 @@ impl AppState {
         wanted: Wanted,
     ) -> Result<Holding, Problem> {
         let holdings = self.holdings(wanted)?;
-        // One whose client has closed the connection by now is not asked for: see `order`.
+        // One whose client has closed the connection by now is not asked for: see `AppState::command`.
         tokio::task::yield_now().await;
         let (publisher, published) = watch::channel(Published::default());
         let (release, released) = oneshot::channel();
         let ask = Ask { name: name.clone(), wanted, published: publisher, released };
         holdings.asks.try_send(ask).map_err(|error| match error {
-            TrySendError::Full(_) => {
-                let full = "too many ask at once: try again";
-                Problem::unavailable("too-many-ask", "not taken", full)
-            }
-            TrySendError::Closed(_) => {
-                Problem::unavailable("not-locked", "not locked", Ended::Stopped.to_string())
-            }
+            TrySendError::Full(_) => Problem::undone(Undone::NotTaken),
+            TrySendError::Closed(_) => refusal(name, wanted, Ended::Stopped),
         })?;
         let release = Release(Arc::new(Mutex::new(Some(release))));
         let since = self.clock.date();
@@ -162,8 +155,7 @@ impl Holding {
 
     /// Returns what an answer about it claims.
     pub(super) fn claim(&self, until: Option<Moment>) -> HoldingClaim {
-        let says_held = AtomicBool::new(false);
-        HoldingClaim { published: self.published.clone(), clock: self.clock, until, says_held }
+        HoldingClaim { published: self.published.clone(), clock: self.clock, until }
     }
 }
 
@@ -203,21 +195,12 @@ impl Patience {
 }
 
 impl HoldingClaim {
-    /// Has what is written from now on say that it is held, or not.
-    pub(in super::super) fn says_held(&self, held: bool) {
-        self.says_held.store(held, Ordering::Relaxed);
-    }
-}
-
-impl AnswerClaim for HoldingClaim {
-    fn is_still_so(&self) -> bool {
-        if !self.says_held.load(Ordering::Relaxed) {
-            return true;
-        }
+    /// Whether it is still held, as an answer says.
+    pub(in super::super) fn is_still_so(&self) -> bool {
         let now = self.clock.now();
         let is_held = match self.published.borrow().at(now) {
             Judged::Held { .. } => true,
-            // By its client's own wish, or its stream says otherwise.
+            // By its client's own wish.
             Judged::Leaving | Judged::Ended(Ended::AllLeft) => return true,
             Judged::Waiting { .. } | Judged::Gathering { .. } | Judged::Ended(_) => false,
         };
@@ -237,7 +220,8 @@ pub(super) fn refusal(name: &HoldingName, wanted: Wanted, ended: Ended) -> Probl
             Problem::conflict("another-size", title, kinds(name, wanted, found))
         }
         (Ended::TooMany, _) => {
-            Problem::unavailable("too-many-locks", "too many locks", ended.to_string())
+            let title = "too many locks and barriers";
+            Problem::unavailable("too-many-locks", title, ended.to_string())
         }
         (Ended::Lost(_) | Ended::Released | Ended::AllLeft | Ended::Stopped, Wanted::Lock(_)) => {
             Problem::unavailable("not-locked", "not locked", ended.to_string())

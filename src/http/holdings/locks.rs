@@ -11,13 +11,13 @@ use super::kept::{self, KeptLocks};
 use super::stream::{self, Told};
 use super::{Gone, NO_ANSWER, NotGot, Off, TO_BEGIN, TO_GIVE_BACK, held_body, mode_words};
 use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
-use crate::holdings::{HoldingName, Judged, Look, Place};
+use crate::holdings::{Ended, HoldingName, Judged, Look, Place};
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use recipes::holding::Wanted;
+use recipes::holding::{Loss, Wanted};
 use recipes::lock::Mode;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
@@ -183,7 +183,10 @@ async fn keep(
         }
     }
     let id = KeptLocks::keep(&app, name.clone(), holding, ttl);
-    kept(&app, &name, id, None).map(|body| (StatusCode::CREATED, Json(body)))
+    let body = kept(&app, &name, id, None);
+    // Its lease may have run out since.
+    let lost = |_| refusal(&name, Wanted::Lock(mode), Ended::Lost(Loss::LeaseRanOut));
+    body.map(|body| (StatusCode::CREATED, Json(body))).map_err(lost)
 }
 
 /// Keeps a lock on.
@@ -260,9 +263,9 @@ fn kept(
 ) -> Result<api::KeptLock, Problem> {
     let standing = KeptLocks::standing(app, name, &id, renewed);
     let kept::Standing { token, until, claim } = standing.ok_or_else(|| kept::gone(name))?;
-    claim.says_held(true);
     if let Some(of_this_answer) = Claim::of_this_answer() {
         of_this_answer.about(claim);
+        of_this_answer.says_held(true);
     }
     Ok(api::KeptLock { lock: id, held: held_body(app, token, until) })
 }

@@ -1,10 +1,10 @@
 //! A lock that is held, or a barrier that is entered, for as long as its client's connection is open, told of by
 //! server-sent events.
 
+use super::super::AppState;
 use super::super::claim::Claim;
 use super::super::events::{KEEP_ALIVE, framed, streamed};
 use super::super::requests::OpenStream;
-use super::super::{AppState, Problem};
 use super::holding::{Holding, Patience, kinds};
 use super::inside::Entry;
 use super::locks::{look_into, place};
@@ -261,7 +261,6 @@ impl Drop for HoldingStream {
 }
 
 async fn holders(app: &AppState, name: &HoldingName) -> Option<Vec<api::LockPlace>> {
-    let places = look_into(app, name).await;
-    let places = places.inspect_err(|_: &Problem| {}).ok()?;
+    let places = look_into(app, name).await.ok()?;
     Some(places.iter().filter(|place| place.holds).map(place).collect())
 }
