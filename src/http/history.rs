@@ -1,15 +1,15 @@
 //! The last terms, as far as this member knows of them.
 
-use super::AppState;
 use super::api_router::{ApiRouter, routes};
 use super::problem::BadRequest;
 use super::query::NoQuery;
 use super::verdict::millis;
+use super::{AppState, claim};
 use crate::api::{self, History, Term};
 use crate::status::{RecentChanges, RecordedChange};
 use axum::Json;
 use axum::extract::State;
-use recipes::election::{ChangeKind, Role};
+use recipes::election::{Cause, ChangeKind, Role};
 
 /// How many terms an answer has at most.
 const TERMS_MAX: usize = 100;
@@ -24,7 +24,16 @@ pub(super) fn routes() -> ApiRouter {
     BadRequest,
 ))]
 async fn history(State(app): State<AppState>, _: NoQuery) -> Json<History> {
-    let terms = terms(&app.judge().snapshot.recent_changes);
+    let verdict = app.judge();
+    claim::follow(&verdict);
+    let mut terms = terms(&verdict.snapshot.recent_changes);
+    // A lease ends by the clock, before the election has recorded that.
+    if let Some(lapsed_at) = verdict.snapshot.standing.lapsed_at(verdict.now)
+        && let Some(last) = terms.last_mut().filter(|last| last.is_self && last.to.is_none())
+    {
+        last.to = app.clock.date_of(lapsed_at).map(api::date);
+        last.ended = Some(Cause::LeaseRanOut.to_string());
+    }
     let surplus = terms.len().saturating_sub(TERMS_MAX);
     Json(History { terms: terms.into_iter().skip(surplus).collect() })
 }
@@ -70,7 +79,10 @@ fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
 #[cfg(test)]
 mod tests {
     use super::super::scene::Scene;
+    use super::super::tests::ask;
     use super::*;
+    use http_body_util::BodyExt;
+    use recipes::Moment;
     use recipes::election::{Command, Event};
     use std::time::Duration;
 
@@ -111,6 +123,20 @@ mod tests {
         }
         let [term] = terms(&recent_changes).try_into().ok().expect("one");
         assert_eq!((term.token, term.down_for_ms), (4, Some(1_500)));
+    }
+
+    #[tokio::test]
+    async fn a_term_whose_lease_ran_out_has_ended_then_though_no_event_has_come_since() {
+        let mut scene = Scene::new();
+        // The session's timeout is a minute.
+        scene.now = Moment(scene.now.0.saturating_sub(Duration::from_secs(61)));
+        scene.leads(4);
+        assert_eq!(ended(&scene), ["4 lasts"], "the election has not judged it");
+        let answer = ask(&scene.service, "/history").await;
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let History { terms } = serde_json::from_slice(&body).unwrap();
+        assert_eq!(terms[0].ended.as_deref(), Some("the lease ran out"));
+        assert!(terms[0].to.is_some());
     }
 
     /// Returns the token of each term, and how it ended.

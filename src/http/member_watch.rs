@@ -48,14 +48,14 @@ impl AppState {
     /// Notes what was read.
     pub(super) fn note_members(&self, members: &Arc<[Entry]>) -> u64 {
         let mut noted = 0;
-        self.member_watch.published.send_if_modified(|group| {
+        // Told also where none has moved: a stream that could not begin waits for the next reading.
+        self.member_watch.published.send_modify(|group| {
             let is_new = group.index == 0 || !is_same(&group.members, members);
             // Another after each start: one of an earlier life is none of this.
             let index = group.index.max(u64::from(self.started.boot) << 20);
             group.index = index + u64::from(is_new);
             group.members = members.clone();
             noted = group.index;
-            is_new
         });
         noted
     }

@@ -119,6 +119,9 @@ impl GroupStream {
                 return std::future::pending().await;
             }
             let group = self.watch.borrow_and_update().clone();
+            if self.sent.as_ref().is_some_and(|sent| sent.index == group.index) {
+                continue;
+            }
             let events = match self.sent.replace(group.clone()) {
                 None => {
                     let members = group.members.iter().map(|entry| member(app, entry));
