@@ -6,7 +6,8 @@
 
 use super::AppState;
 use super::problem::Problem;
-use crate::{api, config};
+use crate::api;
+use crate::config;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
@@ -14,11 +15,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
+use tokio::sync::Semaphore;
 use tracing::warn;
 use utoipa::{IntoParams, IntoResponses};
 
 /// For how long the token's file may take to be read.
 const TO_READ: Duration = Duration::from_secs(2);
+/// How many read the token file at once.
+static READERS: Semaphore = Semaphore::const_new(4);
 
 /// What a command has to show.
 #[derive(Clone)]
@@ -87,11 +91,17 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem>
         return Err(Problem::unauthorized(remedy));
     };
     let file = file.clone();
-    // Not on this thread, and not for ever: the file system may hang.
-    let reading =
-        tokio::task::spawn_blocking(move || config::token(config::table::TOKEN_FILE.key(), &file));
+    // Not on this thread, and not for ever: the file system may hang, and then few threads do with it.
+    let reading = async {
+        let permit = READERS.acquire().await.expect("it is never closed");
+        let read = tokio::task::spawn_blocking(move || {
+            let _until_read = permit;
+            config::token(config::table::TOKEN_FILE.key(), &file)
+        });
+        read.await.expect("it does not panic")
+    };
     let read = match tokio::time::timeout(TO_READ, reading).await {
-        Ok(read) => read.expect("it does not panic").map_err(|error| error.to_string()),
+        Ok(read) => read.map_err(|error| error.to_string()),
         Err(_) => Err(format!("http.token_file: not read within {TO_READ:?}")),
     };
     let token = read.map_err(|error| {

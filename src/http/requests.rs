@@ -111,11 +111,9 @@ impl RouteCounter {
 /// Whether a path is one of a route's, of which a part in braces stands for any.
 fn matches(route: &str, path: &str) -> bool {
     let is_any = |part: &str| part.starts_with('{');
-    let (mut route, mut path) = (route.split('/'), path.split('/'));
-    let alike = route.by_ref().zip(path.by_ref());
-    alike.fold(true, |so, (known, part)| so && (known == part || is_any(known) && !part.is_empty()))
-        && route.next().is_none()
-        && path.next().is_none()
+    let (route, path) = (route.split('/'), path.split('/'));
+    route.clone().count() == path.clone().count()
+        && route.zip(path).all(|(known, part)| known == part || is_any(known) && !part.is_empty())
 }
 
 impl Drop for OpenStream {
@@ -131,8 +129,10 @@ mod tests {
     #[test]
     fn a_request_is_counted_by_the_route_that_matched_whatever_its_parameters() {
         let requests = RequestCounters::none("/election");
-        let routes = ["/locks", "/locks/{name}", "/locks/{name}/{lock}"].map(str::to_owned);
-        let counters = requests.of(routes.to_vec());
+        let barriers = ["/barriers/{name}", "/barriers/{name}/leave/{id}"];
+        let locks = ["/locks", "/locks/{name}", "/locks/{name}/{lock}"];
+        let routes = locks.into_iter().chain(barriers).map(str::to_owned).collect::<Vec<_>>();
+        let counters = requests.of(routes);
         for (path, route) in [
             ("/locks", "/locks"),
             ("/locks/migrate", "/locks/{name}"),
@@ -141,6 +141,8 @@ mod tests {
             ("/locks//1f", UNMATCHED),
             ("/locks/migrate/1f/x", UNMATCHED),
             ("/lock/migrate", UNMATCHED),
+            ("/barriers/deploy/leave/1f", "/barriers/{name}/leave/{id}"),
+            ("/barriers/deploy/leave", UNMATCHED),
         ] {
             assert_eq!(counters.route(path).label, route, "{path}");
         }

@@ -6,8 +6,9 @@ use super::holding::{Holding, HoldingClaim};
 use crate::holdings::{Ended, HoldingName, Judged};
 use recipes::{FencingToken, Moment};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// The locks that are kept, by the ids that their clients were given.
 #[derive(Default)]
@@ -18,6 +19,8 @@ struct Kept {
     holding: Holding,
     /// When it is given back, unless its client renews it.
     until: Moment,
+    /// It may be given back sooner than it was to be.
+    renewed: Arc<Notify>,
 }
 
 /// A kept lock, as it stands at one moment.
@@ -42,7 +45,8 @@ impl KeptLocks {
     ) -> String {
         let id = format!("{:032x}", fastrand::u128(..));
         let until = app.clock.now().after(time);
-        app.kept.lock().insert(id.clone(), Kept { name, holding, until });
+        let renewed = Arc::default();
+        app.kept.lock().insert(id.clone(), Kept { name, holding, until, renewed });
         let (app, kept) = (app.clone(), id.clone());
         tokio::spawn(async move { give_back_in_time(&app, &kept).await });
         id
@@ -61,6 +65,7 @@ impl KeptLocks {
         let Judged::Held { token, until } = kept.holding.judge() else { return None };
         if let Some(time) = renewed {
             kept.until = now.after(time);
+            kept.renewed.notify_one();
         }
         let claim = kept.holding.claim(Some(kept.until));
         Some(Standing { token, until: until.min(kept.until), claim })
@@ -79,11 +84,13 @@ impl KeptLocks {
 /// Gives a lock back when its time is over, and forgets it when it is lost.
 async fn give_back_in_time(app: &AppState, id: &str) {
     loop {
-        let (until, lease_end) = {
+        let (until, renewed) = {
             let mut all = app.kept.lock();
             let Some(kept) = all.get_mut(id) else { return };
             match kept.holding.judge() {
-                Judged::Held { until, .. } if app.clock.now() < kept.until => (kept.until, until),
+                Judged::Held { until: lease_end, .. } if app.clock.now() < kept.until => {
+                    (kept.until.min(lease_end), kept.renewed.clone())
+                }
                 // Its client was told for how long it holds. While this member leaves, it is left to expire.
                 Judged::Ended(Ended::Stopped) if !kept.holding.is_gone() => return,
                 Judged::Held { .. }
@@ -97,7 +104,10 @@ async fn give_back_in_time(app: &AppState, id: &str) {
             }
         };
         // The lease has been renewed by then, or not.
-        app.clock.sleep_until(Some(until.min(lease_end))).await;
+        tokio::select! {
+            () = app.clock.sleep_until(Some(until)) => {}
+            () = renewed.notified() => {}
+        }
     }
 }
 
