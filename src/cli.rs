@@ -283,8 +283,7 @@ fn effective(file: ConfigFile, given: &ArgMatches) -> Result<Effective, ConfigEr
         .token_file
         .as_deref()
         .map_or(Ok(()), |file| config::token(table::TOKEN_FILE.key(), file).map(drop))?;
-    config::can_use_files(&config.hooks)?;
-    config::can_keep(&config.kept)?;
+    config::can_use_files(&config.hooks, &config.kept)?;
     Ok(effective)
 }
 

@@ -28,7 +28,7 @@ pub use self::file::File;
 pub use self::files::{file_text, group_number, named, token, token_in};
 pub use self::health::{Check, Health};
 pub use self::hook::{
-    Hook, HookAction, HookKeys, Post, Signal, WhenUnknown, can_keep, can_use_files, no_directory,
+    Hook, HookAction, HookKeys, Post, Signal, WhenUnknown, can_use_files, no_directory,
     replaceable, secret,
 };
 pub use self::kept::{KeptKeys, KeptValue};
@@ -313,7 +313,19 @@ fn recipe(
     for other in [&table::LOCKS, &table::BARRIERS, &table::CONFIG_ROOT] {
         others.push((other.key(), values.get(other)?));
     }
-    others.retain(|(key, other)| *key != setting.key() && other.as_ref() == Some(&root));
+    others.retain(|(key, _)| *key != setting.key());
+    // What stands there is taken for names of its own.
+    let below = |other: &str| other.strip_prefix(&*root).is_some_and(|rest| rest.starts_with('/'));
+    let parent_of = others.iter().find(|(_, other)| other.as_deref().is_some_and(below));
+    if let Some((key, _)) = parent_of {
+        let problem = format!("has {key} below it");
+        let remedy = format!(
+            "give one of them a path beside the other's, or switch {} off with \"\"",
+            setting.key()
+        );
+        return Err(ConfigError::new(setting.key(), problem).found(root).remedy(remedy));
+    }
+    others.retain(|(_, other)| other.as_ref() == Some(&root));
     if let Some((shared, _)) = others.first() {
         let problem = format!("is {shared} as well");
         let own = example(setting);

@@ -274,6 +274,9 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
     let directory = directory.path().to_str().unwrap();
     let twice = file("[[hook]]\nfile = \"/run/x\"\n[[hook]]\nfile = \"/run/x\"\n");
     let twice = twice.path().to_str().unwrap();
+    let hook_and_value =
+        file("[[hook]]\nfile = \"/tmp/a\"\n[[config]]\nname = \"x\"\nfile = \"/tmp/a\"\n");
+    let hook_and_value = hook_and_value.path().to_str().unwrap();
     let label = file("[[hook]]\npod_label = \"role\"\n");
     let label = label.path().to_str().unwrap();
     let unsigned =
@@ -310,7 +313,8 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         ),
         (vec!["--preempt-after", "0s"], "write 500ms, 10s or 2m; or \"never\""),
         (vec!["--priority", "-3"], "election.priority"),
-        (vec!["--config", twice], "another hook's file"),
+        (vec!["--config", twice], "the file of another hook or value already"),
+        (vec!["--config", hook_and_value], "config[0].file: /tmp/a is the file of another hook"),
         (vec!["--config", label], "hook[0].pod_label is only for a pod in Kubernetes"),
         (vec!["--config", unsigned], "hook[0].secret_file: /not/there cannot be read"),
         (vec!["--config", unwanted], "hook[0].acknowledges takes election.activate"),

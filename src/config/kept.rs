@@ -37,18 +37,9 @@ impl KeptValue {
         written: &[KeptKeys],
         pod: &PodEnvironment,
     ) -> Result<Vec<Self>, ConfigError> {
-        let mut all: Vec<Self> = vec![];
-        for (n, keys) in written.iter().enumerate() {
-            let within = |error: ConfigError| error.within(&format!("config[{n}]"));
-            let kept = Self::new(keys, pod).map_err(within)?;
-            if all.iter().any(|other| other.file == kept.file) {
-                let file = kept.file.display();
-                let twice = ConfigError::new("file", "is another value's file already");
-                return Err(within(twice.found(file).remedy("give each its own")));
-            }
-            all.push(kept);
-        }
-        Ok(all)
+        let kept =
+            |(n, keys)| Self::new(keys, pod).map_err(|error| error.within(&format!("config[{n}]")));
+        written.iter().enumerate().map(kept).collect()
     }
 
     fn new(keys: &KeptKeys, pod: &PodEnvironment) -> Result<Self, ConfigError> {
@@ -125,7 +116,6 @@ mod tests {
             ("name = \"a/b\"\nfile = \"/b\"", "config[1].name = \"a/b\""),
             ("name = \"b\"", "config[1].file is missing"),
             ("name = \"b\"\nfile = \"b\"", "config[1].file = \"b\""),
-            ("name = \"b\"\nfile = \"/a\"", "is another value's file already"),
             (&format!("{both}mode = \"rw\""), "config[1].mode = \"rw\""),
             (&format!("{both}version = 3"), "unknown field"),
             (&format!("{both}then = {{}}"), "config[1].then must have exactly one"),

@@ -156,6 +156,12 @@ impl Config {
                 .found("step-down")
                 .remedy("use \"hold\" with exec"));
         }
+        if self.settings.revocable {
+            let problem = "gives leadership up at once and leaves a command no time to end";
+            return Err(ConfigError::new(table::REVOCABLE.key(), problem)
+                .found("true")
+                .remedy("leave it out with exec"));
+        }
         if self.policy.activation != Activation::AtOnce {
             let problem = "is for an application that runs all the time";
             return Err(ConfigError::new(table::ACTIVATE.key(), problem).found("ack").remedy(

@@ -184,13 +184,16 @@ fn a_command_is_run_only_where_there_is_time_to_end_it() {
         ("lease.heartbeat", "1s"),
     ];
     assert!(config(&enough).unwrap().with_command().is_ok(), "{least}");
-    for (key, value) in [
-        ("lease.disconnect", "step-down"),
-        ("election.activate", "ack"),
-        ("health.check", "/app/check"),
+    let curators =
+        [("election.revocable", "true"), ("election.compatible_with", "curator-selector")];
+    for flags in [
+        &[("lease.disconnect", "step-down")][..],
+        &[("election.activate", "ack")],
+        &[("health.check", "/app/check")],
+        &curators,
     ] {
-        let error = config(&[(key, value)]).unwrap().with_command().unwrap_err().to_string();
-        assert!(error.starts_with(key), "{error}");
+        let error = config(flags).unwrap().with_command().unwrap_err().to_string();
+        assert!(error.starts_with(flags[0].0), "{error}");
     }
 }
 
@@ -224,6 +227,15 @@ fn locks_have_a_path_of_their_own_below_the_chroot_or_none() {
     ] {
         let shared = error(&[(other, "/a"), (key, "/a")]);
         assert!(shared.contains(key) && shared.contains(other), "{shared}");
+    }
+    for (key, other) in [
+        ("recipes.locks", "election.path"),
+        ("recipes.config", "election.path"),
+        ("recipes.config", "recipes.barriers"),
+    ] {
+        let parent = error(&[(key, "/a"), (other, "/a/b")]);
+        assert!(parent.contains(key) && parent.contains(&format!("has {other} below")), "{parent}");
+        assert!(config(&[(key, "/a"), (other, "/ab")]).is_ok());
     }
     for wrong in ["locks", "/", "/a/", "/a//b", "/.."] {
         let error = error(&[("recipes.locks", wrong)]);

@@ -11,44 +11,34 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Checks that the files which hooks name can be used: a secret is one, and what is to be kept replaces no
-/// more than a file.
+/// Checks that the files can be used which hooks name, and where values of the shared configuration are kept: a secret is
+/// one, and what is to be kept replaces no more than a file, which is its own.
 ///
 /// # Errors
-/// One sentence that names the hook and the file, and says how to mend it.
-pub fn can_use_files(hooks: &[Hook]) -> Result<(), ConfigError> {
+/// One sentence that names the hook or the value and the file, and says how to mend it.
+pub fn can_use_files(hooks: &[Hook], values: &[KeptValue]) -> Result<(), ConfigError> {
     let mut kept = BTreeSet::new();
+    let mut keep = |key: String, file: &Path| {
+        check_replaceable(file).map_err(|flaw| flaw.in_file(&key, file))?;
+        let flaw = || Flaw::new("is the file of another hook or value already");
+        let twice = || flaw().remedy("give each its own").in_file(&key, file);
+        if kept.insert(file.to_owned()) { Ok(()) } else { Err(twice()) }
+    };
     for (n, hook) in hooks.iter().enumerate() {
         match &hook.action {
             HookAction::Post(Post { secret_file: Some(file), .. }) => {
                 read_secret(file)
                     .map_err(|flaw| flaw.in_file(format!("hook[{n}].secret_file"), file))?;
             }
-            HookAction::Keep { file, .. } => {
-                let key = format!("hook[{n}].file");
-                check_replaceable(file).map_err(|flaw| flaw.in_file(&key, file))?;
-                if !kept.insert(file) {
-                    let flaw = Flaw::new("is another hook's file already");
-                    return Err(flaw.remedy("give each its own").in_file(&key, file));
-                }
-            }
+            HookAction::Keep { file, .. } => keep(format!("hook[{n}].file"), file)?,
             HookAction::Run { .. }
             | HookAction::Post(_)
             | HookAction::Signal { .. }
             | HookAction::Label(_) => {}
         }
     }
-    Ok(())
-}
-
-/// Checks that the values of the shared configuration can be kept where they are to be.
-///
-/// # Errors
-/// One sentence that names the value and the file, and says how to mend it.
-pub fn can_keep(values: &[KeptValue]) -> Result<(), ConfigError> {
-    values.iter().enumerate().try_for_each(|(n, KeptValue { file, .. })| {
-        check_replaceable(file).map_err(|flaw| flaw.in_file(format!("config[{n}].file"), file))
-    })
+    let mut values = values.iter().enumerate();
+    values.try_for_each(|(n, KeptValue { file, .. })| keep(format!("config[{n}].file"), file))
 }
 
 /// Checks that a file may be replaced: a directory cannot be replaced by a file, and a device must not be.
