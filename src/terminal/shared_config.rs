@@ -50,7 +50,7 @@ pub enum ConfigAction {
 
 /// What a sidecar says of a value.
 struct Told {
-    index: Option<u64>,
+    index: u64,
     /// `None` if there is none.
     value: Option<TextlessValue>,
     /// Why there is none.
@@ -141,8 +141,7 @@ impl ConfigCommand {
                 return match answer.body::<serde_json::Value>() {
                     Err(ClientError::No(why)) if answer.status() == StatusCode::NOT_FOUND => {
                         // What is switched off has no index.
-                        let index = answer.problem_index();
-                        let index = Some(index.ok_or_else(|| ClientError::No(why.clone()))?);
+                        let index = answer.index().ok_or_else(|| ClientError::No(why.clone()))?;
                         Ok(Told { index, value: None, why })
                     }
                     Err(error) => Err(error),
@@ -152,6 +151,7 @@ impl ConfigCommand {
             let (head, body) = response.into_parts();
             let header = |name: &str| head.headers.get(name)?.to_str().ok().map(str::to_owned);
             let index = header("x-bellwether-index").and_then(|index| index.parse().ok());
+            let index = index.ok_or_else(|| ClientError::nonsense(&asked, "it tells no index"))?;
             let version = header(ETAG.as_str()).unwrap_or_default().trim_matches('"').to_owned();
             let body = Limited::new(body, LONGEST_VALUE).collect().await;
             let data = body.map_err(|error| ClientError::nonsense(&asked, &error.to_string()))?;
@@ -163,10 +163,7 @@ impl ConfigCommand {
     }
 
     /// Returns the value if it is there now. The wait for it may have been in vain because nothing could be read.
-    async fn there_after(
-        &self,
-        wait: Duration,
-    ) -> Result<(Option<u64>, TextlessValue), ClientError> {
+    async fn there_after(&self, wait: Duration) -> Result<(u64, TextlessValue), ClientError> {
         let late = || {
             let why =
                 format!("no answer within {wait:?}, nor within {TO_CLOSE:?} of another question");
@@ -181,13 +178,13 @@ impl ConfigCommand {
     }
 
     /// Returns the value as soon as there is one, over as many lives of the sidecar as it takes.
-    async fn until_there(&self) -> (Option<u64>, TextlessValue) {
+    async fn until_there(&self) -> (u64, TextlessValue) {
         let (mut seen, mut is_troubled) = (None, false);
         loop {
             let told = self.next(seen, &mut is_troubled).await;
             match told.value {
                 Some(value) => return (told.index, value),
-                None => seen = told.index,
+                None => seen = Some(told.index),
             }
         }
     }
@@ -196,7 +193,7 @@ impl ConfigCommand {
     async fn next(&self, seen: Option<u64>, is_troubled: &mut bool) -> Told {
         loop {
             match self.ask(seen).await {
-                Ok(told) if told.index.is_some() && told.index == seen => {}
+                Ok(told) if Some(told.index) == seen => {}
                 Ok(told) => {
                     *is_troubled = false;
                     return told;
@@ -228,7 +225,7 @@ impl ConfigCommand {
                 }
                 Some(value) => self.run_command(command, value)?,
             }
-            told = self.next(told.index, &mut is_troubled).await;
+            told = self.next(Some(told.index), &mut is_troubled).await;
         }
     }
 
@@ -274,12 +271,13 @@ fn print_bytes(data: &[u8]) -> Result<(), ClientError> {
 }
 
 /// Prints a value as it is stored, or its version and index beside it.
-fn print_value(form: &Form, index: Option<u64>, value: &TextlessValue) -> Result<(), ClientError> {
+fn print_value(form: &Form, index: u64, value: &TextlessValue) -> Result<(), ClientError> {
     if let Form::People(_) = form {
         return print_bytes(&value.data);
     }
     let text = str::from_utf8(&value.data).ok().map(str::to_owned);
     let base64 = text.is_none().then(|| BASE64_STANDARD.encode(&value.data));
-    let shown = ConfigShown { version: value.version.parse().ok(), index, text, base64 };
+    let version = value.version.parse().ok();
+    let shown = ConfigShown { version, index: Some(index), text, base64 };
     print(&formed(form, |_| String::new(), &api::json(&shown))?)
 }

@@ -413,11 +413,6 @@ impl SidecarAnswer {
         Err(if is_unread { ClientError::Unread(told) } else { ClientError::No(told) })
     }
 
-    /// The index that a problem says.
-    pub(super) fn problem_index(&self) -> Option<u64> {
-        self.parsed::<Problem>().ok()?.index
-    }
-
     /// Parses a body that comes with a no as well.
     pub(super) fn parsed<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
         serde_json::from_str(&self.text).map_err(|error| self.nonsense(&error.to_string()))

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest event that is read; every event is shorter.
-pub(super) const LONGEST_LINE: usize = 1024 * 1024;
+const LONGEST_EVENT: usize = 1024 * 1024;
 
 /// Ends only if no stream could be opened in the first place, or the output is closed.
 pub(super) async fn watch(sidecar: &Sidecar, clock: Clock, form: &Form) -> Result<(), ClientError> {
@@ -89,8 +89,8 @@ async fn follow(
             }
             *seen = id.or_else(|| seen.take());
         }
-        if reader.line.len() > LONGEST_LINE {
-            return Ok("a line without an end came".into());
+        if reader.is_too_long() {
+            return Ok("an event without an end came".into());
         }
     }
 }
@@ -104,7 +104,7 @@ fn named(name: &str, data: &str) -> String {
 /// Makes events of bytes, however they are cut.
 #[derive(Default)]
 pub(super) struct EventReader {
-    pub(super) line: Vec<u8>,
+    line: Vec<u8>,
     event: ReceivedEvent,
 }
 
@@ -117,6 +117,13 @@ pub(super) struct ReceivedEvent {
 }
 
 impl EventReader {
+    /// Whether what came since the last whole event is longer than any event.
+    pub(super) fn is_too_long(&self) -> bool {
+        let ReceivedEvent { name, id, data } = &self.event;
+        let id = id.as_ref().map_or(0, String::len);
+        self.line.len() + name.len() + id + data.len() > LONGEST_EVENT
+    }
+
     pub(super) fn read(&mut self, bytes: &[u8]) -> Vec<ReceivedEvent> {
         let mut events = vec![];
         for byte in bytes {

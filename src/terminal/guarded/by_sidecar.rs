@@ -2,7 +2,7 @@
 
 use super::super::ClientError;
 use super::super::sidecar::{SILENCE, Sidecar, SidecarAnswer, TO_ANSWER};
-use super::super::watch::{EventReader, LONGEST_LINE, ReceivedEvent};
+use super::super::watch::{EventReader, ReceivedEvent};
 use super::{Patience, Standing, in_front_of};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockHeld, LockWaiting};
 use crate::clock::ClockIdentity;
@@ -100,8 +100,8 @@ impl Stream {
                     Err(why) => return over(&format!("says what makes no sense: {why}")),
                 }
             }
-            if reader.line.len() > LONGEST_LINE {
-                return over("sent a line without an end");
+            if reader.is_too_long() {
+                return over("sent an event without an end");
             }
         }
     }
@@ -113,7 +113,7 @@ fn standing(event: &ReceivedEvent, id: &OnceLock<String>) -> Result<Option<Stand
     Ok(Some(match &**name {
         "waiting" if parsed::<BarrierWaiting>(data).is_ok() => {
             let BarrierWaiting { id: told, present, size } = parsed(data)?;
-            let _told_before = id.set(told);
+            note_id(id, told)?;
             Standing::Waits(in_front_of(size, present))
         }
         "waiting" => {
@@ -129,7 +129,7 @@ fn standing(event: &ReceivedEvent, id: &OnceLock<String>) -> Result<Option<Stand
         "left" => Standing::AllLeft,
         "held" | "entered" | "renewed" => {
             if let Ok(BarrierEntered { id: told, .. }) = parsed(data) {
-                let _told_before = id.set(told);
+                note_id(id, told)?;
             }
             let LockHeld { token, valid_until_boottime_ns, .. } = parsed(data)?;
             let until = valid_until_boottime_ns.ok_or("it has no valid_until_boottime_ns")?;
@@ -143,6 +143,15 @@ fn standing(event: &ReceivedEvent, id: &OnceLock<String>) -> Result<Option<Stand
         }
         _ => return Ok(None),
     }))
+}
+
+/// Notes the id by which to leave. It goes into a path as it came.
+fn note_id(id: &OnceLock<String>, told: String) -> Result<(), String> {
+    if told.is_empty() || !told.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(format!("{told:?} is no id"));
+    }
+    let _told_before = id.set(told);
+    Ok(())
 }
 
 fn parsed<T: DeserializeOwned>(data: &str) -> Result<T, String> {
@@ -218,5 +227,7 @@ mod tests {
         assert_eq!(read("of-another-version", "{}"), Ok(None));
         let remote = r#"{"token":4,"valid_for_ms":5,"valid_until_boottime_ns":null,"valid_until_monotonic_ns":null}"#;
         assert!(read("held", remote).is_err() && read("held", "{").is_err());
+        assert!(read("waiting", r#"{"id":"a b","present":1,"size":3}"#).is_err());
+        assert!(read("entered", &held.replacen('{', r#"{"id":"","#, 1)).is_err());
     }
 }
