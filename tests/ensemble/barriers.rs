@@ -216,6 +216,31 @@ fn a_plain_client_enters_and_leaves_with_the_others() {
 }
 
 #[test]
+fn a_znode_that_outlives_every_session_is_none_of_those_that_meet() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let members = started(&Setup::of(&servers), ["a", "b", "c"]);
+    observer.make_path("/barriers/deploy");
+    observer.create("/barriers/deploy/size-3-", b"", CreateMode::PersistentSequential);
+    let first = entering(&members[0], 3);
+    let second = entering(&members[1], 3);
+    let is_told = |member: &Member| member.log().contains("size-3-0000000000 is not ephemeral");
+    eventually("it is passed over", || match members[..2].iter().any(is_told) {
+        true => Ok(()),
+        false => Err("none says so".to_owned()),
+    });
+    let is_closed = || match ok(&members[0], "/barriers/deploy") {
+        told if told["open"] == false => Ok(()),
+        told => Err(told.to_string()),
+    };
+    throughout("none enters", Duration::from_millis(500), is_closed);
+    let third = entering(&members[2], 3);
+    for mut stream in [first, second, third] {
+        stream.event("entered");
+    }
+}
+
+#[test]
 fn a_member_whose_znode_is_deleted_is_inside_no_more() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);

@@ -16,7 +16,7 @@ use std::{
     net::TcpStream,
     time::Duration,
 };
-use zookeeper::CreateMode;
+use zookeeper::{Acl, Acls, AuthId, CreateMode, Permission};
 
 #[test]
 fn a_lock_passes_on_when_its_connection_closes_and_nothing_is_left_in_the_end() {
@@ -248,6 +248,50 @@ fn a_lock_that_any_client_may_end_is_warned_of_once_where_members_have_no_identi
     other.event("held");
     other.event("renewed");
     assert!(!member.log().contains("at /locks/other,"), "{}", member.log());
+}
+
+/// Those who ask for it are more than may ask ZooKeeper at once, and are refused until an operator changes that.
+#[test]
+fn a_lock_that_the_servers_refuse_keeps_no_other_from_being_held_and_given_back() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [member] = started(&Setup::of(&servers), ["a"]);
+    let mut held = Lock::of(&member, "migrate");
+    held.event("held");
+    observer.make_path("/locks/refused");
+    let all_but_to_create =
+        [Permission::READ, Permission::WRITE, Permission::DELETE, Permission::ADMIN]
+            .map(|permission| Acl::new(permission, AuthId::anyone()));
+    let refuse = async |it: zookeeper::Client| {
+        it.set_acl("/locks/refused", &Acls::new(&all_but_to_create), None).await.map(drop)
+    };
+    observer.ask(refuse).expect("it is set");
+    let asked: Vec<_> = (0..70)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", member.port())).expect("it listens");
+            write!(
+                stream,
+                "POST /locks/refused HTTP/1.1\r\nhost: localhost\r\nx-bellwether: 1\r\n\r\n"
+            )
+            .expect("it is read");
+            stream
+        })
+        .collect();
+    let asked_for = |count: usize| {
+        let status = ok(&member, "/status");
+        let locks = status["locks"].as_array().map_or(0, Vec::len);
+        if locks == count { Ok(()) } else { Err(status["locks"].to_string()) }
+    };
+    eventually("all are asked for", || asked_for(71));
+
+    let mut other = Lock::of(&member, "other");
+    other.event("held");
+    drop(other);
+    is_empty(&observer, "/locks/other");
+    drop(held);
+    is_empty(&observer, "/locks/migrate");
+    drop(asked);
+    eventually("none asks any more", || asked_for(0));
 }
 
 #[test]

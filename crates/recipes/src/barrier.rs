@@ -447,7 +447,7 @@ impl Barrier {
     fn on_left(&mut self) -> Wants {
         match self.stage {
             Stage::Leaving { inside, .. } => self.look(inside),
-            Stage::Withdrawing(Some(_)) => {
+            Stage::Withdrawing(_) => {
                 self.stage = Stage::Over;
                 vec![]
             }
@@ -458,7 +458,6 @@ impl Barrier {
             | Stage::Inside { .. }
             | Stage::Outside { .. }
             | Stage::OutsideNoSession(_)
-            | Stage::Withdrawing(None)
             | Stage::Over => vec![],
         }
     }

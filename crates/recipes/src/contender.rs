@@ -34,7 +34,7 @@ enum Place {
 pub enum Way {
     /// It was the standby, and held at the notification that the head was gone, by the lease that its session had.
     Notification,
-    /// A quorum acknowledged its claim.
+    /// A quorum acknowledged its claim; or, of a lock, none was ahead when it joined, and its session had a lease.
     Claim,
 }
 

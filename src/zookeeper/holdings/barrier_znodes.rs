@@ -3,12 +3,13 @@
 use super::data;
 use super::session::{Entry, Named, Shown, find};
 use crate::zookeeper::client::{Connection, Leaving, TransactionResult};
-use crate::zookeeper::queue::{Context, RETRY_DELAY, leave_wrong_server, of_queue, token};
+use crate::zookeeper::queue::{Context, RETRY_DELAY, leave_wrong_server, of_queue, owner, token};
 use ::zookeeper::{CreateMode, Error, OneshotWatcher, Stat};
 use recipes::Sequence;
 use recipes::barrier::{self, Ready, Round};
 use std::collections::BTreeSet;
 use tokio::time::sleep;
+use tracing::warn;
 
 /// What says that a barrier is open, below its path.
 pub(super) const READY: &str = "ready";
@@ -42,7 +43,7 @@ pub(super) async fn read(
         // It was made before what was listed, so it is the one that was listed.
         Ok((data, of_ready)) if of_ready.czxid <= stat.pzxid => match data::ready(&data) {
             Some(ready) => Some(ready),
-            None => ready_of_another_make(context, connection, &shown, &of_ready).await?,
+            None => ready_of_another_client(context, connection, &shown, &of_ready).await?,
         },
         // It changed in between: read it again.
         Ok(_) | Err(Error::NoNode) => return Err(Error::Timeout),
@@ -52,7 +53,7 @@ pub(super) async fn read(
 }
 
 /// Returns what a `ready` says that says nothing itself: all are inside that were there when it was made.
-async fn ready_of_another_make(
+async fn ready_of_another_client(
     context: &Context,
     connection: &Connection,
     shown: &Shown,
@@ -69,20 +70,39 @@ async fn ready_of_another_make(
     Ok(Some(Ready { last: nobody, size: None }))
 }
 
-/// Makes `ready`, unless the round is over, it is there, or a quorum says that one of the members is gone.
+/// Makes `ready`, unless the round is over, it is there, or a quorum says that one of the members is gone. Returns which of
+/// these znodes outlive every session, so that no member stands there: `ready` is not made then.
 pub(super) async fn make_ready(
     context: &Context,
     shown: &Shown,
     round: Round,
     ready: Ready,
     members: &BTreeSet<Sequence>,
-) {
+) -> Vec<Sequence> {
     if shown.round != round {
-        return;
+        return vec![];
     }
     let (root, ready_path) = (&context.settings.root, path_of_ready(context));
-    let path = |sequence| Some(format!("{root}/{}", find(&shown.entries, sequence)?.name));
-    let paths: Vec<_> = members.iter().copied().filter_map(path).collect();
+    let known = members.iter().filter_map(|sequence| find(&shown.entries, *sequence));
+    let paths: Vec<_> = known.clone().map(|named| format!("{root}/{}", named.name)).collect();
+    let persistent = context
+        .until_judged(async |connection| {
+            let asked: Vec<_> =
+                paths.iter().map(|path| connection.client.check_stat(path)).collect();
+            let mut persistent = vec![];
+            for ((named, path), asked) in known.clone().zip(&paths).zip(asked) {
+                if connection.request(asked).await?.is_some_and(|stat| owner(&stat).is_none()) {
+                    warn!("{path} is not ephemeral, so none meets by it; passed over. Delete it");
+                    persistent.push(named.entry.sequence());
+                }
+            }
+            Ok(persistent)
+        })
+        .await
+        .unwrap_or_default();
+    if !persistent.is_empty() {
+        return persistent;
+    }
     let data = data::encode_ready(ready);
     let mode = CreateMode::Persistent.with_acls(of_queue(context.settings.acl));
     let made = context.until_judged(async |connection| {
@@ -108,6 +128,7 @@ pub(super) async fn make_ready(
         }
     });
     let _path_is_gone = made.await;
+    vec![]
 }
 
 /// Deletes `ready` and begins the next round, both or neither, unless this round is over.

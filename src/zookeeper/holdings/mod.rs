@@ -277,6 +277,9 @@ impl Runner {
             Event::InUse(_) => Touched::None,
         };
         let (is_lost, stops) = (event == Event::SessionLost, event == Event::Stop);
+        if let (Event::Released(id), Some(session)) = (&event, &self.session) {
+            session.withdraw(*id);
+        }
         let actions = self.holdings.step(now, event);
         for action in &actions {
             if let Action::Ended(id, end) = action {

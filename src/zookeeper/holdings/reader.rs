@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::holdings::{Answer, Gathered, HoldingName, Look, Place, Present};
 use crate::zookeeper::client::{Connection, Opened, in_words, is_verdict};
 use crate::zookeeper::inspect::{close, connect_or_explain};
-use crate::zookeeper::queue::{names_below, owner, refusal, token};
+use crate::zookeeper::queue::{names_below, owner, read_short, refusal, token};
 use ::zookeeper::{Error, Stat};
 use recipes::barrier::{self, Reading, Ready, Round};
 use recipes::lock::{Entry, holders};
@@ -165,26 +165,14 @@ async fn read_all<E>(
     path: &str,
     entries: Vec<(E, String)>,
 ) -> Result<Vec<Read<E>>, Error> {
-    // All at once: each request leaves with the call.
-    let asked: Vec<_> = entries
-        .into_iter()
-        .map(|(entry, znode)| {
-            let read = connection.client.get_data(&format!("{path}/{znode}"));
-            (entry, znode, read)
-        })
-        .collect();
-    let mut all = vec![];
-    for (entry, znode, read) in asked {
-        let (data, stat) = match connection.request(read).await {
-            // It has gone in the meantime.
-            Err(Error::NoNode) => continue,
-            read => read?,
-        };
-        if owner(&stat).is_some() {
-            all.push(Read { entry, znode, data, stat });
-        }
-    }
-    Ok(all)
+    let paths: Vec<_> = entries.iter().map(|(_, znode)| format!("{path}/{znode}")).collect();
+    let read = read_short(connection, &paths).await?;
+    let read = entries.into_iter().zip(read).filter_map(|((entry, znode), read)| {
+        // It may have gone in the meantime.
+        let (data, stat) = read?;
+        owner(&stat).is_some().then_some(Read { entry, znode, data, stat })
+    });
+    Ok(read.collect())
 }
 
 /// Returns who is in a queue, in order.

@@ -27,7 +27,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::error;
 
-/// How many creates, deletes and readings of queues may be under way at once: heartbeats come between them.
+/// How many requests about places may be under way at once: heartbeats come between them.
 const REQUESTS_AT_ONCE: usize = 64;
 
 /// Of how many locks and barriers in a session the ACL is looked at.
@@ -225,7 +225,7 @@ impl HoldingsSession {
                 let ready = Ready { last, size: Some(size) };
                 let members: BTreeSet<_> = members.iter().collect();
                 self.change_barrier(id, async move || {
-                    barrier_znodes::make_ready(&context, &shown, round, ready, &members).await;
+                    barrier_znodes::make_ready(&context, &shown, round, ready, &members).await
                 });
             }
             barrier::Action::EndRound(round) => {
@@ -233,22 +233,25 @@ impl HoldingsSession {
                 let (context, shown) = (place.context.clone(), place.shown.clone());
                 self.change_barrier(id, async move || {
                     barrier_znodes::end_round(&context, &shown, round).await;
+                    vec![]
                 });
             }
             barrier::Action::Leave(ticket) => self.leave(id, ticket),
         }
     }
 
-    fn change_barrier<F: Future<Output = ()> + Send>(
+    /// Changes a barrier by a task that returns which znodes are no member's.
+    fn change_barrier<F: Future<Output = Vec<Sequence>> + Send>(
         &mut self,
         id: HoldingId,
         change: impl FnOnce() -> F + Send + 'static,
     ) {
         let shared = self.shared.clone();
         self.requests.spawn(async move {
-            let turn = shared.turn().await;
-            change().await;
-            drop(turn);
+            for sequence in change().await {
+                // Whatever a server shows, none stands there.
+                shared.tell(Told::Place(id, PlaceEvent::Gone { sequence, token: None }));
+            }
             shared.tell(Told::Answered(id));
         });
     }
@@ -294,14 +297,26 @@ impl HoldingsSession {
             if was_lost {
                 tokio::time::sleep(delay_after_force()).await;
             }
-            let turn = shared.turn().await;
-            let (ticket, sent_at) = join(&context, &data, queue::Own::WithData).await;
-            shared.tell(Told::Place(id, PlaceEvent::Joined { ticket, sent_at }));
-            drop(turn);
-            if is_acl_news {
+            let joined = join(&context, &data, queue::Own::WithData).await;
+            let is_joined = joined.is_some();
+            shared.tell(Told::Place(
+                id,
+                match joined {
+                    Some((ticket, sent_at)) => PlaceEvent::Joined { ticket, sent_at },
+                    None => PlaceEvent::Left,
+                },
+            ));
+            if is_joined && is_acl_news {
                 warn_if_weak(&context).await;
             }
         });
+    }
+
+    /// Has one that is given back while it joins be created no more. What was created already is told, to be deleted.
+    pub(super) fn withdraw(&self, id: HoldingId) {
+        if let Some(Place { own: Own::Joining, context, .. }) = self.places.get(&id) {
+            context.withdraw();
+        }
     }
 
     fn read(&mut self, id: HoldingId) {
@@ -320,7 +335,6 @@ impl HoldingsSession {
         let is_short = place.shown.entries.is_empty()
             && matches!(place.own, Own::Stands(ticket) if ticket.sequence.number() < CHILDREN_MAX);
         self.requests.spawn(async move {
-            let _turn = shared.turn().await;
             let mut connections = shared.session.clone();
             // Before any connection is taken: so the loss of none is missed.
             connections.mark_seen();
@@ -433,7 +447,6 @@ impl HoldingsSession {
         let Some(place) = self.places.get(&id) else { return };
         let (shared, context) = (self.shared.clone(), place.context.clone());
         self.requests.spawn(async move {
-            let _turn = shared.turn().await;
             let path = context.path(ticket.sequence);
             let is_retry = AtomicBool::new(false);
             let deleted = context.until_judged(async |connection| {
@@ -571,10 +584,6 @@ impl Shared {
         let _receiver_gone = self.told.send(told);
     }
 
-    async fn turn(&self) -> impl Drop + use<> {
-        self.pace.clone().acquire_owned().await.expect("it is never closed")
-    }
-
     /// Whether it was told that all is open: so is each lock then.
     fn is_open_and_told(&self) -> bool {
         let told = self.reports.acl_warning.lock().expect("no panic while it is held");
@@ -596,7 +605,8 @@ impl Shared {
         let tell = Box::new(move |_: QueueEvent| {
             let _receiver_gone = told.send(Told::Unusable);
         });
-        Context::new(settings, self.session.clone(), self.reports.clone(), self.clock, tell)
+        let (session, reports) = (self.session.clone(), self.reports.clone());
+        Context::new(settings, session, reports, self.clock, tell).paced_by(self.pace.clone())
     }
 }
 

@@ -124,8 +124,6 @@ enum Found {
     Stands(Stat, OneshotWatcher),
     /// A quorum agrees.
     Gone,
-    /// The server at hand does not show it, a quorum says that it is there, and there was no other server.
-    NotShown,
 }
 
 impl ZnodesAhead for Ahead {
@@ -195,15 +193,7 @@ impl Ahead {
 
     fn after_reading(&mut self, sequence: Sequence, found: Found) -> Option<PlaceEvent> {
         let watched = self.watched.get_mut(&sequence)?;
-        let (stat, watcher) = match found {
-            Found::Stands(stat, watcher) => (stat, watcher),
-            Found::Gone => return self.gone(sequence),
-            Found::NotShown => {
-                // Without a token: a lease must not be used for what is not proven.
-                watched.token = None;
-                return self.gone(sequence);
-            }
-        };
+        let Found::Stands(stat, watcher) = found else { return self.gone(sequence) };
         let (path, token) = (&watched.path, token(&stat));
         let is_ephemeral = owner(&stat).is_some();
         if !is_ephemeral {
@@ -226,7 +216,8 @@ impl Ahead {
 }
 
 /// Reads a znode and watches it: for its children, of which an ephemeral znode has none, so that the watch fires when
-/// the znode is deleted. A reading that finds none counts only if a quorum agrees; a notification needs no such check.
+/// the znode is deleted. A reading that finds none counts only if a quorum agrees: until then it is asked again, as no claim
+/// keeps a lock that stands. A notification needs no such check.
 async fn read_and_watch(context: &Context, path: &str) -> Found {
     let read = context.until_judged(async |connection| {
         match connection.request(connection.client.get_and_watch_children(path)).await {
@@ -234,10 +225,8 @@ async fn read_and_watch(context: &Context, path: &str) -> Found {
             Err(Error::NoNode) => {}
             Err(error) => return Err(error),
         }
-        match leave_if_lacking(&connection, path).await? {
-            Leaving::First | Leaving::Again => Err(Error::Timeout),
-            Leaving::NotYet => Ok(Found::NotShown),
-        }
+        leave_if_lacking(&connection, path).await?;
+        Err(Error::Timeout)
     });
     read.await.unwrap_or(Found::Gone)
 }

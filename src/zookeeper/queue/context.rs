@@ -9,9 +9,9 @@ use ::zookeeper::{Error, Stat};
 use recipes::{FencingToken, Sequence, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tracing::{debug, info, warn};
 
 /// Delay before a request is sent again of which no answer came.
@@ -39,6 +39,10 @@ pub(in crate::zookeeper) struct Context {
     foreign: Mutex<Vec<String>>,
     /// Whether we were last told, in this session, to keep out because of them.
     kept_out: Mutex<Option<bool>>,
+    /// For turns to ask, where many share a session.
+    pace: Option<Arc<Semaphore>>,
+    /// Whether our place is not wanted any more.
+    is_withdrawn: AtomicBool,
 }
 
 /// The servers judged that there is no such znode, or that it is not ours.
@@ -68,7 +72,31 @@ impl Context {
             own,
             foreign,
             kept_out,
+            pace: None,
+            is_withdrawn: AtomicBool::new(false),
         }
+    }
+
+    /// Has each attempt to ask take a turn. None is kept while nothing is asked: what is refused for ever keeps no other from
+    /// asking.
+    pub(in crate::zookeeper) fn paced_by(self, pace: Arc<Semaphore>) -> Self {
+        Self { pace: Some(pace), ..self }
+    }
+
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        match &self.pace {
+            Some(pace) => Some(pace.acquire().await.expect("it is never closed")),
+            None => None,
+        }
+    }
+
+    /// Has a join end whose znode is not wanted any more, once it is known that none was made.
+    pub(in crate::zookeeper) fn withdraw(&self) {
+        self.is_withdrawn.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_withdrawn(&self) -> bool {
+        self.is_withdrawn.load(Ordering::Relaxed)
     }
 
     pub(super) fn tell(&self, event: QueueEvent) {
@@ -156,7 +184,11 @@ impl Context {
     ) -> Result<T, NoNode> {
         let mut refused = Refused { link: &self.reports.link, problem: None };
         loop {
-            match ask(self.session.connection().await).await {
+            let connection = self.session.connection().await;
+            let turn = self.turn().await;
+            let answer = ask(connection).await;
+            drop(turn);
+            match answer {
                 Ok(answer) => return Ok(answer),
                 Err(Error::NoNode) => return Err(NoNode),
                 Err(error) if is_verdict(&error) => {

@@ -1,6 +1,7 @@
 //! Finds other clients' contenders in the queue's path: they elect a leader of their own there.
 
 use super::context::Context;
+use super::read::LONGEST_DATA;
 use super::znode::owner;
 use crate::status::ForeignQueue;
 use crate::znode_names::ZnodeNames;
@@ -11,9 +12,6 @@ use std::collections::BTreeMap;
 
 /// How many of them are looked at, or in one go, the lowest numbers: who writes znodes at will must not cost members much.
 pub(super) const MOST: usize = 100;
-
-/// The longest data that may name a contender.
-const LONGEST_ID: usize = 1024;
 
 /// Returns whose contender a znode of this name is, if it is none of this queue, and its number. Members that elect by
 /// themselves may have several queues in one path, by prefixes of their own.
@@ -83,7 +81,7 @@ async fn read_all(
         if owner(&stat).is_none() {
             continue;
         }
-        let is_short = usize::try_from(stat.data_length).is_ok_and(|it| it <= LONGEST_ID);
+        let is_short = stat.data_length <= LONGEST_DATA;
         let queue = queues.entry(family).or_insert_with(|| (0, name, is_short));
         queue.0 += 1;
     }

@@ -26,14 +26,14 @@ pub(in crate::zookeeper) enum Own {
 }
 
 /// Creates our znode, or finds the one that this session owns already. Returns also when the create was sent that was
-/// acknowledged.
+/// acknowledged; `None` if our place is not wanted any more, and there is no such znode.
 ///
 /// It is an ephemeral sequential znode, so a create with unknown outcome is looked for by its owner.
 pub(in crate::zookeeper) async fn join(
     context: &Context,
     data: &[u8],
     own: Own,
-) -> (Ticket, Option<Moment>) {
+) -> Option<(Ticket, Option<Moment>)> {
     context.non_ephemeral().clear();
     context.forget_denied();
     let acls = acl::of_queue(context.settings.acl);
@@ -41,16 +41,21 @@ pub(in crate::zookeeper) async fn join(
     let mut is_outcome_unknown = false;
     let mut name_taken = NameTaken::default();
     loop {
+        if context.is_withdrawn() && !is_outcome_unknown {
+            return None;
+        }
         let connection = context.session.connection().await;
+        let turn = context.turn().await;
         if is_outcome_unknown {
             match find_own(context, &connection, data, own).await {
                 Ok(Some(ticket)) => {
                     context.clear_problem();
-                    return (ticket, None);
+                    return Some((ticket, None));
                 }
                 Ok(None) => is_outcome_unknown = false,
                 Err(error) => {
                     debug!(%error, "cannot tell whether the znode was created");
+                    drop(turn);
                     sleep(RETRY_DELAY).await;
                 }
             }
@@ -68,19 +73,26 @@ pub(in crate::zookeeper) async fn join(
                 Some(ticket) => {
                     context.settings.znodes.note(&ticket.sequence.name(&start));
                     context.clear_problem();
-                    return (ticket, Some(sent_at));
+                    return Some((ticket, Some(sent_at)));
                 }
                 None => refuse_sequence(context, &connection, sequence.into_i64()).await,
             },
-            Err(Error::NoNode) => make_path::make_path(context, &connection).await,
+            Err(Error::NoNode) => {
+                if let Err(delay) = make_path::make_path(context, &connection).await {
+                    drop(turn);
+                    sleep(delay).await;
+                }
+            }
             Err(Error::NodeExists) => name_taken.pass_over(context, &connection).await,
             Err(error) if is_verdict(&error) => {
                 context.report_refusal(&connection, &context.settings.root, &error).await;
+                drop(turn);
                 sleep(REFUSED_DELAY).await;
             }
             Err(error) => {
                 debug!(%error, "the create's outcome is unknown");
                 is_outcome_unknown = true;
+                drop(turn);
                 sleep(RETRY_DELAY).await;
             }
         }
@@ -172,13 +184,16 @@ async fn find_own(
     };
     let mut found = None;
     let (znodes, session) = (&context.settings.znodes, session_of(connection));
-    let sequences = sequences(context, &names).into_iter();
-    for sequence in sequences.filter(|it| znodes.may_be_of(session, &znodes.name(*it))) {
-        let path = context.path(sequence);
-        let stat = connection.request(connection.client.check_stat(&path)).await?;
+    let may_be_ours = |it: &Sequence| znodes.may_be_of(session, &znodes.name(*it));
+    let sequences: Vec<_> = sequences(context, &names).into_iter().filter(may_be_ours).collect();
+    let paths: Vec<_> = sequences.iter().map(|sequence| context.path(*sequence)).collect();
+    // All at once: each request leaves with the call.
+    let asked: Vec<_> = paths.iter().map(|path| connection.client.check_stat(path)).collect();
+    for ((sequence, path), asked) in sequences.into_iter().zip(&paths).zip(asked) {
+        let stat = connection.request(asked).await?;
         let Some(stat) = stat.filter(|stat| is_of_session(stat, connection)) else { continue };
         if own == Own::WithData {
-            match connection.request(connection.client.get_data(&path)).await {
+            match connection.request(connection.client.get_data(path)).await {
                 Ok((other, _)) if other != data => continue,
                 Err(Error::NoNode) => continue,
                 read => read.map(drop)?,
@@ -188,7 +203,7 @@ async fn find_own(
             found = Some(Ticket { sequence, token: token(&stat) });
         } else {
             warn!("deleting {path}: this session owns another znode");
-            connection.request(connection.client.delete(&path, None)).await?;
+            connection.request(connection.client.delete(path, None)).await?;
         }
     }
     Ok(found)

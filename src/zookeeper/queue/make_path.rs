@@ -6,14 +6,13 @@ use crate::zookeeper::client::{Connection, is_verdict};
 use ::zookeeper::{CreateMode, Error};
 use recipes::Family;
 use std::time::Duration;
-use tokio::time::sleep;
 use tracing::info;
 
 const DELAY: Duration = RETRY_DELAY.saturating_mul(5);
 
 /// Creates the path. The last part is a container where the servers know them: it goes when the last
-/// member has gone. Another client's path is of the kind that it makes.
-pub(super) async fn make_path(context: &Context, connection: &Connection) {
+/// member has gone. Another client's path is of the kind that it makes. Where it cannot be created, returns how long to wait.
+pub(super) async fn make_path(context: &Context, connection: &Connection) -> Result<(), Duration> {
     let acl = context.settings.acl;
     let root = &context.settings.root;
     let ends = root.match_indices('/').skip(1).map(|(at, _)| at).chain([root.len()]);
@@ -41,12 +40,13 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) {
             Err(Error::NodeExists) => {}
             Err(error) if is_verdict(&error) => {
                 context.report_refusal(connection, path, &error).await;
-                return sleep(DELAY).await;
+                return Err(DELAY);
             }
             Err(error) => {
                 context.set_problem(format!("cannot create {path}: {error}"));
-                return sleep(DELAY).await;
+                return Err(DELAY);
             }
         }
     }
+    Ok(())
 }

@@ -30,6 +30,7 @@ pub(crate) use foreign::foreign_name;
 pub(in crate::zookeeper) use join::{Own, join};
 pub(in crate::zookeeper) use list::{CHILDREN_MAX, names_below, sync, unless_crowded};
 pub(crate) use read::Member;
+pub(in crate::zookeeper) use read::read_short;
 pub(in crate::zookeeper) use watches::{ZnodesAhead, watch_until_own_is_lost};
 pub(in crate::zookeeper) use write::{still_ours, unless_denied};
 pub(crate) use znode::{owner, token};
@@ -143,7 +144,8 @@ pub(crate) struct Queue {
     membership: Option<AbortHandle>,
     /// Passes on to that task which predecessor to watch.
     predecessor: watch::Sender<Option<Sequence>>,
-    listing: Option<AbortHandle>,
+    /// The last listing, and our own znode when it began.
+    listing: Option<(Option<Ticket>, AbortHandle)>,
     /// Looks for other clients' contenders.
     look: Option<AbortHandle>,
     /// Reads other clients' contenders.
@@ -196,8 +198,9 @@ impl Queue {
                 tokio::time::sleep(delay_after_force()).await;
             }
             context.set_own(None);
-            let (ticket, _) = join(&context, &data, Own::OfSession).await;
-            stand(&context, &writes, ticket, predecessor, QueueEvent::Joined(ticket)).await;
+            if let Some((ticket, _)) = join(&context, &data, Own::OfSession).await {
+                stand(&context, &writes, ticket, predecessor, QueueEvent::Joined(ticket)).await;
+            }
         });
         self.membership.replace(membership).inspect(AbortHandle::abort);
     }
@@ -219,13 +222,22 @@ impl Queue {
         self.membership.replace(membership).inspect(AbortHandle::abort);
     }
 
-    /// Lists the members. Only the last listing is of use, and one before may never be answered: it is
-    /// aborted, and [`Self::is_last_listing`] sorts out one whose event was sent already.
+    /// Lists the members, unless a listing for the same znode of ours is under way: were a slow one given up for the next, none
+    /// might ever end. What has changed since it began shows when the predecessor that it tells of is watched.
+    ///
+    /// Only the last listing is of use: one before is aborted, and [`Self::is_last_listing`] sorts out one whose event was sent
+    /// already.
     pub(crate) fn list(&mut self) {
+        let own = self.context.own();
+        if self.listing.as_ref().is_some_and(|(of, listing)| *of == own && !listing.is_finished()) {
+            return;
+        }
         self.listings += 1;
         let (context, number) = (self.context.clone(), self.listings);
         let listing = self.requests.spawn(async move { list::list(&context, number).await });
-        self.listing.replace(listing).inspect(AbortHandle::abort);
+        if let Some((_, before)) = self.listing.replace((own, listing)) {
+            before.abort();
+        }
     }
 
     /// Lists what stands in the path, for other clients' contenders alone. One look is under way at most: were a slow one

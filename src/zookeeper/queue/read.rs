@@ -8,6 +8,9 @@ use crate::zookeeper::client::{Connection, Leaving, is_verdict};
 use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 
+/// The longest data of a contender, in bytes: what has more is not read.
+pub(super) const LONGEST_DATA: i32 = 1024;
+
 /// A member's znode, as it was read.
 #[derive(Debug)]
 pub(crate) struct Member {
@@ -71,7 +74,8 @@ pub(super) async fn read_proven(
             Err(Error::NoNode)
         }
         (Err(error), _) if !is_verdict(&error) => Err(error),
-        (Ok(()), Err(Error::NoNode)) => {
+        // Only a verdict that there is none says so.
+        (Ok(()) | Err(_), Err(Error::NoNode)) => {
             // It may have gone between the two.
             match leave_if_lacking(connection, &path).await? {
                 Leaving::First | Leaving::Again => Err(Error::Timeout),
@@ -101,14 +105,11 @@ pub(super) async fn read_all(context: &Context) -> Result<Vec<Member>, Error> {
     super::foreign::judge(context, &names).await;
     let sequences = sequences(context, &names);
     let paths: Vec<_> = sequences.iter().map(|sequence| context.path(*sequence)).collect();
-    let asked: Vec<_> = paths.iter().map(|path| connection.client.get_data(path)).collect();
+    let read = read_short(&connection, &paths).await?;
     let mut non_ephemeral = vec![];
-    for (sequence, asked) in sequences.into_iter().zip(asked) {
-        let (data, stat) = match connection.request(asked).await {
-            // It has gone in the meantime.
-            Err(Error::NoNode) => continue,
-            read => read?,
-        };
+    for (sequence, read) in sequences.into_iter().zip(read) {
+        // It has gone in the meantime.
+        let Some((data, stat)) = read else { continue };
         if owner(&stat).is_none() {
             non_ephemeral.push(sequence);
             continue;
@@ -121,4 +122,33 @@ pub(super) async fn read_all(context: &Context) -> Result<Vec<Member>, Error> {
     }
     context.pass_over(&non_ephemeral);
     Ok(members)
+}
+
+/// Reads znodes, all in one go: what each is, and then the data of those that have no more than members write; none of those
+/// that have more. `None` for one that is gone.
+pub(in crate::zookeeper) async fn read_short(
+    connection: &Connection,
+    paths: &[String],
+) -> Result<Vec<Option<(Vec<u8>, Stat)>>, Error> {
+    let asked: Vec<_> = paths.iter().map(|path| connection.client.check_stat(path)).collect();
+    let mut stats = vec![];
+    for asked in asked {
+        stats.push(connection.request(asked).await?);
+    }
+    let read = |(path, stat): (&String, &Option<Stat>)| {
+        let is_short = stat.as_ref().is_some_and(|stat| stat.data_length <= LONGEST_DATA);
+        is_short.then(|| connection.client.get_data(path))
+    };
+    let asked: Vec<_> = paths.iter().zip(&stats).map(read).collect();
+    let mut all = vec![];
+    for (stat, asked) in stats.into_iter().zip(asked) {
+        all.push(match asked {
+            None => stat.map(|stat| (vec![], stat)),
+            Some(asked) => match connection.request(asked).await {
+                Err(Error::NoNode) => None,
+                read => Some(read?),
+            },
+        });
+    }
+    Ok(all)
 }

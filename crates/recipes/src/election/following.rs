@@ -53,7 +53,8 @@ impl Member {
         match queue.contender.on_predecessor_gone(gone, token, &mut session, now) {
             AfterPredecessor::Ignored => stay(Phase::InSession(session, Stage::InQueue(queue))),
             AfterPredecessor::Claim => self.become_candidate(session, queue, now),
-            AfterPredecessor::Hold => self.become_leader_at_notification(session, queue, now),
+            // The session has a lease: the member leads, and the claim follows.
+            AfterPredecessor::Hold => self.announce_leadership(session, queue, now),
             AfterPredecessor::ReadQueue => {
                 queue.leader = queue.leader.retain_if(|leader| leader != gone);
                 let phase = Phase::InSession(session, Stage::InQueue(queue));

@@ -19,17 +19,13 @@ impl Member {
         self.announce_leadership(session, queue, now)
     }
 
-    /// None is ahead, and the session has a lease: the member leads, and the claim follows.
-    pub(super) fn become_leader_at_notification(
+    /// Has the queue told, by a claim, that this member leads: the first in it.
+    pub(super) fn announce_leadership(
         &self,
         session: Session,
-        queue: InQueue,
+        mut queue: InQueue,
         now: Moment,
     ) -> Next {
-        self.announce_leadership(session, queue, now)
-    }
-
-    fn announce_leadership(&self, session: Session, mut queue: InQueue, now: Moment) -> Next {
         queue.leader = KnownLeader::Unknown;
         queue.doubted_under = None;
         queue.ready_shown = false;

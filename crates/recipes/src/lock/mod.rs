@@ -41,7 +41,7 @@ pub enum Event {
     Watched(Ticket),
     /// No znode stands there any more. The token is that of the znode that was watched; `None` if none was.
     Gone { sequence: Sequence, token: Option<FencingToken> },
-    /// Its own znode is deleted, as it wanted.
+    /// Its own znode is deleted, as it wanted, or is not to be created any more.
     Left,
 }
 
@@ -184,7 +184,7 @@ impl Lock {
                 Stage::NoSession | Stage::Joining | Stage::Leaving(_) | Stage::Over => vec![],
             },
             Event::Left => {
-                if let Stage::Leaving(Some(_)) = self.stage {
+                if let Stage::Leaving(_) = self.stage {
                     self.stage = Stage::Over;
                 }
                 vec![]
@@ -306,8 +306,14 @@ impl InQueue {
         // The first N - 1 do not keep one of N slots from holding: it waits for any of those ahead.
         let in_the_way = self.ahead.iter().skip(mode.room()).copied();
         match self.contender.on_queue_read(in_the_way.chain([own]).collect()) {
-            Located::Ignored => vec![],
-            Located::First | Located::Missing => self.begin(session, now),
+            Located::Ignored | Located::Missing => vec![],
+            // What the contender passes over, as of a number that was not given behind the head's, stands all the same: the
+            // server that showed the head may have lacked it.
+            Located::First if self.ahead.len() > mode.room() => {
+                self.contender.forget_queue();
+                self.locate(mode, session, now)
+            }
+            Located::First => self.begin(session, now),
             Located::Behind { .. } => self.watch_nearest(mode),
         }
     }
@@ -388,4 +394,68 @@ impl InQueue {
 fn note_watched(contender: &mut Contender, znode: Ticket) {
     contender.on_predecessor_read(znode);
     contender.on_head_read(znode);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SessionId;
+    use crate::lease::{LeasePolicy, Margins};
+    use std::time::Duration;
+
+    const NOW: Moment = Moment(Duration::from_secs(60));
+
+    fn ticket(number: i32) -> Ticket {
+        let token = FencingToken(number.unsigned_abs().into());
+        Ticket { sequence: Sequence::new(number).unwrap(), token }
+    }
+
+    fn session() -> Session {
+        let second = Duration::from_secs(1);
+        let margins = Margins { heartbeat: second, half_tick: second };
+        let policy = LeasePolicy { margins, reserve: Duration::ZERO };
+        Session::opened(policy, SessionId(1), 10 * second, NOW).expect("a useful lease")
+    }
+
+    fn read(numbers: &[i32]) -> Event {
+        let entry = |number| Entry { sequence: ticket(number).sequence, mode: Mode::Exclusive };
+        Event::QueueRead(numbers.iter().copied().map(entry).collect())
+    }
+
+    fn gone(number: i32) -> Event {
+        Event::Gone { sequence: ticket(number).sequence, token: Some(ticket(number).token) }
+    }
+
+    #[test]
+    fn one_that_gives_up_while_it_joins_is_over_when_no_znode_is_made() {
+        let mut session = session();
+        let mut lock = Lock::new(Mode::Exclusive);
+        lock.on_session_opened();
+        assert_eq!(lock.release(), [Want::Ended(End::Released)]);
+        assert!(!lock.is_over());
+        lock.step(&mut session, NOW, Event::Left);
+        assert!(lock.is_over());
+    }
+
+    /// A server that lacks the first showed the second as the head; another shows both.
+    #[test]
+    fn one_ahead_that_was_not_shown_before_is_waited_for() {
+        let mut session = session();
+        session.committed(NOW, NOW);
+        let mut lock = Lock::new(Mode::Exclusive);
+        lock.on_session_opened();
+        let mut step = |event| lock.step(&mut session, NOW, event);
+        step(Event::Joined { ticket: ticket(4), sent_at: None });
+        step(read(&[2, 3, 4]));
+        for watched in [2, 3] {
+            step(Event::Watched(ticket(watched)));
+        }
+        step(gone(3));
+        let first = ticket(1).sequence;
+        assert_eq!(step(read(&[1, 2, 4])), [Want::Do(Action::Watch(first))]);
+        step(gone(2));
+        assert_eq!(step(read(&[1, 4])), []);
+        assert!(!lock.is_first());
+        assert_eq!(lock.prove(), Some(Action::Prove(first)));
+    }
 }
