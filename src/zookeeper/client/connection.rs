@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::config::Zookeeper;
 use ::zookeeper::{
     Client, Error, MultiWriteError, MultiWriteResult, MultiWriter, SessionInfo, SessionState,
+    StateWatcher,
 };
 use recipes::Moment;
 use spawns_core::{Spawn, Task};
@@ -217,14 +218,13 @@ async fn serve(
     // The library's tasks that still run end with this function.
     let tasks = LibraryTasks::default();
     let opening = tasks.run(open(settings, credentials, session, left)).await;
-    let (connection, granted) = match opening {
+    let (connection, mut states, granted) = match opening {
         Ok(open) => open,
         Err(failure) => {
             let _receiver_gone = opened.send(Err(failure));
             return;
         }
     };
-    let mut states = connection.client.state_watcher();
     let broken = connection.broken.clone();
     let (end, ended) = oneshot::channel();
     let opening = Opened { connection, timeout: granted, ended };
@@ -252,9 +252,9 @@ async fn open(
     credentials: &Credentials,
     session: Option<SessionInfo>,
     left: &LeftServers,
-) -> Result<(Connection, Duration), Failure> {
+) -> Result<(Connection, StateWatcher, Duration), Failure> {
     let answer_timeout = settings.session_timeout / 4;
-    let presented = credentials.renewed().map_err(Failure::Refused)?;
+    let presented = credentials.renewed(answer_timeout).await.map_err(Failure::Refused)?;
     // With TLS it has to be names: the library holds the servers' certificates against them.
     let speaks_tls = presented.tls.is_some();
     let mut servers = match speaks_tls {
@@ -295,6 +295,8 @@ async fn open(
             }
         };
         let granted = client.session_timeout();
+        // Before the first request: it takes the present state for known, and misses none that follows.
+        let states = client.state_watcher();
         let connection = Connection {
             client,
             broken: Arc::new(Notify::new()),
@@ -310,7 +312,7 @@ async fn open(
             // would close the session.
             return Err(error.into());
         }
-        return Ok((connection, granted));
+        return Ok((connection, states, granted));
     }
     Err(failure)
 }

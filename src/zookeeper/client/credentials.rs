@@ -2,7 +2,7 @@
 //! that a replaced file takes effect without a signal.
 
 use super::tls_errors;
-use crate::config::security::{self, Login, OwnCertificate, Scheme, Tls};
+use crate::config::security::{self, Login, OwnCertificate, Scheme, Security, Tls};
 use crate::config::table::{CREDENTIALS_FILE, SERVERS, TLS_CA, TLS_CERT, TLS_KEY};
 use crate::config::{ConfigError, Flaw, Settings, Zookeeper, named};
 use crate::files::{self, Size};
@@ -11,6 +11,8 @@ use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use tokio_rustls::rustls::client::{VerifierBuilderError, WebPkiServerVerifier};
 use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject};
 use tokio_rustls::rustls::pki_types::{
@@ -80,9 +82,9 @@ impl Credentials {
         Arc::new(Self { settings: settings.clone(), read: Mutex::default() })
     }
 
-    /// Reads the files. If something is wrong with them, returns what was read before.
-    pub(crate) fn renewed(&self) -> Result<Arc<Presented>, String> {
-        let now = Presented::read(&self.settings).map_err(|error| error.to_string());
+    /// Reads the files. If something is wrong with them, or they cannot be read in time, returns what was read before.
+    pub(crate) async fn renewed(&self, at_most: Duration) -> Result<Arc<Presented>, String> {
+        let now = self.read_now(at_most).await;
         let mut read = self.read();
         match (now, read.presented.clone()) {
             (Ok(presented), _) => {
@@ -101,6 +103,22 @@ impl Credentials {
                 Ok(before)
             }
             (Err(problem), None) => Err(problem),
+        }
+    }
+
+    /// Reads the files, not on this thread, and not for ever: the file system may hang, and this thread keeps the session.
+    async fn read_now(&self, at_most: Duration) -> Result<Presented, String> {
+        let settings = self.settings.clone();
+        let read = move || Presented::read(&settings).map_err(|error| error.to_string());
+        let Security { login, tls, .. } = &self.settings.security;
+        if login.is_none() && tls.is_none() {
+            return read();
+        }
+        match timeout(at_most, spawn_blocking(read)).await {
+            Ok(read) => read.expect("it does not panic"),
+            Err(_) => Err(format!(
+                "the files of zookeeper.credentials_file and zookeeper.tls were not read within {at_most:?}"
+            )),
         }
     }
 

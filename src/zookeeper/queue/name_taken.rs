@@ -1,7 +1,7 @@
 //! Passes over names that the next members would get and that are taken, by znodes made by hand:
 //! ZooKeeper would try the first of them for ever.
 
-use super::context::{Context, REFUSED_DELAY, RETRY_DELAY};
+use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_lacking};
 use super::join::refuse_sequence;
 use super::znode::session_of;
 use crate::zookeeper::client::{Connection, is_verdict};
@@ -40,6 +40,11 @@ impl NameTaken {
         let is_taken = |number: &i32| Sequence::new(*number).is_some_and(|it| taken.contains(&it));
         let count = (next..Sequence::LAST).take_while(is_taken).take(PASSED_AT_ONCE).count();
         let name = format!("{root}/{prefix}{next:010}");
+        if count == 0 {
+            // It has gone since, or the server at hand does not show it.
+            let _left_or_gone = leave_if_lacking(connection, &name).await;
+            return sleep(RETRY_DELAY).await;
+        }
         if self.0.is_none() {
             warn!(
                 "{name} is in the way of the next member: ZooKeeper did not name it, so \

@@ -54,7 +54,7 @@ enum Beside {
 enum Renewed {
     /// The version of our znode's data.
     Ours(i32),
-    /// The znode that was looked at beside ours, the claim or the predecessor's, is gone.
+    /// The claim that was looked at beside our znode is gone; or the predecessor's is, or we may not read it.
     BesideGone,
 }
 
@@ -229,10 +229,14 @@ async fn check(context: &Context, ticket: Ticket, beside: &Beside) -> Result<Ren
             match checked? {
                 TransactionResult::Done(_) => {}
                 TransactionResult::Failed { at: 0, error } => return Err(error),
-                TransactionResult::Failed { error, .. } => {
+                TransactionResult::Failed { error, .. }
+                    if error == Error::NoNode || matches!(beside, Beside::Predecessor(_)) =>
+                {
                     deny_ghost(context, &connection, beside, &error).await?;
                     return Ok(Renewed::BesideGone);
                 }
+                // Of the claim that proves nothing: a client may have taken the right to read it from us.
+                TransactionResult::Failed { error, .. } => return Err(error),
             }
             match stat? {
                 Some(stat) if is_ours(&stat, ticket, &connection) => {

@@ -77,8 +77,10 @@ impl EventLog {
 
     /// Takes note of an event before the member hears it.
     pub(super) fn hear(&mut self, event: &Event) {
-        if let Event::SessionOpened { session, .. } = event {
-            self.session = Some(*session);
+        match event {
+            Event::SessionOpened { session, .. } => self.session = Some(*session),
+            Event::SessionTakenOver { record, .. } => self.session = Some(record.session),
+            _ => {}
         }
     }
 
