@@ -3,12 +3,13 @@
 //! There is one function for each input that others write. `fuzz/` calls them with what a fuzzer finds, the tests
 //! below with what it has found, and with new noise each time. They panic where a promise is broken.
 
+use crate::cli;
 use crate::clock::Clock;
 use crate::config;
 use crate::http::{Authorization, ElectionNames, Handler, Limits, Service, services};
 use crate::runtime;
 use crate::status;
-use crate::{cli, zookeeper};
+use crate::zookeeper;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, Uri, header};
 use futures_util::FutureExt;

@@ -7,9 +7,11 @@
 //!   (`queue`), what an election adds to it (`election`), and the loop (`runner`), the locks and barriers of applications
 //!   (`holdings`), and the values that they share (`shared_config`).
 //! - [`api`]: the JSON bodies of the HTTP API and of hooks, and the paths that clients ask. Plain data.
-//! - [`http`]: tells the application. Reads one watch channel and the clock; changes nothing.
-//! - [`exec`]: runs a command only while this member leads, or a lock is held. Reads the same channel and the clock.
-//! - [`notify`]: runs the operator's hooks at each change. Reads the same channel and the clock.
+//! - [`http`]: tells the application, from the published snapshot and the clock; passes on its commands, locks, barriers and
+//!   values.
+//! - [`exec`]: runs a command only while this member leads, or a lock is held. Reads the same snapshot and the clock.
+//! - [`notify`]: runs the operator's hooks at each change, and keeps values of the shared configuration as files. Reads the
+//!   same snapshot and the clock.
 //! - [`health`]: asks the application whether it is healthy, and tells the election.
 //! - [`http_client`]: asks the application or a sidecar one thing over HTTP, or Kubernetes over HTTPS.
 //! - [`files`]: reads the small files that an operator names.

@@ -56,7 +56,6 @@ pub struct Known {
 }
 
 /// A name that is watched for as long as there is one of these.
-#[derive(Clone)]
 pub struct Watched {
     pub known: watch::Receiver<Known>,
     /// The number of the last question.
@@ -144,10 +143,6 @@ pub enum Unwritten {
 }
 
 impl Reading {
-    pub fn version(&self) -> Option<i32> {
-        self.value.as_ref().map(|value| value.version)
-    }
-
     /// Whether it is what a client waits for that has seen this index. `as_of`: that of [`Known`].
     ///
     /// Where there is no value, a client may have seen the index of a later moment than that at which there was none first. An

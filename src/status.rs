@@ -666,23 +666,23 @@ mod tests {
 
     #[test]
     fn a_command_to_move_comes_too_late_when_its_caller_waits_no_more() {
-        for order in [Command::Resign, Command::Pause, Command::Resume] {
+        for command in [Command::Resign, Command::Pause, Command::Resume] {
             let (caller, waits) = Caller::waiting_until(at(5));
-            assert!(!comes_too_late(&order, &caller, at(5)));
-            assert!(comes_too_late(&order, &caller, at(6)));
+            assert!(!comes_too_late(&command, &caller, at(5)));
+            assert!(comes_too_late(&command, &caller, at(6)));
             drop(waits);
-            assert!(comes_too_late(&order, &caller, at(5)));
+            assert!(comes_too_late(&command, &caller, at(5)));
             let (patient, waits) = Caller::patient();
-            assert!(!comes_too_late(&order, &patient, at(500)));
+            assert!(!comes_too_late(&command, &patient, at(500)));
             drop(waits);
-            assert!(comes_too_late(&order, &patient, at(0)));
+            assert!(comes_too_late(&command, &patient, at(0)));
         }
         let told = Command::UpdateProfile { address: None, labels: BTreeMap::new() };
-        for order in
+        for command in
             [Command::ReportHealth { healthy: false }, Command::Acknowledge(FencingToken(1)), told]
         {
             let (caller, _) = Caller::patient();
-            assert!(!comes_too_late(&order, &caller, at(0)), "its sender never waits");
+            assert!(!comes_too_late(&command, &caller, at(0)), "its sender never waits");
         }
     }
 

@@ -336,8 +336,8 @@ impl fmt::Display for Refusal {
             ),
             Self::Replaced(heir) => write!(
                 f,
-                "a later order made the member with the number {heir} the heir: only the last order counts. See /members \
-                 for who it is, and order again if another is to lead after all"
+                "a later transfer made the member with the number {heir} the heir: only the last one counts. See /members \
+                 for who it is, and transfer again if another is to lead after all"
             ),
             Self::LeadsNoMore => {
                 f.write_str("this member ceased to lead before the heir was ready (see /history)")

@@ -105,25 +105,11 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "holdings",
             "shared_config",
             "zookeeper",
-            "znode_names",
         ],
     ),
     ("exec", &["recipes", "clock", "config", "status", "process", "runtime"]),
     // In tests and for a fuzzer only: it throws bytes at all that reads any.
-    (
-        "fuzzing",
-        &[
-            "recipes",
-            "clock",
-            "config",
-            "status",
-            "http",
-            "cli",
-            "runtime",
-            "zookeeper",
-            "znode_names",
-        ],
-    ),
+    ("fuzzing", &["recipes", "clock", "config", "status", "http", "cli", "runtime", "zookeeper"]),
     (
         "notify",
         &[
@@ -264,10 +250,13 @@ fn code_of(module: &str) -> Vec<(String, usize, String)> {
     let lines = |file: &PathBuf| {
         let text = fs::read_to_string(file).expect("source is text");
         let name = file.display().to_string();
-        text.lines()
-            .take_while(|line| *line != "#[cfg(test)]")
-            .enumerate()
-            .filter(|(_, line)| !line.trim_start().starts_with("//"))
+        let all: Vec<_> = text.lines().collect();
+        // A module of tests in a file of its own may be declared anywhere; code follows it.
+        let begins_tests =
+            |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod tests {");
+        let end = all.windows(2).position(begins_tests).unwrap_or(all.len());
+        let code = all.into_iter().take(end).enumerate();
+        code.filter(|(_, line)| !line.trim_start().starts_with("//"))
             .map(|(i, line)| (name.clone(), i + 1, line.to_owned()))
             .collect::<Vec<_>>()
     };

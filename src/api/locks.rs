@@ -46,7 +46,7 @@ pub struct LockWaiting {
     pub holders: Option<Vec<LockPlace>>,
 }
 
-/// The data of the events `lost`, `refused` and `timeout`, after which the stream ends.
+/// The data of the events `lost`, `refused`, `timeout` and, of barriers, `left`, after which the stream ends.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct LockEnded {
     /// For people.

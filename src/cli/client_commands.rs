@@ -64,7 +64,7 @@ pub(super) enum Asking {
     /// Read, write and follow values that applications share, by way of the sidecar.
     Config(SharedConfig),
     #[command(flatten)]
-    Command(Listed<Order>),
+    Command(Listed<SidecarCommand>),
     /// Have the leader hand over to another member.
     ///
     /// It is told to the leader's sidecar; another one names the leader, and exits with 1. The leader leads on until the
@@ -73,7 +73,7 @@ pub(super) enum Asking {
     /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
     ///
     /// Prints the queue, whom each member names, and what does not belong there. Exits 0 if all is well, and 1 if
-    /// there is no queue, not all name its head, the head does not hold the claim, several members have one id, or other
+    /// there is no queue, not all name its head, another than the head holds the claim, several members have one id, or other
     /// clients' contenders stand there. A lease cannot be seen from outside.
     Inspect(Inspecting),
 }
@@ -145,7 +145,7 @@ pub(super) struct BarrierQuestion {
 }
 
 #[derive(Args)]
-pub(super) struct Order {
+pub(super) struct SidecarCommand {
     #[command(flatten)]
     address: Address,
     #[command(flatten)]
@@ -170,7 +170,7 @@ pub(super) struct TransferArguments {
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     within: String,
     #[command(flatten)]
-    order: Order,
+    command: SidecarCommand,
 }
 
 #[derive(Args)]
@@ -269,7 +269,7 @@ pub(super) fn errand(client_commands: Asking, given: &ArgMatches) -> Result<Clie
                 form: Form::People(Width::Narrow),
             })
         }
-        Asking::Transfer(TransferArguments { to, within, order }) => {
+        Asking::Transfer(TransferArguments { to, within, command }) => {
             if to.as_deref() == Some("") {
                 let why = "--to is empty: name the id of a member, or leave it out for the next one that is ready";
                 return Err(why.into());
@@ -278,7 +278,7 @@ pub(super) fn errand(client_commands: Asking, given: &ArgMatches) -> Result<Clie
             let within = parsed.filter(|within| *within <= LONGEST_TRANSFER).ok_or_else(|| {
                 format!("--within = {within:?} is no duration from 1ms to {LONGEST_TRANSFER:?}: write 30s")
             })?;
-            order.ask(Query::Transfer { to, within })
+            command.ask(Query::Transfer { to, within })
         }
         Asking::Locks(LockQuestion { name, question }) => {
             let name = name.map(|name| super::locking::lock_name(&name)).transpose()?;
@@ -320,7 +320,7 @@ impl OutputFormat {
     }
 }
 
-impl Arguments for Order {
+impl Arguments for SidecarCommand {
     const CALLS: &'static [Call] = COMMANDS;
 
     fn errand(self, call: &'static Call) -> Result<ClientCommand, String> {
@@ -328,7 +328,7 @@ impl Arguments for Order {
     }
 }
 
-impl Order {
+impl SidecarCommand {
     fn ask(self, question: Query) -> Result<ClientCommand, String> {
         let sidecar = self.address.sidecar()?.shown(self.token.read()?);
         Ok(ClientCommand::Ask { sidecar, question, form: self.form.form() })

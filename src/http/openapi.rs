@@ -77,8 +77,9 @@ mod tests {
             description = "Ask a sidecar who leads. Every reply has `X-Bellwether-Index`, which grows at each change of \
                        what this member tells, and `Cache-Control: no-store`. A member that listens on the \
                        loopback answers 421 to a request by a name that is none of the loopback, and 403 to one \
-                       from a page of another site: these two are without the index. At `/config` and below it is \
-                       a value's, and what is refused there has none, but for the 404 of an absent value.",
+                       from a page of another site: these two are without the index. At `/config/{name}` it is \
+                       a value's; `GET /config` and what is refused there and below have none, but for the 404 of an \
+                       absent value.",
         ),
         servers((
             url = "http://{address}",

@@ -83,7 +83,7 @@ impl Problem {
                 Self::unavailable("too-many-ask", "not taken", full)
             }
             Undone::Pending => {
-                let why = "the order is not carried out yet, and may still be: see /status";
+                let why = "the command is not carried out yet, and may still be: see /status";
                 Self::unavailable("order-pending", "not done yet", why)
             }
         }

@@ -35,7 +35,8 @@ struct InspectedElection<'a> {
     /// That a member of higher priority is to lead; null unless one does not.
     bid: Option<InspectedBid<'a>>,
     /// The members, in the order of the queue.
-    line: Vec<QueuedMember<'a>>,
+    #[serde(rename = "line")]
+    queue: Vec<QueuedMember<'a>>,
     /// The ids that several members have.
     namesakes: Vec<&'a str>,
     /// Named like a member's, but of no session: members pass over them.
@@ -221,7 +222,7 @@ impl<'a> InspectedElection<'a> {
             impostors: named(|znode| znode.sequence.is_some() && znode.session.is_none()),
             foreign,
             strangers: named(|znode| znode.sequence.is_none() && znode.foreign.is_none()),
-            line: members,
+            queue: members,
         }
     }
 
@@ -239,12 +240,12 @@ impl<'a> InspectedElection<'a> {
             ("bid", Cell::new(&bids))
         }));
         let mut text = pairs(facts);
-        if !self.line.is_empty() {
+        if !self.queue.is_empty() {
             let heading = [
                 "ID", "IS", "NAMES", "WRONG", "PRIORITY", "ZNODE", "TOKEN", "AGE", "ADDRESS",
                 "VERSION", "SESSION", "LABELS",
             ];
-            let rows: Vec<_> = self.line.iter().map(QueuedMember::row).collect();
+            let rows: Vec<_> = self.queue.iter().map(QueuedMember::row).collect();
             text.push('\n');
             text += &match width {
                 Width::Wide => table(heading, rows),

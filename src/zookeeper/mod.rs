@@ -3,8 +3,10 @@
 //! - `client`: one session, kept over connections. Knows no recipe.
 //! - `queue`: a queue of ephemeral sequential znodes. Knows no recipe either: data is bytes there.
 //! - `election`: what an election adds to a queue: announcements, and the recipe's own events and actions.
-//! - `holdings`: the locks and barriers that applications ask for, on a session of their own; it knows `client` and `queue`.
-//! - `shared_config`: the values that applications share, in the session of the holdings; it knows `client` and `queue`.
+//! - `shared_config`: the values that applications share, in a session that it is lent; it knows `client` and `queue`.
+//! - `holdings`: the locks and barriers that applications ask for, on a session of their own; it knows `client`, `queue` and
+//!   `shared_config`.
+//! - `inspect`: a look from outside; it knows `client`, `queue` and `election`.
 //! - `runner`: the loop that owns the [`Member`](recipes::election::Member), the only one that steps it.
 //!
 //! Together they keep five promises:

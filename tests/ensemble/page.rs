@@ -439,7 +439,7 @@ fn commands_are_given_with_a_token_that_is_typed_and_not_kept() {
     assert_eq!(page.run(kept), json!(["", 0, 0]));
 }
 
-/// Draws the README's picture: `cargo test --features all-tests --test ensemble picture -- --ignored`.
+/// Draws the README's picture: `cargo test --features all-tests --test ensemble the_picture -- --ignored`.
 #[test]
 #[ignore = "it writes into docs/"]
 fn the_picture_in_the_readme() {

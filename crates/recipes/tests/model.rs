@@ -489,7 +489,7 @@ fn a_bid_and_a_misfortune() {
     check(Rules { faults, misfortunes_max: 1, recovers: true, ..rules }).assert_properties();
 }
 
-/// The same with one between, which has to make way, and no misfortune but that a member is late.
+/// The same with one between, which has to make way, and a crash of any of them, at every step.
 #[test]
 fn a_bid_past_one_between() {
     let faults = Faults { crashes: true, ..Faults::NONE };

@@ -1,8 +1,8 @@
 //! The timer of async-io, as far as zookeeper-client uses it, on the timers of tokio.
 //!
 //! async-io waits for timers and sockets on a thread of its own, which wakes with each of them only to wake the
-//! thread that it concerns, and once more for each timer that is set. An idle member would wake three
-//! times as often.
+//! thread that it concerns, and once more for each timer that is set. An idle member would wake twice as
+//! often.
 
 #![forbid(unsafe_code)]
 

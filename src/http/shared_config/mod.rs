@@ -280,7 +280,7 @@ impl AppState {
     }
 
     async fn write(&self, write: Write) -> Result<Response, Problem> {
-        // One whose client has closed the connection by now is not written: see `order`.
+        // One whose client has closed the connection by now is not written: see `AppState::command`.
         tokio::task::yield_now().await;
         let (name, condition) = (write.name.clone(), write.condition);
         let (answer, answered) = oneshot::channel();

@@ -1,7 +1,7 @@
 //! One election over one session: carries out the member's actions, and puts what happens to the session
 //! and to the queue into the member's events.
 
-mod news_age;
+mod announcement_age;
 #[cfg(test)]
 mod older_versions;
 mod znode_data;
@@ -9,8 +9,8 @@ mod znode_data;
 pub use znode_data::MemberData;
 pub(crate) use znode_data::{contender, decode, decode_bid, encode};
 
-use self::news_age::NewsAge;
-use self::znode_data::{claimants_name, encode_bid, rank_of_bid};
+use self::announcement_age::AnnouncementAge;
+use self::znode_data::{claimants_name, encode_bid, priority_of_bid};
 use super::client::{Session, SessionEvent, SessionSettings, UnclosedSession};
 use super::queue::{ClaimHolder, Member, Queue, QueueEvent, QueueSettings, Reports, WantedBid};
 use crate::clock::Clock;
@@ -32,7 +32,7 @@ pub(crate) struct ElectionSession {
     events: mpsc::UnboundedReceiver<SourceEvent>,
     znodes: ZnodeNames,
     clock: Clock,
-    news_age: NewsAge,
+    announcement_age: AnnouncementAge,
     own_id: MemberId,
     /// What its heir's znode says is to be told of a transfer, and not of the head.
     heir: Option<Sequence>,
@@ -97,7 +97,7 @@ impl ElectionSession {
         let (sender, events) = mpsc::unbounded_channel();
         let queue_sender = sender.clone();
         let clock: Clock = session.clock;
-        let news_age = NewsAge::measured_by(reports.meter.clone());
+        let announcement_age = AnnouncementAge::measured_by(reports.meter.clone());
         let session = Session::open(
             session,
             before,
@@ -129,7 +129,7 @@ impl ElectionSession {
             events,
             znodes,
             clock,
-            news_age,
+            announcement_age,
             own_id,
             heir: None,
             offer: None,
@@ -187,8 +187,8 @@ impl ElectionSession {
             Action::ReadBid => self.queue.read_bid(),
             Action::MakeBid(bid) => self.queue.bid(Some(WantedBid {
                 data: encode_bid(bid, &self.znodes).into(),
-                rank: bid.priority.number(),
-                rank_of: rank_of_bid,
+                priority: bid.priority.number(),
+                priority_of: priority_of_bid,
             })),
             Action::WithdrawBid => self.queue.bid(None),
             Action::Relay { data, sent_at } => {
@@ -291,7 +291,7 @@ impl ElectionSession {
                 let announcement = data.and_then(|it| it.announcement);
                 // The standby's predecessor is the leader, of which it reads nothing else.
                 if let Some(own) = announcement.as_ref().filter(|own| own.ticket == predecessor) {
-                    self.news_age.leader_wrote(own, modified_ms);
+                    self.announcement_age.leader_wrote(own, modified_ms);
                 }
                 Event::PredecessorRead { predecessor, announcement }
             }
@@ -318,7 +318,7 @@ impl ElectionSession {
                 self.note_priority(head, data.as_ref());
                 let announcement = data.and_then(|it| it.announcement);
                 if let Some(announcement) = &announcement {
-                    self.news_age.leader_wrote(announcement, modified_ms);
+                    self.announcement_age.leader_wrote(announcement, modified_ms);
                 }
                 Event::HeadRead { head, announcement, sent_at }
             }
@@ -330,7 +330,7 @@ impl ElectionSession {
                 if self.znodes.family().is_none()
                     && let Some(announcement) = self.announcement(&data)
                 {
-                    self.news_age.we_wrote(announcement, created_ms, modified_ms);
+                    self.announcement_age.we_wrote(announcement, created_ms, modified_ms);
                 }
                 Event::Committed { sent_at: sent_at? }
             }

@@ -178,7 +178,7 @@ pub(crate) fn decode_bid(data: &[u8], znodes: &ZnodeNames) -> Option<Bid> {
 }
 
 /// Returns the priority that a bid claims.
-pub(crate) fn rank_of_bid(data: &[u8]) -> Option<u8> {
+pub(crate) fn priority_of_bid(data: &[u8]) -> Option<u8> {
     bid_json(data).map(|bid| bid.priority)
 }
 
@@ -358,7 +358,7 @@ mod tests {
         let data = encode_bid(bid, &"leader_".into());
         assert_eq!(data, br#"{"znode":"leader_0000000003","priority":90}"#);
         assert_eq!(
-            (decode_bid(&data, &"leader_".into()), rank_of_bid(&data)),
+            (decode_bid(&data, &"leader_".into()), priority_of_bid(&data)),
             (Some(bid), Some(90))
         );
         let long = [data, b" ".repeat(LONGEST)].concat();
@@ -367,7 +367,7 @@ mod tests {
         for data in [&b""[..], b"{}", b"\xff", &long, other, high] {
             assert_eq!(decode_bid(data, &"leader_".into()), None);
         }
-        assert_eq!([rank_of_bid(&long), rank_of_bid(high)], [None, None]);
+        assert_eq!([priority_of_bid(&long), priority_of_bid(high)], [None, None]);
     }
 
     #[test]

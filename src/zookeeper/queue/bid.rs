@@ -1,6 +1,6 @@
 //! The bid: the one znode by which a member asks the one that leads to hand over.
 //!
-//! It is ephemeral, so it goes with its member. A bid of a higher rank takes the place of a lower one.
+//! It is ephemeral, so it goes with its member. A bid of a higher priority takes the place of a lower one.
 
 use super::acl;
 use super::context::Context;
@@ -25,9 +25,9 @@ pub(crate) fn bid_path(root: &str, znodes: &ZnodeNames) -> String {
 #[derive(Clone)]
 pub(crate) struct WantedBid {
     pub(crate) data: Arc<[u8]>,
-    pub(crate) rank: u8,
-    /// Returns the rank that another's data claims; `None` if it is no member's.
-    pub(crate) rank_of: fn(&[u8]) -> Option<u8>,
+    pub(crate) priority: u8,
+    /// Returns the priority that another's data claims; `None` if it is no member's.
+    pub(crate) priority_of: fn(&[u8]) -> Option<u8>,
 }
 
 /// Makes or withdraws the bid, as was wanted last, and once more each time that it is wanted again.
@@ -74,7 +74,7 @@ async fn make(
             may_be_ours.store(false, Ordering::Relaxed);
             if owner(&stat).is_none() {
                 warn!("{path} is not ephemeral, so no member made it: replacing it");
-            } else if (bid.rank_of)(&data).is_some_and(|rank| rank >= bid.rank) {
+            } else if (bid.priority_of)(&data).is_some_and(|theirs| theirs >= bid.priority) {
                 return Ok(());
             }
             may_be_ours.store(true, Ordering::Relaxed);

@@ -17,7 +17,7 @@ const PROMPT: Rules = Rules {
     service_of_name: Duration::ZERO,
 };
 
-/// A server as it was measured on a machine of two cores, at its slowest, by `scripts/bench --servers 1 scale`.
+/// A server as it was measured on a machine of two cores, at its slowest, by `scripts/bench scale`.
 const MEASURED: Rules = Rules {
     timeout: Duration::from_secs(40),
     network: Duration::from_micros(50),

@@ -73,8 +73,6 @@ pub enum Flaw {
     PlainClaim,
     /// The own znode is taken for lost where the server at hand does not show it.
     TrustedReads,
-    /// The standby does not ask whether its predecessor stands.
-    UnprovenPredecessor,
     /// A second process may be started with what a living one noted of its session.
     NoLock,
     /// That a session is about to be closed is noted no sooner than it is closed.
@@ -1518,11 +1516,7 @@ impl World {
             return false;
         }
         let contradicted = match request.ask {
-            Ask::Do(Action::Renew { predecessor: Some(asked), .. })
-                if rules.flaw != Some(Flaw::UnprovenPredecessor) =>
-            {
-                self.ghost_token(i, asked)
-            }
+            Ask::Do(Action::Renew { predecessor: Some(asked), .. }) => self.ghost_token(i, asked),
             Ask::Do(Action::ReadHead { head, prove: true, .. }) => self.ghost_token(i, head),
             _ => None,
         };

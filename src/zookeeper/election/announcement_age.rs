@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What the leader and we wrote last, and when.
-pub(super) struct NewsAge {
+pub(super) struct AnnouncementAge {
     meter: Arc<Meter>,
     ours: Option<Relayed>,
     /// The announcement in the leader's own znode when it was last read, and when it was written.
@@ -23,7 +23,7 @@ struct Relayed {
     is_measured: bool,
 }
 
-impl NewsAge {
+impl AnnouncementAge {
     pub(super) fn measured_by(meter: Arc<Meter>) -> Self {
         Self { meter, ours: None, leaders: None }
     }
