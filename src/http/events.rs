@@ -12,7 +12,7 @@ use super::requests::OpenStream;
 use super::{AppState, Verdict, elector};
 use crate::api::{self, LeaderState, Role};
 use crate::status::RecordedChange;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -146,7 +146,9 @@ where
 }
 
 /// Answers with a stream of events.
-pub(super) fn streamed(chunks: impl Stream<Item = String> + Send + 'static) -> Response {
+pub(super) fn streamed<C: Into<Bytes> + 'static>(
+    chunks: impl Stream<Item = C> + Send + 'static,
+) -> Response {
     let chunks = chunks.map(Ok::<_, Infallible>);
     let mut response = Body::from_stream(chunks).into_response();
     let kind = HeaderValue::from_static("text/event-stream");

@@ -105,6 +105,7 @@ struct AppStateInner {
     asked: holdings::AskedHoldings,
     inside: holdings::Inside,
     member_watch: member_watch::MemberWatch,
+    value_events: shared_config::ValueEvents,
 }
 
 impl Deref for AppState {
@@ -179,6 +180,7 @@ pub fn services(
         asked: holdings::AskedHoldings::default(),
         inside: holdings::Inside::default(),
         member_watch: member_watch::MemberWatch::default(),
+        value_events: shared_config::ValueEvents::default(),
     };
     let inner = Arc::new(inner);
     let service = |served: Served, shares_clock| {

@@ -8,6 +8,8 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub(super) use stream::ValueEvents;
+
 use self::conditions::{condition, is_known};
 use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, Refused};

@@ -5,15 +5,22 @@ use super::super::events::{KEEP_ALIVE, framed, streamed};
 use super::super::requests::OpenStream;
 use crate::api::{self, ConfigAbsent, ConfigValue};
 use crate::shared_config::{Reading, Value, Watched};
+use axum::body::Bytes;
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use std::sync::Arc;
+use std::ptr;
+use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
+/// The events of values as they were read last, for all streams: a value may be long, and its streams many.
+#[derive(Default)]
+pub(in super::super) struct ValueEvents(Mutex<Vec<(Weak<Reading>, Bytes)>>);
+
 struct ValueStream {
+    app: AppState,
     watched: Watched,
     /// That of the last event.
     sent: Option<Arc<Reading>>,
@@ -34,7 +41,8 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
 
 /// Answers with the stream, which begins with what is there.
 pub(super) fn stream(app: AppState, permit: OwnedSemaphorePermit, watched: Watched) -> Response {
-    let stream = ValueStream { watched, sent: None, _open: app.requests.stream(), _permit: permit };
+    let _open = app.requests.stream();
+    let stream = ValueStream { app, watched, sent: None, _open, _permit: permit };
     streamed(futures_util::stream::unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
         Some((chunk, stream))
@@ -43,15 +51,15 @@ pub(super) fn stream(app: AppState, permit: OwnedSemaphorePermit, watched: Watch
 
 impl ValueStream {
     /// Returns the next event, or a comment; `None` when this member leaves.
-    async fn next(&mut self) -> Option<String> {
+    async fn next(&mut self) -> Option<Bytes> {
         match timeout(KEEP_ALIVE, self.news()).await {
             Ok(reading) => {
                 let reading = reading?;
-                let event = event(&reading);
+                let event = self.app.value_events.of(&reading);
                 self.sent = Some(reading);
                 Some(event)
             }
-            Err(_) => Some(": here\n\n".into()),
+            Err(_) => Some(Bytes::from_static(b": here\n\n")),
         }
     }
 
@@ -63,6 +71,20 @@ impl ValueStream {
             }
             self.watched.known.changed().await.ok()?;
         }
+    }
+}
+
+impl ValueEvents {
+    fn of(&self, reading: &Arc<Reading>) -> Bytes {
+        let mut all = self.0.lock().expect("no code panics while holding it");
+        all.retain(|(of, _)| of.strong_count() > 0);
+        let known = all.iter().find(|(of, _)| ptr::eq(of.as_ptr(), Arc::as_ptr(reading)));
+        if let Some((_, event)) = known {
+            return event.clone();
+        }
+        let event = Bytes::from(event(reading));
+        all.push((Arc::downgrade(reading), event.clone()));
+        event
     }
 }
 
@@ -79,4 +101,21 @@ fn event(reading: &Reading) -> String {
         Some(index),
         &api::json(&ConfigValue { version, index, ephemeral, text, base64 }),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_event_of_a_reading_is_written_once_and_kept_for_no_longer_than_the_reading() {
+        let events = ValueEvents::default();
+        let reading = |index| Arc::new(Reading { index, value: None });
+        let (first, second) = (reading(1), reading(1));
+        assert_eq!(events.of(&first).as_ptr(), events.of(&first).as_ptr());
+        assert_ne!(events.of(&first).as_ptr(), events.of(&second).as_ptr());
+        drop(first);
+        events.of(&second);
+        assert_eq!(events.0.lock().unwrap().len(), 1);
+    }
 }
