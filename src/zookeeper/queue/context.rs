@@ -29,6 +29,8 @@ pub(in crate::zookeeper) struct Context {
     pub(super) is_acl_checked: AtomicBool,
     /// Znodes that are named like a member's and are not ephemeral, so no member's.
     non_ephemeral: Mutex<BTreeSet<Sequence>>,
+    /// Those that were seen to be ephemeral when that was asked: it is asked once of each.
+    ephemeral: Mutex<BTreeSet<Sequence>>,
     /// Znodes that a server shows and a quorum says are gone.
     denied: Mutex<BTreeMap<Sequence, FencingToken>>,
     /// Whether there are too many znodes below the path to list them.
@@ -56,7 +58,8 @@ impl Context {
         clock: Clock,
         tell: Tell<QueueEvent>,
     ) -> Self {
-        let (is_acl_checked, non_ephemeral) = (AtomicBool::new(false), Mutex::default());
+        let is_acl_checked = AtomicBool::new(false);
+        let (non_ephemeral, ephemeral) = (Mutex::default(), Mutex::default());
         let (denied, own, foreign) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (is_crowded, kept_out) = (AtomicBool::new(false), Mutex::default());
         Self {
@@ -67,6 +70,7 @@ impl Context {
             tell,
             is_acl_checked,
             non_ephemeral,
+            ephemeral,
             denied,
             is_crowded,
             own,
@@ -162,7 +166,10 @@ impl Context {
         }
     }
 
-    pub(super) fn forget_denied(&self) {
+    /// Forgets what was known of znodes by their numbers: the path may have been created anew.
+    pub(super) fn forget_znodes(&self) {
+        self.non_ephemeral().clear();
+        self.ephemeral().clear();
         self.denied.lock().expect("no panic while it is held").clear();
     }
 
@@ -288,6 +295,10 @@ impl Context {
 
     pub(super) fn non_ephemeral(&self) -> MutexGuard<'_, BTreeSet<Sequence>> {
         self.non_ephemeral.lock().expect("no panic while it is held")
+    }
+
+    pub(super) fn ephemeral(&self) -> MutexGuard<'_, BTreeSet<Sequence>> {
+        self.ephemeral.lock().expect("no panic while it is held")
     }
 
     /// Returns whether the znode is not ephemeral, and passes over it from then on: it outlives every

@@ -34,8 +34,7 @@ pub(in crate::zookeeper) async fn join(
     data: &[u8],
     own: Own,
 ) -> Option<(Ticket, Option<Moment>)> {
-    context.non_ephemeral().clear();
-    context.forget_denied();
+    context.forget_znodes();
     let acls = acl::of_queue(context.settings.acl);
     let mode = CreateMode::EphemeralSequential.with_acls(acls);
     let mut is_outcome_unknown = false;

@@ -166,7 +166,7 @@ pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequenc
 }
 
 /// Returns the members. Once one znode was found to be named like a member's and not ephemeral, more may
-/// be: then the stat of all of them is read, in one go.
+/// be: then the stat is read, in one go, of all of which it was not read before.
 async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<Sequence>, Error> {
     let names = queue_names(context, connection).await?;
     foreign::judge(context, &names).await;
@@ -174,12 +174,15 @@ async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<
     if context.non_ephemeral().is_empty() {
         return Ok(members);
     }
-    let paths: Vec<_> = members.iter().map(|sequence| context.path(*sequence)).collect();
+    let unknown: Vec<_> = members.difference(&context.ephemeral()).copied().collect();
+    let paths: Vec<_> = unknown.iter().map(|sequence| context.path(*sequence)).collect();
     let asked: Vec<_> = paths.iter().map(|path| connection.client.check_stat(path)).collect();
     let mut found = vec![];
-    for (sequence, asked) in members.iter().zip(asked) {
-        if connection.request(asked).await?.is_some_and(|stat| owner(&stat).is_none()) {
-            found.push(*sequence);
+    for (sequence, asked) in unknown.into_iter().zip(asked) {
+        match connection.request(asked).await? {
+            Some(stat) if owner(&stat).is_none() => found.push(sequence),
+            Some(_) => drop(context.ephemeral().insert(sequence)),
+            None => {}
         }
     }
     context.pass_over(&found);
