@@ -16,7 +16,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream::{Stream, StreamExt};
+use futures_util::stream::{BoxStream, StreamExt};
 use recipes::election::{Cause, Change, ChangeKind, View, changes};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -139,16 +139,15 @@ where
         app,
         _permit: permit,
     };
-    streamed(futures_util::stream::unfold(stream, |mut stream| async {
+    let chunks = futures_util::stream::unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
-        Some((chunk, stream))
-    }))
+        Some((chunk.into(), stream))
+    });
+    streamed(chunks.boxed())
 }
 
-/// Answers with a stream of events.
-pub(super) fn streamed<C: Into<Bytes> + 'static>(
-    chunks: impl Stream<Item = C> + Send + 'static,
-) -> Response {
+/// Answers with a stream of events. All are of one type: what the server makes of a stream is in the program once.
+pub(super) fn streamed(chunks: BoxStream<'static, Bytes>) -> Response {
     let chunks = chunks.map(Ok::<_, Infallible>);
     let mut response = Body::from_stream(chunks).into_response();
     let kind = HeaderValue::from_static("text/event-stream");

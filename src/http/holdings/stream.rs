@@ -12,6 +12,7 @@ use super::{NO_ANSWER, held_body};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockWaiting};
 use crate::holdings::{Ended, HoldingName, Judged};
 use axum::response::Response;
+use futures_util::stream::StreamExt;
 use recipes::holding::Wanted;
 use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
@@ -107,10 +108,11 @@ pub(super) fn stream(
         _permit: permit,
         app,
     };
-    streamed(futures_util::stream::unfold(stream, |mut stream| async {
+    let chunks = futures_util::stream::unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
-        Some((chunk, stream))
-    }))
+        Some((chunk.into(), stream))
+    });
+    streamed(chunks.boxed())
 }
 
 impl HoldingStream {

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use futures_util::stream::StreamExt;
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::OwnedSemaphorePermit;
@@ -43,10 +44,11 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
 pub(super) fn stream(app: AppState, permit: OwnedSemaphorePermit, watched: Watched) -> Response {
     let _open = app.requests.stream();
     let stream = ValueStream { app, watched, sent: None, _open, _permit: permit };
-    streamed(futures_util::stream::unfold(stream, |mut stream| async {
+    let chunks = futures_util::stream::unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
         Some((chunk, stream))
-    }))
+    });
+    streamed(chunks.boxed())
 }
 
 impl ValueStream {
