@@ -191,28 +191,34 @@ impl Context {
     ) -> Result<T, NoNode> {
         let mut refused = Refused { link: &self.reports.link, problem: None };
         loop {
-            let connection = self.session.connection().await;
-            let turn = self.turn().await;
+            let (connection, turn) = self.connection_and_turn().await;
             let answer = ask(connection).await;
             drop(turn);
             match answer {
                 Ok(answer) => return Ok(answer),
                 Err(Error::NoNode) => return Err(NoNode),
-                Err(error) if is_verdict(&error) => {
-                    let connection = self.session.connection().await;
-                    let root = &self.settings.root;
-                    let problem = acl::refusal(&connection, self.settings.acl, root, &error).await;
-                    drop(connection);
-                    refused.problem = Some(problem.clone());
-                    self.set_problem(problem);
-                    tokio::time::sleep(REFUSED_DELAY).await;
-                }
-                Err(error) => {
-                    debug!(%error, "no answer");
-                    tokio::time::sleep(RETRY_DELAY).await;
-                }
+                Err(error) => self.until_to_be_asked_again(error, &mut refused).await,
             }
         }
+    }
+
+    async fn connection_and_turn(&self) -> (Connection, Option<SemaphorePermit<'_>>) {
+        (self.session.connection().await, self.turn().await)
+    }
+
+    /// Waits after a request that was refused, or not answered. Apart from the loop, of which the program has many.
+    async fn until_to_be_asked_again(&self, error: Error, refused: &mut Refused<'_>) {
+        if !is_verdict(&error) {
+            debug!(%error, "no answer");
+            return tokio::time::sleep(RETRY_DELAY).await;
+        }
+        let connection = self.session.connection().await;
+        let root = &self.settings.root;
+        let problem = acl::refusal(&connection, self.settings.acl, root, &error).await;
+        drop(connection);
+        refused.problem = Some(problem.clone());
+        self.set_problem(problem);
+        tokio::time::sleep(REFUSED_DELAY).await;
     }
 
     /// Publishes why we are not where we want to be, and warns once, however many attempts follow.
