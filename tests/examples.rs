@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -60,9 +60,11 @@ fn lateness(command: &[&str]) -> Duration {
     });
     let mut example = Command::new(command[0]);
     example.args(&command[1..]).env("BELLWETHER", url).env_remove("http_proxy");
-    let mut example = Example(example.stdout(Stdio::piped()).spawn().unwrap());
+    let mut child = example.stdout(Stdio::piped()).spawn().unwrap();
+    let says = BufReader::new(child.stdout.take().unwrap());
+    let mut example = Example { child, says };
     let mut line = String::new();
-    BufReader::new(example.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    example.says.read_line(&mut line).unwrap();
     let worked = Instant::now();
     assert_eq!(line, "working with token 7\n");
     worked - sidecar.leads_since().expect("it leads")
@@ -75,13 +77,18 @@ fn time_to_start(program: &str) -> Duration {
     begun.elapsed()
 }
 
-struct Example(Child);
+struct Example {
+    child: Child,
+    says: BufReader<ChildStdout>,
+}
 
 impl Drop for Example {
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // A program that it has started lives on for a moment, and holds its output.
+        let _ = io::copy(&mut self.says, &mut io::sink());
     }
 }
 

@@ -289,10 +289,9 @@ impl Fault {
 
     /// Returns whether these two faults can strike at once.
     pub(crate) fn goes_with(self, other: Self) -> bool {
-        // Force by another client needs servers that answer.
         let answered = |fault: Self| !fault.stops_all() && !fault.loses_the_head_server();
         match (self.kind(), other.kind()) {
-            (Kind::Surroundings, Kind::Force) => answered(self),
+            (Kind::Surroundings, _) if other.asks_zookeeper() => answered(self),
             (Kind::Watcher(one), Kind::Watcher(another)) => one != another,
             // A leader that runs a command may be connected to any server.
             (Kind::Surroundings, Kind::Watcher(_)) => self.place() == Place::Anywhere,
@@ -300,6 +299,12 @@ impl Fault {
             | (Kind::Process | Kind::Restart, Kind::Force) => true,
             _ => false,
         }
+    }
+
+    /// Whether it can strike only while the servers answer: another client's force, and what begins with a look at the queue.
+    fn asks_zookeeper(self) -> bool {
+        self.kind() == Kind::Force
+            || matches!(self, Self::LeaderKilledAmidATransfer | Self::HeirKilledAmidATransfer)
     }
 
     pub(crate) fn needs_a_command(self) -> bool {
