@@ -3,7 +3,9 @@
 use super::data;
 use super::session::{Entry, Named, Shown, find};
 use crate::zookeeper::client::{Connection, Leaving, TransactionResult};
-use crate::zookeeper::queue::{Context, RETRY_DELAY, leave_wrong_server, of_queue, owner, token};
+use crate::zookeeper::queue::{
+    Context, RETRY_DELAY, leave_wrong_server, of_queue, owner, stats, token,
+};
 use ::zookeeper::{CreateMode, Error, OneshotWatcher, Stat};
 use recipes::Sequence;
 use recipes::barrier::{self, Ready, Round};
@@ -87,11 +89,10 @@ pub(super) async fn make_ready(
     let paths: Vec<_> = known.clone().map(|named| format!("{root}/{}", named.name)).collect();
     let persistent = context
         .until_judged(async |connection| {
-            let asked: Vec<_> =
-                paths.iter().map(|path| connection.client.check_stat(path)).collect();
             let mut persistent = vec![];
-            for ((named, path), asked) in known.clone().zip(&paths).zip(asked) {
-                if connection.request(asked).await?.is_some_and(|stat| owner(&stat).is_none()) {
+            let stats = stats(&connection, &paths).await?;
+            for ((named, path), stat) in known.clone().zip(&paths).zip(stats) {
+                if stat.is_some_and(|stat| owner(&stat).is_none()) {
                     warn!("{path} is not ephemeral, so none meets by it; passed over. Delete it");
                     persistent.push(named.entry.sequence());
                 }

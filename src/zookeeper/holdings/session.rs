@@ -298,15 +298,11 @@ impl HoldingsSession {
                 tokio::time::sleep(delay_after_force()).await;
             }
             let joined = join(&context, &data, queue::Own::WithData).await;
-            let is_joined = joined.is_some();
-            shared.tell(Told::Place(
-                id,
-                match joined {
-                    Some((ticket, sent_at)) => PlaceEvent::Joined { ticket, sent_at },
-                    None => PlaceEvent::Left,
-                },
-            ));
-            if is_joined && is_acl_news {
+            let Some((ticket, sent_at)) = joined else {
+                return shared.tell(Told::Place(id, PlaceEvent::Left));
+            };
+            shared.tell(Told::Place(id, PlaceEvent::Joined { ticket, sent_at }));
+            if is_acl_news {
                 warn_if_weak(&context).await;
             }
         });

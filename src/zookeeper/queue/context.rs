@@ -87,7 +87,7 @@ impl Context {
         Self { pace: Some(pace), ..self }
     }
 
-    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         match &self.pace {
             Some(pace) => Some(pace.acquire().await.expect("it is never closed")),
             None => None,
@@ -202,7 +202,7 @@ impl Context {
         }
     }
 
-    async fn connection_and_turn(&self) -> (Connection, Option<SemaphorePermit<'_>>) {
+    pub(super) async fn connection_and_turn(&self) -> (Connection, Option<SemaphorePermit<'_>>) {
         (self.session.connection().await, self.turn().await)
     }
 

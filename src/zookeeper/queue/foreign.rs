@@ -1,7 +1,7 @@
 //! Finds other clients' contenders in the queue's path: they elect a leader of their own there.
 
 use super::context::Context;
-use super::read::LONGEST_DATA;
+use super::read::{LONGEST_DATA, stats};
 use super::znode::owner;
 use crate::status::ForeignQueue;
 use crate::znode_names::ZnodeNames;
@@ -73,10 +73,9 @@ async fn read_all(
 ) -> Result<Vec<ForeignQueue>, Error> {
     let path = |name: &str| format!("{}/{name}", context.settings.root);
     let paths: Vec<_> = names.iter().map(|name| path(name)).collect();
-    let asked: Vec<_> = paths.iter().map(|path| connection.client.check_stat(path)).collect();
     let mut queues = BTreeMap::new();
-    for (name, asked) in names.iter().zip(asked) {
-        let Some(stat) = connection.request(asked).await? else { continue };
+    for (name, stat) in names.iter().zip(stats(connection, &paths).await?) {
+        let Some(stat) = stat else { continue };
         let Some((family, _)) = Family::of_name(name) else { continue };
         if owner(&stat).is_none() {
             continue;

@@ -4,6 +4,7 @@
 use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_lacking};
 use super::list::{queue_names, sequences};
 use super::name_taken::NameTaken;
+use super::read::stats;
 use super::znode::{is_of_session, is_ours, session_of, token};
 use super::{acl, foreign, make_path};
 use crate::zookeeper::client::{Connection, is_verdict};
@@ -43,8 +44,7 @@ pub(in crate::zookeeper) async fn join(
         if context.is_withdrawn() && !is_outcome_unknown {
             return None;
         }
-        let connection = context.session.connection().await;
-        let turn = context.turn().await;
+        let (connection, turn) = context.connection_and_turn().await;
         if is_outcome_unknown {
             match find_own(context, &connection, data, own).await {
                 Ok(Some(ticket)) => {
@@ -186,10 +186,8 @@ async fn find_own(
     let may_be_ours = |it: &Sequence| znodes.may_be_of(session, &znodes.name(*it));
     let sequences: Vec<_> = sequences(context, &names).into_iter().filter(may_be_ours).collect();
     let paths: Vec<_> = sequences.iter().map(|sequence| context.path(*sequence)).collect();
-    // All at once: each request leaves with the call.
-    let asked: Vec<_> = paths.iter().map(|path| connection.client.check_stat(path)).collect();
-    for ((sequence, path), asked) in sequences.into_iter().zip(&paths).zip(asked) {
-        let stat = connection.request(asked).await?;
+    let stats = stats(connection, &paths).await?;
+    for ((sequence, path), stat) in sequences.into_iter().zip(&paths).zip(stats) {
         let Some(stat) = stat.filter(|stat| is_of_session(stat, connection)) else { continue };
         if own == Own::WithData {
             match connection.request(connection.client.get_data(path)).await {

@@ -1,7 +1,7 @@
 //! Lists the members of the queue.
 
 use super::context::{Context, REFUSED_DELAY};
-use super::read::read_proven;
+use super::read::{read_proven, stats};
 use super::znode::owner;
 use super::{QueueEvent, foreign};
 use crate::zookeeper::client::{Connection, is_verdict};
@@ -176,10 +176,9 @@ async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<
     }
     let unknown: Vec<_> = members.difference(&context.ephemeral()).copied().collect();
     let paths: Vec<_> = unknown.iter().map(|sequence| context.path(*sequence)).collect();
-    let asked: Vec<_> = paths.iter().map(|path| connection.client.check_stat(path)).collect();
     let mut found = vec![];
-    for (sequence, asked) in unknown.into_iter().zip(asked) {
-        match connection.request(asked).await? {
+    for (sequence, stat) in unknown.into_iter().zip(stats(connection, &paths).await?) {
+        match stat {
             Some(stat) if owner(&stat).is_none() => found.push(sequence),
             Some(_) => drop(context.ephemeral().insert(sequence)),
             None => {}

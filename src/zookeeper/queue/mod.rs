@@ -30,7 +30,7 @@ pub(crate) use foreign::foreign_name;
 pub(in crate::zookeeper) use join::{Own, join};
 pub(in crate::zookeeper) use list::{CHILDREN_MAX, names_below, sync, unless_crowded};
 pub(crate) use read::Member;
-pub(in crate::zookeeper) use read::read_short;
+pub(in crate::zookeeper) use read::{read_short, stats};
 pub(in crate::zookeeper) use watches::{ZnodesAhead, watch_until_own_is_lost};
 pub(in crate::zookeeper) use write::{still_ours, unless_denied};
 pub(crate) use znode::{owner, token};

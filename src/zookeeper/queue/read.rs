@@ -124,17 +124,26 @@ pub(super) async fn read_all(context: &Context) -> Result<Vec<Member>, Error> {
     Ok(members)
 }
 
+/// Reads the stat of each of these znodes, all in one go: each request leaves with the call. `None` where there is none.
+pub(in crate::zookeeper) async fn stats(
+    connection: &Connection,
+    paths: &[String],
+) -> Result<Vec<Option<Stat>>, Error> {
+    let asked: Vec<_> = paths.iter().map(|path| connection.client.check_stat(path)).collect();
+    let mut stats = vec![];
+    for asked in asked {
+        stats.push(connection.request(asked).await?);
+    }
+    Ok(stats)
+}
+
 /// Reads znodes, all in one go: what each is, and then the data of those that have no more than members write; none of those
 /// that have more. `None` for one that is gone.
 pub(in crate::zookeeper) async fn read_short(
     connection: &Connection,
     paths: &[String],
 ) -> Result<Vec<Option<(Vec<u8>, Stat)>>, Error> {
-    let asked: Vec<_> = paths.iter().map(|path| connection.client.check_stat(path)).collect();
-    let mut stats = vec![];
-    for asked in asked {
-        stats.push(connection.request(asked).await?);
-    }
+    let stats = stats(connection, paths).await?;
     let read = |(path, stat): (&String, &Option<Stat>)| {
         let is_short = stat.as_ref().is_some_and(|stat| stat.data_length <= LONGEST_DATA);
         is_short.then(|| connection.client.get_data(path))
