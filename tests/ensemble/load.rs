@@ -42,7 +42,8 @@ const QUERIES: usize = 200;
 /// In each round and each kind of surroundings.
 const HANDOVERS: usize = 8;
 
-/// The largest ratio allowed of the median with visitors at the successor to the one without any.
+/// The largest ratio allowed of the median with visitors at the successor to the one without any; or to the one with them
+/// at the bystander, where that is longer, as on two cores, of which visitors leave servers and members little.
 const RATIO_MAX: f64 = 1.3;
 
 /// More than 1200 waiting visitors have been seen to need, and far below what a leak would come to.
@@ -149,7 +150,11 @@ fn load() {
     assert!(peak - before.memory_kib <= MEMORY_MAX_KIB, "memory is bounded");
     assert_eq!(after.threads, before.threads);
     let ratio = seen.ratio(Visitors::AtTheSuccessor, Visitors::Nowhere);
-    assert!(ratio <= RATIO_MAX, "hand-overs take {ratio:.2} times as long with visitors");
+    let elsewhere = seen.ratio(Visitors::AtTheBystander, Visitors::Nowhere);
+    assert!(
+        ratio <= RATIO_MAX * elsewhere.max(1.0),
+        "hand-overs take {ratio:.2} times as long with visitors, and {elsewhere:.2} times with them elsewhere"
+    );
 }
 
 /// By the usual soft limit few visitors would be accepted, though the administrator allows more.
@@ -312,6 +317,8 @@ struct Received {
     streams: AtomicUsize,
     events: AtomicUsize,
     answers: AtomicUsize,
+    /// Connections that the member closed, as the next thing on them was not true any more when it could be written.
+    closed: AtomicUsize,
 }
 
 impl Crowd {
@@ -363,7 +370,8 @@ impl Crowd {
         self.visiting.join().expect("no visitor panics");
         let events = self.received.events.load(Ordering::SeqCst);
         let answers = self.received.answers.load(Ordering::SeqCst);
-        format!("{gets}{events} events, {answers} answers to blocking queries")
+        let closed = self.received.closed.load(Ordering::SeqCst);
+        format!("{gets}{events} events, {answers} answers to blocking queries, {closed} closed")
     }
 }
 
@@ -378,37 +386,44 @@ async fn never_read(member: SocketAddr) {
     std::future::pending::<()>().await;
 }
 
+/// Reads a stream, and the next one when that is closed.
 async fn read(member: SocketAddr, received: Arc<Received>) {
-    let stream = TcpStream::connect(member).await.expect("the member listens");
-    send(&stream, EVENTS).await;
     let mut buffer = [0; 4096];
     let mut is_counted = false;
     loop {
-        let length = receive(&stream, &mut buffer).await.expect("the stream goes on");
-        let events = buffer[..length].windows(7).filter(|piece| piece == b"event: ").count();
-        received.events.fetch_add(events, Ordering::SeqCst);
-        if !is_counted && events > 0 {
-            is_counted = true;
-            received.streams.fetch_add(1, Ordering::SeqCst);
+        let stream = TcpStream::connect(member).await.expect("the member listens");
+        send(&stream, EVENTS).await;
+        while let Some(length) = receive(&stream, &mut buffer).await {
+            let events = buffer[..length].windows(7).filter(|piece| piece == b"event: ").count();
+            received.events.fetch_add(events, Ordering::SeqCst);
+            if !is_counted && events > 0 {
+                is_counted = true;
+                received.streams.fetch_add(1, Ordering::SeqCst);
+            }
         }
+        received.closed.fetch_add(1, Ordering::SeqCst);
     }
 }
 
+/// Asks again and again, over another connection when the one before is closed.
 async fn query(member: SocketAddr, received: Arc<Received>) {
-    let stream = TcpStream::connect(member).await.expect("the member listens");
     let (mut index, mut buffer) = ("0".to_owned(), [0; 4096]);
     loop {
-        send(
-            &stream,
-            &format!("GET /leader?index={index}&wait=1m HTTP/1.1\r\nhost: localhost\r\n\r\n"),
-        )
-        .await;
-        // The answer is short and sent in one piece.
-        let length = receive(&stream, &mut buffer).await.expect("it is answered");
-        let answer = String::from_utf8_lossy(&buffer[..length]);
-        let told = answer.split_once("x-bellwether-index: ").expect("every answer has it");
-        index = told.1.chars().take_while(char::is_ascii_digit).collect();
-        received.answers.fetch_add(1, Ordering::SeqCst);
+        let stream = TcpStream::connect(member).await.expect("the member listens");
+        loop {
+            send(
+                &stream,
+                &format!("GET /leader?index={index}&wait=1m HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+            )
+            .await;
+            // The answer is short and sent in one piece.
+            let Some(length) = receive(&stream, &mut buffer).await else { break };
+            let answer = String::from_utf8_lossy(&buffer[..length]);
+            let told = answer.split_once("x-bellwether-index: ").expect("every answer has it");
+            index = told.1.chars().take_while(char::is_ascii_digit).collect();
+            received.answers.fetch_add(1, Ordering::SeqCst);
+        }
+        received.closed.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -418,14 +433,15 @@ async fn send(stream: &TcpStream, request: &str) {
     assert_eq!(sent, request.len());
 }
 
-/// At least one byte.
-async fn receive(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+/// At least one byte, or nothing more.
+async fn receive(stream: &TcpStream, buffer: &mut [u8]) -> Option<usize> {
     loop {
-        stream.readable().await?;
+        stream.readable().await.expect("an open connection");
         match stream.try_read(buffer) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) => return None,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return None,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            read => return read,
+            read => return Some(read.expect("an open connection")),
         }
     }
 }
