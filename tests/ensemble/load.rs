@@ -339,6 +339,11 @@ impl Crowd {
                 }
                 (0..QUERIES).for_each(|_| drop(visits.spawn(query(address, Arc::clone(&counted)))));
                 let _ = dismissed.await;
+                // What panics in a task does not end the thread.
+                assert!(
+                    visits.try_join_next().is_none(),
+                    "each visitor stays until it is dismissed"
+                );
             });
         });
         eventually("all streams are open and all queries blocked", || {
@@ -388,43 +393,50 @@ async fn never_read(member: SocketAddr) {
 
 /// Reads a stream, and the next one when that is closed.
 async fn read(member: SocketAddr, received: Arc<Received>) {
+    let mut stream = TcpStream::connect(member).await.expect("the member listens");
+    send(&stream, EVENTS).await;
     let mut buffer = [0; 4096];
     let mut is_counted = false;
     loop {
-        let stream = TcpStream::connect(member).await.expect("the member listens");
-        send(&stream, EVENTS).await;
-        while let Some(length) = receive(&stream, &mut buffer).await {
-            let events = buffer[..length].windows(7).filter(|piece| piece == b"event: ").count();
-            received.events.fetch_add(events, Ordering::SeqCst);
-            if !is_counted && events > 0 {
-                is_counted = true;
-                received.streams.fetch_add(1, Ordering::SeqCst);
-            }
+        let Some(length) = receive(&stream, &mut buffer).await else {
+            stream = connect_again(member, &received).await;
+            send(&stream, EVENTS).await;
+            continue;
+        };
+        let events = buffer[..length].windows(7).filter(|piece| piece == b"event: ").count();
+        received.events.fetch_add(events, Ordering::SeqCst);
+        if !is_counted && events > 0 {
+            is_counted = true;
+            received.streams.fetch_add(1, Ordering::SeqCst);
         }
-        received.closed.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 /// Asks again and again, over another connection when the one before is closed.
 async fn query(member: SocketAddr, received: Arc<Received>) {
+    let mut stream = TcpStream::connect(member).await.expect("the member listens");
     let (mut index, mut buffer) = ("0".to_owned(), [0; 4096]);
     loop {
-        let stream = TcpStream::connect(member).await.expect("the member listens");
-        loop {
-            send(
-                &stream,
-                &format!("GET /leader?index={index}&wait=1m HTTP/1.1\r\nhost: localhost\r\n\r\n"),
-            )
-            .await;
-            // The answer is short and sent in one piece.
-            let Some(length) = receive(&stream, &mut buffer).await else { break };
-            let answer = String::from_utf8_lossy(&buffer[..length]);
-            let told = answer.split_once("x-bellwether-index: ").expect("every answer has it");
-            index = told.1.chars().take_while(char::is_ascii_digit).collect();
-            received.answers.fetch_add(1, Ordering::SeqCst);
-        }
-        received.closed.fetch_add(1, Ordering::SeqCst);
+        send(
+            &stream,
+            &format!("GET /leader?index={index}&wait=1m HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+        )
+        .await;
+        // The answer is short and sent in one piece.
+        let Some(length) = receive(&stream, &mut buffer).await else {
+            stream = connect_again(member, &received).await;
+            continue;
+        };
+        let answer = String::from_utf8_lossy(&buffer[..length]);
+        let told = answer.split_once("x-bellwether-index: ").expect("every answer has it");
+        index = told.1.chars().take_while(char::is_ascii_digit).collect();
+        received.answers.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+async fn connect_again(member: SocketAddr, received: &Received) -> TcpStream {
+    received.closed.fetch_add(1, Ordering::SeqCst);
+    TcpStream::connect(member).await.expect("the member listens")
 }
 
 async fn send(stream: &TcpStream, request: &str) {
@@ -439,7 +451,6 @@ async fn receive(stream: &TcpStream, buffer: &mut [u8]) -> Option<usize> {
         stream.readable().await.expect("an open connection");
         match stream.try_read(buffer) {
             Ok(0) => return None,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return None,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             read => return Some(read.expect("an open connection")),
         }
