@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use utoipa::{IntoParams, IntoResponses};
 
 pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(livez)).routes(routes!(healthz)).routes(routes!(readyz))
+    ApiRouter::new().routes(routes!(livez)).routes(routes!(readyz))
 }
 
 /// Whether the process is sound, with ZooKeeper or without: `ok`, or what failed.
@@ -26,12 +26,6 @@ async fn livez(State(app): State<AppState>, RawQuery(query): RawQuery) -> Respon
         format!("the election's loop has not turned for {idle:?}")
     };
     answer("livez", &[("loop", turns, reason)], query.as_deref())
-}
-
-/// The same as `/livez`.
-#[utoipa::path(get, path = "/healthz", params(Verbose), responses(Checks))]
-async fn healthz(app: State<AppState>, query: RawQuery) -> Response {
-    livez(app, query).await
 }
 
 /// Ready to answer: this member is in the queue and knows a leader, itself or another.

@@ -12,7 +12,7 @@ use axum::response::Response;
 
 /// What the application alone may ask.
 pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(read_only)).routes(routes!(health))
+    ApiRouter::new().routes(routes!(health))
 }
 
 /// What may be asked from elsewhere as well.
@@ -35,12 +35,6 @@ async fn primary(app: State<AppState>, asked: Uri) -> Result<Response, Problem> 
 #[utoipa::path(method(get, head, options), path = "/replica", responses(YesOrNo))]
 async fn replica(State(app): State<AppState>) -> Response {
     app.answer(Verdict::follows)
-}
-
-/// For a load balancer: is this leader or follower, so that it may serve reads?
-#[utoipa::path(method(get, head, options), path = "/read-only", responses(YesOrNo))]
-async fn read_only(State(app): State<AppState>) -> Response {
-    app.answer(|verdict| verdict.leads() || verdict.follows())
 }
 
 /// For a load balancer: is this in the queue, whichever member leads?

@@ -189,7 +189,7 @@ fn while_no_leader_is_known_the_answers_are_problems() {
     let member = Setup::of(&servers).start("a");
 
     problem(&member.get("/leader"), 503);
-    for path in ["/is-leader", "/is-follower", "/primary", "/replica", "/read-only", "/health"] {
+    for path in ["/is-leader", "/is-follower", "/primary", "/replica", "/health"] {
         let answer = member.get(path);
         assert_eq!(answer.status, 503, "{path}: {answer:?}");
         answer.json();
@@ -344,12 +344,7 @@ fn the_bodies_of_other_electors() {
         assert_eq!(keys(&told), fields);
         assert_eq!((&told["name"], &told["leader"]), (&json!("a"), &json!("a")));
         assert_eq!((&told["node"], &told["is_leader"]), (&json!(member.id), &json!(is_leader)));
-        for (path, so) in [
-            ("/primary", is_leader),
-            ("/replica", !is_leader),
-            ("/read-only", true),
-            ("/health", true),
-        ] {
+        for (path, so) in [("/primary", is_leader), ("/replica", !is_leader), ("/health", true)] {
             for method in ["GET", "HEAD", "OPTIONS"] {
                 let status = member.request(method, path).status;
                 assert_eq!(status, if so { 200 } else { 503 }, "{method} {path} of {}", member.id);

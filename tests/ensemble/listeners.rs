@@ -32,7 +32,7 @@ fn probes_have_a_listener_of_their_own() {
         agent().run(request).expect("an answer").status().as_u16()
     };
 
-    let yes = ["/livez", "/healthz", "/readyz", "/is-leader", "/primary", "/leader", "/metrics"];
+    let yes = ["/livez", "/readyz", "/is-leader", "/primary", "/leader", "/metrics"];
     let no = ["/is-follower", "/replica"];
     for path in yes {
         assert_eq!(status("GET", path), 200, "{path}");
