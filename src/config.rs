@@ -207,7 +207,6 @@ impl Config {
             margins,
             disconnect: values.get(&table::DISCONNECT)?,
             activation: activation(values)?,
-            unhealthy: values.get(&table::HEALTH_POLICY)?,
             preempt_after: values.get(&table::PREEMPT_AFTER)?,
         };
         let profile = Profile {

@@ -114,7 +114,6 @@ fn every_key_and_flag_of_0_1_0_is_still_accepted() {
         ("zookeeper.session_timeout", "12s"),
         ("election.prefix", "m_"),
         ("lease.disconnect", "step-down"),
-        ("health.policy", "lenient"),
         ("log.level", "debug"),
     ] {
         let words = |line: &str| line.split_whitespace().take(2).eq([key, value]);
@@ -130,7 +129,7 @@ const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 const FLAGS_OF_0_1_0: &str = "config zookeeper election prefix tls-ca tls-cert tls-key auth credentials-file acl id address label
     session-timeout tick-time heartbeat activate ack-timeout disconnect listen probe-listen token-file app-health
-    app-health-interval app-health-timeout app-health-failures app-health-policy log-format kill-after on-exit";
+    app-health-interval app-health-timeout app-health-failures log-format kill-after on-exit";
 
 #[test]
 fn the_operators_table_of_timeouts_is_what_the_formula_says() {

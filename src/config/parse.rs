@@ -2,7 +2,7 @@
 
 use super::error::{ConfigError, Flaw};
 use super::{Activate, Foreign, Listen, LogFormat, OnExit, OnRestart};
-use recipes::election::{Disconnect, Priority, Unhealthy};
+use recipes::election::{Disconnect, Priority};
 use recipes::{Family, MemberId};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -228,10 +228,6 @@ pub(super) fn disconnect(text: &str) -> Result<Disconnect, Flaw> {
 
 pub(super) fn activate(text: &str) -> Result<Activate, Flaw> {
     one_of(text, &[("at-once", Activate::AtOnce), ("ack", Activate::OnAck)])
-}
-
-pub(super) fn health_policy(text: &str) -> Result<Unhealthy, Flaw> {
-    one_of(text, &[("strict", Unhealthy::Leave), ("lenient", Unhealthy::LeadAlone)])
 }
 
 pub(super) fn on_exit(text: &str) -> Result<OnExit, Flaw> {

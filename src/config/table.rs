@@ -6,15 +6,15 @@
 
 use super::health::{self, Check};
 use super::parse::{
-    activate, disconnect, duration, failures, family, file, foreign, group, health_policy, labels,
-    listen_at, log_format, log_level, member_address, member_id, mode, on_exit, on_restart,
-    priority, probe_address, shown_labels, switch, wait,
+    activate, disconnect, duration, failures, family, file, foreign, group, labels, listen_at,
+    log_format, log_level, member_address, member_id, mode, on_exit, on_restart, priority,
+    probe_address, shown_labels, switch, wait,
 };
 use super::security::{Acl, Scheme};
 use super::servers::{self, Servers};
 use super::setting::{Row, Scope, Setting, ValueKind};
 use super::{Activate, Foreign, Listen, LogFormat, OnExit, OnRestart};
-use recipes::election::{Disconnect, Priority, Unhealthy};
+use recipes::election::{Disconnect, Priority};
 use recipes::{Family, MemberId};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -238,14 +238,6 @@ table! {
         .flag("app-health-failures", "NUMBER").variable("BELLWETHER_APP_HEALTH_FAILURES")
         .kind(ValueKind::Number).default("3")
         .help("How many failures in a row make the application unhealthy");
-
-    HEALTH_POLICY: Unhealthy = Setting::new("health.policy", health_policy)
-        .flag("app-health-policy", "POLICY").variable("BELLWETHER_APP_HEALTH_POLICY")
-        .default("strict")
-        .help(
-            "If no member's application is healthy: strict, there is no leader, or lenient, an \
-             unhealthy member leads",
-        );
 
     KILL_AFTER: Duration = Setting::new("exec.kill_after", duration)
         .flag("kill-after", "DURATION").variable("BELLWETHER_KILL_AFTER")

@@ -75,7 +75,6 @@ fn an_error_begins_with_its_key_and_says_what_to_write_instead() {
         ("health.interval", "0s"),
         ("health.timeout", "x"),
         ("health.failures", "0"),
-        ("health.policy", "maybe"),
         ("exec.on_exit", "maybe"),
         ("exec.kill_after", "soon"),
     ] {

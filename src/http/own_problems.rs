@@ -15,7 +15,7 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         problems.push(OwnProblem { kind, problem, since });
     };
     // What a member that is to have no session last knew of ZooKeeper may be outdated.
-    let is_out = onsets.paused.or(onsets.unhealthy).is_some() && link.session.is_none();
+    let is_out = onsets.paused.or(onsets.unhealthy).is_some();
     let unlinked = onsets.link.filter(|_| !is_out);
     if let Some(since) = unlinked {
         let problem = link.problem.clone();
@@ -133,9 +133,6 @@ mod tests {
         scene.application.send_replace(Some(Application { healthy: false, failure }));
         let unhealthy = ("unhealthy", "the application is not healthy: the answer is 500", 3);
         scene.has_problems(&[unhealthy]).await;
-        // As no application is healthy, it may be in the queue all the same.
-        scene.publishes(|snapshot| snapshot.link.session = Some((SessionId(1), SECOND)));
-        scene.has_problems(&[("zookeeper", "the servers refuse", 2), unhealthy]).await;
 
         scene.publishes(|snapshot| {
             snapshot.link.forget_session();

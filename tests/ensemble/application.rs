@@ -140,7 +140,7 @@ fn an_application_that_does_not_take_up_its_work_in_time_is_passed_over() {
 fn three_applications_fail_in_every_order_and_no_member_leads() {
     let servers = Servers::standalone();
     for order in ORDERS {
-        let (applications, members) = healthy_three(&servers, "strict", order);
+        let (applications, members) = healthy_three(&servers, order);
         for (failed, &nth) in order.iter().enumerate() {
             applications[nth].becomes(false);
             eventually("it leaves the queue", || has_role(&members[nth], "absent"));
@@ -162,35 +162,6 @@ fn three_applications_fail_in_every_order_and_no_member_leads() {
 
         applications[order[1]].becomes(true);
         assert_eq!(agreed([&members[order[1]]]).id, members[order[1]].id, "{order:?}");
-    }
-}
-
-#[test]
-fn three_applications_fail_in_every_order_and_the_last_one_leads_on() {
-    let servers = Servers::standalone();
-    for order in ORDERS {
-        let (applications, members) = healthy_three(&servers, "lenient", order);
-        let [first, second, last] = order;
-        for nth in [first, second] {
-            applications[nth].becomes(false);
-            eventually("it leaves the queue", || has_role(&members[nth], "absent"));
-        }
-        eventually("the last one leads", || has_role(&members[last], "leader"));
-        let alone = agreed([&members[last]]);
-        applications[last].becomes(false);
-        eventually("its check has failed", || {
-            let status = members[last].status();
-            if status["application"]["healthy"] == false { Ok(()) } else { Err(status.to_string()) }
-        });
-        throughout("it leads on, as no application is healthy", Duration::from_secs(1), || {
-            has_role(&members[last], "leader")
-        });
-        assert_eq!(agreed([&members[last]]), alone, "{order:?}: in the same term");
-
-        applications[second].becomes(true);
-        let next = agreed_after(&alone, [&members[second]]);
-        assert_eq!(next.id, members[second].id, "{order:?}");
-        eventually("it has left the queue", || has_role(&members[last], "absent"));
     }
 }
 
@@ -247,15 +218,9 @@ fn a_command_tells_by_its_end_how_the_application_is() {
 
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
-fn healthy_three(
-    servers: &Servers,
-    policy: &str,
-    order: [usize; 3],
-) -> ([Application; 3], [Member; 3]) {
+fn healthy_three(servers: &Servers, order: [usize; 3]) -> ([Application; 3], [Member; 3]) {
     let [first, second, last] = order;
-    let setup = Setup::of(servers)
-        .option("--election", &format!("/{first}-{second}-{last}"))
-        .option("--app-health-policy", policy);
+    let setup = Setup::of(servers).option("--election", &format!("/{first}-{second}-{last}"));
     let applications = [(); 3].map(|()| Application::new(true));
     let members: Vec<Member> = applications
         .iter()

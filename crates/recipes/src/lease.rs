@@ -114,8 +114,8 @@ impl Margins {
         (moment.0 + offset).as_nanos() / period.as_nanos().max(1)
     }
 
-    /// How long to wait before reading again whether the queue is empty: a time of each session's own, lest two that
-    /// find it empty join at once.
+    /// Returns how long a member that is kept out waits before it reads the queue again: different for each session, so
+    /// that members do not read and join all at once.
     pub(crate) fn recheck_delay(&self, session: SessionId) -> Duration {
         // The lower half: the servers count there.
         let count = (session.0 & 0xFFFF_FFFF).try_into().unwrap_or(0);

@@ -472,19 +472,6 @@ fn only_the_present_term_can_be_acknowledged() {
     assert_eq!(actions_after_ack(0, 7), 0, "it is active already");
 }
 
-/// Two unhealthy members may both find the queue empty, and so both join.
-#[test]
-fn an_unhealthy_member_that_finds_another_ahead_leaves_again() {
-    let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
-    let policy = Policy { unhealthy: Unhealthy::LeadAlone, ..Policy::new(margins) };
-    let mut member = Member::new(profile("me"), policy).unhealthy_at_first();
-    member.step(at(0), opened(seconds(10)));
-    assert_eq!(member.step(at(0), queue(&[])), [join()]);
-    member.step(at(0), Event::Joined(ticket(2)));
-    let left = member.step(at(0), queue(&[1, 2]));
-    assert_eq!(left, [Action::CloseSession, Action::OpenSession]);
-}
-
 #[test]
 fn a_member_that_is_unhealthy_at_first_opens_no_session() {
     let mut member = member(Disconnect::Hold).unhealthy_at_first();
@@ -1269,6 +1256,21 @@ fn a_leader_among_others_makes_no_offer() {
     let transfer = Command::Transfer { heir: ticket(2).sequence, until: at(9_000) };
     assert_eq!(member.step(at(0), Event::Command(transfer)), []);
     assert_eq!(member.standing().heir(), None);
+}
+
+/// A session that sent no heartbeats for long has no lease to lead by.
+#[test]
+fn a_member_that_is_kept_out_reads_again_and_joins_in_a_new_session() {
+    let mut member = member(Disconnect::Hold);
+    member.step(at(0), Event::Foreign { keep_out: true });
+    assert_eq!(member.step(at(0), opened(seconds(10))), [Action::ReadQueue]);
+    assert_eq!(member.step(at(0), queue(&[1])), []);
+    let recheck_at = member.wake_at().unwrap();
+    assert!((at(1_000)..at(2_000)).contains(&recheck_at));
+    assert_eq!(member.step(recheck_at, Event::Woke), [Action::ReadQueue]);
+    assert_eq!(member.step(recheck_at, queue(&[1])), []);
+    let let_in = member.step(at(60_000), Event::Foreign { keep_out: false });
+    assert_eq!(let_in, [Action::CloseSession, Action::OpenSession]);
 }
 
 #[test]

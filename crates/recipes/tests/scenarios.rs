@@ -7,7 +7,7 @@
 
 mod sim;
 
-use bellwether_recipes::election::{Activation, Disconnect, Policy, Priority, Unhealthy};
+use bellwether_recipes::election::{Activation, Disconnect, Policy, Priority};
 use bellwether_recipes::{Margins, Sequence, SessionId};
 use datadriven::TestCase;
 use sim::{Choice, Faults, Lie, Rules, World};
@@ -72,7 +72,7 @@ fn scenarios() {
     });
 }
 
-/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s lenient step_down prompt wrong=01 only_wrong old=1 preempt=9s
+/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s step_down prompt wrong=01 only_wrong old=1 preempt=9s
 /// priorities=50-90 among`: another world than [`RULES`]'.
 fn rules_of(case: &mut TestCase) -> Rules {
     let mut span = |key| {
@@ -92,8 +92,6 @@ fn rules_of(case: &mut TestCase) -> Rules {
     let priorities = case.try_take_arg::<String>("priorities").expect("numbers");
     let priorities: Vec<u8> = priorities
         .map_or(vec![], |all| all.split('-').map(|it| it.parse().expect("a priority")).collect());
-    let lenient = case.take_flag("lenient").expect("a flag");
-    let unhealthy = if lenient { Unhealthy::LeadAlone } else { Unhealthy::Leave };
     let step_down = case.take_flag("step_down").expect("a flag");
     let disconnect = if step_down { Disconnect::StepDown } else { Disconnect::Hold };
     let wrong = case.try_take_arg::<String>("wrong").expect("numbers of members");
@@ -108,7 +106,7 @@ fn rules_of(case: &mut TestCase) -> Rules {
         only_wrong: case.take_flag("only_wrong").expect("a flag"),
         members: case.take_arg("members").expect("how many members"),
         timeout,
-        policy: Policy { margins, disconnect, activation, unhealthy, preempt_after },
+        policy: Policy { margins, disconnect, activation, preempt_after },
         prompt: case.take_flag("prompt").expect("a flag"),
         settled: case.take_flag("settled").expect("a flag"),
         moments_differ: case.take_flag("moments_differ").expect("a flag"),

@@ -3,7 +3,7 @@
 mod sim;
 
 use bellwether_recipes::Margins;
-use bellwether_recipes::election::{Activation, Disconnect, Policy, Unhealthy};
+use bellwether_recipes::election::{Activation, Disconnect, Policy};
 use proptest::prelude::*;
 use sim::{Choice, Faults, Rules, World};
 use std::time::Duration;
@@ -29,7 +29,7 @@ prop_compose! {
         half_tick in Just(half_tick),
         spare in 50..4_000u64,
         tick in 50..900u64,
-        [step_down, acks, lenient, has_old, preempts] in any::<[bool; 5]>(),
+        [step_down, acks, has_old, preempts] in any::<[bool; 4]>(),
         wait in 50..4_000u64,
         patience in 50..5_000u64,
         has_wrong_server in any::<bool>(),
@@ -60,7 +60,6 @@ prop_compose! {
                 } else {
                     Activation::AtOnce
                 },
-                unhealthy: if lenient { Unhealthy::LeadAlone } else { Unhealthy::Leave },
                 preempt_after: preempts.then(|| ms(wait)),
             },
             tick: ms(tick),
@@ -129,60 +128,55 @@ proptest! {
     }
 }
 
-/// The leader is healthy as long as any member is. If none is, no member leads, or one all the same with
-/// [`Unhealthy::LeadAlone`].
+/// The leader is healthy as long as any member is. If none is, no member leads.
 #[test]
 fn applications_fail_and_recover_in_every_order() {
     let margins = Margins { heartbeat: ms(500), half_tick: ms(500) };
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
-    for unhealthy in [Unhealthy::Leave, Unhealthy::LeadAlone] {
-        let policy = Policy { unhealthy, ..Policy::new(margins) };
-        let rules = Rules {
-            members: 3,
-            timeout: ms(4_000),
-            policy,
-            tick: ms(100),
-            exact: false,
-            moments_differ: true,
-            prompt: false,
-            horizon: Duration::MAX,
-            misfortunes_max: u32::MAX,
-            sessions_max: i64::MAX,
-            faults: Faults::default(),
-            flaw: None,
-            settled: true,
-            at_wrong: &[],
-            only_wrong: false,
-            old: &[],
-            priorities: &[],
-            recovers: false,
-            among: false,
-        };
-        for (fail, recover) in orders.iter().flat_map(|f| orders.iter().map(move |r| (f, r))) {
-            let mut world = World::new(&rules);
-            let mut ill = vec![];
-            let steps = fail.map(Choice::Ail).into_iter().chain(recover.map(Choice::Recover));
-            for step in steps {
-                match step {
-                    Choice::Ail(i) => ill.push(i),
-                    Choice::Recover(i) => ill.retain(|one| *one != i),
-                    _ => unreachable!("they only fail and recover"),
-                }
-                world.apply(step, &rules);
-                world.settle(&rules);
-                for _ in 0..20 {
-                    world.live(ms(100), &rules);
-                }
-                let leaders: Vec<_> = world.leaders().map(|(leader, _)| leader.name).collect();
-                let well = |name: &&str| !ill.iter().any(|&i| world.members[i].name == *name);
-                let case = format!("{unhealthy:?} {fail:?} {recover:?}: {ill:?} {leaders:?}");
-                match (ill.len(), unhealthy) {
-                    (3, Unhealthy::Leave) => assert!(leaders.is_empty(), "{case}"),
-                    (3, Unhealthy::LeadAlone) => assert_eq!(leaders.len(), 1, "{case}"),
-                    _ => assert!(leaders.len() == 1 && leaders.iter().all(well), "{case}"),
-                }
-                assert_eq!(world.broken(&rules), None, "{case}");
+    let rules = Rules {
+        members: 3,
+        timeout: ms(4_000),
+        policy: Policy::new(margins),
+        tick: ms(100),
+        exact: false,
+        moments_differ: true,
+        prompt: false,
+        horizon: Duration::MAX,
+        misfortunes_max: u32::MAX,
+        sessions_max: i64::MAX,
+        faults: Faults::default(),
+        flaw: None,
+        settled: true,
+        at_wrong: &[],
+        only_wrong: false,
+        old: &[],
+        priorities: &[],
+        recovers: false,
+        among: false,
+    };
+    for (fail, recover) in orders.iter().flat_map(|f| orders.iter().map(move |r| (f, r))) {
+        let mut world = World::new(&rules);
+        let mut ill = vec![];
+        let steps = fail.map(Choice::Ail).into_iter().chain(recover.map(Choice::Recover));
+        for step in steps {
+            match step {
+                Choice::Ail(i) => ill.push(i),
+                Choice::Recover(i) => ill.retain(|one| *one != i),
+                _ => unreachable!("they only fail and recover"),
             }
+            world.apply(step, &rules);
+            world.settle(&rules);
+            for _ in 0..20 {
+                world.live(ms(100), &rules);
+            }
+            let leaders: Vec<_> = world.leaders().map(|(leader, _)| leader.name).collect();
+            let well = |name: &&str| !ill.iter().any(|&i| world.members[i].name == *name);
+            let case = format!("{fail:?} {recover:?}: {ill:?} {leaders:?}");
+            match ill.len() {
+                3 => assert!(leaders.is_empty(), "{case}"),
+                _ => assert!(leaders.len() == 1 && leaders.iter().all(well), "{case}"),
+            }
+            assert_eq!(world.broken(&rules), None, "{case}");
         }
     }
 }

@@ -66,8 +66,6 @@ impl Cause {
             Event::ClaimRefused { .. } => Self::ClaimRefused,
             Event::Foreign { .. } => Self::Foreign,
             Event::Woke if before.is_overdue(now) => Self::NotAcknowledged,
-            // An unhealthy leader leaves the queue when it reads that another member is in it.
-            Event::QueueRead(_) if before.way().is_some() => Self::Unhealthy,
             Event::PredecessorGone { .. } | Event::HeadGone { .. } | Event::QueueRead(_) => {
                 Self::LeaderGone
             }

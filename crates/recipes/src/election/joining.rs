@@ -22,8 +22,8 @@ impl Member {
         let Phase::NoSession = phase else { return stay(phase) };
         match Session::opened(self.lease_policy, id, timeout, sent_at) {
             None => self.become_too_short(now),
-            Some(session) if self.unhealthy || self.kept_out => {
-                let stage = Stage::AwaitingEmptyQueue { recheck_at: None };
+            Some(session) if self.kept_out => {
+                let stage = Stage::KeptOut { recheck_at: None };
                 (Phase::InSession(session, stage), vec![Action::ReadQueue])
             }
             Some(session) => self.join(session),
@@ -42,7 +42,6 @@ impl Member {
         match Session::taken_over(self.lease_policy, record, timeout, sent_at, now) {
             None => self.become_too_short(now),
             Some(_) if self.kept_out => rejoin(),
-            // Also where the application is not healthy yet: a term is not to end because its health is not known.
             Some(session) => {
                 (Phase::InSession(session, Stage::FindingTicket), vec![Action::FindTicket])
             }
@@ -180,30 +179,19 @@ impl Member {
 
     pub(super) fn on_queue_read(&self, phase: Phase, read: Queue, now: Moment) -> Next {
         match phase {
-            Phase::InSession(session, Stage::AwaitingEmptyQueue { .. })
-                if !self.kept_out && (read.is_empty() || !self.unhealthy) =>
-            {
-                self.join_after_wait(session, now)
-            }
-            Phase::InSession(session, Stage::AwaitingEmptyQueue { .. }) => {
+            Phase::InSession(session, Stage::KeptOut { .. }) => {
                 let delay = self.lease_policy.margins.recheck_delay(session.id());
-                let stage = Stage::AwaitingEmptyQueue { recheck_at: Some(now.after(delay)) };
+                let stage = Stage::KeptOut { recheck_at: Some(now.after(delay)) };
                 stay(Phase::InSession(session, stage))
             }
-            Phase::InSession(session, Stage::InQueue(queue)) if queue.contender.is_first() => {
-                let own = queue.contender.ticket().sequence;
-                let must_make_room = self.unhealthy && read.iter().any(|one| one != own);
-                let phase = Phase::InSession(session, Stage::InQueue(queue));
-                if must_make_room { rejoin() } else { stay(phase) }
-            }
-            Phase::InSession(session, Stage::InQueue(queue)) => {
+            Phase::InSession(session, Stage::InQueue(queue)) if !queue.contender.is_first() => {
                 self.locate(session, queue, read, now)
             }
             phase @ (Phase::Stopped
             | Phase::Withdrawn
             | Phase::NoSession
             | Phase::SessionTooShort { .. }
-            | Phase::InSession(_, Stage::Joining { .. } | Stage::FindingTicket)) => stay(phase),
+            | Phase::InSession(..)) => stay(phase),
         }
     }
 
@@ -230,7 +218,6 @@ impl Member {
             Located::First => self.become_candidate(session, queue, now),
             Located::Missing if queue.owns_more() => rejoin(),
             Located::Missing => self.join(session),
-            Located::Behind { .. } if self.unhealthy => rejoin(),
             Located::Behind { watch, head } => {
                 queue.leader = queue.leader.retain_if(|leader| leader >= head);
                 queue.activity = Activity::NotElected;

@@ -2,9 +2,7 @@
 
 use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
 use super::preemption::Terms;
-use super::{
-    Action, Activation, Command, Disconnect, Event, Policy, Priority, Profile, Standing, Unhealthy,
-};
+use super::{Action, Activation, Command, Disconnect, Event, Policy, Priority, Profile, Standing};
 use crate::lease::LeasePolicy;
 use crate::session::{Duty, Session};
 use crate::{FencingToken, Moment, Sequence, SessionRecord};
@@ -24,7 +22,6 @@ pub struct Member {
     pub(super) lease_policy: LeasePolicy,
     pub(super) disconnect: Disconnect,
     pub(super) activation: Activation,
-    pub(super) when_unhealthy: Unhealthy,
     pub(super) priority: Priority,
     pub(super) preempt_after: Option<Duration>,
     /// The operator wants it out of the queue.
@@ -46,13 +43,12 @@ pub struct Member {
 
 impl Member {
     pub fn new(profile: Arc<Profile>, policy: Policy) -> Self {
-        let Policy { margins, disconnect, activation, unhealthy, preempt_after } = policy;
+        let Policy { margins, disconnect, activation, preempt_after } = policy;
         Self {
             profile,
             lease_policy: LeasePolicy { margins, reserve: Duration::ZERO },
             disconnect,
             activation,
-            when_unhealthy: unhealthy,
             priority: Priority::default(),
             preempt_after,
             paused: false,
@@ -75,9 +71,7 @@ impl Member {
     /// Joins only when its application is known to be healthy.
     #[must_use]
     pub fn unhealthy_at_first(self) -> Self {
-        let strict = self.when_unhealthy == Unhealthy::Leave;
-        let phase = if strict { Phase::Withdrawn } else { self.phase };
-        Self { unhealthy: true, phase, ..self }
+        Self { unhealthy: true, phase: Phase::Withdrawn, ..self }
     }
 
     /// Stands in the queue of another client's election.
@@ -127,7 +121,7 @@ impl Member {
         match &self.phase {
             Phase::Stopped | Phase::Withdrawn | Phase::NoSession => None,
             Phase::SessionTooShort { retry_at } => Some(*retry_at),
-            Phase::InSession(_, Stage::AwaitingEmptyQueue { recheck_at }) => *recheck_at,
+            Phase::InSession(_, Stage::KeptOut { recheck_at }) => *recheck_at,
             Phase::InSession(_, Stage::Joining { .. } | Stage::FindingTicket) => None,
             Phase::InSession(session, Stage::InQueue(queue)) => {
                 let contender = &queue.contender;
@@ -229,10 +223,8 @@ impl Member {
             Phase::SessionTooShort { retry_at } if retry_at <= now => {
                 (Phase::NoSession, vec![Action::OpenSession])
             }
-            Phase::InSession(session, Stage::AwaitingEmptyQueue { recheck_at: Some(at) })
-                if at <= now =>
-            {
-                let stage = Stage::AwaitingEmptyQueue { recheck_at: None };
+            Phase::InSession(session, Stage::KeptOut { recheck_at: Some(at) }) if at <= now => {
+                let stage = Stage::KeptOut { recheck_at: None };
                 (Phase::InSession(session, stage), vec![Action::ReadQueue])
             }
             Phase::InSession(session, Stage::InQueue(queue)) => {
@@ -252,7 +244,7 @@ impl Member {
             | Phase::SessionTooShort { .. }
             | Phase::InSession(
                 _,
-                Stage::AwaitingEmptyQueue { .. } | Stage::Joining { .. } | Stage::FindingTicket,
+                Stage::KeptOut { .. } | Stage::Joining { .. } | Stage::FindingTicket,
             )) => stay(phase),
         }
     }
@@ -269,7 +261,7 @@ impl Member {
             None => vec![],
             Some(_) if unlisted.is_some() => unlisted.into_iter().collect(),
             Some(Duty::Wait) => return Self::poll_head(session, queue, now),
-            Some(Duty::Hold) if self.unhealthy || queue.contender.is_refused() => {
+            Some(Duty::Hold) if queue.contender.is_refused() => {
                 vec![queue.renew(now), Action::ReadQueue]
             }
             Some(Duty::Hold) => {
@@ -311,7 +303,7 @@ impl Member {
             Command::ReportHealth { healthy: false } if self.unhealthy => stay(phase),
             Command::ReportHealth { healthy: false } => {
                 self.unhealthy = true;
-                self.on_unhealthy(phase)
+                Self::withdraw(phase)
             }
             Command::UpdateProfile { address, labels } => {
                 self.update_profile(phase, address, labels)
@@ -329,16 +321,13 @@ impl Member {
         }
     }
 
-    /// Joins again, unless it is still paused, kept out or, where that counts, unhealthy.
+    /// Joins again, unless it is still paused, kept out or unhealthy.
     pub(super) fn return_to_queue(&self, phase: Phase, now: Moment) -> Next {
-        let strict = self.when_unhealthy == Unhealthy::Leave;
         match phase {
-            Phase::Withdrawn if !(self.paused || self.unhealthy && strict) => {
+            Phase::Withdrawn if !(self.paused || self.unhealthy) => {
                 (Phase::NoSession, vec![Action::OpenSession])
             }
-            Phase::InSession(session, Stage::AwaitingEmptyQueue { .. })
-                if !(self.unhealthy || self.kept_out) =>
-            {
+            Phase::InSession(session, Stage::KeptOut { .. }) if !self.kept_out => {
                 self.join_after_wait(session, now)
             }
             phase @ (Phase::Stopped
@@ -346,33 +335,6 @@ impl Member {
             | Phase::NoSession
             | Phase::SessionTooShort { .. }
             | Phase::InSession(..)) => stay(phase),
-        }
-    }
-
-    /// With [`Unhealthy::LeadAlone`], leads on only while the queue is otherwise empty.
-    fn on_unhealthy(&self, phase: Phase) -> Next {
-        match (self.when_unhealthy, &phase) {
-            (Unhealthy::Leave, _) => Self::withdraw(phase),
-            (Unhealthy::LeadAlone, Phase::InSession(_, Stage::InQueue(queue)))
-                if queue.contender.is_first() =>
-            {
-                (phase, vec![Action::ReadQueue])
-            }
-            (
-                Unhealthy::LeadAlone,
-                Phase::InSession(
-                    _,
-                    Stage::Joining { .. } | Stage::FindingTicket | Stage::InQueue(_),
-                ),
-            ) => rejoin(),
-            (
-                Unhealthy::LeadAlone,
-                Phase::InSession(_, Stage::AwaitingEmptyQueue { .. })
-                | Phase::NoSession
-                | Phase::SessionTooShort { .. }
-                | Phase::Withdrawn
-                | Phase::Stopped,
-            ) => stay(phase),
         }
     }
 

@@ -28,9 +28,8 @@ pub(super) enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "a member is in the queue nearly all its life")]
 pub(super) enum Stage {
-    /// The application is not healthy, so the member joins only an empty queue; or contenders of another order keep it out.
-    /// `None` while the queue is being read.
-    AwaitingEmptyQueue {
+    /// Contenders of another order are in the path. `None` while the queue is being read.
+    KeptOut {
         recheck_at: Option<Moment>,
     },
     /// The own znode is being created, with this profile and priority.
@@ -104,7 +103,7 @@ impl Phase {
             Self::InSession(session, Stage::InQueue(queue)) => Some((session, queue)),
             Self::InSession(
                 _,
-                Stage::AwaitingEmptyQueue { .. } | Stage::Joining { .. } | Stage::FindingTicket,
+                Stage::KeptOut { .. } | Stage::Joining { .. } | Stage::FindingTicket,
             )
             | Self::Stopped
             | Self::Withdrawn

@@ -8,7 +8,6 @@ pub struct Policy {
     pub margins: Margins,
     pub disconnect: Disconnect,
     pub activation: Activation,
-    pub unhealthy: Unhealthy,
     /// For how long a leader sees a member of higher priority before it hands over to it; `None`: for ever.
     pub preempt_after: Option<Duration>,
 }
@@ -32,21 +31,14 @@ pub enum Activation {
     OnAcknowledgement { within: Duration },
 }
 
-/// What a member does while its application is not healthy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Unhealthy {
-    /// It leaves the queue, even if the queue is empty then.
-    #[default]
-    Leave,
-    /// It joins, and leads, only while the queue is otherwise empty.
-    LeadAlone,
-}
-
 impl Policy {
     /// Returns the defaults, with these margins.
     pub const fn new(margins: Margins) -> Self {
-        let (activation, unhealthy) = (Activation::AtOnce, Unhealthy::Leave);
-        let (disconnect, preempt_after) = (Disconnect::Hold, None);
-        Self { margins, disconnect, activation, unhealthy, preempt_after }
+        Self {
+            margins,
+            disconnect: Disconnect::Hold,
+            activation: Activation::AtOnce,
+            preempt_after: None,
+        }
     }
 }

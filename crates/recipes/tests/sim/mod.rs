@@ -724,8 +724,7 @@ impl World {
         if excludes && leaders.iter().filter(is_answered).any(|leader| leader.session != holder) {
             return Some("a leader whose claim was answered does not hold the claim znode");
         }
-        let strict = rules.policy.unhealthy == Unhealthy::Leave;
-        if strict && self.leaders().any(|(leader, _)| leader.core.standing().is_unhealthy()) {
+        if self.leaders().any(|(leader, _)| leader.core.standing().is_unhealthy()) {
             return Some("a member leads whose application is not healthy");
         }
         let stands = |m: &Process| m.core.standing().ticket().is_some();
@@ -1726,13 +1725,12 @@ impl World {
 impl Rules {
     /// Returns the `play` line that describes this world in a scenario file.
     fn play_directive(&self) -> String {
-        let Policy { margins, disconnect, activation, unhealthy, preempt_after } = self.policy;
+        let Policy { margins, disconnect, activation, preempt_after } = self.policy;
         let Margins { heartbeat, half_tick } = margins;
         let ack = match activation {
             Activation::AtOnce => String::new(),
             Activation::OnAcknowledgement { within } => format!(" ack={}ns", within.as_nanos()),
         };
-        let lenient = if unhealthy == Unhealthy::LeadAlone { " lenient" } else { "" };
         let step_down = if disconnect == Disconnect::StepDown { " step_down" } else { "" };
         let prompt = if self.prompt { " prompt" } else { "" };
         let settled = if self.settled { " settled" } else { "" };
@@ -1754,7 +1752,7 @@ impl Rules {
             all => format!(" priorities={}", all.join("-")),
         };
         format!(
-            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{lenient}{step_down}{prompt}{settled}{differ}{wrong}{old}{preempt}{priorities}{among}",
+            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{step_down}{prompt}{settled}{differ}{wrong}{old}{preempt}{priorities}{among}",
             self.members,
             self.timeout.as_nanos(),
             heartbeat.as_nanos(),
