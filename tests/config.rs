@@ -97,40 +97,6 @@ fn the_sample_file_has_every_default_and_changes_nothing() {
     assert_eq!(values(&sample), values(&default));
 }
 
-/// Which flags and keys there were is what its `--help` and its sample file said.
-#[test]
-fn every_key_and_flag_of_0_1_0_is_still_accepted() {
-    let secrets = tempfile::tempdir().unwrap();
-    for (name, text) in [("token", "t"), ("credentials", "u:p"), ("webhook-secret", SECRET)] {
-        std::fs::write(secrets.path().join(name), text).unwrap();
-    }
-    let text = include_str!("settings_of_0_1_0.toml");
-    let _parses: File = toml::from_str(text).unwrap();
-    let written = file(&text.replace("/etc/bellwether", secrets.path().to_str().unwrap()));
-    let config = written.path().to_str().unwrap();
-    let (code, said) = ran(bellwether(&["check-config", "--config", config]).envs(POD));
-    assert_eq!(code, 0, "{said}");
-    for (key, value) in [
-        ("zookeeper.session_timeout", "12s"),
-        ("election.prefix", "m_"),
-        ("lease.disconnect", "step-down"),
-        ("log.level", "debug"),
-    ] {
-        let words = |line: &str| line.split_whitespace().take(2).eq([key, value]);
-        assert!(said.lines().any(words), "{key}: {said}");
-    }
-    let help = ran(&mut bellwether(&["exec", "--help"])).1;
-    for flag in FLAGS_OF_0_1_0.split_whitespace() {
-        assert!(help.contains(&format!("--{flag} ")), "--{flag}: {help}");
-    }
-}
-
-const SECRET: &str = "0123456789abcdef0123456789abcdef";
-
-const FLAGS_OF_0_1_0: &str = "config zookeeper election prefix tls-ca tls-cert tls-key auth credentials-file acl id address label
-    session-timeout tick-time heartbeat activate ack-timeout disconnect listen probe-listen token-file app-health
-    app-health-interval app-health-timeout app-health-failures log-format kill-after on-exit";
-
 #[test]
 fn the_operators_table_of_timeouts_is_what_the_formula_says() {
     let tick = Duration::from_secs(2);

@@ -40,8 +40,6 @@ pub struct Leader {
     /// The fencing token: it grows from one leader to the next.
     pub token: u64,
     /// Whether its application has taken up its work, where it is asked to say so.
-    #[serde(default = "yes")]
-    #[schema(required = true)]
     pub active: bool,
 }
 
@@ -66,8 +64,6 @@ pub struct Leadership {
     pub is_leader: bool,
     pub role: Role,
     /// Whether this member leads and its application has taken up its work, where it is asked to say so.
-    #[serde(default = "yes")]
-    #[schema(required = true)]
     pub active: bool,
     pub leader: Option<String>,
     pub token: Option<u64>,
@@ -90,11 +86,6 @@ pub enum Role {
     /// One that only a later version knows.
     #[serde(other, skip_serializing)]
     Unknown,
-}
-
-/// An older sidecar knows no leader that is not active.
-fn yes() -> bool {
-    true
 }
 
 impl Leader {

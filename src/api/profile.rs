@@ -1,6 +1,5 @@
 //! What a member says of itself, and a change of that.
 
-use recipes::election::Priority;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -13,9 +12,8 @@ pub struct OwnProfile {
     pub id: String,
     pub address: Option<String>,
     pub labels: BTreeMap<String, String>,
-    /// How much it is preferred as the leader, from 0 to 100. Left out by older versions, whose members have 50.
-    #[serde(default = "usual_priority")]
-    #[schema(required = true, maximum = 100)]
+    /// How much it is preferred as the leader, from 0 to 100.
+    #[schema(maximum = 100)]
     pub priority: u8,
     /// How often address or labels have changed since the process started.
     pub revision: u64,
@@ -35,11 +33,6 @@ pub struct Patch {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, required = false, maximum = 100)]
     pub priority: Option<Option<u8>>,
-}
-
-/// That of members of versions that know none.
-pub(super) fn usual_priority() -> u8 {
-    Priority::default().number()
 }
 
 type LabelChanges = BTreeMap<String, Option<String>>;

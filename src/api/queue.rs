@@ -1,6 +1,5 @@
 //! The queue, in order.
 
-use super::profile::usual_priority;
 use super::{Get, Standby};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,8 +11,6 @@ pub const MEMBERS: Get<Members> = Get::at("/members");
 pub struct Members {
     pub members: Vec<Member>,
     /// Another each time that one has joined or left: pass it to `GET /members?index=` to wait for that.
-    #[serde(default)]
-    #[schema(required = true)]
     pub index: u64,
 }
 
@@ -60,21 +57,15 @@ pub struct Member {
     /// The id of the leader that this member's znode announces: so one sees an announcement go down the queue.
     pub names: Option<String>,
     pub version: Option<String>,
-    /// How much it is preferred as the leader, from 0 to 100. Members of versions that know none have 50.
-    #[serde(default = "usual_priority")]
-    #[schema(required = true, maximum = 100)]
+    /// How much it is preferred as the leader, from 0 to 100.
+    #[schema(maximum = 100)]
     pub priority: u8,
-    /// Since when its znode stands there, by the servers' clock. Null in the answers of older versions.
-    #[serde(default)]
+    /// Since when its znode stands there, by the servers' clock.
     #[schema(required = true)]
     pub since: Option<String>,
-    /// Whether it tells that its application is not healthy. Members of older versions, and those that are told not to, do
-    /// not tell, nor the next.
-    #[serde(default)]
-    #[schema(required = true)]
+    /// Whether it tells that its application is not healthy. Members that are told not to do not tell, nor
+    /// the next.
     pub unhealthy: bool,
     /// How many of its hooks have failed and not succeeded since.
-    #[serde(default)]
-    #[schema(required = true)]
     pub hooks_failing: u32,
 }

@@ -1,6 +1,5 @@
 //! What a member knows of itself.
 
-use super::profile::usual_priority;
 use super::{Get, KeptConfig, Leader, OwnBarrier, OwnLock, Role};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -21,9 +20,8 @@ pub struct Status {
     pub standby: Option<Standby>,
     pub leader: Option<Leader>,
     pub valid_for_ms: Option<u64>,
-    /// How much it is preferred as the leader, from 0 to 100. Left out by versions that know none.
-    #[serde(default = "usual_priority")]
-    #[schema(required = true, maximum = 100)]
+    /// How much it is preferred as the leader, from 0 to 100.
+    #[schema(maximum = 100)]
     pub priority: u8,
     /// The member of higher priority to which this one, which leads, will hand over; left out if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,8 +48,6 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub config: Vec<KeptConfig>,
     pub index: u64,
-    #[serde(default)]
-    #[schema(required = true)]
     pub clock: Clock,
     pub version: String,
     pub uptime_ms: u64,
@@ -73,7 +69,7 @@ pub struct Standby {
 
 /// Which clocks `valid_until_boottime_ns` is of: a process that finds the same in its own `/proc` reads the
 /// same ones.
-#[derive(Default, Serialize, Deserialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct Clock {
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: Option<String>,
@@ -87,7 +83,6 @@ pub struct Session {
     pub timeout_ms: Option<u64>,
     pub connected: bool,
     /// The server that it is connected with; null without a connection.
-    #[serde(default)]
     #[schema(required = true)]
     pub server: Option<String>,
     /// Why this member is not where it wants to be; left out when it is.

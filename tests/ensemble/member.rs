@@ -111,11 +111,6 @@ impl Setup {
         self
     }
 
-    /// Drops the options, which an older version may not know.
-    pub(crate) fn without_options(self) -> Self {
-        Self { arguments: Vec::new(), ..self }
-    }
-
     pub(crate) fn runs_a_command(&self) -> bool {
         !self.task.is_empty()
     }

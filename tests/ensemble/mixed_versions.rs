@@ -4,7 +4,6 @@
 use crate::{
     catalogue::{Fault, PATIENCE, suffer},
     group::{Named, agreed_after, has_role, ready, settled},
-    http::ok,
     member::{Member, SessionFiles, Setup},
     observer::{Observer, Znode},
     sampler::{Handover, Sampler, handovers, longest_without_a_leader},
@@ -12,12 +11,10 @@ use crate::{
     testbed::Testbed,
     wait::eventually,
 };
-use serde_json::json;
 use std::{
     collections::BTreeMap,
     env,
     path::Path,
-    process::Command,
     time::{Duration, Instant},
 };
 
@@ -75,7 +72,7 @@ fn five_replicas_are_upgraded_and_rolled_back_one_at_a_time_on_three_servers() {
 fn never_two_at_once_of_two_versions_whatever_is_cut_off_or_stops() {
     let (old, files) = (old_program(), SessionFiles::new());
     let mut testbed = Testbed::set(4, |number, setup| match Version::of_number(number) {
-        Version::Old => setup.without_options().program(old.clone()),
+        Version::Old => files.kept_by(&setup, &number.to_string()).program(old.clone()),
         Version::New => files.kept_by(&setup, &number.to_string()),
     });
     testbed.with_standby = false;
@@ -98,11 +95,7 @@ fn never_two_at_once_of_two_versions_whatever_is_cut_off_or_stops() {
     ]
     .concat();
     for fault in faults {
-        let leaders: &[Version] = match fault.needs_a_session_file() {
-            false => &[Version::Old, Version::New],
-            true => &[Version::New],
-        };
-        for &wanted in leaders {
+        for wanted in [Version::Old, Version::New] {
             have_lead(&mut testbed, wanted);
             let outcome = suffer(&mut testbed, &[fault], Duration::ZERO);
             let stints = testbed.sampler.stints();
@@ -124,65 +117,6 @@ fn never_two_at_once_of_two_versions_whatever_is_cut_off_or_stops() {
     }
     testbed.sampler.saw_one_leader_at_a_time();
     eprintln!("{} answers, never two leaders", testbed.sampler.samples());
-}
-
-/// What an older version does not know of stands in the path, and it counts, names and inspects members alone.
-#[test]
-#[ignore = "it needs an older version's binary: scripts/mixed-versions builds that and runs this"]
-fn the_older_version_passes_over_claims_and_bids_and_the_newer_one_names_the_older() {
-    let mut mixed = Mixed::on(Servers::standalone());
-    mixed.setups.new = mixed.setups.new.option("--preempt-after", "1s");
-    mixed.start("new-1");
-    mixed.settled();
-    mixed.start("old-2");
-    mixed.setups.new = mixed.setups.new.option("--priority", "90");
-    mixed.start("new-3");
-    let leader = mixed.settled();
-    assert_eq!(leader.id, "new-1", "the one of higher priority is not right behind it");
-    eventually("a claim and a bid stand in the path", || {
-        let both = ["claim-leader_", "bid-leader_"].map(|it| format!("/election/{it}"));
-        let there = both.iter().all(|path| mixed.observer.znode(path).is_some());
-        if there { Ok(()) } else { Err(String::new()) }
-    });
-    for id in ["old-2", "new-3"] {
-        let told = ok(&mixed.members[id], "/members");
-        let ids = |it: &serde_json::Value| it["id"].as_str().unwrap_or_default().to_owned();
-        let ids: Vec<_> = told["members"].as_array().expect("members").iter().map(ids).collect();
-        assert_eq!(ids, ["new-1", "old-2", "new-3"], "{id}: {told}");
-    }
-    let inspected = Command::new(old_program())
-        .args([
-            "inspect",
-            "--zookeeper",
-            &mixed.servers.connect_string(),
-            "--election",
-            "/election",
-        ])
-        .output()
-        .expect("it runs");
-    let said = String::from_utf8_lossy(&inspected.stdout);
-    assert!(inspected.status.success(), "{inspected:?}");
-    assert!(["new-1", "old-2", "new-3"].iter().all(|id| said.contains(id)), "{said}");
-    eprintln!("{said}");
-
-    // It cannot be the heir: it writes no acceptance. The leader leads on.
-    let headers = [("x-bellwether", "1"), ("content-type", "application/json")];
-    let body = json!({"to": "old-2", "within_ms": 1000}).to_string();
-    let refused = mixed.members["new-1"].send("POST", "/transfer", &headers, &body);
-    eprintln!(
-        "POST /transfer to a member of the older version: {} {}",
-        refused.status, refused.body
-    );
-    assert_ne!(refused.status, 200);
-    assert_eq!(mixed.settled(), leader);
-
-    // The bid stands while the older one leads, which knows none; it is gone, and no claim stands, once that is over.
-    mixed.end_term("new-1", End::Terminated);
-    let after = agreed_after(&leader, mixed.members.values());
-    assert_eq!(after.id, "old-2");
-    mixed.end_term("old-2", End::Terminated);
-    assert_eq!(agreed_after(&after, mixed.members.values()).id, "new-3");
-    mixed.judge();
 }
 
 /// Which version's program a member runs.
@@ -216,7 +150,7 @@ enum Ids {
 }
 
 struct Mixed {
-    servers: Servers,
+    _servers: Servers,
     observer: Observer,
     setups: Setups,
     members: BTreeMap<String, Member>,
@@ -371,7 +305,7 @@ impl Mixed {
         let observer = Observer::of(&servers);
         let setups = Setups { old, new };
         let (members, versions) = (BTreeMap::new(), BTreeMap::new());
-        Self { sampler: Sampler::of([]), servers, observer, setups, members, versions }
+        Self { sampler: Sampler::of([]), _servers: servers, observer, setups, members, versions }
     }
 
     /// Starts a member of the version that its id names.
@@ -400,14 +334,12 @@ impl Mixed {
         self.observer.line("/election", "leader_")
     }
 
-    /// Waits until the member behind the leader would lead at the notification. The older version knows no such thing.
+    /// Waits until the member behind the leader would lead at the notification.
     fn wait_for_standby(&self) {
         let queue = self.queue();
         let Some(next) = queue.get(1).map(Znode::json) else { return };
         let next = next["id"].as_str().expect("it is a member's");
-        if self.versions[next] == Version::New {
-            eventually("the standby is ready", || self.members[next].is_ready_standby());
-        }
+        eventually("the standby is ready", || self.members[next].is_ready_standby());
     }
 
     fn end_term(&mut self, id: &str, end: End) {

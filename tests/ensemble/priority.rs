@@ -11,7 +11,6 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::time::Duration;
-use zookeeper::CreateMode;
 
 #[test]
 fn a_member_of_higher_priority_leads_once_it_was_seen_for_long_enough_and_none_in_between() {
@@ -84,60 +83,6 @@ fn one_of_priority_0_leads_only_where_no_other_is_ready() {
     assert_eq!(after.id, "other");
     other.signal("TERM");
     eventually("it leads again", || has_role(&last, "leader"));
-}
-
-/// A znode as version 0.1.0 without transfers wrote it: it knows no priorities, relays nothing, and keeps its place.
-#[test]
-fn a_member_of_an_older_version_keeps_its_place_and_the_leader_leads_on() {
-    let servers = Servers::standalone();
-    let observer = Observer::of(&servers);
-    let setup = Setup::of(&servers).option("--preempt-after", "1s");
-    let [a] = started_in_order(&setup, ["a"]);
-    let before = agreed([&a]);
-    let old = br#"{"id":"old","address":null,"labels":{},"leader":null,"version":"0.1.0"}"#;
-    observer.create("/election/leader_", old, CreateMode::EphemeralSequential);
-    let [c] = started_in_order(&setup.option("--priority", "70"), ["c"]);
-    let offered = || match observer.line("/election", "leader_").first() {
-        Some(head) if head.json()["offer"]["heir"] == "leader_0000000003" => Ok(()),
-        head => Err(format!("{head:?}")),
-    };
-    eventually("the leader offers to hand over", offered);
-    let told = ok(&a, "/cluster");
-    let priorities = priorities(&a);
-    assert_eq!((&priorities["old"], &priorities["c"]), (&json!(50), &json!(70)), "{told}");
-    let leads_on = || if agreed([&a, &c]) == before { Ok(()) } else { Err("another leads".into()) };
-    throughout("it leads on", Duration::from_secs(4), leads_on);
-    observer.delete("/election/leader_0000000002");
-    assert_eq!(agreed_after(&before, [&a, &c]).id, "c");
-}
-
-/// A leader of such a version hands over to none, and the bid stands until it is gone.
-#[test]
-fn a_leader_of_an_older_version_leads_on_beside_a_bid() {
-    let servers = Servers::standalone();
-    let observer = Observer::of(&servers);
-    observer.make_path("/election");
-    observer.create("/election/leader_", b"", CreateMode::EphemeralSequential);
-    let own = observer.line("/election", "leader_").remove(0);
-    let (znode, token) = (&own.name, own.token());
-    let profile = r#""id":"old","address":null,"labels":{}"#;
-    let leads = format!(
-        r#"{{{profile},"leader":{{{profile},"znode":"{znode}","token":{token}}},"version":"0.1.0"}}"#
-    );
-    observer.set(&format!("/election/{znode}"), leads.as_bytes());
-    let setup = Setup::of(&servers).option("--preempt-after", "1s");
-    let [b, c] = started_in_order(&setup.option("--priority", "70"), ["b", "c"]);
-    eventually("it bids", || {
-        observer.znode("/election/bid-leader_").map(drop).ok_or_else(String::new)
-    });
-    let follow = || [&b, &c].into_iter().try_for_each(|member| has_role(member, "follower"));
-    throughout("the old one leads on", Duration::from_secs(4), follow);
-    observer.delete(&format!("/election/{znode}"));
-    eventually("the next one leads", || has_role(&b, "leader"));
-    eventually("no bid is left", || match observer.znode("/election/bid-leader_") {
-        None => Ok(()),
-        Some(znode) => Err(format!("{znode:?}")),
-    });
 }
 
 fn priorities(asked: &Member) -> Value {

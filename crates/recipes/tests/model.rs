@@ -76,7 +76,6 @@ const SMALL: Rules = Rules {
     settled: false,
     at_wrong: &[],
     only_wrong: false,
-    old: &[],
     priorities: &[],
     recovers: false,
     among: false,

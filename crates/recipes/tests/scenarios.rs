@@ -42,7 +42,6 @@ const RULES: Rules = Rules {
     settled: false,
     at_wrong: &[],
     only_wrong: false,
-    old: &[],
     priorities: &[],
     recovers: false,
     among: false,
@@ -72,7 +71,7 @@ fn scenarios() {
     });
 }
 
-/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s step_down prompt wrong=01 only_wrong old=1 preempt=9s
+/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s step_down prompt wrong=01 only_wrong preempt=9s
 /// priorities=50-90 among`: another world than [`RULES`]'.
 fn rules_of(case: &mut TestCase) -> Rules {
     let mut span = |key| {
@@ -95,13 +94,10 @@ fn rules_of(case: &mut TestCase) -> Rules {
     let step_down = case.take_flag("step_down").expect("a flag");
     let disconnect = if step_down { Disconnect::StepDown } else { Disconnect::Hold };
     let wrong = case.try_take_arg::<String>("wrong").expect("numbers of members");
-    let old = case.try_take_arg::<String>("old").expect("numbers of members");
     let number = |digit: char| digit.to_digit(10).expect("digits") as usize;
-    let [wrong, old]: [Vec<usize>; 2] = [wrong, old]
-        .map(|digits| digits.map_or(vec![], |digits| digits.chars().map(number).collect()));
+    let wrong: Vec<usize> = wrong.map_or(vec![], |digits| digits.chars().map(number).collect());
     let rules = Rules {
         at_wrong: wrong.leak(),
-        old: old.leak(),
         priorities: priorities.leak(),
         only_wrong: case.take_flag("only_wrong").expect("a flag"),
         members: case.take_arg("members").expect("how many members"),

@@ -2,8 +2,6 @@
 //! and to the queue into the member's events.
 
 mod announcement_age;
-#[cfg(test)]
-mod older_versions;
 mod znode_data;
 
 pub use znode_data::MemberData;

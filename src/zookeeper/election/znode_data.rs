@@ -22,18 +22,17 @@ struct DataJson {
     leader: Option<LeaderJson>,
     #[serde(default, skip_serializing_if = "is_default")]
     standby_ready: bool,
-    /// Left out where it is the usual one, as of members that know none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Left out where it is the usual one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<u8>,
     /// To which member the leader would hand over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     offer: Option<OfferJson>,
     /// The offer that the standby has accepted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     accepted: Option<OfferJson>,
-    #[serde(default)]
     version: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<StateJson>,
 }
 
@@ -73,13 +72,11 @@ struct BidJson {
 struct ProfileJson {
     id: String,
     address: Option<String>,
-    #[serde(default)]
     labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "is_default")]
     revision: u64,
 }
 
-/// Default for members of older versions, which know only active leaders.
 fn yes() -> bool {
     true
 }
@@ -348,7 +345,7 @@ mod tests {
             let text = String::from_utf8(data).unwrap();
             assert_eq!(text.contains(&format!(r#""priority":{number}"#)), number != 50, "{text}");
         }
-        let unknown = br#"{"id":"a","leader":null,"priority":101}"#;
+        let unknown = br#"{"id":"a","labels":{},"leader":null,"priority":101}"#;
         assert_eq!(decode(unknown, &"leader_".into()).unwrap().priority, Priority::default());
     }
 
@@ -413,18 +410,20 @@ mod tests {
                 well
             );
         }
-        let other = br#"{"id":"a","leader":null,"state":{"hooks_failing":2,"mood":"fine"}}"#;
+        let other =
+            br#"{"id":"a","labels":{},"leader":null,"state":{"hooks_failing":2,"mood":"fine"}}"#;
         let later = decode(other, &"leader_".into()).expect("of a later version");
         assert_eq!(later.state, OwnState { unhealthy: false, ..ill });
     }
 
     #[test]
     fn foreign_data_is_not_decoded() {
-        let long = [b" ".repeat(LONGEST), br#"{"id":"a","leader":null}"#.to_vec()].concat();
+        let long =
+            [b" ".repeat(LONGEST), br#"{"id":"a","labels":{},"leader":null}"#.to_vec()].concat();
         for data in [&b""[..], b"\xff\x00", b"a", b"{}", b"null", br#"{"id":""}"#, &long] {
             assert!(decode(data, &"leader_".into()).is_none());
         }
-        let foreign = br#"{"id":"a","leader":{"id":"b","znode":"n_0000000001","token":1}}"#;
+        let foreign = br#"{"id":"a","labels":{},"leader":{"id":"b","labels":{},"znode":"n_0000000001","token":1}}"#;
         assert!(decode(foreign, &"leader_".into()).unwrap().announcement.is_none());
     }
 

@@ -53,8 +53,6 @@ pub struct Rules {
     pub at_wrong: &'static [usize],
     /// Whether there is no other server that they could go to.
     pub only_wrong: bool,
-    /// Which members are of a version that knows no transfers: they pass offers over.
-    pub old: &'static [usize],
     /// The members' priorities, where they do not all have the usual one.
     pub priorities: &'static [u8],
     /// Whether the model also tries, at the horizon, whether all members name the leader some time after the faults.
@@ -184,8 +182,6 @@ pub struct Process {
     seen: u64,
     /// Whether it is connected to the server that lost a transaction.
     at_wrong: bool,
-    /// It knows no transfers.
-    is_old: bool,
     /// The priority of which it was told last.
     priority_told: Option<(Ticket, Priority)>,
     /// What a quorum told it is gone, although that server shows it.
@@ -367,7 +363,7 @@ impl World {
     fn process(&self, name: &'static str, note: Option<Note>, i: usize, rules: &Rules) -> Process {
         let id = MemberId::new(name).unwrap();
         let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
-        let priority = rules.priorities.get(i).filter(|_| !rules.old.contains(&i));
+        let priority = rules.priorities.get(i);
         let priority = priority.map_or_else(Priority::default, |it| Priority::new(*it).unwrap());
         let core = Member::new(Arc::new(profile), rules.policy).of_priority(priority);
         let core = if rules.among { core.among_others() } else { core };
@@ -387,7 +383,6 @@ impl World {
             replies: VecDeque::new(),
             seen: 0,
             at_wrong: rules.at_wrong.contains(&i),
-            is_old: rules.old.contains(&i),
             priority_told: None,
             denied: BTreeSet::new(),
         };
@@ -455,7 +450,6 @@ impl World {
             }
             if faults.transfers
                 && !member.stopped
-                && !member.is_old
                 && let Some(own) = member.core.standing().ticket()
                 && member.core.standing().way().is_some()
             {
@@ -468,7 +462,7 @@ impl World {
             if member.core.standing().due_bid().is_some() {
                 choices.push(Choice::Preempt(i));
             }
-            if faults.priorities && !member.stopped && !member.is_old {
+            if faults.priorities && !member.stopped {
                 let priorities = [0, 50, 90].map(|it| Priority::new(it).unwrap());
                 choices.extend(priorities.map(|priority| Choice::Prioritize(i, priority)));
             }
@@ -845,7 +839,7 @@ impl World {
         if all_are_right && !rules.among && !self.readiness_is_shown() {
             return Some("a znode does not say whether its member is a ready standby");
         }
-        if all_are_right && rules.old.is_empty() && !self.the_preferred_leads(rules) {
+        if all_are_right && !self.the_preferred_leads(rules) {
             return Some("a member leads although one of higher priority is ready");
         }
         (!self.all_know_the_leader()).then_some("a member does not know who leads, or where")
@@ -1291,7 +1285,6 @@ impl World {
             Event::HeadRead { head, .. } => Some(head.sequence).filter(|it| watched == Some(*it)),
             _ => None,
         };
-        let read = read.filter(|_| !self.members[i].is_old);
         let named = read
             .and_then(|it| self.shown_at(i, it)?.data.offer.clone())
             .map(|it| Event::OfferRead(*it));
@@ -1317,7 +1310,7 @@ impl World {
         };
         let priority = self.shown_at(i, read.sequence)?.data.priority;
         let told = Some((*read, priority)).filter(|it| self.members[i].priority_told != Some(*it));
-        told.filter(|_| !rules.priorities.is_empty() && !self.members[i].is_old)
+        told.filter(|_| !rules.priorities.is_empty())
     }
 
     fn take_over(
@@ -1741,8 +1734,6 @@ impl Rules {
             (false, false) => format!(" wrong={}", wrong.concat()),
             (false, true) => format!(" wrong={} only_wrong", wrong.concat()),
         };
-        let old: String = self.old.iter().map(usize::to_string).collect();
-        let old = if old.is_empty() { old } else { format!(" old={old}") };
         let among = if self.among { " among" } else { "" };
         let preempt =
             preempt_after.map_or(String::new(), |it| format!(" preempt={}ns", it.as_nanos()));
@@ -1752,7 +1743,7 @@ impl Rules {
             all => format!(" priorities={}", all.join("-")),
         };
         format!(
-            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{step_down}{prompt}{settled}{differ}{wrong}{old}{preempt}{priorities}{among}",
+            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{step_down}{prompt}{settled}{differ}{wrong}{preempt}{priorities}{among}",
             self.members,
             self.timeout.as_nanos(),
             heartbeat.as_nanos(),
@@ -1952,12 +1943,6 @@ impl Process {
     fn send(&mut self, actions: Vec<Action>, sent_at: Moment) {
         for action in actions {
             let session = self.session;
-            let action = match action {
-                Action::MakeBid(_) | Action::WithdrawBid | Action::ReadBid if self.is_old => {
-                    continue;
-                }
-                action => action,
-            };
             match action {
                 Action::CloseSession => self.forget_session(),
                 Action::WatchPredecessor(sequence) if !self.is_watching(sequence) => {
