@@ -58,12 +58,6 @@ impl Claim {
         MAKING.scope(Making { app, claim: RefCell::default() }, answer).await
     }
 
-    /// The same for an answer that nothing is waited for.
-    pub(super) fn of_now<T>(app: AppState, make: impl FnOnce() -> T) -> (T, Option<Arc<Self>>) {
-        let answer = || (make(), MAKING.with(|making| making.claim.take()));
-        MAKING.sync_scope(Making { app, claim: RefCell::default() }, answer)
-    }
-
     /// Returns the claim of the answer that is being made, for a body that is made later.
     pub(super) fn of_this_answer() -> Option<Arc<Self>> {
         MAKING.try_with(Making::claim).ok()

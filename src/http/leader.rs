@@ -4,32 +4,15 @@ use super::api_router::{ApiRouter, routes};
 use super::problem::{BadRequest, Problem, Unavailable};
 use super::{AppState, Verdict, claim, query};
 use crate::api::{self, LeaderState};
-use axum::body::Bytes;
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use recipes::Moment;
 use std::time::Duration;
 use utoipa::IntoParams;
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(leader))
-}
-
-/// For the listener at which no client may wait.
-pub(super) fn probes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(leader_now))
-}
-
-/// An answer as it was encoded. Until any of it changes, the next caller gets the same: to encode it
-/// again would take longer than all the rest of answering.
-#[derive(Clone)]
-pub(super) struct CachedBody {
-    /// The index, for how long the lease holds, in milliseconds, and until when: all the rest follows
-    /// from them.
-    made_of: (u64, Option<u64>, Option<Moment>),
-    headers: HeaderMap,
-    body: Bytes,
 }
 
 /// `?index=N` waits until there is news since `N`, for as long as `wait` says.
@@ -56,43 +39,28 @@ const WRITE: &str = "?index=NUMBER&wait=30s";
     BadRequest,
     Unavailable,
 ))]
-async fn leader(State(app): State<AppState>, request: Request) -> Result<Response, Problem> {
-    let wait = Wait::asked(request.uri())?;
+async fn leader(
+    State(app): State<AppState>,
+    asked: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let wait = Wait::asked(&asked)?;
     let verdict = match wait {
+        Some(_) if app.serves_probes => {
+            let instead =
+                "no client can wait at this listener: ask without a query, or at http.listen";
+            return Err(Problem::bad_request(instead));
+        }
         Some((seen, length)) => app.leader_change_since(seen, length).await?,
         None => app.judge(),
     };
-    Ok(answer(&app, &verdict, request.headers(), wait.is_some()))
-}
-
-/// The same, without waiting for news.
-#[utoipa::path(get, path = api::LEADER.path, responses(
-    (status = 200, description = "A member leads", body = LeaderState),
-    BadRequest,
-    Unavailable,
-))]
-async fn leader_now(State(app): State<AppState>, request: Request) -> Result<Response, Problem> {
-    if request.uri().query().is_some_and(|query| !query.is_empty()) {
-        let instead = "no client can wait at this listener: ask without a query, or at http.listen";
-        return Err(Problem::bad_request(instead));
-    }
-    Ok(at_once(&app, request.headers()))
-}
-
-/// Whether the request is one that both routes answer by [`at_once`].
-pub(super) fn is_asked_at_once(request: &Request) -> bool {
-    let uri = request.uri();
-    request.method() == Method::GET && uri.path() == api::LEADER.path && uri.query().is_none()
-}
-
-pub(super) fn at_once(app: &AppState, headers: &HeaderMap) -> Response {
-    answer(app, &app.judge(), headers, false)
+    Ok(answer(&app, &verdict, &headers, wait.is_some()))
 }
 
 fn answer(app: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bool) -> Response {
     claim::follow(verdict);
+    let index = verdict.index();
     if verdict.leader().is_none() {
-        let index = verdict.index();
         let problem = verdict.no_leader().with_index(index);
         // The next blocking query waits again, whichever index it has.
         let problem = if has_waited { problem.at_once() } else { problem };
@@ -100,20 +68,18 @@ fn answer(app: &AppState, verdict: &Verdict, headers: &HeaderMap, has_waited: bo
         response.headers_mut().extend(super::common_headers(index));
         return response;
     }
-    let CachedBody { body, headers: mut cached, made_of: _ } = app.cached_body(verdict);
+
+    let tag = app.started.tag(index);
+    let head = ([(header::ETAG, tag.as_str())], super::common_headers(index));
     let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
-        let tag = cached[header::ETAG].to_str().unwrap_or_default();
         let known = known.to_str().unwrap_or_default();
-        known.split(',').any(|one| one.trim() == "*" || weak(one) == weak(tag))
+        known.split(',').any(|one| one.trim() == "*" || weak(one) == weak(&tag))
     });
     if is_known {
-        cached.remove(header::CONTENT_TYPE);
-        return (StatusCode::NOT_MODIFIED, cached).into_response();
+        return (StatusCode::NOT_MODIFIED, head).into_response();
     }
-    let mut response = Response::new(body.into());
-    *response.headers_mut() = cached;
-    response
+    (head, Json(app.state(verdict))).into_response()
 }
 
 impl Wait {
@@ -166,26 +132,6 @@ impl AppState {
         };
         let changed = tokio::time::timeout(wait, changed).await;
         Ok(changed.ok().flatten().unwrap_or_else(|| self.judge()))
-    }
-
-    fn cached_body(&self, verdict: &Verdict) -> CachedBody {
-        let index = verdict.index();
-        let made_of = (index, verdict.valid_for_ms(), verdict.lease_end());
-        let mut last = self.leader_bodies[usize::from(self.shares_clock)]
-            .lock()
-            .expect("no code panics while holding it");
-        if let Some(cached) = last.as_ref().filter(|cached| cached.made_of == made_of) {
-            return cached.clone();
-        }
-        let body = api::json(&self.state(verdict));
-        let tag = HeaderValue::try_from(self.started.tag(index));
-        let headers = [
-            (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
-            (header::ETAG, tag.expect("a tag is visible ASCII")),
-        ];
-        let headers = headers.into_iter().chain(super::common_headers(index)).collect();
-        let fresh = CachedBody { made_of, headers, body: body.into() };
-        last.insert(fresh).clone()
     }
 }
 

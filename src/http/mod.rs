@@ -65,7 +65,6 @@ use recipes::Moment;
 use requests::{RequestCounters, RouteCounters};
 use routes::Served;
 pub use serve::{Accept, Answer, Handler, Limits, serve};
-use std::future::ready;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -83,8 +82,8 @@ pub struct ElectionNames {
 #[derive(Clone)]
 struct AppState {
     inner: Arc<AppStateInner>,
-    /// The client can read the same clocks of the kernel, if it runs on this machine.
-    shares_clock: bool,
+    /// At the probe listener no client may wait, and clients on other machines cannot read the same clocks of the kernel.
+    serves_probes: bool,
 }
 
 struct AppStateInner {
@@ -99,8 +98,6 @@ struct AppStateInner {
     requests: RequestCounters,
     /// Held by the request that changes this member's profile.
     amending: Mutex<()>,
-    /// The last answers of `/leader`: without the kernel's clocks, and with them.
-    leader_bodies: [std::sync::Mutex<Option<leader::CachedBody>>; 2],
     kept: holdings::KeptLocks,
     asked: holdings::AskedHoldings,
     inside: holdings::Inside,
@@ -163,7 +160,6 @@ pub fn services(
     let waiting = Arc::new(Semaphore::new(limits.waiting()));
     let amending = Mutex::default();
     let requests = RequestCounters::none(&names.election);
-    let leader_bodies = Default::default();
     let clock_identity = ClockIdentity::read();
     let inner = AppStateInner {
         status,
@@ -175,7 +171,6 @@ pub fn services(
         authorization,
         requests,
         amending,
-        leader_bodies,
         kept: holdings::KeptLocks::default(),
         asked: holdings::AskedHoldings::default(),
         inside: holdings::Inside::default(),
@@ -183,9 +178,9 @@ pub fn services(
         value_events: shared_config::ValueEvents::default(),
     };
     let inner = Arc::new(inner);
-    let service = |served: Served, shares_clock| {
+    let service = |served: Served, serves_probes| {
         let Served { router, paths, hint } = served;
-        let app = AppState { inner: inner.clone(), shares_clock };
+        let app = AppState { inner: inner.clone(), serves_probes };
         let router = router
             .fallback(async move |uri: Uri| Problem::not_found(uri.path(), &hint))
             .method_not_allowed_fallback(async |uri: Uri| {
@@ -195,8 +190,8 @@ pub fn services(
         let requests = Arc::new(app.requests.of(paths));
         Service { router: TowerToHyperService::new(router), app, requests }
     };
-    let api = service(routes::of_api(), true);
-    let probes = service(routes::of_probes(), false);
+    let api = service(routes::of_api(), false);
+    let probes = service(routes::of_probes(), true);
     Services { api, probes }
 }
 
@@ -204,14 +199,7 @@ pub fn services(
 impl Handler for Service {
     fn answer(&self, request: Request) -> Answer {
         let Self { router, app, requests } = self.clone();
-        // What is asked most is answered here: to have it routed takes longer than to answer it.
-        if leader::is_asked_at_once(&request) {
-            let route = requests.route(request.uri().path());
-            let answer = || leader::at_once(&app, request.headers());
-            let (response, claim) = Claim::of_now(app.clone(), answer);
-            return Answer::Left(ready(requests.counted(route, claimed(response, claim))));
-        }
-        Answer::Right(Box::pin(async move {
+        Box::pin(async move {
             let route = requests.route(request.uri().path());
             // Each value of the configuration has an index of its own.
             let is_config = request.uri().path().strip_prefix(api::CONFIG_NAMES.path);
@@ -227,7 +215,7 @@ impl Handler for Service {
                 }
             }
             requests.counted(route, response)
-        }))
+        })
     }
 }
 

@@ -32,7 +32,6 @@ pub(super) fn of_api() -> Served {
 /// Returns all that the description is about.
 pub(super) fn described() -> ApiRouter {
     harmless()
-        .merge(leader::routes())
         .merge(redirect::routes())
         .merge(page::routes())
         .merge(events::routes())
@@ -49,14 +48,14 @@ pub(super) fn described() -> ApiRouter {
 
 /// Returns the harmless routes, for callers from other machines.
 pub(super) fn of_probes() -> Served {
-    // No client may wait at this listener: it would keep others out.
-    let (router, paths) = harmless().merge(leader::probes()).split();
+    let (router, paths) = harmless().split();
     let hint = format!("the probes are {}; the rest is at http.listen", paths.join(", "));
     Served { router, paths, hint }
 }
 
 fn harmless() -> ApiRouter {
     ApiRouter::new()
+        .merge(leader::routes())
         .merge(yes_or_no::routes())
         .merge(patroni::probes())
         .merge(health::routes())

@@ -7,7 +7,7 @@ use super::truthful::TruthfulStream;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use futures_util::future::Either;
+use futures_util::future::BoxFuture;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -15,10 +15,9 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::convert::Infallible;
-use std::future::{Ready, ready};
+use std::future::ready;
 use std::io;
 use std::os::fd::AsFd;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -112,8 +111,8 @@ pub trait Handler: Clone + Send + 'static {
     fn answer(&self, request: Request) -> Answer;
 }
 
-/// An answer: there at once, or waited for. The connection moves it about, so what is large is boxed.
-pub type Answer = Either<Ready<Response>, Pin<Box<dyn Future<Output = Response> + Send>>>;
+/// An answer that is being made. The connection moves it about, so it is boxed.
+pub type Answer = BoxFuture<'static, Response>;
 
 /// What an answer says that may be so no longer when it is written.
 pub(super) trait AnswerClaim: Send + Sync {
@@ -172,7 +171,7 @@ async fn accept_all(
             let (answering, request) = (slot.answering(), request.map(boxed_unless_empty));
             let refusal = if is_on_loopback { host_check::refusal(&request) } else { None };
             let answer = match refusal {
-                Some(refusal) => Answer::Left(ready(refusal)),
+                Some(refusal) => Box::pin(ready(refusal)),
                 None => handler.answer(request),
             };
             let claims = claims.clone();
@@ -236,10 +235,10 @@ mod tests {
     impl Handler for Router {
         fn answer(&self, request: Request) -> Answer {
             let answer = self.clone().oneshot(request);
-            Answer::Right(Box::pin(async move {
+            Box::pin(async move {
                 let Ok(answer) = answer.await;
                 answer
-            }))
+            })
         }
     }
 

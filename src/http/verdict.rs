@@ -73,7 +73,7 @@ impl AppState {
 
     /// Returns when the lease ends, if clients on this machine can read the same clocks.
     pub(super) fn valid_until(&self, verdict: &Verdict) -> Option<KernelTime> {
-        let lease_end = verdict.lease_end().filter(|_| self.shares_clock)?;
+        let lease_end = verdict.lease_end().filter(|_| !self.serves_probes)?;
         Some(self.clock.kernel_time(lease_end))
     }
 }

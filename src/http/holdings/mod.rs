@@ -124,12 +124,12 @@ async fn look_at<T>(
 }
 
 fn held_body(app: &AppState, token: FencingToken, until: Moment) -> LockHeld {
-    let ends = app.shares_clock.then(|| app.clock.kernel_time(until));
+    let ends = app.clock.kernel_time(until);
     LockHeld {
         token: token.0,
         valid_for_ms: millis(until.since(app.clock.now())),
-        valid_until_boottime_ns: ends.map(|ends| ends.boottime_ns),
-        valid_until_monotonic_ns: ends.map(|ends| ends.monotonic_ns),
+        valid_until_boottime_ns: Some(ends.boottime_ns),
+        valid_until_monotonic_ns: Some(ends.monotonic_ns),
     }
 }
 
