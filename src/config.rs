@@ -205,7 +205,6 @@ impl Config {
             LeaseMargins::new(values, session_timeout)?;
         let policy = Policy {
             margins,
-            disconnect: values.get(&table::DISCONNECT)?,
             activation: activation(values)?,
             preempt_after: values.get(&table::PREEMPT_AFTER)?,
         };

@@ -2,7 +2,7 @@
 
 use super::error::{ConfigError, Flaw};
 use super::{Activate, Foreign, Listen, LogFormat, OnExit, OnRestart};
-use recipes::election::{Disconnect, Priority};
+use recipes::election::Priority;
 use recipes::{Family, MemberId};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -220,10 +220,6 @@ pub(super) fn wait(text: &str) -> Result<Option<Duration>, Flaw> {
         "never" => Ok(None),
         text => duration(text).map(Some).map_err(|flaw| flaw.or_remedy("\"never\"")),
     }
-}
-
-pub(super) fn disconnect(text: &str) -> Result<Disconnect, Flaw> {
-    one_of(text, &[("hold", Disconnect::Hold), ("step-down", Disconnect::StepDown)])
 }
 
 pub(super) fn activate(text: &str) -> Result<Activate, Flaw> {

@@ -4,7 +4,7 @@ use super::error::ConfigError;
 use super::sources::Values;
 use super::{Config, Foreign, TO_DIE, table};
 use crate::znode_names::ZnodeNames;
-use recipes::election::{Activation, Disconnect, Priority};
+use recipes::election::{Activation, Priority};
 use recipes::{Family, LeaseDuration, Margins};
 use std::time::Duration;
 
@@ -150,12 +150,6 @@ impl Config {
     /// # Errors
     /// One sentence that names the keys, what is wrong with them, and how to mend it.
     pub fn with_command(mut self) -> Result<Self, ConfigError> {
-        if self.policy.disconnect == Disconnect::StepDown {
-            let problem = "gives leadership up at once and leaves a command no time to end";
-            return Err(ConfigError::new(table::DISCONNECT.key(), problem)
-                .found("step-down")
-                .remedy("use \"hold\" with exec"));
-        }
         if self.settings.revocable {
             let problem = "gives leadership up at once and leaves a command no time to end";
             return Err(ConfigError::new(table::REVOCABLE.key(), problem)

@@ -6,15 +6,15 @@
 
 use super::health::{self, Check};
 use super::parse::{
-    activate, disconnect, duration, failures, family, file, foreign, group, labels, listen_at,
-    log_format, log_level, member_address, member_id, mode, on_exit, on_restart, priority,
-    probe_address, shown_labels, switch, wait,
+    activate, duration, failures, family, file, foreign, group, labels, listen_at, log_format,
+    log_level, member_address, member_id, mode, on_exit, on_restart, priority, probe_address,
+    shown_labels, switch, wait,
 };
 use super::security::{Acl, Scheme};
 use super::servers::{self, Servers};
 use super::setting::{Row, Scope, Setting, ValueKind};
 use super::{Activate, Foreign, Listen, LogFormat, OnExit, OnRestart};
-use recipes::election::{Disconnect, Priority};
+use recipes::election::Priority;
 use recipes::{Family, MemberId};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -99,11 +99,6 @@ table! {
         .flag("heartbeat", "DURATION").variable("BELLWETHER_HEARTBEAT")
         .derived("a tenth of zookeeper.session_timeout").scope(Scope::Lease)
         .help("The longest time between two heartbeats");
-
-    DISCONNECT: Disconnect = Setting::new("lease.disconnect", disconnect)
-        .flag("disconnect", "POLICY").variable("BELLWETHER_DISCONNECT")
-        .default("hold")
-        .help("What a leader does when its connection is lost: hold or step-down");
 
     PATH: String = Setting::new("election.path", servers::parse_election)
         .flag("election", "PATH").short('e').variable("BELLWETHER_ELECTION")

@@ -59,7 +59,6 @@ fn an_error_begins_with_its_key_and_says_what_to_write_instead() {
         ("member.id", "ä"),
         ("member.address", "a b:1"),
         ("lease.heartbeat", "19ms"),
-        ("lease.disconnect", "maybe"),
         ("http.listen", "4040"),
         ("http.listen", "unix:"),
         ("http.listen", "unix:run/x.sock"),
@@ -185,12 +184,8 @@ fn a_command_is_run_only_where_there_is_time_to_end_it() {
     assert!(config(&enough).unwrap().with_command().is_ok(), "{least}");
     let curators =
         [("election.revocable", "true"), ("election.compatible_with", "curator-selector")];
-    for flags in [
-        &[("lease.disconnect", "step-down")][..],
-        &[("election.activate", "ack")],
-        &[("health.check", "/app/check")],
-        &curators,
-    ] {
+    for flags in [&[("election.activate", "ack")][..], &[("health.check", "/app/check")], &curators]
+    {
         let error = config(flags).unwrap().with_command().unwrap_err().to_string();
         assert!(error.starts_with(flags[0].0), "{error}");
     }

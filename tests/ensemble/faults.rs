@@ -108,31 +108,13 @@ fn a_leader_that_holds_leads_on_while_its_server_restarts() {
     assert_eq!(agreed(&members), before);
 }
 
-#[test]
-fn a_leader_that_steps_down_claims_nothing_without_a_connection() {
-    let mut servers = Servers::standalone();
-    let setup = Setup::of(&servers).option("--disconnect", "step-down");
-    let members = started_in_order(&setup, ["a", "b"]);
-    let before = agreed(&members);
-
-    servers.first().kill();
-    eventually("the leader notices", || cut_off(&members[0]));
-    assert_eq!(members[0].get("/is-leader").status, 503, "though its lease has not ended");
-    has_role(&members[0], "absent").expect("it left the queue as well");
-    servers.first().start();
-
-    let after = agreed(&members);
-    assert_eq!((&*before.id, &*after.id), ("a", "b"));
-    assert!(after.token > before.token);
-}
-
 /// The session outlives the restart of its server. So the old znode goes only because it is deleted before
 /// the new one is created, and not with its session.
 #[test]
 fn t06_a_member_that_gives_up_leadership_while_cut_off_leaves_the_queue_before_it_joins_again() {
     let mut servers = Servers::standalone();
     let observer = Observer::of(&servers);
-    let setup = Setup::of(&servers).option("--disconnect", "step-down");
+    let setup = Setup::of(&servers);
     let members = started_in_order(&setup, ["a", "b"]);
     let (_, before) = settled(&members, &observer);
 

@@ -48,7 +48,7 @@ fn soak() {
             setup = files.kept_by(&setup, &number.to_string());
         }
         match &witness {
-            None => setup.option("--disconnect", "step-down"),
+            None => setup,
             Some(witness) if number + WITH_A_COMMAND >= MEMBERS.into() => witness.watches(setup),
             Some(_) => setup,
         }

@@ -17,9 +17,9 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 /// The lease lasts 6.89 s in a session of ten seconds, and 2.894 s in one of six.
-fn member(disconnect: Disconnect) -> Member {
+fn member() -> Member {
     let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
-    Member::new(profile("me"), Policy { disconnect, ..Policy::new(margins) })
+    Member::new(profile("me"), Policy::new(margins))
 }
 
 fn profile(name: &str) -> Arc<Profile> {
@@ -58,23 +58,23 @@ fn gone(number: i32) -> Event {
 }
 
 /// A member at the tail of a queue with these numbers.
-fn in_queue(disconnect: Disconnect, numbers: &[i32]) -> Member {
-    let mut member = member(disconnect);
+fn in_queue(numbers: &[i32]) -> Member {
+    let mut member = member();
     member.step(at(0), opened(seconds(10)));
     member.step(at(0), Event::Joined(ticket(*numbers.last().unwrap())));
     member.step(at(0), queue(numbers));
     member
 }
 
-fn leader(disconnect: Disconnect) -> Member {
-    let mut member = in_queue(disconnect, &[1]);
+fn leader() -> Member {
+    let mut member = in_queue(&[1]);
     member.step(at(0), Event::Committed { sent_at: at(0) });
     member
 }
 
 /// A member at the tail, whose predecessor announces that the head leads.
 fn follower(numbers: &[i32]) -> Member {
-    let mut member = in_queue(Disconnect::Hold, numbers);
+    let mut member = in_queue(numbers);
     let predecessor = ticket(numbers[numbers.len() - 2]);
     member.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(numbers[0]) });
     assert!(names(&member, numbers[0]));
@@ -122,12 +122,10 @@ fn what_ends_a_term_is_judged_in_words_of_operations() {
         (Event::TicketLost(ticket(1)), "the znode was deleted"),
         (refused(Holder::Gone, at(0)), "the claim was refused"),
     ] {
-        assert_eq!(ended(&mut leader(Disconnect::Hold), at(1000), event), expected);
+        assert_eq!(ended(&mut leader(), at(1000), event), expected);
     }
-    let stepped_down = ended(&mut leader(Disconnect::StepDown), at(1000), Event::Disconnected);
-    assert_eq!(stepped_down, "disconnected");
     for late in [Event::Woke, Event::Committed { sent_at: at(0) }, Event::SessionLost, resign] {
-        let why = ended(&mut leader(Disconnect::Hold), at(7000), late);
+        let why = ended(&mut leader(), at(7000), late);
         assert_eq!(why, "the lease ran out", "whatever comes after that");
     }
 
@@ -144,7 +142,7 @@ fn what_ends_a_term_is_judged_in_words_of_operations() {
 
 #[test]
 fn a_resumption_with_a_shorter_timeout_cuts_this_lease_and_every_later_one() {
-    let mut leader = leader(Disconnect::Hold);
+    let mut leader = leader();
     assert_eq!(leads_until(&leader, at(500)), at(6_890));
     let resumed = |timeout, sent_at| Event::SessionResumed { timeout, sent_at };
     leader.step(at(500), resumed(seconds(6), at(500)));
@@ -157,7 +155,7 @@ fn a_resumption_with_a_shorter_timeout_cuts_this_lease_and_every_later_one() {
 #[test]
 fn a_resumption_makes_up_for_a_gap() {
     let late = |resumed: bool| {
-        let mut leader = leader(Disconnect::Hold);
+        let mut leader = leader();
         if resumed {
             let timeout = seconds(10);
             leader.step(at(3_000), Event::SessionResumed { timeout, sent_at: at(3_000) });
@@ -171,7 +169,7 @@ fn a_resumption_makes_up_for_a_gap() {
 
 #[test]
 fn a_leader_whose_answers_are_late_leads_on_by_a_shorter_lease() {
-    let mut leader = leader(Disconnect::Hold);
+    let mut leader = leader();
     // The leases last 6.89 s and 4.89 s.
     for (sent_at, until) in [(900, 6_890), (1_800, 6_890), (2_700, 7_590)] {
         leader.step(at(sent_at + 600), Event::Committed { sent_at: at(sent_at) });
@@ -186,7 +184,7 @@ fn a_leader_whose_answers_are_late_leads_on_by_a_shorter_lease() {
 
 #[test]
 fn a_lease_by_late_answers_is_cut_to_what_such_a_lease_would_have_been() {
-    let mut leader = leader(Disconnect::Hold);
+    let mut leader = leader();
     leader.step(at(2_000), Event::Committed { sent_at: at(2_000) });
     leader.step(at(3_900), Event::Committed { sent_at: at(3_900) });
     assert_eq!(leads_until(&leader, at(3_900)), at(8_790));
@@ -202,7 +200,7 @@ fn a_lease_by_late_answers_is_cut_to_what_such_a_lease_would_have_been() {
 #[test]
 fn a_member_that_does_not_lead_sends_half_as_many_heartbeats_where_a_lease_allows_it() {
     let due = |timeout_ms, numbers: &[i32]| {
-        let mut member = member(Disconnect::Hold);
+        let mut member = member();
         member.step(at(0), opened(Duration::from_millis(timeout_ms)));
         member.step(at(0), Event::Joined(ticket(*numbers.last().unwrap())));
         member.step(at(0), queue(numbers));
@@ -224,7 +222,7 @@ fn a_member_that_does_not_lead_sends_half_as_many_heartbeats_where_a_lease_allow
 
 #[test]
 fn a_session_too_short_to_lead_in_is_closed() {
-    let mut member = member(Disconnect::Hold);
+    let mut member = member();
     assert_eq!(member.step(at(0), opened(seconds(1))), [Action::CloseSession]);
     assert!(member.standing().is_session_too_short());
     assert_eq!(member.step(at(10_000), Event::Woke), [Action::OpenSession]);
@@ -233,7 +231,7 @@ fn a_session_too_short_to_lead_in_is_closed() {
 #[test]
 fn a_session_too_short_to_end_what_is_done_in_it_is_closed() {
     let opened_by = |reserve_ms| {
-        let mut member = member(Disconnect::Hold).reserving(Duration::from_millis(reserve_ms));
+        let mut member = member().reserving(Duration::from_millis(reserve_ms));
         member.step(at(0), opened(seconds(10)))
     };
     // The lease lasts 6.89 s, and heartbeats are at most 1 s apart.
@@ -242,15 +240,15 @@ fn a_session_too_short_to_end_what_is_done_in_it_is_closed() {
 }
 
 #[test]
-fn a_disconnected_leader_steps_down_only_where_that_is_configured() {
-    let cut = |disconnect| leader(disconnect).step(at(0), Event::Disconnected);
-    assert_eq!(cut(Disconnect::Hold), []);
-    assert_eq!(cut(Disconnect::StepDown), [Action::CloseSession, Action::OpenSession]);
+fn a_disconnected_leader_holds_to_the_end_of_its_lease() {
+    let mut leader = leader();
+    assert_eq!(leader.step(at(0), Event::Disconnected), []);
+    assert_eq!(leads_until(&leader, at(500)), at(6_890));
 }
 
 #[test]
 fn a_leader_that_left_the_queue_is_announced_no_more() {
-    let mut last = in_queue(Disconnect::Hold, &[1, 2, 3]);
+    let mut last = in_queue(&[1, 2, 3]);
     let predecessor = ticket(2);
     last.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(2) });
     assert!(names(&last, 2));
@@ -285,7 +283,7 @@ fn only_the_member_right_behind_the_head_is_first_when_it_is_gone() {
 
 #[test]
 fn a_lease_that_ran_out_is_known_to_have_ended_then_however_late_that_is_seen() {
-    let leader = leader(Disconnect::Hold);
+    let leader = leader();
     let end = leads_until(&leader, at(0));
     assert_eq!(leader.standing().lapsed_at(at(0)), None);
     assert_eq!(leader.standing().lapsed_at(end.after(seconds(15))), Some(end));
@@ -294,7 +292,7 @@ fn a_lease_that_ran_out_is_known_to_have_ended_then_however_late_that_is_seen() 
 
 #[test]
 fn a_claim_that_is_answered_too_late_to_lead_is_followed_by_a_renewal() {
-    let mut first = in_queue(Disconnect::Hold, &[1]);
+    let mut first = in_queue(&[1]);
     assert_eq!(first.step(at(7_000), Event::Committed { sent_at: at(0) }), []);
     assert_eq!(first.standing().at(at(7_000)), Role::Candidate);
     assert_eq!(first.step(at(7_000), Event::Woke), [renew(None, at(7_000))]);
@@ -309,7 +307,7 @@ fn the_index_grows_with_what_is_published_and_with_nothing_else() {
     second.step(at(500), gone(1));
     assert_eq!(second.standing().index_at(at(0)), index + 1);
 
-    let leader = leader(Disconnect::Hold).standing();
+    let leader = leader().standing();
     assert_eq!(leader.index_at(at(6_889)) + 1, leader.index_at(at(6_890)));
 }
 
@@ -317,7 +315,7 @@ fn the_index_grows_with_what_is_published_and_with_nothing_else() {
 #[test]
 fn the_index_of_a_later_life_is_larger_whatever_the_clock_shows_and_that_of_another_member_differs()
 {
-    let mut first = leader(Disconnect::Hold);
+    let mut first = leader();
     let changes = |member: &mut Member| {
         [1, 2, 3].map(|revision| {
             let labels = BTreeMap::from([("revision".into(), revision.to_string())]);
@@ -329,7 +327,7 @@ fn the_index_of_a_later_life_is_larger_whatever_the_clock_shows_and_that_of_anot
     let earlier = changes(&mut first);
     assert_eq!(earlier, [17, 18, 19]);
 
-    let mut later = in_queue(Disconnect::Hold, &[2]);
+    let mut later = in_queue(&[2]);
     assert!(later.standing().is_unchanged(), "it has named no leader");
     later.step(at(0), Event::Committed { sent_at: at(0) });
     assert!(!later.standing().is_unchanged());
@@ -348,7 +346,7 @@ fn the_index_of_a_later_life_is_larger_whatever_the_clock_shows_and_that_of_anot
 #[test]
 fn no_token_breaks_the_index() {
     for (token, index) in [(1_u64 << 48, 1 << 52), (i64::MAX.unsigned_abs(), 2)] {
-        let mut member = member(Disconnect::Hold);
+        let mut member = member();
         let ticket = Ticket { token: FencingToken(token), ..ticket(1) };
         member.step(at(0), opened(seconds(10)));
         member.step(at(0), Event::Joined(ticket));
@@ -361,7 +359,7 @@ fn no_token_breaks_the_index() {
 #[test]
 fn a_lost_session_is_asked_for_anew() {
     assert_eq!(follower(&[1, 2]).step(at(0), Event::SessionLost), [Action::OpenSession]);
-    let lost = leader(Disconnect::Hold).step(at(0), Event::SessionLost);
+    let lost = leader().step(at(0), Event::SessionLost);
     assert_eq!(lost, [Action::OpenSession]);
 }
 
@@ -375,9 +373,9 @@ fn only_the_ticket_that_is_held_can_be_lost() {
 
 #[test]
 fn a_leader_whose_ticket_is_lost_ends_its_session_and_so_its_claim() {
-    let lost = leader(Disconnect::Hold).step(at(0), Event::TicketLost(ticket(1)));
+    let lost = leader().step(at(0), Event::TicketLost(ticket(1)));
     assert_eq!(lost, [Action::CloseSession, Action::OpenSession]);
-    let lost = in_queue(Disconnect::Hold, &[1]).step(at(0), Event::TicketLost(ticket(1)));
+    let lost = in_queue(&[1]).step(at(0), Event::TicketLost(ticket(1)));
     assert_eq!(lost, [Action::CloseSession, Action::OpenSession], "its claim may be committed");
 }
 
@@ -390,7 +388,7 @@ fn a_member_that_is_not_in_the_queue_joins() {
 #[test]
 fn a_member_behind_or_of_the_own_name_is_never_named_as_leader() {
     let after_announcement = |leader: &str, number, token| {
-        let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
+        let mut third = in_queue(&[1, 2, 3]);
         let predecessor = ticket(2);
         let ticket = Ticket { token: FencingToken(token), ..ticket(number) };
         let announcement = Some(Announcement { leader: profile(leader), ticket, active: true });
@@ -406,7 +404,7 @@ fn a_member_behind_or_of_the_own_name_is_never_named_as_leader() {
 #[test]
 fn a_leader_of_the_own_id_is_known_as_a_namesake_until_none_is_ahead() {
     let after_announcement = |leader: &str| {
-        let mut second = in_queue(Disconnect::Hold, &[1, 2]);
+        let mut second = in_queue(&[1, 2]);
         let announcement =
             Some(Announcement { leader: profile(leader), ticket: ticket(1), active: true });
         second.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement });
@@ -424,7 +422,7 @@ fn a_leader_of_the_own_id_is_known_as_a_namesake_until_none_is_ahead() {
 #[test]
 fn a_token_larger_than_the_own_is_not_the_leaders() {
     let is_believed = |token| {
-        let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
+        let mut third = in_queue(&[1, 2, 3]);
         let ticket = Ticket { token: FencingToken(token), ..ticket(1) };
         let announcement = Some(Announcement { leader: profile("first"), ticket, active: true });
         third.step(at(0), Event::PredecessorRead { predecessor: self::ticket(2), announcement });
@@ -474,7 +472,7 @@ fn only_the_present_term_can_be_acknowledged() {
 
 #[test]
 fn a_member_that_is_unhealthy_at_first_opens_no_session() {
-    let mut member = member(Disconnect::Hold).unhealthy_at_first();
+    let mut member = member().unhealthy_at_first();
     assert_eq!(member.start(), []);
     assert_eq!(member.step(at(0), Event::Command(Command::ReportHealth { healthy: false })), []);
     assert_eq!(
@@ -486,7 +484,7 @@ fn a_member_that_is_unhealthy_at_first_opens_no_session() {
 /// The head's answer is the older one if the request was sent before the predecessor's announcement came.
 #[test]
 fn an_older_answer_of_the_head_contradicts_nothing() {
-    let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
+    let mut third = in_queue(&[1, 2, 3]);
     let predecessor = ticket(2);
     third.step(at(100), Event::PredecessorRead { predecessor, announcement: leads(1) });
     head_announces(&mut third, at(0), None);
@@ -498,7 +496,7 @@ fn an_older_answer_of_the_head_contradicts_nothing() {
 /// A member that left the queue, and was announced as leader, may never have led.
 #[test]
 fn a_token_larger_than_the_heads_does_not_outlive_its_bearer() {
-    let mut fourth = in_queue(Disconnect::Hold, &[1, 2, 3]);
+    let mut fourth = in_queue(&[1, 2, 3]);
     let predecessor = ticket(2);
     fourth.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(2) });
     fourth.step(at(0), gone(2));
@@ -511,7 +509,7 @@ fn a_token_larger_than_the_heads_does_not_outlive_its_bearer() {
 #[test]
 fn numbers_and_tokens_grow_together_along_the_queue() {
     let is_believed = |number, token| {
-        let mut fourth = in_queue(Disconnect::Hold, &[1, 2, 3, 9]);
+        let mut fourth = in_queue(&[1, 2, 3, 9]);
         fourth.step(at(0), Event::HeadRead { head: ticket(1), announcement: None, sent_at: at(0) });
         let predecessor = ticket(3);
         let ticket = Ticket { token: FencingToken(token), ..ticket(number) };
@@ -554,7 +552,7 @@ fn a_smaller_number_than_the_heads_is_passed_over() {
 
 #[test]
 fn after_a_lie_only_the_head_is_believed_until_it_is_another() {
-    let mut fifth = in_queue(Disconnect::Hold, &[1, 2, 3, 4, 5]);
+    let mut fifth = in_queue(&[1, 2, 3, 4, 5]);
     let lie =
         |from: i32| Event::PredecessorRead { predecessor: ticket(from), announcement: leads(2) };
     fifth.step(at(0), lie(4));
@@ -574,7 +572,7 @@ fn after_a_lie_only_the_head_is_believed_until_it_is_another() {
 fn a_member_whose_predecessor_leads_asks_whether_the_head_is_gone() {
     let asks_for_the_head = |numbers: &[i32], from, leader| {
         let predecessor = ticket(from);
-        let mut last = in_queue(Disconnect::Hold, numbers);
+        let mut last = in_queue(numbers);
         let read = Event::PredecessorRead { predecessor, announcement: leads(leader) };
         head_announces(&mut last, at(0), None);
         let actions = last.step(at(10), read);
@@ -588,14 +586,14 @@ fn a_member_whose_predecessor_leads_asks_whether_the_head_is_gone() {
 
 #[test]
 fn where_the_next_head_is_not_known_the_queue_is_read() {
-    let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
+    let mut third = in_queue(&[1, 2, 3]);
     third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
     assert_eq!(third.step(at(1_000), Event::Woke), [Action::ReadQueue]);
 }
 
 #[test]
 fn a_standing_is_the_same_until_there_is_something_to_publish() {
-    let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
+    let mut third = in_queue(&[1, 2, 3]);
     head_announces(&mut third, at(0), leads(1));
     let before = third.standing();
     assert_eq!(third.step(at(1_000), Event::Woke).len(), 1);
@@ -603,7 +601,7 @@ fn a_standing_is_the_same_until_there_is_something_to_publish() {
     third.step(at(1_100), Event::HeadRead { head: ticket(1), announcement: leads(1), sent_at });
     assert_eq!(third.standing(), before);
 
-    let mut leader = leader(Disconnect::Hold);
+    let mut leader = leader();
     let before = leader.standing();
     leader.step(at(500), Event::Woke);
     assert_eq!(leader.standing(), before);
@@ -613,7 +611,7 @@ fn a_standing_is_the_same_until_there_is_something_to_publish() {
 
 #[test]
 fn a_longer_lease_is_no_news_unless_the_one_before_has_ended() {
-    let mut leader = leader(Disconnect::Hold);
+    let mut leader = leader();
     let before = leader.standing();
     let ends_at = leads_until(&leader, at(0));
     leader.step(at(500), Event::Woke);
@@ -625,13 +623,13 @@ fn a_longer_lease_is_no_news_unless_the_one_before_has_ended() {
     );
     assert!(longer.is_news_after(&before, ends_at), "they have seen the end");
     assert!(before.is_news_after(&longer, at(600)), "they would look too late");
-    let candidate = in_queue(Disconnect::Hold, &[1]).standing();
+    let candidate = in_queue(&[1]).standing();
     assert!(before.is_news_after(&candidate, at(0)) && candidate.is_news_after(&before, at(0)));
 }
 
 #[test]
 fn what_changes_nothing_is_not_written() {
-    let mut leader = leader(Disconnect::Hold);
+    let mut leader = leader();
     let mut write = |address: Option<&str>| {
         let (address, labels) = (address.map(str::to_owned), BTreeMap::new());
         leader.step(at(0), Event::Command(Command::UpdateProfile { address, labels })).len()
@@ -652,7 +650,7 @@ fn an_older_write_proves_no_claim() {
 
 #[test]
 fn a_leader_without_an_answer_wakes_at_the_end_of_its_lease() {
-    let mut leader = leader(Disconnect::Hold);
+    let mut leader = leader();
     leader.step(at(500), Event::Woke);
     assert_eq!(leader.wake_at(), Some(at(6_890)));
 }
@@ -691,7 +689,7 @@ fn a_standby_sends_a_write_for_its_heartbeat() {
 
 #[test]
 fn a_standby_needs_time_to_end_what_is_done_under_its_lease() {
-    let mut second = member(Disconnect::Hold).reserving(seconds(2));
+    let mut second = member().reserving(seconds(2));
     second.step(at(0), opened(seconds(10)));
     second.step(at(0), Event::Joined(ticket(2)));
     second.step(at(0), queue(&[1, 2]));
@@ -708,7 +706,7 @@ fn a_predecessor_is_known_by_its_token() {
     assert!(!leads_at(standby(), at(100), gone(Some(FencingToken(0)))), "another znode");
     assert!(!leads_at(standby(), at(100), gone(None)), "none was watched there");
 
-    let mut unread = in_queue(Disconnect::Hold, &[1, 2]);
+    let mut unread = in_queue(&[1, 2]);
     unread.step(at(0), Event::Committed { sent_at: at(0) });
     assert!(!leads_at(unread, at(100), gone(None)), "none was ever read there");
 }
@@ -716,7 +714,7 @@ fn a_predecessor_is_known_by_its_token() {
 #[test]
 fn a_predecessor_made_by_hand_is_followed_by_a_claim() {
     let predecessor = Ticket { token: FencingToken(3), ..ticket(1) };
-    let mut second = in_queue(Disconnect::Hold, &[1, 2]);
+    let mut second = in_queue(&[1, 2]);
     second.step(at(0), Event::PredecessorRead { predecessor, announcement: None });
     second.step(at(0), Event::Committed { sent_at: at(0) });
     let Ticket { sequence, token } = predecessor;
@@ -726,7 +724,7 @@ fn a_predecessor_made_by_hand_is_followed_by_a_claim() {
 
 #[test]
 fn an_answer_about_a_former_predecessor_says_nothing_of_the_present_one() {
-    let mut third = in_queue(Disconnect::Hold, &[1, 2, 3]);
+    let mut third = in_queue(&[1, 2, 3]);
     third.step(at(0), gone(2));
     third.step(at(0), queue(&[1, 3]));
     third.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: leads(1) });
@@ -749,7 +747,7 @@ fn a_lease_ends_with_its_session() {
 
 #[test]
 fn a_leader_tells_by_which_way_it_began_to_lead() {
-    assert_eq!(leader(Disconnect::Hold).standing().way(), Some(Way::Claim));
+    assert_eq!(leader().standing().way(), Some(Way::Claim));
     let mut second = standby();
     assert_eq!(second.standing().way(), None);
     second.step(at(100), gone(1));
@@ -761,7 +759,7 @@ fn a_leader_tells_by_which_way_it_began_to_lead() {
 /// With a timeout of 4.7 s the lease lasts 1.595 s: more than the heartbeat that must be left, but not for long.
 #[test]
 fn readiness_is_written_once_however_little_is_left_between_heartbeats() {
-    let mut standby = member(Disconnect::Hold);
+    let mut standby = member();
     standby.step(at(0), opened(Duration::from_millis(4_700)));
     standby.step(at(0), Event::Joined(ticket(2)));
     standby.step(at(0), queue(&[1, 2]));
@@ -785,7 +783,7 @@ fn readiness_is_written_once_however_little_is_left_between_heartbeats() {
 
 /// The third of a queue, first where its server lacks the others: it claims.
 fn candidate() -> Member {
-    let third = in_queue(Disconnect::Hold, &[3]);
+    let third = in_queue(&[3]);
     assert_eq!(third.standing().at(at(0)), Role::Candidate);
     assert_eq!(third.wake_at(), None, "its claim is under way");
     third
@@ -815,7 +813,7 @@ fn a_member_whose_claim_is_refused_by_one_behind_or_is_gone_joins_anew() {
     // Told apart by their tokens: a re-created path has the same numbers again.
     let behind = Ticket { token: FencingToken(4), ..ticket(1) };
     assert_eq!(candidate().step(at(0), refused(Holder::Contender(behind), at(0))), anew);
-    assert_eq!(leader(Disconnect::Hold).step(at(0), refused(Holder::Gone, at(0))), anew);
+    assert_eq!(leader().step(at(0), refused(Holder::Gone, at(0))), anew);
 }
 
 #[test]
@@ -928,7 +926,7 @@ fn a_member_that_does_not_lead_heeds_no_bid() {
 
 #[test]
 fn a_leader_hands_over_by_its_last_offer_alone() {
-    let mut member = leader(Disconnect::Hold);
+    let mut member = leader();
     let heir = ticket(3).sequence;
     let [first, second] = [at(100), at(200)].map(|now| {
         member.step(now, Event::Command(Command::Transfer { heir, until: at(9000) }));
@@ -971,7 +969,7 @@ fn a_head_that_belies_what_was_heard_is_proven_once() {
 
 /// The last of this queue, as its server shows it; its predecessor announces that the first member leads, which is not in it.
 fn behind_an_unlisted_leader() -> Member {
-    let mut last = in_queue(Disconnect::Hold, &[2, 3, 4]);
+    let mut last = in_queue(&[2, 3, 4]);
     let predecessor = ticket(3);
     last.step(at(0), Event::PredecessorRead { predecessor, announcement: leads(1) });
     last.step(at(0), Event::HeadRead { head: ticket(2), announcement: leads(1), sent_at: at(0) });
@@ -1070,7 +1068,7 @@ fn found(number: i32, announcement: Option<Announcement>) -> Event {
 
 /// A member that took its session over, asked for at five seconds and had at this moment, and that is first.
 fn restarted(known_until: Option<Moment>, timeout: Duration, now: Moment) -> Member {
-    let mut member = member(Disconnect::Hold);
+    let mut member = member();
     assert_eq!(member.step(now, taken_over(known_until, timeout, at(5_000))), [Action::FindTicket]);
     assert_eq!(member.step(now, found(1, None)), [Action::ReadQueue]);
     member.step(now, queue(&[1]));
@@ -1095,7 +1093,7 @@ fn a_session_taken_over_in_time_carries_a_lease_at_once_and_no_other_does() {
 fn a_session_taken_over_is_worth_no_more_than_its_smallest_timeout() {
     let member = restarted(Some(at(9_000)), seconds(60), at(5_100));
     assert_eq!(leads_until(&member, at(5_100)), at(5_100 + 6_890));
-    let mut short = self::member(Disconnect::Hold);
+    let mut short = self::member();
     let actions = short.step(at(5_000), taken_over(None, seconds(3), at(5_000)));
     assert_eq!(actions, [Action::CloseSession]);
 }
@@ -1103,7 +1101,7 @@ fn a_session_taken_over_is_worth_no_more_than_its_smallest_timeout() {
 /// Sent at five seconds, and known to be regular from then on, as after a reconnect.
 #[test]
 fn what_a_process_notes_is_until_when_its_heartbeats_vouch_for_the_session() {
-    let mut member = leader(Disconnect::Hold);
+    let mut member = leader();
     let known_until = |member: &Member| member.session_record().expect("it has one").known_until;
     assert_eq!(known_until(&member), Some(at(6_890)));
     member.step(at(1_000), Event::Committed { sent_at: at(900) });
@@ -1119,7 +1117,7 @@ fn what_a_process_notes_is_until_when_its_heartbeats_vouch_for_the_session() {
 
 #[test]
 fn a_member_that_is_back_under_another_address_is_believed() {
-    let mut member = member(Disconnect::Hold);
+    let mut member = member();
     member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
     let older =
         Profile { address: Some("old".into()), revision: 4, ..Profile::clone(&profile("me")) };
@@ -1178,7 +1176,7 @@ fn an_application_that_was_active_is_not_where_its_member_leads_no_more() {
 
 #[test]
 fn a_session_without_a_znode_is_closed() {
-    let mut member = member(Disconnect::Hold);
+    let mut member = member();
     member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
     let actions = member.step(at(5_000), Event::NoTicketFound);
     assert_eq!(actions, [Action::CloseSession, Action::OpenSession]);
@@ -1187,7 +1185,7 @@ fn a_session_without_a_znode_is_closed() {
 /// The claim of the process before goes only with the session.
 #[test]
 fn a_session_that_was_taken_over_is_closed_when_its_znode_is_gone_from_the_queue() {
-    let mut member = member(Disconnect::Hold);
+    let mut member = member();
     member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
     member.step(at(5_000), found(1, None));
     let actions = member.step(at(5_000), queue(&[2, 3]));
@@ -1196,7 +1194,7 @@ fn a_session_that_was_taken_over_is_closed_when_its_znode_is_gone_from_the_queue
 
 #[test]
 fn a_member_that_is_back_is_no_namesake_of_itself() {
-    let mut member = member(Disconnect::Hold);
+    let mut member = member();
     member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
     let announcement = Announcement { leader: profile("me"), ticket: ticket(3), active: true };
     member.step(at(5_000), found(3, Some(announcement)));
@@ -1227,8 +1225,8 @@ fn a_member_among_others_reads_and_makes_no_bids() {
         member.step(at(0), Event::Committed { sent_at: at(0) });
         member.step(at(1_000), Event::Woke)
     };
-    assert!(wakes(lowest(member(Disconnect::Hold))).contains(&Action::ReadBid));
-    assert!(!wakes(lowest(member(Disconnect::Hold)).among_others()).contains(&Action::ReadBid));
+    assert!(wakes(lowest(member())).contains(&Action::ReadBid));
+    assert!(!wakes(lowest(member()).among_others()).contains(&Action::ReadBid));
 
     let hears = |mut member: Member| {
         member.step(at(0), opened(seconds(10)));
@@ -1240,13 +1238,13 @@ fn a_member_among_others_reads_and_makes_no_bids() {
         member.step(at(0), Event::PriorityRead { member: ticket(1), priority: Priority::LOWEST })
     };
     let bids = |actions: Vec<Action>| actions.iter().any(|it| matches!(it, Action::MakeBid(_)));
-    assert!(bids(hears(highest(member(Disconnect::Hold)))));
-    assert!(!bids(hears(highest(member(Disconnect::Hold)).among_others())));
+    assert!(bids(hears(highest(member()))));
+    assert!(!bids(hears(highest(member()).among_others())));
 }
 
 #[test]
 fn a_leader_among_others_makes_no_offer() {
-    let mut member = member(Disconnect::Hold).among_others();
+    let mut member = member().among_others();
     member.start();
     member.step(at(0), opened(seconds(10)));
     member.step(at(0), Event::Joined(ticket(1)));
@@ -1261,7 +1259,7 @@ fn a_leader_among_others_makes_no_offer() {
 /// A session that sent no heartbeats for long has no lease to lead by.
 #[test]
 fn a_member_that_is_kept_out_reads_again_and_joins_in_a_new_session() {
-    let mut member = member(Disconnect::Hold);
+    let mut member = member();
     member.step(at(0), Event::Foreign { keep_out: true });
     assert_eq!(member.step(at(0), opened(seconds(10))), [Action::ReadQueue]);
     assert_eq!(member.step(at(0), queue(&[1])), []);
@@ -1276,7 +1274,7 @@ fn a_member_that_is_kept_out_reads_again_and_joins_in_a_new_session() {
 #[test]
 fn a_member_that_is_kept_out_joins_when_it_is_let_in_and_no_sooner() {
     let anew = [Action::CloseSession, Action::OpenSession];
-    let mut member = member(Disconnect::Hold);
+    let mut member = member();
     member.start();
     member.step(at(0), opened(seconds(10)));
     assert_eq!(member.step(at(0), Event::Foreign { keep_out: true }), anew);

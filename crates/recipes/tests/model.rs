@@ -5,7 +5,7 @@
 mod sim;
 
 use bellwether_recipes::Margins;
-use bellwether_recipes::election::{Disconnect, Policy};
+use bellwether_recipes::election::Policy;
 use sim::{Choice, Faults, Flaw, Rules, World};
 use stateright::{Checker, Model, Property};
 use std::time::{Duration, Instant};
@@ -175,13 +175,6 @@ fn three_members_in_the_queue() {
 fn three_members_and_two_misfortunes() {
     let faults = Faults { crashes: true, lost_reports: true, stale_reads: true, ..Faults::NONE };
     check(Rules { members: 3, settled: true, faults, ..SMALL }).assert_properties();
-}
-
-#[test]
-fn two_members_that_step_down() {
-    let policy = Policy { disconnect: Disconnect::StepDown, ..SMALL.policy };
-    let faults = Faults { cuts: true, delays: true, lost_reports: true, ..Faults::NONE };
-    check(Rules { policy, faults, settled: true, ..SMALL }).assert_properties();
 }
 
 /// No lease covers what strangers delete, but only for the length of a lease, and no member is stuck.

@@ -7,7 +7,7 @@
 
 mod sim;
 
-use bellwether_recipes::election::{Activation, Disconnect, Policy, Priority};
+use bellwether_recipes::election::{Activation, Policy, Priority};
 use bellwether_recipes::{Margins, Sequence, SessionId};
 use datadriven::TestCase;
 use sim::{Choice, Faults, Lie, Rules, World};
@@ -71,7 +71,7 @@ fn scenarios() {
     });
 }
 
-/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s step_down prompt wrong=01 only_wrong preempt=9s
+/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s prompt wrong=01 only_wrong preempt=9s
 /// priorities=50-90 among`: another world than [`RULES`]'.
 fn rules_of(case: &mut TestCase) -> Rules {
     let mut span = |key| {
@@ -91,8 +91,6 @@ fn rules_of(case: &mut TestCase) -> Rules {
     let priorities = case.try_take_arg::<String>("priorities").expect("numbers");
     let priorities: Vec<u8> = priorities
         .map_or(vec![], |all| all.split('-').map(|it| it.parse().expect("a priority")).collect());
-    let step_down = case.take_flag("step_down").expect("a flag");
-    let disconnect = if step_down { Disconnect::StepDown } else { Disconnect::Hold };
     let wrong = case.try_take_arg::<String>("wrong").expect("numbers of members");
     let number = |digit: char| digit.to_digit(10).expect("digits") as usize;
     let wrong: Vec<usize> = wrong.map_or(vec![], |digits| digits.chars().map(number).collect());
@@ -102,7 +100,7 @@ fn rules_of(case: &mut TestCase) -> Rules {
         only_wrong: case.take_flag("only_wrong").expect("a flag"),
         members: case.take_arg("members").expect("how many members"),
         timeout,
-        policy: Policy { margins, disconnect, activation, preempt_after },
+        policy: Policy { margins, activation, preempt_after },
         prompt: case.take_flag("prompt").expect("a flag"),
         settled: case.take_flag("settled").expect("a flag"),
         moments_differ: case.take_flag("moments_differ").expect("a flag"),
@@ -124,11 +122,6 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
     world.tell(line.to_owned());
     let choice = match words[..] {
         [name, "joins"] => return world.join(String::leak(name.to_owned()), rules),
-        [name, "joins", "to", "step", "down"] => {
-            let policy = Policy { disconnect: Disconnect::StepDown, ..rules.policy };
-            let rules = Rules { policy, ..rules.clone() };
-            return world.join(String::leak(name.to_owned()), &rules);
-        }
         // How members join is shown in `handover.txt`.
         [ref names @ .., "are" | "is", "in", "the", "queue"] => {
             let trace = world.trace.replace(vec![]);

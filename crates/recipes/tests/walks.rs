@@ -3,7 +3,7 @@
 mod sim;
 
 use bellwether_recipes::Margins;
-use bellwether_recipes::election::{Activation, Disconnect, Policy};
+use bellwether_recipes::election::{Activation, Policy};
 use proptest::prelude::*;
 use sim::{Choice, Faults, Rules, World};
 use std::time::Duration;
@@ -29,7 +29,7 @@ prop_compose! {
         half_tick in Just(half_tick),
         spare in 50..4_000u64,
         tick in 50..900u64,
-        [step_down, acks, preempts] in any::<[bool; 3]>(),
+        [acks, preempts] in any::<[bool; 2]>(),
         wait in 50..4_000u64,
         patience in 50..5_000u64,
         has_wrong_server in any::<bool>(),
@@ -54,7 +54,6 @@ prop_compose! {
             timeout: margins.least_session_timeout() + ms(spare),
             policy: Policy {
                 margins,
-                disconnect: if step_down { Disconnect::StepDown } else { Disconnect::Hold },
                 activation: if acks {
                     Activation::OnAcknowledgement { within: ms(patience) }
                 } else {

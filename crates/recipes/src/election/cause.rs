@@ -19,8 +19,6 @@ pub enum Cause {
     /// The servers grant a shorter session than a useful lease needs.
     SessionTooShort,
     LeaseRanOut,
-    /// By the policy, a member that loses its connection does not lead.
-    Disconnected,
     /// This member's own znode was deleted by force.
     ZnodeDeleted,
     ClaimRefused,
@@ -51,7 +49,6 @@ impl Cause {
             return Self::LeaseRanOut;
         }
         match event {
-            Event::Disconnected => Self::Disconnected,
             Event::SessionResumed { .. } => Self::SessionTooShort,
             Event::SessionLost => Self::SessionExpired,
             Event::TicketLost(_) => Self::ZnodeDeleted,
@@ -70,6 +67,7 @@ impl Cause {
                 Self::LeaderGone
             }
             Event::SessionOpened { .. }
+            | Event::Disconnected
             | Event::Joined(_)
             | Event::OfferRead(_)
             | Event::HeirRead { .. }
@@ -109,7 +107,6 @@ impl fmt::Display for Cause {
             Self::SessionExpired => "session expired",
             Self::SessionTooShort => "the servers granted too short a session",
             Self::LeaseRanOut => "the lease ran out",
-            Self::Disconnected => "disconnected",
             Self::ZnodeDeleted => "the znode was deleted",
             Self::ClaimRefused => "the claim was refused",
             Self::Unhealthy => "the application is not healthy",

@@ -3,7 +3,7 @@
 use super::announcement::KnownLeader;
 use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
 use super::preemption::OwnBid;
-use super::{Action, Disconnect, Member, Priority, Profile, ZnodeData};
+use super::{Action, Member, Priority, Profile, ZnodeData};
 use crate::contender::Located;
 use crate::session::Session;
 use crate::{Moment, Queue, SessionId, SessionRecord, Ticket};
@@ -119,18 +119,11 @@ impl Member {
         }
     }
 
-    pub(super) fn on_disconnected(&self, phase: Phase) -> Next {
-        let Phase::InSession(mut session, stage) = phase else { return stay(phase) };
-        let is_first = matches!(&stage, Stage::InQueue(queue) if queue.contender.is_first());
-        match self.disconnect {
-            Disconnect::StepDown if is_first => rejoin(),
-            // A notification that was under way must not make a member leader that is not connected.
-            Disconnect::StepDown => {
-                session.drop_lease();
-                stay(Phase::InSession(session, stage))
-            }
-            Disconnect::Hold => stay(Phase::InSession(session, stage)),
-        }
+    /// A leader holds to the end of its lease, and further if its session is resumed in time.
+    pub(super) fn on_disconnected(phase: Phase) -> Next {
+        let is_first = phase.in_queue().is_some_and(|(_, queue)| queue.contender.is_first());
+        // Without leases, it leads only while it is connected.
+        if cfg!(bellwether_without_lease) && is_first { rejoin() } else { stay(phase) }
     }
 
     pub(super) fn on_session_lost(phase: Phase) -> Next {

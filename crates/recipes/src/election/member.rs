@@ -2,7 +2,7 @@
 
 use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
 use super::preemption::Terms;
-use super::{Action, Activation, Command, Disconnect, Event, Policy, Priority, Profile, Standing};
+use super::{Action, Activation, Command, Event, Policy, Priority, Profile, Standing};
 use crate::lease::LeasePolicy;
 use crate::session::{Duty, Session};
 use crate::{FencingToken, Moment, Sequence, SessionRecord};
@@ -20,7 +20,6 @@ const CHANGES: u64 = 16;
 pub struct Member {
     pub(super) profile: Arc<Profile>,
     pub(super) lease_policy: LeasePolicy,
-    pub(super) disconnect: Disconnect,
     pub(super) activation: Activation,
     pub(super) priority: Priority,
     pub(super) preempt_after: Option<Duration>,
@@ -43,11 +42,10 @@ pub struct Member {
 
 impl Member {
     pub fn new(profile: Arc<Profile>, policy: Policy) -> Self {
-        let Policy { margins, disconnect, activation, preempt_after } = policy;
+        let Policy { margins, activation, preempt_after } = policy;
         Self {
             profile,
             lease_policy: LeasePolicy { margins, reserve: Duration::ZERO },
-            disconnect,
             activation,
             priority: Priority::default(),
             preempt_after,
@@ -182,7 +180,7 @@ impl Member {
             }
             Event::TicketFound { ticket, data } => self.on_ticket_found(phase, ticket, data, now),
             Event::NoTicketFound => Self::on_no_ticket_found(phase),
-            Event::Disconnected => self.on_disconnected(phase),
+            Event::Disconnected => Self::on_disconnected(phase),
             Event::SessionResumed { timeout, sent_at } => {
                 self.on_session_resumed(phase, timeout, sent_at, now)
             }

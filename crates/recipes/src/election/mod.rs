@@ -22,7 +22,7 @@ pub use announcement::{Announcement, Profile, ZnodeData};
 pub use cause::Cause;
 pub use change::{Change, ChangeKind, View, changes};
 pub use member::Member;
-pub use policy::{Activation, Disconnect, Policy};
+pub use policy::{Activation, Policy};
 pub use preemption::{Bid, Priority};
 pub use standing::{Role, Standing};
 pub use transfer::{Heir, Offer};

@@ -6,20 +6,9 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
     pub margins: Margins,
-    pub disconnect: Disconnect,
     pub activation: Activation,
     /// For how long a leader sees a member of higher priority before it hands over to it; `None`: for ever.
     pub preempt_after: Option<Duration>,
-}
-
-/// What a leader does when its connection is lost. Both are safe: the lease bounds the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Disconnect {
-    /// Leads on to the end of its lease, and beyond if the session is resumed in time.
-    #[default]
-    Hold,
-    /// Leaves the queue at once, and with it leadership.
-    StepDown,
 }
 
 /// When the application of a new leader counts as active.
@@ -34,11 +23,6 @@ pub enum Activation {
 impl Policy {
     /// Returns the defaults, with these margins.
     pub const fn new(margins: Margins) -> Self {
-        Self {
-            margins,
-            disconnect: Disconnect::Hold,
-            activation: Activation::AtOnce,
-            preempt_after: None,
-        }
+        Self { margins, activation: Activation::AtOnce, preempt_after: None }
     }
 }

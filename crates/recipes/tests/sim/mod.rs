@@ -1718,13 +1718,12 @@ impl World {
 impl Rules {
     /// Returns the `play` line that describes this world in a scenario file.
     fn play_directive(&self) -> String {
-        let Policy { margins, disconnect, activation, preempt_after } = self.policy;
+        let Policy { margins, activation, preempt_after } = self.policy;
         let Margins { heartbeat, half_tick } = margins;
         let ack = match activation {
             Activation::AtOnce => String::new(),
             Activation::OnAcknowledgement { within } => format!(" ack={}ns", within.as_nanos()),
         };
-        let step_down = if disconnect == Disconnect::StepDown { " step_down" } else { "" };
         let prompt = if self.prompt { " prompt" } else { "" };
         let settled = if self.settled { " settled" } else { "" };
         let differ = if self.moments_differ { " moments_differ" } else { "" };
@@ -1743,7 +1742,7 @@ impl Rules {
             all => format!(" priorities={}", all.join("-")),
         };
         format!(
-            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{step_down}{prompt}{settled}{differ}{wrong}{preempt}{priorities}{among}",
+            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{prompt}{settled}{differ}{wrong}{preempt}{priorities}{among}",
             self.members,
             self.timeout.as_nanos(),
             heartbeat.as_nanos(),
