@@ -57,11 +57,6 @@ enum Subcommands {
     /// it cannot be run, 125 if something else fails; 0 after a signal while it did not run; 2 if the
     /// configuration is wrong, 1 if the address cannot be bound.
     Exec(ExecOptions),
-    /// End the session that a dead sidecar has left in its session file, and remove the file.
-    ///
-    /// Takes the sidecar's own configuration. Exits 0 once ZooKeeper has confirmed it, or if there is nothing to end, 1 if
-    /// ZooKeeper does not confirm it, 2 if the configuration is wrong or a process holds the file.
-    Leave(ConfigFile),
     /// Print the effective configuration and where each value came from, or what is wrong.
     ///
     /// Exits 0 if `run` would accept it, or with --exec if `exec` would, else 2.
@@ -131,7 +126,6 @@ const BARRIER: &str = "barrier";
 const CONFIGURED: &[(&str, Scope)] = &[
     ("run", Scope::Member),
     ("exec", Scope::Exec),
-    ("leave", Scope::Member),
     ("check-config", Scope::Exec),
     ("inspect", Scope::Election),
     (LOCK, Scope::Lease),
@@ -140,7 +134,7 @@ const CONFIGURED: &[(&str, Scope)] = &[
 
 /// How the help orders the commands. One that is named nowhere stands with the first.
 const GROUPS: &[(&str, &[Call], &[&str])] = &[
-    ("Beside your application", &[], &["run", "exec", "lock", "barrier", "leave", "check-config"]),
+    ("Beside your application", &[], &["run", "exec", "lock", "barrier", "check-config"]),
     ("Ask the sidecar", QUESTIONS, &["locks", "barriers", "watch", "wait", "probe"]),
     ("Tell the sidecar", COMMANDS, &["transfer", "config"]),
     ("Look into ZooKeeper", &[], &["inspect"]),
@@ -165,8 +159,6 @@ pub enum Command {
         once: bool,
         command: Vec<OsString>,
     },
-    /// End what a dead sidecar has left behind.
-    Leave(Effective),
     CheckConfig {
         effective: Effective,
         json: bool,
@@ -210,7 +202,6 @@ pub fn read() -> Result<Command, String> {
             effective.config = effective.config.with_command()?;
             Ok(Command::Exec { effective, once, command })
         }
-        Subcommands::Leave(file) => Ok(Command::Leave(effective(file, given)?)),
         Subcommands::CheckConfig(CheckOptions { file, for_exec, json }) => {
             let mut effective = effective(file, given)?;
             if for_exec {

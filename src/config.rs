@@ -70,7 +70,6 @@ pub struct Config {
     pub exec: Exec,
     /// Where the session is kept for a next process.
     pub session_file: Option<PathBuf>,
-    pub on_restart: OnRestart,
     /// How much the member is preferred as the leader.
     pub priority: Priority,
     /// Whether the member's znode says what is wrong with it.
@@ -113,15 +112,6 @@ pub enum Foreign {
     Refuse,
     /// It says so, and leads all the same.
     Warn,
-}
-
-/// What a process does with the session of the one before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnRestart {
-    /// It goes on with it, in the same place and under the same token.
-    Resume,
-    /// It ends the session at once, so that the next member leads.
-    Release,
 }
 
 /// When a new leader counts as active.
@@ -233,7 +223,6 @@ impl Config {
                 on_exit: values.get(&table::ON_EXIT)?,
             },
             session_file: values.written(&table::SESSION_FILE)?,
-            on_restart: values.get(&table::ON_RESTART)?,
             priority: values.get(&table::PRIORITY)?,
             tells_state: relations::tells_state(values)?,
             health: Health::new(values)?,

@@ -36,7 +36,6 @@ fn dispatch(command: Command) -> Result<u8, ExitFailure> {
         Command::ExecCommand { parent, files, command } => {
             Err(process::become_command(parent, files, &command))
         }
-        Command::Leave(effective) => daemon::leave(&effective).map(|said| say(&said)),
         Command::CheckConfig { effective, json } => check_config(&effective, json),
         Command::Terminal(errand) => run_errand(errand),
         #[cfg(feature = "dev")]

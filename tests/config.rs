@@ -590,19 +590,6 @@ fn what_is_wrong_with_the_arguments_of_lock_is_told_with_the_remedy() {
     }
 }
 
-/// It ends a session: that of a member that may be alive is not to be taken for it.
-#[test]
-fn a_session_file_that_is_not_this_members_ends_leave_with_2_and_the_remedy() {
-    let damaged = file("junk\n");
-    let mut command = bellwether(&["leave", "--zookeeper", "127.0.0.1:1", "--session-file"]);
-    let (code, printed) = ran(command.arg(damaged.path()));
-    assert_eq!(code, 2, "{printed}");
-    for told in ["is damaged, or no session file", "nothing was ended", "remove the file"] {
-        assert!(printed.contains(told), "{told}: {printed}");
-    }
-    assert!(!printed.contains("opens a session of its own"), "{printed}");
-}
-
 #[test]
 fn a_program_reads_the_configuration_as_json() {
     let mut command = bellwether(&["check-config", "--json", "-i", "a", "-z", "zk-0:1, zk-1"]);

@@ -22,22 +22,20 @@ const MEMBERS: usize = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Contender {
-    Resumes,
-    Releases,
+    Bellwether,
     Curator,
     Kazoo,
 }
 
 pub(crate) fn restarts(scene: &Scene, section: &mut Section, ensemble: &str, servers: &str) {
     let contenders = [
-        (Contender::Resumes, "Bellwether, `resume`"),
-        (Contender::Releases, "Bellwether, `release`"),
+        (Contender::Bellwether, "Bellwether"),
         (Contender::Curator, "Curator"),
         (Contender::Kazoo, "kazoo"),
     ];
     let measured = contenders.map(|(contender, name)| {
         let times = match contender {
-            Contender::Resumes | Contender::Releases => scene.pick(20, 2),
+            Contender::Bellwether => scene.pick(20, 2),
             Contender::Curator | Contender::Kazoo => scene.pick(5, 1),
         };
         (contender, name, (0..times).map(|_| crash(contender, scene, servers)).collect::<Times>())
@@ -64,11 +62,9 @@ pub(crate) fn restarts(scene: &Scene, section: &mut Section, ensemble: &str, ser
         &["Who", "Crashes", "Median", "At most", "To Curator", "To kazoo"],
         &rows.collect::<Vec<_>>(),
     );
-    for (ours, what) in [(Contender::Resumes, "resume"), (Contender::Releases, "release")] {
-        for (theirs, name) in [(Contender::Curator, "Curator"), (Contender::Kazoo, "kazoo")] {
-            let goal = format!("{ensemble}, restarted: `{what}` at most 0.1 × {name}");
-            section.goal(&goal, median(ours) / median(theirs), Bound::AtMost(0.1));
-        }
+    for (theirs, name) in [(Contender::Curator, "Curator"), (Contender::Kazoo, "kazoo")] {
+        let goal = format!("{ensemble}, restarted: at most 0.1 × {name}");
+        section.goal(&goal, median(Contender::Bellwether) / median(theirs), Bound::AtMost(0.1));
     }
 }
 
@@ -77,28 +73,24 @@ fn crash(contender: Contender, scene: &Scene, servers: &str) -> Duration {
     let contest = Contest { servers: servers.to_owned(), path: scene.path(), session: SESSION };
     let setup = setup(servers, &contest.path).sessions(SESSION);
     match contender {
-        Contender::Resumes => ours(&setup, true),
-        Contender::Releases => ours(&setup.option("--on-restart", "release"), false),
+        Contender::Bellwether => ours(&setup),
         Contender::Curator => curator(&contest, &[1; MEMBERS]).crash(RESTART_DELAY),
         Contender::Kazoo => kazoo(&contest, &[1; MEMBERS]).crash(RESTART_DELAY),
     }
 }
 
-/// Kills the leader, and waits until a client at its own next process, or at the standby, reads that this one leads.
-fn ours(setup: &Setup, resumes: bool) -> Duration {
+/// Kills the leader, and waits until a client at its next process reads that this one leads.
+fn ours(setup: &Setup) -> Duration {
     let files = SessionFiles::new();
     let mut members = Members::in_line_with(MEMBERS, |id| files.kept_by(setup, id));
     members.wait_for_standby();
     let line = members.line();
-    let mut events = line[1].stream("/events");
     let id = line[0].id.clone();
     let killed = Instant::now();
     line[0].kill();
     thread::sleep(RESTART_DELAY);
     line[0] = files.kept_by(setup, &id).start(&id);
-    if resumes {
-        events = line[0].stream("/events");
-    }
+    let mut events = line[0].stream("/events");
     while events.event().data["is_self"] != true {}
     let took = killed.elapsed();
     members.leave();

@@ -1,7 +1,7 @@
 //! Parsers of single values, for the table of settings.
 
 use super::error::{ConfigError, Flaw};
-use super::{Activate, Foreign, Listen, LogFormat, OnExit, OnRestart};
+use super::{Activate, Foreign, Listen, LogFormat, OnExit};
 use recipes::election::Priority;
 use recipes::{Family, MemberId};
 use std::collections::BTreeMap;
@@ -233,10 +233,6 @@ pub(super) fn on_exit(text: &str) -> Result<OnExit, Flaw> {
 
 pub(super) fn switch(text: &str) -> Result<bool, Flaw> {
     one_of(text, &[("true", true), ("false", false)])
-}
-
-pub(super) fn on_restart(text: &str) -> Result<OnRestart, Flaw> {
-    one_of(text, &[("resume", OnRestart::Resume), ("release", OnRestart::Release)])
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, Flaw> {

@@ -7,13 +7,13 @@
 use super::health::{self, Check};
 use super::parse::{
     activate, duration, failures, family, file, foreign, group, labels, listen_at, log_format,
-    log_level, member_address, member_id, mode, on_exit, on_restart, priority, probe_address,
-    shown_labels, switch, wait,
+    log_level, member_address, member_id, mode, on_exit, priority, probe_address, shown_labels,
+    switch, wait,
 };
 use super::security::{Acl, Scheme};
 use super::servers::{self, Servers};
 use super::setting::{Row, Scope, Setting, ValueKind};
-use super::{Activate, Foreign, Listen, LogFormat, OnExit, OnRestart};
+use super::{Activate, Foreign, Listen, LogFormat, OnExit};
 use recipes::election::Priority;
 use recipes::{Family, MemberId};
 use std::collections::BTreeMap;
@@ -81,14 +81,6 @@ table! {
     SESSION_FILE: PathBuf = Setting::new("zookeeper.session_file", file)
         .flag("session-file", "FILE").variable("BELLWETHER_SESSION_FILE")
         .help("Keep the session in this file, best in memory, so that a restart need not look like a crash");
-
-    ON_RESTART: OnRestart = Setting::new("zookeeper.on_restart", on_restart)
-        .flag("on-restart", "WHAT").variable("BELLWETHER_ON_RESTART")
-        .default("resume")
-        .help(
-            "What to do with the session in --session-file after a restart: resume (go on with it), \
-             or release (end it, and let the next member lead)",
-        );
 
     TICK_TIME: Duration = Setting::new("zookeeper.tick_time", duration)
         .flag("tick-time", "DURATION").variable("BELLWETHER_TICK_TIME")

@@ -21,7 +21,7 @@ use self::signals::Signals;
 use self::threads::{ApplicationInputs, ApplicationThread, CommandThread, SessionThread};
 use crate::cli::{self, Effective};
 use crate::clock::Clock;
-use crate::config::{Config, Exec, LogFormat, OnRestart, Zookeeper, table};
+use crate::config::{Config, Exec, LogFormat, Zookeeper};
 use crate::exec::{self, Plan};
 use crate::holdings;
 use crate::http::{self, Authorization, Limits};
@@ -29,7 +29,7 @@ use crate::notify::{self, HooksHandle};
 use crate::runtime;
 use crate::shared_config;
 use crate::status::{self, StatusHandle};
-use crate::zookeeper::{self, HoldingsSettings, Kept, OpenedSessionFile, SessionFile};
+use crate::zookeeper::{HoldingsSettings, Kept, OpenedSessionFile, SessionFile};
 use anyhow::{anyhow, bail};
 use recipes::election::Member;
 use std::ffi::OsString;
@@ -107,41 +107,7 @@ fn kept(config: &Config) -> Result<(Kept, Option<String>), String> {
     let member = config.profile.id.as_str();
     let OpenedSessionFile { file, former, flaw } =
         SessionFile::open(path, &config.settings, member, Clock::system())?;
-    let release = config.on_restart == OnRestart::Release;
-    Ok((Kept { file: Some(Arc::new(file)), former, release }, flaw))
-}
-
-/// Ends the session that a dead sidecar has left in its file. Returns what to say.
-///
-/// # Errors
-/// The exit code, and one sentence that says what is wrong.
-pub fn leave(effective: &Effective) -> Result<Vec<u8>, (u8, String)> {
-    let config = &effective.config;
-    let wrong = |why: String| (MISCONFIGURED, why);
-    secrets::check(&config.settings, config.has_secrets()).map_err(wrong)?;
-    let Some(path) = &config.session_file else {
-        let key = table::SESSION_FILE.key();
-        return Err(wrong(format!("{key} is not set: name the file by --session-file")));
-    };
-    let (kept, flaw) = kept(config).map_err(wrong)?;
-    if let Some(flaw) = flaw {
-        let remedy = "nothing was ended: give `leave` the configuration of the sidecar whose file it is, or, if its member is \
-                      gone for good, remove the file: the session then ends by itself";
-        return Err(wrong(format!("{flaw}: {remedy}")));
-    }
-    let (path, Kept { file: Some(file), former, .. }) = (path.display(), kept) else {
-        unreachable!("a path was given")
-    };
-    let settings = &config.settings.zookeeper;
-    let leaving = zookeeper::leave(&file, former.as_ref(), settings, Clock::system());
-    match (runtime::run(leaving), former) {
-        (true, Some(_)) => Ok(format!("the session in {path} has ended\n").into()),
-        (true, None) => Ok(format!("there is no session in {path}\n").into()),
-        (false, _) => {
-            let why = "ZooKeeper does not confirm that the session has ended: it expires by itself";
-            Err((BROKEN, format!("{why}; see `bellwether inspect`")))
-        }
-    }
+    Ok((Kept { file: Some(Arc::new(file)), former }, flaw))
 }
 
 struct Daemon {

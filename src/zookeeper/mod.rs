@@ -22,10 +22,6 @@
 //! [`check`] is for before anything is begun, and [`Inspector`] for a look from outside, which joins
 //! nothing and writes nothing.
 
-use crate::clock::Clock;
-use crate::config::Zookeeper;
-use client::{Credentials, end_former};
-
 mod client;
 mod election;
 mod holdings;
@@ -45,23 +41,3 @@ pub(crate) use election::{decode, encode};
 pub use holdings::{HoldingsSettings, run_holdings};
 pub use inspect::{Election, Foreign, Inspector, Znode};
 pub use runner::{Kept, run};
-
-/// Ends the session that a process left behind in its file, and removes the file. Returns whether the servers have
-/// confirmed it.
-pub async fn leave(
-    file: &SessionFile,
-    former: Option<&Former>,
-    settings: &Zookeeper,
-    clock: Clock,
-) -> bool {
-    if let Some(former) = former {
-        file.closing();
-        let credentials = Credentials::of(settings);
-        let limit = settings.session_timeout;
-        if end_former(former, clock, settings, &credentials, limit).await.is_err() {
-            return false;
-        }
-    }
-    file.remove();
-    true
-}

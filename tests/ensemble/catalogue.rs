@@ -57,7 +57,6 @@ pub(crate) enum Fault {
     OuterGuardStoppedAndLeaderCutOff,
     LeaderRestarted,
     LeaderRestartedAgainAndAgain,
-    LeaderRestartedToRelease,
     LeaderStoppedBesideASecondProcess,
 }
 
@@ -192,11 +191,10 @@ impl Fault {
     pub(crate) const OF_RESTARTS: &[Self] = &[
         Self::LeaderRestarted,
         Self::LeaderRestartedAgainAndAgain,
-        Self::LeaderRestartedToRelease,
         Self::LeaderStoppedBesideASecondProcess,
     ];
 
-    pub(crate) const ALL: [Self; 40] = [
+    pub(crate) const ALL: [Self; 39] = [
         Self::LeaderCutOff,
         Self::LeaderCutOffWithItsFollowerServer,
         Self::LeaderCutOffWithTheHeadServer,
@@ -235,7 +233,6 @@ impl Fault {
         Self::OuterGuardStoppedAndLeaderCutOff,
         Self::LeaderRestarted,
         Self::LeaderRestartedAgainAndAgain,
-        Self::LeaderRestartedToRelease,
         Self::LeaderStoppedBesideASecondProcess,
     ];
 
@@ -271,7 +268,6 @@ impl Fault {
             }
             Self::LeaderRestarted
             | Self::LeaderRestartedAgainAndAgain
-            | Self::LeaderRestartedToRelease
             | Self::LeaderStoppedBesideASecondProcess => Kind::Restart,
             Self::LeaderResigned
             | Self::LeadershipTransferred
@@ -339,8 +335,7 @@ impl Fault {
             | Self::LeaderDrainedAndTerminated
             | Self::AllMembersRestartedOneByOne
             | Self::LeaderRestarted
-            | Self::LeaderRestartedAgainAndAgain
-            | Self::LeaderRestartedToRelease => Lasts::NoLonger,
+            | Self::LeaderRestartedAgainAndAgain => Lasts::NoLonger,
             Self::LeadersServerStopped => Lasts::For(SHORT_SESSION * 3 / 2),
             Self::SlowAndLossy
             | Self::InnerGuardKilled
@@ -430,9 +425,6 @@ impl Fault {
                 testbed.network.cut(&leader, &testbed.network.servers);
             }
             Self::LeaderRestarted => testbed.restart(roles.leader, |setup| setup),
-            Self::LeaderRestartedToRelease => {
-                testbed.restart(roles.leader, |setup| setup.option("--on-restart", "release"));
-            }
             // Killed as it reads the file, takes the session over, finds its znode, claims.
             Self::LeaderRestartedAgainAndAgain => {
                 for _ in 0..5 {
@@ -560,13 +552,9 @@ pub(crate) fn suffer(testbed: &mut Testbed, faults: &[Fault], linger: Duration) 
     let stints = testbed.sampler.stints();
     let (yeses, late_yeses) = testbed.requests.take().map(|it| it.end(&stints)).unwrap_or_default();
     let cuts_short = |fault: &Fault| {
-        let releases = matches!(
-            fault,
-            Fault::LeaderRestartedToRelease
-                | Fault::LeaderKilledAmidATransfer
-                | Fault::HeirKilledAmidATransfer
-        );
-        Fault::ORDERLY.contains(fault) || fault.kind() == Kind::Force || releases
+        let transfers =
+            matches!(fault, Fault::LeaderKilledAmidATransfer | Fault::HeirKilledAmidATransfer);
+        Fault::ORDERLY.contains(fault) || fault.kind() == Kind::Force || transfers
     };
     let mut too_soon = led_before_a_deadline(&stints);
     too_soon.retain(|(_, new)| new.from >= struck && !faults.iter().any(cuts_short));

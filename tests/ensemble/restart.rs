@@ -22,7 +22,6 @@ use std::{
         process::ExitStatusExt,
     },
     path::Path,
-    process::{Command, Output},
     thread,
     time::{Duration, Instant},
 };
@@ -129,69 +128,6 @@ fn a_standby_and_a_follower_that_are_killed_keep_their_places() {
     members[0].wait();
     assert_eq!(agreed_after(&before, &members[1..]).id, "b");
     assert!(!files.of("a").exists(), "a member that left leaves nothing behind");
-}
-
-#[test]
-fn a_leader_that_releases_is_followed_by_the_standby_at_once() {
-    let servers = Servers::standalone();
-    let files = SessionFiles::new();
-    let setup = Setup::of(&servers).option("--on-restart", "release");
-    let start = |id: &str| files.kept_by(&setup, id).start(id);
-    let [mut leader, mut standby] = ["a", "b"].map(|id| {
-        let [member] = started_in_order(&files.kept_by(&setup, id), [id]);
-        member
-    });
-    let mut before = agreed([&leader, &standby]);
-    let (kills, goal) = kills(Duration::from_millis(100));
-    let mut away = vec![];
-    for _ in 0..kills {
-        eventually("the standby is ready", || standby.is_ready_standby());
-        let mut events = standby.stream("/events");
-        leader.kill();
-        let killed = Instant::now();
-        leader = start(&leader.id);
-        while events.event().data["is_self"] != true {}
-        away.push(killed.elapsed());
-        leader.wait_for_log("closing the session before");
-        let after = agreed_after(&before, [&leader, &standby]);
-        assert_eq!(after.id, standby.id);
-        before = after;
-        std::mem::swap(&mut leader, &mut standby);
-    }
-    assert!(median(away) < goal);
-}
-
-#[test]
-fn what_a_dead_sidecar_left_is_ended_by_hand_and_what_lives_is_not_touched() {
-    let servers = Servers::standalone();
-    let files = SessionFiles::new();
-    let setup = Setup::of(&servers);
-    let [mut leader] = started_in_order(&files.kept_by(&setup, "a"), ["a"]);
-    let [standby] = started_in_order(&setup, ["b"]);
-    let before = agreed([&leader, &standby]);
-    eventually("the standby is ready", || standby.is_ready_standby());
-    let leave = || -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
-        command.args(["leave", "--id", "a", "--zookeeper", &servers.connect_string()]);
-        command.arg("--session-file").arg(files.of("a")).output().expect("it runs")
-    };
-
-    let refused = leave();
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    let why = String::from_utf8_lossy(&refused.stderr);
-    assert!(why.contains("is held by another process") && why.lines().count() == 1, "{why}");
-    assert_eq!(agreed([&leader, &standby]), before);
-
-    leader.kill();
-    let killed = Instant::now();
-    let left = leave();
-    assert_eq!(left.status.code(), Some(0), "{left:?}");
-    assert_eq!(agreed_after(&before, [&standby]).id, "b");
-    assert!(killed.elapsed() < Duration::from_secs(5), "its session lasts ten");
-    assert!(!files.of("a").exists());
-    let nothing = leave();
-    assert_eq!(nothing.status.code(), Some(0), "{nothing:?}");
-    assert!(String::from_utf8_lossy(&nothing.stdout).contains("there is no session"));
 }
 
 /// What happened to the session while no process had it: it expired, or its znode was deleted.

@@ -52,8 +52,6 @@ pub struct Kept {
     pub file: Option<Arc<SessionFile>>,
     /// The session of the process before.
     pub former: Option<Former>,
-    /// Whether that session is to be ended, rather than to go on.
-    pub release: bool,
 }
 
 /// The loop's state.
@@ -154,7 +152,7 @@ impl Runner {
     /// publish. What is sent, the end of a session too, leaves before anything is logged.
     async fn run(mut self, mut stop: oneshot::Receiver<()>) -> bool {
         // A session that was being closed may end at any moment.
-        if let Some(former) = self.kept.former.take_if(|it| self.kept.release || it.is_closing) {
+        if let Some(former) = self.kept.former.take_if(|former| former.is_closing) {
             self.unclosed = self.end(&former).await.err().flatten();
         }
         loop {
