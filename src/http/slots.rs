@@ -3,14 +3,13 @@
 
 use crate::clock::Clock;
 use axum::body::{Body, Bytes};
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Body as HttpBody;
 use recipes::Moment;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -34,10 +33,6 @@ struct IdleConnections {
 /// A new connection may have sent a request that was not read yet, so it is not closed before this has passed.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The server copies what it writes into a buffer that it keeps as long as the connection: so a longer answer
-/// is written in pieces of this size.
-const PIECE_MAX: usize = 8 * 1024;
-
 /// Its connection is closed when this is dropped.
 type KeepOpen = oneshot::Sender<()>;
 
@@ -56,14 +51,6 @@ pub(super) struct Slot {
 pub(super) struct Busy {
     slot: Arc<Slot>,
     keep_open: Option<KeepOpen>,
-}
-
-/// The body of an answer: its connection counts as being answered until all of it is taken.
-pub(super) struct AnswerBody {
-    body: Body,
-    /// The part that the body has given, and the server has not taken yet.
-    rest: Bytes,
-    _answering: Busy,
 }
 
 impl Slots {
@@ -167,8 +154,12 @@ impl Drop for Slot {
 }
 
 impl Busy {
-    pub(super) fn with(self, body: Body) -> AnswerBody {
-        AnswerBody { body, rest: Bytes::new(), _answering: self }
+    /// Returns the body with this inside: its connection counts as being answered until all of it is taken.
+    pub(super) fn with(self, body: Body) -> impl HttpBody<Data = Bytes, Error = axum::Error> {
+        body.map_frame(move |frame| {
+            let _answering = &self;
+            frame
+        })
     }
 }
 
@@ -177,63 +168,5 @@ impl Drop for Busy {
         if let Some(keep_open) = self.keep_open.take() {
             self.slot.becomes_idle(keep_open);
         }
-    }
-}
-
-impl HttpBody for AnswerBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if self.rest.is_empty() {
-            let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-            match frame.map(|frame| frame.map(Frame::into_data)) {
-                Some(Ok(Ok(data))) => self.rest = data,
-                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => return Poll::Ready(None),
-            }
-        }
-        let length = self.rest.len().min(PIECE_MAX);
-        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let (mut hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
-        if let Some(upper) = hint.upper() {
-            hint.set_upper(upper + rest);
-        }
-        hint.set_lower(hint.lower() + rest);
-        hint
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use http_body_util::BodyExt;
-
-    #[tokio::test]
-    async fn a_long_answer_is_sent_whole_and_in_pieces() {
-        let long: Vec<u8> = (0..=u8::MAX).cycle().take(3 * PIECE_MAX + 1).collect();
-        let (slot, _leave) = Slots::new(1).one().await;
-        let mut answer = slot.answering().with(Body::from(long.clone()));
-        let mut read = vec![];
-        while read.len() < long.len() {
-            assert!(!answer.is_end_stream());
-            assert_eq!(answer.size_hint().exact(), Some((long.len() - read.len()) as u64));
-            let piece = answer.frame().await.expect("there is more").expect("nothing fails");
-            let piece = piece.into_data().expect("nothing but data");
-            assert!(piece.len() <= PIECE_MAX, "{}", piece.len());
-            read.extend_from_slice(&piece);
-        }
-        assert!(answer.is_end_stream() && read == long);
     }
 }
