@@ -6,9 +6,8 @@ use super::shared_config::SharedConfig;
 use super::{ConfigFile, first_process, sources};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
-    BARRIER, BARRIER_NAMES, COMMANDS, Call, ClientCommand, FieldPath, Form, HoldingName,
-    LOCK_NAMES, LOCK_QUEUE, LONGEST_TRANSFER, Probe, QUESTIONS, Query, Sidecar, Token, WaitFor,
-    Waiting, Width,
+    BARRIER, BARRIER_NAMES, COMMANDS, Call, ClientCommand, Form, HoldingName, LOCK_NAMES,
+    LOCK_QUEUE, LONGEST_TRANSFER, Probe, QUESTIONS, Query, Sidecar, Token, WaitFor, Waiting, Width,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
@@ -113,9 +112,6 @@ pub(super) struct Output {
     /// The same as --output json
     #[arg(long, conflicts_with = "output")]
     json: bool,
-    /// Print one field of the JSON alone: leader.address, or members.*.id
-    #[arg(short, long, value_name = "PATH", conflicts_with_all = ["output", "json"])]
-    field: Option<String>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -368,12 +364,11 @@ impl Stream {
 
 impl Output {
     fn form(self) -> Form {
-        match (self.field, self.output) {
-            (Some(path), _) => Form::Field(FieldPath::new(&path)),
-            (None, FormName::Json) => Form::Scripts,
-            (None, _) if self.json => Form::Scripts,
-            (None, FormName::Table) => Form::People(Width::Narrow),
-            (None, FormName::Wide) => Form::People(Width::Wide),
+        match self.output {
+            FormName::Json => Form::Scripts,
+            _ if self.json => Form::Scripts,
+            FormName::Table => Form::People(Width::Narrow),
+            FormName::Wide => Form::People(Width::Wide),
         }
     }
 }

@@ -57,7 +57,7 @@ enum ConfigSubcommands {
         #[command(flatten)]
         asked: Stream,
         /// The program and its arguments, behind --
-        #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["output", "json", "field"])]
+        #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["output", "json"])]
         command: Vec<OsString>,
     },
     /// Print the names of the values.

@@ -2,13 +2,11 @@
 //!
 //! - `sidecar`: where it is, and how to ask it.
 //! - `calls`: what one request asks or commands; `watch`, `wait` and `probe`: what takes more than that.
-//! - `views`: how answers, the bodies of `api`, look to people; `field`: one field of them. `screen` prints again what
-//!   has changed.
+//! - `views`: how answers, the bodies of `api`, look to people. `screen` prints again what has changed.
 //! - `guarded`: runs a command while a lock is held, or inside a barrier. `shared_config`: reads, writes and follows a value.
 //! - `inspect`: the one subcommand that asks ZooKeeper and no sidecar.
 
 mod calls;
-mod field;
 mod foreign;
 mod guarded;
 mod inspect;
@@ -30,7 +28,6 @@ pub use crate::shared_config::{Condition, ConfigName};
 pub use calls::{
     BARRIER, BARRIER_NAMES, COMMANDS, CONFIG_NAMES, Call, LOCK_NAMES, LOCK_QUEUE, QUESTIONS,
 };
-pub use field::FieldPath;
 pub use guarded::{GuardedCommand, Holder, Patience};
 pub use probe::Probe;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -122,8 +119,6 @@ pub enum Form {
     People(Width),
     /// JSON, as it came.
     Scripts,
-    /// One field of the JSON.
-    Field(FieldPath),
 }
 
 /// How much of a table to print.
@@ -231,7 +226,6 @@ fn formed(
     match form {
         Form::People(width) => Ok(view(*width)),
         Form::Scripts => Ok(text::harmless_json(json.trim()) + "\n"),
-        Form::Field(path) => path.pick(json),
     }
 }
 

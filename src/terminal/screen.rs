@@ -29,7 +29,7 @@ impl Screen {
         let before = match form {
             Form::People(_) if io::stdout().is_terminal() => Before::Clear,
             Form::People(_) => Before::EmptyLine,
-            Form::Scripts | Form::Field(_) => Before::Nothing,
+            Form::Scripts => Before::Nothing,
         };
         Self { before, shown: None, remarked: None }
     }
