@@ -5,7 +5,7 @@
 //! - `client_commands`, `packaging`: commands that ask a sidecar, and that print what packagers install.
 //! - `locking`: what `lock` is to hold, and which barrier `barrier` is to enter.
 //! - `dev`: what `dev` is to start. `first_process`: where the sidecar of this container listens.
-//! - `unknown_variables`: variables that are misspelt. `programs`: whether programs that are to be run are there.
+//! - `unknown_variables`: variables that begin with `BELLWETHER_` and are not read. `programs`: whether programs that are to be run are there.
 
 mod calls;
 mod client_commands;

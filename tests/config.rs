@@ -54,8 +54,7 @@ fn a_misspelled_variable_is_reported_and_prevents_nothing() {
     assert_eq!(status.code(), Some(0), "{stderr}");
     assert_eq!(
         stderr,
-        "bellwether: BELLWETHER_SESION_TIMEOUT is set, but no setting is called so: is \
-         BELLWETHER_SESSION_TIMEOUT meant?\n"
+        "bellwether: BELLWETHER_SESION_TIMEOUT is set, but is not a known variable\n"
     );
     // The lease, by the formula of docs/operations.md.
     let lease = stdout.lines().find(|line| line.starts_with("(the lease) ")).expect("it says so");

@@ -1,4 +1,4 @@
-//! Warns of environment variables that begin like the program's and are none of them: they are misspelt.
+//! Warns of environment variables that begin with `BELLWETHER_` and are not read: they may be misspelt.
 
 use crate::config::security::CREDENTIALS_VARIABLE;
 use crate::config::table::ALL;
@@ -36,20 +36,9 @@ fn warnings(names: impl Iterator<Item = String>, known: &BTreeSet<String>) -> Ve
             !known.contains(name) && !INHERITED.contains(&rest) && !is_service(rest)
         })
     });
-    let sentence = |stray: String| {
-        let near = known.iter().filter(|known| is_near(known, &stray));
-        let nearest = near.min_by_key(|known| strsim::damerau_levenshtein(known, &stray));
-        let nearest = nearest.map(|nearest| format!(": is {nearest} meant?")).unwrap_or_default();
-        format!("{} is set, but no setting is called so{nearest}", stray.escape_debug())
-    };
-    unknown_variables.map(sentence).collect()
-}
-
-/// Returns whether the stray name may be meant as the known one: at most a third differs, or one begins with the other.
-fn is_near(known: &str, stray: &str) -> bool {
-    let [known, stray] = [known, stray].map(|name| name.strip_prefix(OURS).unwrap_or(name));
-    let differ = strsim::damerau_levenshtein(known, stray);
-    3 * differ <= known.len() || stray.starts_with(known) || known.starts_with(stray)
+    unknown_variables
+        .map(|name| format!("{} is set, but is not a known variable", name.escape_debug()))
+        .collect()
 }
 
 /// Returns the names of all variables that are read.
@@ -78,20 +67,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_variable_is_named_with_the_nearest_and_what_others_set_is_ignored() {
+    fn an_unknown_variable_is_named_and_what_others_set_is_ignored() {
         let known = known(&super::super::command());
         let warned = |name: &str| warnings([name.to_owned()].into_iter(), &known).join("; ");
-        for (stray, meant) in [
-            ("BELLWETHER_SESION_TIMEOUT", "BELLWETHER_SESSION_TIMEOUT"),
-            ("BELLWETHER_ZOOKEEPERS", "BELLWETHER_ZOOKEEPER"),
-            ("BELLWETHER_CREDENTIAL", CREDENTIALS_VARIABLE),
-            ("BELLWETHER_LISTEN_PORTS", "BELLWETHER_LISTEN"),
-        ] {
-            let line = format!("{stray} is set, but no setting is called so: is {meant} meant?");
-            assert_eq!(warned(stray), line);
-        }
-        let far = "BELLWETHER_COLOUR is set, but no setting is called so";
-        assert_eq!(warned("BELLWETHER_COLOUR"), far, "nothing like it is there");
+        let unknown = "BELLWETHER_SESION_TIMEOUT is set, but is not a known variable";
+        assert_eq!(warned("BELLWETHER_SESION_TIMEOUT"), unknown);
         let ours = known.iter().map(String::as_str);
         let others = [
             "BELLWETHER",
