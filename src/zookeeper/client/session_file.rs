@@ -10,7 +10,7 @@ use crate::config::Settings;
 use ::zookeeper::SessionInfo;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use recipes::{Moment, SessionId, SessionRecord};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstatfs, open};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
@@ -28,22 +28,6 @@ use tracing::{info, warn};
 const VERSION: u32 = 1;
 /// One page: what is written into it by one call is there as a whole, or not at all, whenever the process is killed.
 const SIZE: usize = 4096;
-/// File systems that may keep a lock from other machines, or lose it while it is held, by their magic numbers.
-const WITHOUT_LOCKS: [(u32, &str); 10] = [
-    (0x6969, "NFS"),
-    (0x517b, "SMB"),
-    (0xff53_4d42, "CIFS"),
-    (0xfe53_4d42, "SMB"),
-    (0x0102_1997, "9p"),
-    (0x6573_5546, "FUSE"),
-    (0x00c3_6400, "Ceph"),
-    (0x5346_414f, "AFS"),
-    (0x0bd0_0bd0, "Lustre"),
-    (0x4750_4653, "GPFS"),
-];
-/// What these hold is gone after a reboot.
-const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
-
 /// The session file of this process, locked.
 pub struct SessionFile {
     file: File,
@@ -140,7 +124,7 @@ impl SessionFile {
             path: format!("{}/{}", settings.root, settings.znodes.kind()),
             member: member.to_owned(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            clock: clock_of(&file)?,
+            clock: clock_identity()?,
         };
         let mut bytes = [0; SIZE];
         let length = read_all(&file, &mut bytes).map_err(cannot("read"))?;
@@ -394,12 +378,6 @@ fn locked(path: &Path) -> Result<File, String> {
         if metadata.nlink() > 1 {
             return Err("has a second name (a hard link): remove it, or name another".into());
         }
-        let magic = fstatfs(&file).map_err(cannot("read"))?.f_type as u32;
-        if let Some((_, name)) = WITHOUT_LOCKS.iter().find(|(number, _)| *number == magic) {
-            return Err(format!(
-                "lies on {name}, where locks may not hold: name one on a local file system, best in memory"
-            ));
-        }
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
@@ -418,19 +396,12 @@ fn locked(path: &Path) -> Result<File, String> {
 }
 
 /// Names the clock whose moments are noted.
-fn clock_of(file: &File) -> Result<String, String> {
+fn clock_identity() -> Result<String, String> {
     let ClockIdentity { boot_id, time_namespace } = ClockIdentity::read();
-    let magic = fstatfs(file).map_err(cannot("read"))?.f_type as u32;
-    let boot = match boot_id {
-        Some(boot) => boot,
-        None if IN_MEMORY.contains(&magic) => "this".into(),
-        None => {
-            return Err("may outlive a reboot, which cannot be told here (no /proc/sys/kernel/random/boot_id): name one \
-                 in memory (tmpfs)"
-                .into());
-        }
-    };
-    Ok(format!("{boot} {}", time_namespace.unwrap_or_default()))
+    let boot_id = boot_id.ok_or(
+        "may outlive a reboot, which cannot be told here: there is no /proc/sys/kernel/random/boot_id",
+    )?;
+    Ok(format!("{boot_id} {}", time_namespace.unwrap_or_default()))
 }
 
 fn read_all(file: &File, into: &mut [u8]) -> io::Result<usize> {
