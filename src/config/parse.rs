@@ -73,16 +73,6 @@ pub(super) fn file(text: &str) -> Result<PathBuf, Flaw> {
     Ok(text.into())
 }
 
-/// Refuses what Kubernetes was to replace and has not: groups that differ by it would be one, and so would members.
-pub(super) fn expanded(text: &str) -> Result<(), Flaw> {
-    if !text.contains("$(") {
-        return Ok(());
-    }
-    Err(Flaw::new("has a $(NAME) that was not replaced").remedy(
-        "in Kubernetes, set that variable before the one that refers to it; elsewhere write its value",
-    ))
-}
-
 /// Parses with which client's election to be compatible.
 pub(super) fn family(text: &str) -> Result<Option<Family>, Flaw> {
     one_of(
@@ -102,7 +92,6 @@ pub(super) fn foreign(text: &str) -> Result<Option<Foreign>, Flaw> {
 }
 
 pub(super) fn member_id(text: &str) -> Result<MemberId, Flaw> {
-    expanded(text)?;
     MemberId::new(text).ok_or_else(|| {
         Flaw::new("must be 1 to 253 visible ASCII characters without spaces, as a host's name is")
             .remedy("write a name such as app-0")
@@ -111,7 +100,6 @@ pub(super) fn member_id(text: &str) -> Result<MemberId, Flaw> {
 
 /// Whether an address fits into a znode is checked with the rest of the profile.
 pub(super) fn member_address(text: &str) -> Result<Option<String>, Flaw> {
-    expanded(text)?;
     or_none(text, |text| Ok(text.to_owned()))
 }
 

@@ -1,7 +1,7 @@
 //! Where the election is: the servers' connect string, the election's path and the names of its znodes.
 
 use super::error::Flaw;
-use super::parse::{expanded, or_none};
+use super::parse::or_none;
 use std::net::Ipv6Addr;
 use std::num::NonZeroU16;
 
@@ -24,7 +24,6 @@ pub(super) fn parse(text: &str) -> Result<Servers, Flaw> {
                 .remedy("write host:port,host:port/chroot, such as zk-0:2181,zk-1:2181,zk-2:2181"),
         ))
     };
-    expanded(text).map_err(shown)?;
     let text = text.trim();
     let (hosts, chroot) = match text.find('/') {
         Some(at) => text.split_at(at),
@@ -80,7 +79,6 @@ pub(super) fn is_digits(text: &str) -> bool {
 
 /// Parses the election's path, below the chroot.
 pub(super) fn parse_election(text: &str) -> Result<String, Flaw> {
-    expanded(text)?;
     if text == "/" {
         return Err(Flaw::new("holds all of ZooKeeper")
             .remedy("give the election a path of its own, such as \"/election\""));
@@ -94,7 +92,6 @@ pub(super) fn parse_election(text: &str) -> Result<String, Flaw> {
 /// Parses the path of a recipe's znodes, below the chroot.
 pub(super) fn parse_root(text: &str) -> Result<Option<String>, Flaw> {
     or_none(text, |text| {
-        expanded(text)?;
         match path_problem(text).or_else(|| (text == "/").then_some("is no path of its own")) {
             Some(problem) => Err(Flaw::new(problem)
                 .remedy("write a path such as \"/locks\", or \"\" to switch it off")),

@@ -127,24 +127,6 @@ fn what_another_clients_election_cannot_have_is_refused() {
     assert!(config(&selector).unwrap().settings.revocable);
 }
 
-/// Kubernetes leaves a reference to a variable that it does not know, or not yet, as it is.
-#[test]
-fn a_reference_that_kubernetes_did_not_replace_is_refused() {
-    for (key, value) in [
-        ("zookeeper.servers", "zk:2181/$(POD_NAMESPACE)"),
-        ("election.path", "/$(POD_NAMESPACE)/app"),
-        ("recipes.locks", "/$(POD_NAMESPACE)/locks"),
-        ("recipes.barriers", "/$(POD_NAMESPACE)/barriers"),
-        ("member.id", "$(POD_NAME)"),
-        ("member.address", "$(POD_IP):8080"),
-    ] {
-        let error = error(&[(key, value)]);
-        let begin = format!("{key} = {value:?} has a $(NAME) that was not replaced: in Kubernetes");
-        assert!(error.starts_with(&begin), "{error}");
-    }
-    assert!(!error(&[("zookeeper.servers", "app:hush@$(HOST):1")]).contains("hush"));
-}
-
 #[test]
 fn an_error_quotes_a_health_check_unless_it_may_contain_a_secret() {
     let text = |check: &str| error(&[("health.check", check)]);
