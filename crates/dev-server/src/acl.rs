@@ -127,7 +127,7 @@ pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[Acl]
         let known = matches!(scheme, WORLD | DIGEST | IP);
         let id = match id {
             Some(id) => Id::new(scheme, id),
-            // Where Java throws a NullPointerException.
+            // Java throws a NullPointerException here.
             None if known => return Err(ErrorCode::Marshalling),
             None => return Err(ErrorCode::InvalidAcl),
         };
@@ -147,22 +147,24 @@ pub(crate) fn fixed(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[Acl]
 
 /// Refuses a caller that no entry of the list gives any of the permissions.
 pub(crate) fn check(list: &[Acl], permissions: i32, caller: &[Id]) -> Result<(), ErrorCode> {
-    let allows = |entry: &Acl| {
-        entry.perms & permissions != 0
-            && (entry.id.is_anyone() || caller.iter().any(|id| matches(id, &entry.id)))
-    };
-    if list.is_empty() || list.iter().any(allows) { Ok(()) } else { Err(ErrorCode::NoAuth) }
+    let is_allowed = list.is_empty()
+        || list.iter().any(|entry| {
+            entry.perms & permissions != 0
+                && (entry.id.is_anyone() || caller.iter().any(|id| matches(id, &entry.id)))
+        });
+    if is_allowed { Ok(()) } else { Err(ErrorCode::NoAuth) }
 }
 
 /// The list as it is shown to callers that may not change it: without the digests.
 pub(crate) fn masked(list: &[Acl]) -> Vec<Acl> {
-    let mask = |entry: &Acl| match entry.id.id.split_once(':') {
-        Some((user, _)) if entry.id.scheme == DIGEST => {
-            Acl { perms: entry.perms, id: Id::new(DIGEST, &format!("{user}:x")) }
-        }
-        _ => entry.clone(),
-    };
-    list.iter().map(mask).collect()
+    list.iter()
+        .map(|entry| match entry.id.id.split_once(':') {
+            Some((user, _)) if entry.id.scheme == DIGEST => {
+                Acl { perms: entry.perms, id: Id::new(DIGEST, &format!("{user}:x")) }
+            }
+            _ => entry.clone(),
+        })
+        .collect()
 }
 
 fn matches(caller: &Id, listed: &Id) -> bool {

@@ -1,9 +1,9 @@
 //! One connection: frames in, frames out.
 
+use crate::admin_commands::AdminCommand;
 use crate::outbox::Outbox;
 use crate::shared::Shared;
 use crate::watches::ConnectionId;
-use crate::words::Word;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{sleep, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-/// For how long a client may take to ask for a session (`zookeeper.nio.sessionlessCnxnTimeout`).
-const FIRST_FRAME: Duration = Duration::from_secs(10);
-/// For how long a client may take to read the last of what it is sent.
-const LAST_FRAMES: Duration = Duration::from_secs(5);
-/// For how long a client may take to close a connection on its side that is closed on this one.
-const GOODBYE: Duration = Duration::from_millis(500);
+/// Limits the time until a client asks for a session (`zookeeper.nio.sessionlessCnxnTimeout`).
+const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(10);
+/// Limits the time in which a client reads the last frames before its connection is closed.
+const LAST_FRAMES_TIMEOUT: Duration = Duration::from_secs(5);
+/// Limits the wait for a client to close its side of a connection after the server has closed its own.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a client sends.
+/// The next input from a client.
 #[derive(Debug)]
 enum Incoming {
     Frame(Vec<u8>),
-    Word(Word),
+    AdminCommand(AdminCommand),
     /// The connection is at its end.
     End,
     /// A length that no frame may have.
@@ -47,7 +47,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite>(
     if sent && writer.shutdown().await.is_ok() {
         let mut rest = [0; 1024];
         let drain = async { while matches!(reader.read(&mut rest).await, Ok(1..)) {} };
-        let _late = timeout(GOODBYE, drain).await;
+        let _late = timeout(CLOSE_TIMEOUT, drain).await;
     }
 }
 
@@ -62,7 +62,9 @@ async fn receive(
     let mut first = true;
     while outbox.has_room().await {
         let incoming = if first {
-            timeout(FIRST_FRAME, incoming(reader, max, first)).await.unwrap_or(Ok(Incoming::End))
+            timeout(FIRST_FRAME_TIMEOUT, incoming(reader, max, first))
+                .await
+                .unwrap_or(Ok(Incoming::End))
         } else {
             incoming(reader, max, first).await
         };
@@ -80,7 +82,7 @@ async fn receive(
                     outbox.finish();
                 }
             }
-            Ok(Incoming::Word(word)) => shared.word(id, word),
+            Ok(Incoming::AdminCommand(word)) => shared.word(id, word),
             Ok(Incoming::TooLong(length)) => {
                 warn!(connection = id.0, length, max, "closing: no frame may have this length");
                 return;
@@ -93,10 +95,10 @@ async fn receive(
         }
     }
     // The rest is sent meanwhile.
-    sleep(LAST_FRAMES + shared.delay()).await;
+    sleep(LAST_FRAMES_TIMEOUT + shared.delay()).await;
 }
 
-/// Sends frame after frame, each when it is due, until there will be no more.
+/// Sends each frame when it is due, until the outbox is closed.
 async fn send(writer: &mut (impl AsyncWrite + Unpin), outbox: &Outbox) -> io::Result<()> {
     while let Some((due, frame)) = outbox.next().await {
         sleep_until(due).await;
@@ -119,8 +121,8 @@ async fn incoming(
             _ => Err(error),
         };
     }
-    if first && let Some(word) = Word::parse(head) {
-        return Ok(Incoming::Word(word));
+    if first && let Some(word) = AdminCommand::parse(head) {
+        return Ok(Incoming::AdminCommand(word));
     }
     let announced = i32::from_be_bytes(head);
     let Some(length) = usize::try_from(announced).ok().filter(|length| *length <= max) else {
@@ -130,7 +132,7 @@ async fn incoming(
     Ok(if frame.len() == length { Incoming::Frame(frame) } else { Incoming::End })
 }
 
-/// Reads so many bytes, or fewer if there are no more.
+/// Reads `length` bytes, or fewer if the stream ends before.
 async fn at_most(reader: &mut (impl AsyncRead + Unpin), length: usize) -> io::Result<Vec<u8>> {
     // Grown by what comes, not by what was announced.
     let mut bytes = Vec::new();

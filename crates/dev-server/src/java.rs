@@ -1,7 +1,7 @@
 //! The order in which Java's hash sets give out their strings.
 //!
 //! A real server lists children, and deletes the znodes of a session, in that order. It is kept here so that a client
-//! that forgets to sort is found out here as it would be there. Not kept: the order within a bucket of nine names or more,
+//! that forgets to sort is found out here as it would be there. Not meta: the order within a bucket of nine names or more,
 //! of which Java makes a tree.
 
 use std::collections::BTreeMap;
@@ -68,8 +68,8 @@ impl JavaSet {
     }
 
     fn in_bucket_of(&self, name: &str) -> usize {
-        let bucket_of = |name: &str| bucket(string_hash(name), self.buckets);
-        self.names.keys().filter(|there| bucket_of(there) == bucket_of(name)).count()
+        let wanted = bucket(string_hash(name), self.buckets);
+        self.names.keys().filter(|other| bucket(string_hash(other), self.buckets) == wanted).count()
     }
 }
 

@@ -1,6 +1,6 @@
 //! An in-memory ZooKeeper server for trying, developing and testing; **never for production**.
 //!
-//! It is the client port of one standalone ZooKeeper 3.8, as clients use it: what a client sends and what it is answered,
+//! This is the client port of one standalone ZooKeeper 3.8, as clients use it: requests and their answers,
 //! results, stats, the order of errors and of events, is the real one's. Its state is in memory only.
 //!
 //! ```
@@ -28,14 +28,14 @@
 //!
 //! # How it differs from a real server
 //!
-//! - Nothing is written anywhere. Started anew it begins with zxid 1, and refuses clients that have seen later ones, as a
-//!   real one would whose disk was wiped.
+//! - Nothing is stored on disk. After a restart it begins with zxid 1, and refuses clients that have seen later ones, as a
+//!   real server does whose disk was wiped.
 //! - There is one server: no ensemble, no read-only mode, no reconfig (refused as in a real one where it is not enabled).
 //! - No quotas; no SASL (a token is answered as by a real server without it); no super user; no other providers of
 //!   authentication.
 //! - TLS is rustls' and not Java's, and there is one port, with it or without ([`Settings::tls`]): what Java's own takes of
 //!   protocols and certificates, and how it refuses others, has to be tried on a real server. A certificate of a client's is
-//!   checked as the given configuration says, and is no identity for ACLs.
+//!   checked as the given configuration says, and is not an identity for ACLs.
 //! - A frame whose body cannot be decoded is answered with MarshallingError, as by the real one, and then the connection
 //!   is closed.
 //! - A `check` outside of a multi is refused with Unimplemented. ZooKeeper 3.8.0 takes it, and destroys its log with it.
@@ -68,6 +68,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod admin_commands;
 mod connection;
 mod error;
 #[cfg(any(test, fuzzing))]
@@ -87,7 +88,6 @@ mod state;
 mod tree;
 mod watches;
 mod wire;
-mod words;
 
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -1,8 +1,8 @@
-//! What is to be sent over one connection.
+//! The frames that wait to be sent over one connection.
 //!
 //! The handling of a frame never waits for a client to read: what is to be sent is put in here. Memory stays bounded all the
-//! same. A connection whose client does not read is not read from either, so there are no further answers for it; and one
-//! that is sent too many notifications meanwhile is closed.
+//! same. A connection whose client does not read is not read from either, so it gets no further answers. It is closed
+//! when too many notifications for it wait.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

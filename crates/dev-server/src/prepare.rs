@@ -8,7 +8,7 @@ use crate::acl::{self, Acl, Id};
 use crate::error::ErrorCode;
 use crate::mode::Mode;
 use crate::path;
-use crate::stat::{Kept, Owner};
+use crate::stat::{NodeMeta, Owner};
 use crate::tree::{NewNode, Tree};
 use crate::wire::request::{Create, CreateKind, RawAcl, Write};
 use std::collections::HashMap;
@@ -53,10 +53,10 @@ pub(crate) struct Preparation<'a> {
     outstanding: HashMap<String, Option<Record>>,
 }
 
-/// What the checks look at.
+/// The state of a znode that the checks look at.
 #[derive(Clone, Debug)]
 struct Record {
-    kept: Kept,
+    meta: NodeMeta,
     children: i32,
     acl: Arc<[Acl]>,
 }
@@ -95,13 +95,13 @@ impl<'a> Preparation<'a> {
         let parent = self.record(&parent_path)?;
         acl::check(&parent.acl, acl::CREATE, &self.caller.ids)?;
         if mode.is_sequential() {
-            path.push_str(&format!("{:010}", parent.kept.creations));
+            path.push_str(&format!("{:010}", parent.meta.creations));
         }
         path::validate(&path)?;
         if self.record(&path).is_ok() {
             return Err(ErrorCode::NodeExists);
         }
-        if matches!(parent.kept.owner, Owner::Session(_)) {
+        if matches!(parent.meta.owner, Owner::Session(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
         // The operation decides here, the flags have decided above: both as in the real server.
@@ -114,18 +114,18 @@ impl<'a> Preparation<'a> {
             // Without a TTL the real server would end here.
             CreateKind::Ttl => Owner::with_ttl(ttl_ms).ok_or(ErrorCode::BadArguments)?,
         };
-        let parent_creations = parent.kept.creations.wrapping_add(1);
+        let parent_creations = parent.meta.creations.wrapping_add(1);
         self.outstanding.insert(
             parent_path,
             Some(Record {
-                kept: Kept { creations: parent_creations, pzxid: self.zxid, ..parent.kept },
+                meta: NodeMeta { creations: parent_creations, pzxid: self.zxid, ..parent.meta },
                 children: parent.children.saturating_add(1),
                 acl: parent.acl,
             }),
         );
-        let kept = Kept::new(self.zxid, self.time_ms, owner);
+        let meta = NodeMeta::new(self.zxid, self.time_ms, owner);
         self.outstanding
-            .insert(path.clone(), Some(Record { kept, children: 0, acl: Arc::clone(&acl) }));
+            .insert(path.clone(), Some(Record { meta, children: 0, acl: Arc::clone(&acl) }));
         Ok(Change::Create(kind, NewNode { path, data, acl, owner, parent_creations }))
     }
 
@@ -135,14 +135,14 @@ impl<'a> Preparation<'a> {
         let parent = self.record(&parent_path)?;
         acl::check(&parent.acl, acl::DELETE, &self.caller.ids)?;
         let node = self.record(&path)?;
-        next_version(node.kept.version, version)?;
+        next_version(node.meta.version, version)?;
         if node.children > 0 {
             return Err(ErrorCode::NotEmpty);
         }
         self.outstanding.insert(
             parent_path,
             Some(Record {
-                kept: Kept { pzxid: self.zxid, ..parent.kept },
+                meta: NodeMeta { pzxid: self.zxid, ..parent.meta },
                 children: parent.children.saturating_sub(1),
                 acl: parent.acl,
             }),
@@ -160,10 +160,10 @@ impl<'a> Preparation<'a> {
         let path = validated(path)?;
         let mut node = self.record(&path)?;
         acl::check(&node.acl, acl::WRITE, &self.caller.ids)?;
-        let version = next_version(node.kept.version, version)?;
-        node.kept.version = version;
-        node.kept.mzxid = self.zxid;
-        node.kept.mtime_ms = self.time_ms;
+        let version = next_version(node.meta.version, version)?;
+        node.meta.version = version;
+        node.meta.mzxid = self.zxid;
+        node.meta.mtime_ms = self.time_ms;
         self.outstanding.insert(path.clone(), Some(node));
         Ok(Change::SetData { path, data, version })
     }
@@ -178,7 +178,7 @@ impl<'a> Preparation<'a> {
         let acl = acl::fixed(acl, &self.caller.ids)?;
         let node = self.record(&path)?;
         acl::check(&node.acl, acl::ADMIN, &self.caller.ids)?;
-        let version = next_version(node.kept.aversion, version)?;
+        let version = next_version(node.meta.aversion, version)?;
         Ok(Change::SetAcl { path, acl, version })
     }
 
@@ -186,7 +186,7 @@ impl<'a> Preparation<'a> {
         let path = validated(path)?;
         let node = self.record(&path)?;
         acl::check(&node.acl, acl::READ, &self.caller.ids)?;
-        next_version(node.kept.version, version)?;
+        next_version(node.meta.version, version)?;
         Ok(Change::Nothing)
     }
 
@@ -196,7 +196,7 @@ impl<'a> Preparation<'a> {
         }
         let node = self.tree.node(path).ok_or(ErrorCode::NoNode)?;
         let children = node.children_count();
-        Ok(Record { kept: node.kept, children, acl: Arc::clone(&node.acl) })
+        Ok(Record { meta: node.meta, children, acl: Arc::clone(&node.acl) })
     }
 }
 

@@ -16,11 +16,11 @@ use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
-/// For how long nothing is accepted after that has failed, as there may be too few file descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Waits this long after a failed `accept`, which may be due to a lack of file descriptors.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// For how long a client may take to agree on a TLS connection.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Limits the time of a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -38,7 +38,7 @@ impl DevServer {
     ///
     /// # Errors
     ///
-    /// It cannot listen where it is told to.
+    /// Fails if it cannot listen on the configured address.
     pub async fn start(settings: Settings) -> io::Result<Self> {
         let listener = TcpListener::bind(settings.listen).await?;
         let address = listener.local_addr()?;
@@ -78,7 +78,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             Ok(accepted) => accepted,
             Err(error) => {
                 warn!("cannot accept a connection: {error}");
-                sleep(PAUSE).await;
+                sleep(ACCEPT_RETRY_INTERVAL).await;
                 continue;
             }
         };
@@ -102,14 +102,14 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, id: ConnectionId, outbox:
     let Some(tls) = shared.settings.tls.clone() else {
         return connection::serve(stream, shared, id, outbox).await;
     };
-    match timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)).await {
+    match timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(tls).accept(stream)).await {
         Ok(Ok(stream)) => connection::serve(stream, shared, id, outbox).await,
         Ok(Err(error)) => {
             warn!(connection = id.0, "closing a connection: no TLS: {error}");
             shared.leave(id);
         }
         Err(_) => {
-            warn!(connection = id.0, "closing a connection: no TLS within {HANDSHAKE:?}");
+            warn!(connection = id.0, "closing a connection: no TLS within {HANDSHAKE_TIMEOUT:?}");
             shared.leave(id);
         }
     }

@@ -1,4 +1,4 @@
-//! What a server can be told when it is started.
+//! The settings of a server.
 
 use crate::state::Limits;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,7 +9,7 @@ use tokio_rustls::rustls::ServerConfig;
 /// The settings of a server, by default those of ZooKeeper 3.8 on a free port of this machine.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
     /// `tickTime`: sessions expire at its multiples. Taken as at least 1 ms and at most a day.
     pub tick: Duration,

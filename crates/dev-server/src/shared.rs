@@ -1,11 +1,11 @@
-//! What the tasks of a server share: its state, and the outbox of each connection.
+//! State shared by the tasks of a server, and the outbox of each connection.
 
+use crate::admin_commands::{self, AdminCommand};
 use crate::outbox::Outbox;
 use crate::settings::Settings;
 use crate::state::{Now, Output, Refused, State};
 use crate::watches::ConnectionId;
 use crate::wire::Malformed;
-use crate::words::{self, Word};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     hosted: Mutex<Hosted>,
 }
 
-/// What is behind the lock: the state, and how its outputs reach their connections.
+/// The data behind the lock: the state, and how its outputs reach their connections.
 #[derive(Debug)]
 struct Hosted {
     state: State,
@@ -35,7 +35,7 @@ struct Hosted {
     admitted: u64,
 }
 
-/// Where one connection comes from, and what is to be sent on it.
+/// The peer address of a connection, and its outbox.
 #[derive(Debug)]
 struct Outlet {
     address: IpAddr,
@@ -90,13 +90,13 @@ impl Shared {
     }
 
     /// Answers a four-letter word, after which the connection is to be closed.
-    pub(crate) fn word(&self, from: ConnectionId, word: Word) {
+    pub(crate) fn word(&self, from: ConnectionId, word: AdminCommand) {
         let mut hosted = self.hosted();
         hosted.state.traffic.received += 1;
         if let Some(connection) = hosted.state.connections.get_mut(&from) {
             connection.traffic.received += 1;
         }
-        let text = words::answer(word, &hosted.state, self.now(), self);
+        let text = admin_commands::answer(word, &hosted.state, self.now(), self);
         if let Some(outlet) = hosted.outboxes.get(&from) {
             let _fits = outlet.outbox.push(Instant::now() + self.delay(), text.into_bytes());
             outlet.outbox.finish();
@@ -169,6 +169,9 @@ fn wall_ms() -> i64 {
 
 /// Something that no client can guess, well enough for development: the seeds of two of std's hash tables.
 fn secret() -> [u8; 16] {
-    let half = || u128::from(RandomState::new().build_hasher().finish());
-    ((half() << 64) | half()).to_be_bytes()
+    let mut secret = [0; 16];
+    for half in secret.chunks_exact_mut(8) {
+        half.copy_from_slice(&RandomState::new().build_hasher().finish().to_be_bytes());
+    }
+    secret
 }

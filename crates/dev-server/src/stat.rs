@@ -1,4 +1,4 @@
-//! What is known of a znode beside its data: what is kept, and what clients are shown.
+//! The metadata of a znode: as the server stores it, and as clients see it.
 
 use crate::wire::Writer;
 
@@ -13,7 +13,7 @@ pub(crate) enum Owner {
     Tree,
     Session(i64),
     Container,
-    /// For how long it may lie unchanged and without children, in milliseconds.
+    /// The znode is deleted after this many milliseconds unchanged and without children.
     Ttl(i64),
 }
 
@@ -27,9 +27,9 @@ impl Owner {
     }
 }
 
-/// What the server keeps of a znode.
+/// Metadata of a znode, as the server stores it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct NodeMeta {
     pub(crate) czxid: i64,
     pub(crate) mzxid: i64,
     pub(crate) pzxid: i64,
@@ -42,7 +42,7 @@ pub(crate) struct Kept {
     pub(crate) owner: Owner,
 }
 
-impl Kept {
+impl NodeMeta {
     pub(crate) fn new(zxid: i64, time_ms: i64, owner: Owner) -> Self {
         Self {
             czxid: zxid,
@@ -63,7 +63,7 @@ impl Kept {
             ctime_ms: self.ctime_ms,
             mtime_ms: self.mtime_ms,
             version: self.version,
-            // Clients are shown creations and deletions together: each child that is no more was deleted once.
+            // Clients see the sum of creations and deletions: each child that no longer exists was deleted once.
             cversion: self.creations.wrapping_mul(2).wrapping_sub(children),
             aversion: self.aversion,
             ephemeral_owner: match self.owner {
@@ -77,7 +77,7 @@ impl Kept {
     }
 }
 
-/// What clients are shown of a znode.
+/// Metadata of a znode, as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) czxid: i64,
@@ -115,16 +115,16 @@ mod tests {
 
     #[test]
     fn cversion_counts_creations_and_deletions() {
-        let kept = Kept { creations: 5, ..Kept::default() };
-        assert_eq!(kept.shown(0, 5).cversion, 5);
-        assert_eq!(kept.shown(0, 2).cversion, 8);
-        let end = Kept { creations: i32::MAX, ..Kept::default() };
+        let meta = NodeMeta { creations: 5, ..NodeMeta::default() };
+        assert_eq!(meta.shown(0, 5).cversion, 5);
+        assert_eq!(meta.shown(0, 2).cversion, 8);
+        let end = NodeMeta { creations: i32::MAX, ..NodeMeta::default() };
         assert_eq!(end.shown(0, 1).cversion, -3);
     }
 
     #[test]
     fn only_sessions_are_shown_as_owners() {
-        let owner = |owner| Kept { owner, ..Kept::default() }.shown(0, 0).ephemeral_owner;
+        let owner = |owner| NodeMeta { owner, ..NodeMeta::default() }.shown(0, 0).ephemeral_owner;
         assert_eq!(owner(Owner::Session(7)), 7);
         assert_eq!(owner(Owner::Container), 0);
         assert_eq!(owner(Owner::Ttl(7)), 0);

@@ -4,7 +4,7 @@
 
 use crate::acl::{self, Acl};
 use crate::java::JavaSet;
-use crate::stat::{Kept, Owner, Stat};
+use crate::stat::{NodeMeta, Owner, Stat};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -19,17 +19,25 @@ pub(crate) struct Node {
     /// Null is something else than empty, as in the real server.
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) acl: Arc<[Acl]>,
-    pub(crate) kept: Kept,
+    pub(crate) meta: NodeMeta,
     children: JavaSet,
 }
 
 impl Node {
-    fn new(data: Option<Vec<u8>>, acl: Arc<[Acl]>, kept: Kept) -> Self {
-        Self { data, acl, kept, children: JavaSet::with_buckets(CHILDREN_BUCKETS) }
+    fn new(data: Option<Vec<u8>>, acl: Arc<[Acl]>, meta: NodeMeta) -> Self {
+        Self { data, acl, meta, children: JavaSet::with_buckets(CHILDREN_BUCKETS) }
+    }
+
+    fn with_children(acl: Arc<[Acl]>, names: &[&str]) -> Self {
+        let mut node = Self::new(Some(Vec::new()), acl, NodeMeta::default());
+        for name in names {
+            node.children.insert(name);
+        }
+        node
     }
 
     pub(crate) fn stat(&self) -> Stat {
-        self.kept.shown(self.data.as_ref().map_or(0, Vec::len), self.children.len())
+        self.meta.shown(self.data.as_ref().map_or(0, Vec::len), self.children.len())
     }
 
     /// The names of the children, in the order of the real server.
@@ -58,7 +66,7 @@ pub(crate) struct NewNode {
 pub(crate) struct Tree {
     /// By path; that of the root is "", so that each other one's parent is what lies before its last slash.
     nodes: HashMap<String, Node>,
-    /// Those of each session, which stays listed until it ends.
+    /// Ephemeral znodes by session; a session stays listed until it ends.
     ephemerals: BTreeMap<i64, JavaSet>,
     containers: BTreeSet<String>,
     with_ttl: BTreeSet<String>,
@@ -67,20 +75,13 @@ pub(crate) struct Tree {
 impl Tree {
     /// The tree of a new server: the root and `/zookeeper` with its two children.
     pub(crate) fn new() -> Self {
-        let node = |acl, names: &[&str]| {
-            let mut node = Node::new(Some(Vec::new()), acl, Kept::default());
-            for name in names {
-                node.children.insert(name);
-            }
-            node
-        };
-        let mut config = node(acl::read_only(), &[]);
+        let mut config = Node::with_children(acl::read_only(), &[]);
         // The real server sets this list with version -1.
-        config.kept.aversion = -1;
+        config.meta.aversion = -1;
         let nodes = HashMap::from([
-            (String::new(), node(acl::open(), &["zookeeper"])),
-            ("/zookeeper".to_owned(), node(acl::open(), &["quota", "config"])),
-            ("/zookeeper/quota".to_owned(), node(acl::open(), &[])),
+            (String::new(), Node::with_children(acl::open(), &["zookeeper"])),
+            ("/zookeeper".to_owned(), Node::with_children(acl::open(), &["quota", "config"])),
+            ("/zookeeper/quota".to_owned(), Node::with_children(acl::open(), &[])),
             ("/zookeeper/config".to_owned(), config),
         ]);
         Self {
@@ -102,9 +103,9 @@ impl Tree {
         let parent = self.nodes.get_mut(key(parent))?;
         parent.children.insert(name);
         // Never lowered: beyond its end the counter stays at 2147483647 (ZOOKEEPER-3249).
-        if parent_creations > parent.kept.creations {
-            parent.kept.creations = parent_creations;
-            parent.kept.pzxid = zxid;
+        if parent_creations > parent.meta.creations {
+            parent.meta.creations = parent_creations;
+            parent.meta.pzxid = zxid;
         }
         match owner {
             Owner::Tree => {}
@@ -120,7 +121,7 @@ impl Tree {
                 self.with_ttl.insert(path.clone());
             }
         }
-        let node = Node::new(data, acl, Kept::new(zxid, time_ms, owner));
+        let node = Node::new(data, acl, NodeMeta::new(zxid, time_ms, owner));
         let stat = node.stat();
         self.nodes.insert(path, node);
         Some(stat)
@@ -132,9 +133,9 @@ impl Tree {
         let Some(node) = self.nodes.remove(path) else { return false };
         if let Some(parent) = self.nodes.get_mut(key(parent)) {
             parent.children.remove(name);
-            parent.kept.pzxid = parent.kept.pzxid.max(zxid);
+            parent.meta.pzxid = parent.meta.pzxid.max(zxid);
         }
-        match node.kept.owner {
+        match node.meta.owner {
             Owner::Tree => {}
             Owner::Session(session) => {
                 if let Some(paths) = self.ephemerals.get_mut(&session) {
@@ -161,16 +162,16 @@ impl Tree {
     ) -> Option<Stat> {
         let node = self.nodes.get_mut(key(path))?;
         node.data = data;
-        node.kept.version = version;
-        node.kept.mzxid = zxid;
-        node.kept.mtime_ms = time_ms;
+        node.meta.version = version;
+        node.meta.mzxid = zxid;
+        node.meta.mtime_ms = time_ms;
         Some(node.stat())
     }
 
     pub(crate) fn set_acl(&mut self, path: &str, acl: Arc<[Acl]>, version: i32) -> Option<Stat> {
         let node = self.nodes.get_mut(key(path))?;
         node.acl = acl;
-        node.kept.aversion = version;
+        node.meta.aversion = version;
         Some(node.stat())
     }
 
@@ -187,18 +188,14 @@ impl Tree {
     /// The znodes that the server itself deletes: containers that had children and have none, and those without children
     /// that nothing has changed for longer than their TTL (`ContainerManager`).
     pub(crate) fn outlived(&self, wall_ms: i64) -> Vec<String> {
-        let childless =
-            |path: &&String| self.node(path).is_some_and(|node| node.children.is_empty());
-        let used = |path: &&String| self.node(path).is_some_and(|node| node.kept.creations > 0);
-        let late = |path: &&String| {
-            self.node(path).is_some_and(|node| match node.kept.owner {
-                Owner::Ttl(ttl_ms) => wall_ms.saturating_sub(node.kept.mtime_ms) > ttl_ms,
-                Owner::Tree | Owner::Session(_) | Owner::Container => false,
-            })
+        let is_outlived = |node: &Node| match node.meta.owner {
+            _ if !node.children.is_empty() => false,
+            Owner::Container => node.meta.creations > 0,
+            Owner::Ttl(ttl_ms) => wall_ms.saturating_sub(node.meta.mtime_ms) > ttl_ms,
+            Owner::Tree | Owner::Session(_) => false,
         };
-        let containers = self.containers.iter().filter(childless).filter(used);
-        let with_ttl = self.with_ttl.iter().filter(childless).filter(late);
-        containers.chain(with_ttl).cloned().collect()
+        let candidates = self.containers.iter().chain(&self.with_ttl);
+        candidates.filter(|path| self.node(path).is_some_and(is_outlived)).cloned().collect()
     }
 
     /// The number of znodes as the real server counts them, which knows the root by two names.
@@ -224,10 +221,12 @@ impl Tree {
 
     /// The lengths of all paths and data, in bytes.
     pub(crate) fn approximate_size(&self) -> usize {
-        let size =
-            |(path, node): (&String, &Node)| path.len() + node.data.as_ref().map_or(0, Vec::len);
         // With the root's other name.
-        1 + self.nodes.iter().map(size).sum::<usize>()
+        let mut size = 1;
+        for (path, node) in &self.nodes {
+            size += path.len() + node.data.as_ref().map_or(0, Vec::len);
+        }
+        size
     }
 }
 
@@ -248,10 +247,10 @@ impl Tree {
             for child in node.children() {
                 assert!(self.nodes.contains_key(&format!("{path}/{child}")), "{path}/{child}");
             }
-            assert!(listed(path, node.kept.owner), "{path}");
+            assert!(listed(path, node.meta.owner), "{path}");
         }
         let ephemerals: usize = self.ephemerals.values().map(JavaSet::len).sum();
-        let owned = |node: &&Node| matches!(node.kept.owner, Owner::Session(_));
+        let owned = |node: &&Node| matches!(node.meta.owner, Owner::Session(_));
         assert_eq!(ephemerals, self.nodes.values().filter(owned).count());
         let mut paths = self.containers.iter().chain(&self.with_ttl);
         assert!(paths.all(|path| self.nodes.contains_key(path)));
@@ -308,7 +307,7 @@ mod tests {
         let mut tree = Tree::new();
         tree.create(new("/a", Owner::Tree, i32::MAX), 1, 0);
         tree.create(new("/b", Owner::Tree, i32::MIN), 2, 0);
-        let root = tree.node("/").unwrap().kept;
+        let root = tree.node("/").unwrap().meta;
         assert_eq!((root.creations, root.pzxid), (i32::MAX, 1));
     }
 

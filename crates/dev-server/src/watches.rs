@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ConnectionId(pub(crate) u64);
 
-/// What has happened to a path, with the number of `Watcher.Event.EventType`.
+/// A change of a path, with the number of `Watcher.Event.EventType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum EventKind {
@@ -24,7 +24,7 @@ impl EventKind {
     }
 }
 
-/// For how long a watch lasts, and of which events it notifies.
+/// The lifetime of a watch, and the events it reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchMode {
     OneShot,
@@ -102,7 +102,7 @@ impl Watches {
 
     /// Whether any connection has a watch on the path: that is what the real server answers to `checkWatches`.
     ///
-    /// Where it looks for the parent of a name without one, Java throws an exception. It looks that far if there are
+    /// Java throws an exception when it looks for the parent of a name without one. It looks that far if there are
     /// recursive watches anywhere, and for the path's own parent in any case. On an empty path it looks for nothing.
     pub(crate) fn any_on(&self, path: &str) -> Result<bool, ErrorCode> {
         if path.is_empty() {

@@ -31,8 +31,8 @@ impl fmt::Display for Refused {
             Self::Malformed(malformed) => malformed.fmt(formatter),
             Self::Ahead { seen, last } => write!(
                 formatter,
-                "it has seen zxid {seen:#x}, and the last one here is {last:#x}: an in-memory server that was \
-                 started anew knows nothing of before"
+                "the client has seen zxid {seen:#x}, but the last one here is {last:#x}: an in-memory server \
+                 loses its data in a restart"
             ),
         }
     }

@@ -96,7 +96,7 @@ pub(crate) struct State {
     pub(crate) zxid: i64,
     /// The last one that was given out.
     given_zxid: i64,
-    /// What passwords are made of.
+    /// Session passwords are derived from this secret.
     secret: [u8; 16],
     outputs: Vec<(ConnectionId, Output)>,
 }
@@ -149,7 +149,7 @@ impl State {
         self.disconnect(id);
     }
 
-    /// What is to be done to connections, in order.
+    /// Takes the outputs for the connections, in order.
     pub(crate) fn take_outputs(&mut self) -> Vec<(ConnectionId, Output)> {
         std::mem::take(&mut self.outputs)
     }

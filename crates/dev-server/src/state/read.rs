@@ -67,7 +67,8 @@ impl State {
             // One server has nothing to catch up with; not even the path is looked at.
             Read::Sync { path } => Ok(Reply::Path(path)),
             Read::Ephemerals { prefix } => {
-                let session = self.connections.get(&from).map_or(0, |it| it.session);
+                let session =
+                    self.connections.get(&from).map_or(0, |connection| connection.session);
                 let mut paths = self.tree.ephemerals_of(session);
                 let prefix = prefix.unwrap_or_default();
                 if !matches!(prefix.trim(), "" | "/") {

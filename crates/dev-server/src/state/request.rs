@@ -1,4 +1,4 @@
-//! What is done with the frames of a session.
+//! Handles the frames of a session.
 
 use super::connect::milliseconds;
 use super::{Now, State};
@@ -28,13 +28,14 @@ impl State {
         if connection.closing {
             return Ok(());
         }
-        let (session, timeout_ms) = (connection.session, connection.timeout_ms);
+        let session = connection.session;
+        let timeout_ms = connection.timeout_ms;
         let mut reader = Reader::new(frame);
         let header = Header::decode(&mut reader)?;
         match header.kind {
             opcode::AUTH => return self.authenticate(from, header, &mut reader),
             opcode::SASL => {
-                // What a real server without SASL does: it says yes and believes nothing.
+                // A real server without SASL also accepts the token without looking at it.
                 self.send(from, reply::answer(header.xid, 0, &Ok(Reply::NoToken)));
                 return Ok(());
             }

@@ -76,7 +76,7 @@ impl State {
         for path in paths(data) {
             let path = path?;
             let missed = self.tree.node(&path).map_or(Some(EventKind::Deleted), |node| {
-                (node.kept.mzxid > relative_zxid).then_some(EventKind::DataChanged)
+                (node.meta.mzxid > relative_zxid).then_some(EventKind::DataChanged)
             });
             self.notify_or_watch(from, &path, missed, |state| &mut state.data_watches);
         }
@@ -88,7 +88,7 @@ impl State {
         for path in paths(children) {
             let path = path?;
             let missed = self.tree.node(&path).map_or(Some(EventKind::Deleted), |node| {
-                (node.kept.pzxid > relative_zxid).then_some(EventKind::ChildrenChanged)
+                (node.meta.pzxid > relative_zxid).then_some(EventKind::ChildrenChanged)
             });
             self.notify_or_watch(from, &path, missed, |state| &mut state.child_watches);
         }

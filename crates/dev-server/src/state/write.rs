@@ -13,7 +13,7 @@ use crate::wire::request::{Create, CreateKind, Part, Read, Write};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What one change has come to.
+/// The outcome of one change.
 enum Applied {
     Created(CreateKind, String, Stat),
     Deleted,
@@ -52,12 +52,12 @@ impl State {
     ) -> Result<Reply, ErrorCode> {
         let zxid = self.next_zxid();
         // The real server fails here before the transaction counts as one: its zxid is not yet the last.
-        let null = |part: &Part| match part {
+        let has_null_path = parts.iter().any(|part| match part {
             Part::Write(write) => write.path().is_none(),
             Part::Read(Read::Data { path, .. } | Read::Children { path, .. }) => path.is_none(),
             Part::Read(_) => false,
-        };
-        if parts.iter().any(null) {
+        });
+        if has_null_path {
             return Ok(Reply::ResultsSoFar(Vec::new()));
         }
         let count = parts.len();
@@ -82,12 +82,14 @@ impl State {
             Some(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(Vec::new())),
             Some(code) => {
                 let failed = changes.len();
-                let result = |index: usize| match index.cmp(&failed) {
-                    std::cmp::Ordering::Less => 0,
-                    std::cmp::Ordering::Equal => code.number(),
-                    std::cmp::Ordering::Greater => ErrorCode::RuntimeInconsistency.number(),
-                };
-                (0..count).map(|index| OperationResult::Error(result(index))).collect()
+                (0..count)
+                    .map(|index| match index.cmp(&failed) {
+                        std::cmp::Ordering::Less => 0,
+                        std::cmp::Ordering::Equal => code.number(),
+                        std::cmp::Ordering::Greater => ErrorCode::RuntimeInconsistency.number(),
+                    })
+                    .map(OperationResult::Error)
+                    .collect()
             }
             None => {
                 let mut results = Vec::new();
@@ -140,7 +142,8 @@ impl State {
         zxid: i64,
         time_ms: i64,
     ) -> Result<Applied, ErrorCode> {
-        let (path, acl) = (new.path.clone(), Arc::clone(&new.acl));
+        let path = new.path.clone();
+        let acl = Arc::clone(&new.acl);
         let stat = self.tree.create(new, zxid, time_ms).ok_or(ErrorCode::NoNode)?;
         self.notify_data(&path, EventKind::Created, &acl);
         self.notify_parent(&path);
@@ -178,7 +181,7 @@ impl State {
     }
 }
 
-/// What the real server makes of an operation of a multi: how a znode is created is for its flags to say there, whichever
+/// Decodes an operation of a multi as the real server does: only the flags say how a znode is created, whichever
 /// of the four operations it came as (`Op.Create`).
 fn part_of_multi(part: Part) -> Result<Write, ErrorCode> {
     let Part::Write(write) = part else { return Err(ErrorCode::Marshalling) };

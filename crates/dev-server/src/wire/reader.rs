@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What is wrong with bytes that a client sent.
+/// An error in the bytes that a client sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 

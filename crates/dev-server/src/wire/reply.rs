@@ -1,4 +1,4 @@
-//! What the server sends.
+//! Replies of the server.
 
 use super::{Writer, opcode};
 use crate::acl::{Acl, Id};
@@ -28,11 +28,11 @@ pub(crate) enum Reply {
     /// The results before the operation at which a multi or multiRead failed as a whole: the real server sends them,
     /// behind a header that says MarshallingError.
     ResultsSoFar(Vec<OperationResult>),
-    /// What a server without SASL answers to a SASL token: null.
+    /// The answer of a server without SASL to a SASL token: null.
     NoToken,
 }
 
-/// What became of one operation of a multi or multiRead.
+/// The result of one operation of a multi or multiRead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OperationResult {
     Created(String),
@@ -76,7 +76,7 @@ pub(crate) fn notification(kind: EventKind, path: &str) -> Vec<u8> {
     writer.finish()
 }
 
-/// The frame that answers a connect request; all zeros say that there is no such session.
+/// The frame that answers a connect request; all zeros mean that the session does not exist.
 pub(crate) fn connected(
     timeout_ms: i32,
     session: i64,

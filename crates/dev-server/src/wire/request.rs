@@ -1,4 +1,4 @@
-//! What clients send.
+//! Requests of clients.
 
 use super::{Malformed, Reader, opcode};
 
@@ -27,7 +27,7 @@ impl Connect {
     }
 }
 
-/// What every later frame begins with.
+/// The beginning of every later frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The client's number of the request, or a negative one that says what it is for.

@@ -13,7 +13,7 @@ const VERSION: &str = "3.8.0-bellwether-dev-server, built on an unknown day";
 
 /// A four-letter word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum AdminCommand {
     Conf,
     Cons,
     Dump,
@@ -26,11 +26,11 @@ pub(crate) enum Word {
     Wchc,
     Wchp,
     Wchs,
-    /// One that the real server knows and this one does not.
+    /// A command of the real server that this one does not have.
     Other(&'static str),
 }
 
-impl Word {
+impl AdminCommand {
     pub(crate) fn parse(head: [u8; 4]) -> Option<Self> {
         Some(match &head {
             b"conf" => Self::Conf,
@@ -57,25 +57,25 @@ impl Word {
 }
 
 /// Returns the answer to a four-letter word.
-pub(crate) fn answer(word: Word, state: &State, now: Now, server: &Shared) -> String {
+pub(crate) fn answer(word: AdminCommand, state: &State, now: Now, server: &Shared) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _written = match word {
-        Word::Conf => conf(&mut text, state, server),
-        Word::Cons => cons(&mut text, state, now),
-        Word::Dump => dump(&mut text, state, now),
-        Word::Envi => {
+        AdminCommand::Conf => conf(&mut text, state, server),
+        AdminCommand::Cons => cons(&mut text, state, now),
+        AdminCommand::Dump => dump(&mut text, state, now),
+        AdminCommand::Envi => {
             writeln!(text, "Environment:\nzookeeper.version={VERSION}\nhost.name=localhost")
         }
-        Word::Isro => write!(text, "rw"),
-        Word::Mntr => mntr(&mut text, state, now),
-        Word::Ruok => write!(text, "imok"),
-        Word::Srvr => srvr(&mut text, state, false),
-        Word::Stat => srvr(&mut text, state, true),
-        Word::Wchc => wchc(&mut text, state),
-        Word::Wchp => wchp(&mut text, state),
-        Word::Wchs => wchs(&mut text, state),
-        Word::Other(word) => {
+        AdminCommand::Isro => write!(text, "rw"),
+        AdminCommand::Mntr => mntr(&mut text, state, now),
+        AdminCommand::Ruok => write!(text, "imok"),
+        AdminCommand::Srvr => srvr(&mut text, state, false),
+        AdminCommand::Stat => srvr(&mut text, state, true),
+        AdminCommand::Wchc => wchc(&mut text, state),
+        AdminCommand::Wchp => wchp(&mut text, state),
+        AdminCommand::Wchs => wchs(&mut text, state),
+        AdminCommand::Other(word) => {
             writeln!(text, "{word} is not executed because it is not in the whitelist.")
         }
     };
@@ -135,7 +135,7 @@ fn cons(text: &mut String, state: &State, now: Now) -> std::fmt::Result {
     writeln!(text)
 }
 
-/// What a connection's line begins with; it is still to be closed.
+/// Writes the beginning of a connection's line, without the closing bracket.
 fn brief(text: &mut String, connection: &Connection) -> std::fmt::Result {
     // The operations that Java waits for: none, for a connection that has only sent a four-letter word.
     let interest = i32::from(connection.session != 0);
@@ -167,12 +167,13 @@ fn mntr(text: &mut String, state: &State, now: Now) -> std::fmt::Result {
 
 fn dump(text: &mut String, state: &State, now: Now) -> std::fmt::Result {
     let started_ms = now.wall_ms.saturating_sub_unsigned(now.elapsed_ms);
-    let date = |elapsed_ms| date(started_ms.saturating_add_unsigned(elapsed_ms));
+
     writeln!(text, "SessionTracker dump:")?;
     let buckets = state.sessions.buckets();
     writeln!(text, "Session Sets ({})/({}):", buckets.len(), state.sessions.len())?;
     for (elapsed_ms, sessions) in buckets {
-        writeln!(text, "{} expire at {}:", sessions.len(), date(*elapsed_ms))?;
+        let date = date(started_ms.saturating_add_unsigned(*elapsed_ms));
+        writeln!(text, "{} expire at {date}:", sessions.len())?;
         for session in sessions {
             writeln!(text, "\t{session:#x}")?;
         }
@@ -190,7 +191,8 @@ fn dump(text: &mut String, state: &State, now: Now) -> std::fmt::Result {
     let connections = state.connections.len();
     writeln!(text, "Connections Sets (1)/({connections}):")?;
     let next_ms = state.sessions.next_check_ms(now.elapsed_ms);
-    writeln!(text, "{connections} expire at {}:", date(next_ms))?;
+    let date = date(started_ms.saturating_add_unsigned(next_ms));
+    writeln!(text, "{connections} expire at {date}:")?;
     for connection in state.connections.values() {
         let address = socket_address(connection.address);
         writeln!(text, "\tip: {address} sessionId: {:#x}", connection.session)?;
@@ -201,7 +203,8 @@ fn dump(text: &mut String, state: &State, now: Now) -> std::fmt::Result {
 /// As in the real server, only the watches on data and existence.
 fn wchs(text: &mut String, state: &State) -> std::fmt::Result {
     let watches = &state.data_watches;
-    let (connections, paths) = (watches.by_connection().len(), watches.by_path().len());
+    let connections = watches.by_connection().len();
+    let paths = watches.by_path().len();
     writeln!(text, "{connections} connections watching {paths} paths")?;
     writeln!(text, "Total watches:{}", watches.count())
 }
@@ -247,13 +250,12 @@ fn date(wall_ms: i64) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let seconds = wall_ms.div_euclid(1000);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let name = |names: &[&'static str], index: i64| {
-        usize::try_from(index).ok().and_then(|index| names.get(index).copied()).unwrap_or("?")
-    };
+    let days = seconds.div_euclid(86_400);
+    let second = seconds.rem_euclid(86_400);
     // The calendar's 400 years begin with a March 1st, so that the leap day is the last of its year.
     let from_march = days + 719_468;
-    let (era, of_era) = (from_march.div_euclid(146_097), from_march.rem_euclid(146_097));
+    let era = from_march.div_euclid(146_097);
+    let of_era = from_march.rem_euclid(146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let months = (5 * of_year + 2) / 153;
@@ -262,12 +264,16 @@ fn date(wall_ms: i64) -> String {
     let year = era * 400 + year_of_era + i64::from(month < 2);
     format!(
         "{} {} {day:02} {:02}:{:02}:{:02} UTC {year}",
-        name(&DAYS, days.rem_euclid(7)),
-        name(&MONTHS, month),
+        name_at(&DAYS, days.rem_euclid(7)),
+        name_at(&MONTHS, month),
         second / 3600,
         second / 60 % 60,
         second % 60,
     )
+}
+
+fn name_at(names: &[&'static str], index: i64) -> &'static str {
+    usize::try_from(index).ok().and_then(|index| names.get(index).copied()).unwrap_or("?")
 }
 
 #[cfg(test)]
@@ -276,9 +282,9 @@ mod tests {
 
     #[test]
     fn a_frame_length_is_not_taken_for_a_four_letter_word() {
-        assert_eq!(Word::parse(*b"ruok"), Some(Word::Ruok));
-        assert_eq!(Word::parse(*b"crst"), Some(Word::Other("crst")));
-        assert_eq!(Word::parse([0, 0, 0, 45]), None);
+        assert_eq!(AdminCommand::parse(*b"ruok"), Some(AdminCommand::Ruok));
+        assert_eq!(AdminCommand::parse(*b"crst"), Some(AdminCommand::Other("crst")));
+        assert_eq!(AdminCommand::parse([0, 0, 0, 45]), None);
     }
 
     #[test]
