@@ -71,7 +71,7 @@ impl Countdown {
         self.until
     }
 
-    /// What is due at this moment.
+    /// Returns the step that is due at this moment, and the countdown after it.
     pub(super) fn at(self, now: Moment) -> (Self, Option<KillStep>) {
         if self.look_at() > now {
             return (self, None);

@@ -33,7 +33,7 @@ pub(super) enum Step {
     Nothing,
 }
 
-/// What is to be done at this moment, and when to ask again although nothing has happened.
+/// Decides the next step, and when to decide again if nothing happens before.
 ///
 /// `time_to_end` is how much of a lease has to be left for a command to be ended before the lease ends.
 pub(super) fn decide(
@@ -62,12 +62,12 @@ pub(super) fn decide(
     }
 }
 
-/// What becomes of a member whose command has ended by itself.
+/// The behaviour of a member whose command has ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
-    /// It leaves with the command's exit code.
+    /// The member leaves with the command's exit code.
     Leave,
-    /// It leads on without the command.
+    /// The member continues to lead without the command.
     Stay,
     /// The command is started again.
     Restart,

@@ -37,14 +37,14 @@ const NOT_FOR_US: [SignalKind; 6] = [
 pub fn guard_command(command: &[OsString]) -> io::Result<()> {
     in_a_runtime(async {
         let (mut state, stdin) = GuardState::begin(INNER_GUARD_KILLS)?;
-        // It took so long to get here that the lease leaves no time to run the command.
+        // Starting took so long that the lease leaves no time to run the command.
         if state.count_down().is_some() {
             let message = FromGuard::Ended { code: 125, by_itself: false };
             let _or_gone = state.link.tell_supervisor(message);
             return Ok(());
         }
         let mut command = Offspring::start(command, stdin, state.greeting.files)?;
-        // Where the supervisor is gone, that is noticed below.
+        // A supervisor that is gone is noticed below.
         let _or_gone = state.link.tell_supervisor(FromGuard::Started(command.leader()));
         loop {
             let by_itself = state.countdown.runs();
@@ -94,11 +94,13 @@ pub fn guard_guard(command: &[OsString]) -> io::Result<()> {
         // Said before it is done: the supervisor may not look before the inner guard is dead, and a guard that died by
         // itself is a failure.
         let mut to_say = Some(FromGuard::Kills);
-        let (mut inner_has_ended, mut is_cut_short) = (false, false);
+        let mut inner_has_ended = false;
+        let mut is_cut_short = false;
         while !is_all_gone(|dead| {
             // The processes that the inner guard left behind are this guard's children now.
             if dead == inner {
-                (to_say, inner_has_ended) = (None, true);
+                to_say = None;
+                inner_has_ended = true;
                 state.kill(Duration::ZERO);
             }
         }) {
@@ -133,7 +135,7 @@ fn in_a_runtime(life: impl Future<Output = io::Result<()>>) -> io::Result<()> {
     runtime::build()?.block_on(life)
 }
 
-/// What both guards have: the link to the supervisor, and a countdown to the end of the lease.
+/// State common to both guards: the link to the supervisor, and a countdown to the end of the lease.
 struct GuardState {
     deaths: Signals,
     link: GuardLink,

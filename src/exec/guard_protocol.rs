@@ -16,14 +16,14 @@ use std::os::unix::net::UnixStream as BlockingStream;
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// What a guard has to know before it starts the command.
+/// The configuration that a guard needs before it starts the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GuardConfig {
     pub(super) until: Moment,
     pub(super) kill_after: Duration,
     /// How many files the command may open.
     pub(super) files: Option<u64>,
-    /// What is kept open ends with the command, whoever else has it open. Else only where the guards had to kill.
+    /// Shut down the descriptor that is kept open when the command ends. Otherwise only if the guards had to kill.
     pub(super) ends_kept: bool,
 }
 
@@ -58,8 +58,8 @@ const KILLS: u8 = b'k';
 impl GuardLink {
     /// Returns the supervisor's end, and the one that becomes the guard's standard input.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
-        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Self::over(ours)?, theirs))
     }
 
@@ -113,11 +113,10 @@ impl GuardLink {
     /// Returns the supervisor's next message, or `None` once it is gone.
     pub(super) async fn heard_from_supervisor(&self) -> Option<ToGuard> {
         let (tag, number) = self.receive().await?;
-        let signal = || Signal::from_named_raw(i32::try_from(number).ok()?);
         match tag {
             b'r' => Some(ToGuard::Renewed(Moment(Duration::from_nanos(number)))),
-            b'e' => signal().map(ToGuard::End),
-            b's' => signal().map(ToGuard::Signal),
+            b'e' => signal_of(number).map(ToGuard::End),
+            b's' => signal_of(number).map(ToGuard::Signal),
             _ => None,
         }
     }
@@ -125,11 +124,12 @@ impl GuardLink {
     /// Returns the guard's next message, or `None` once it is gone.
     pub(super) async fn heard_from_guard(&self) -> Option<FromGuard> {
         let (tag, number) = self.receive().await?;
-        let code = || u8::try_from(number).ok();
         match tag {
             b'p' => Pid::from_raw(i32::try_from(number).ok()?).map(FromGuard::Started),
-            b'x' => code().map(|code| FromGuard::Ended { code, by_itself: true }),
-            b't' => code().map(|code| FromGuard::Ended { code, by_itself: false }),
+            b'x' | b't' => {
+                let code = u8::try_from(number).ok()?;
+                Some(FromGuard::Ended { code, by_itself: tag == b'x' })
+            }
             KILLS => Some(FromGuard::Kills),
             b'g' => Some(FromGuard::Gone),
             _ => None,
@@ -181,18 +181,22 @@ pub(super) fn greeted(socket: &impl AsFd) -> io::Result<(GuardConfig, OwnedFd, O
     });
     let (stdin, kept) = given.unwrap_or_default();
     let stdin = stdin.filter(|_| received.bytes == bytes.len()).ok_or(ErrorKind::UnexpectedEof)?;
-    let number = |nth: usize| {
-        let mut number = [0; 8];
-        number.copy_from_slice(&bytes[nth * 8..][..8]);
-        u64::from_le_bytes(number)
-    };
+    let mut numbers = [0; 4];
+    for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
+        *number = u64::from_le_bytes(*bytes);
+    }
+    let [until_ns, kill_after_ns, files, ends_kept] = numbers;
     let greeting = GuardConfig {
-        until: Moment(Duration::from_nanos(number(0))),
-        kill_after: Duration::from_nanos(number(1)),
-        files: Some(number(2)).filter(|files| *files != u64::MAX),
-        ends_kept: number(3) != 0,
+        until: Moment(Duration::from_nanos(until_ns)),
+        kill_after: Duration::from_nanos(kill_after_ns),
+        files: Some(files).filter(|files| *files != u64::MAX),
+        ends_kept: ends_kept != 0,
     };
     Ok((greeting, stdin, kept))
+}
+
+fn signal_of(number: u64) -> Option<Signal> {
+    Signal::from_named_raw(i32::try_from(number).ok()?)
 }
 
 fn packet(tag: u8, number: u64) -> Packet {

@@ -24,11 +24,11 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
 
-/// What to run, and how.
+/// The command to run, and how to run it.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub command: Vec<OsString>,
-    /// What the lease is of, in words: leadership, or the lock.
+    /// Names what the lease is for: leadership, or the lock.
     pub under: &'static str,
     pub kill_after: Duration,
     pub on_exit: OnExit,
@@ -36,9 +36,9 @@ pub struct Plan {
     pub once: bool,
     /// How many files it may open, if there is a limit: as many as we might before we raised it.
     pub files: Option<u64>,
-    /// What its environment says of this member besides the token.
+    /// Environment variables about this member, besides the token.
     pub environment: Vec<(&'static str, String)>,
-    /// What the guards keep open until the command is dead.
+    /// A descriptor that the guards keep open until the command is dead.
     pub kept: Option<Arc<OwnedFd>>,
     /// Have the guards end that when the command is dead, whoever else has it open. Else only where they had to kill it.
     pub ends_kept: bool,
@@ -65,15 +65,14 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 pub async fn supervise(
     plan: Plan,
     clock: Clock,
-    status: StatusHandle,
-    requests: Requests,
+    mut status: StatusHandle,
+    mut requests: Requests,
 ) -> io::Result<u8> {
     // A command whose guards are all dead is killed by the kernel, which may take as long.
     let not_before = clock.now().after(if plan.after_restart { TO_DIE } else { Duration::ZERO });
     let mut supervisor = Supervisor::begin(plan, clock, not_before)?;
-    // What the member is asked to do (resign, hand over, pause, then resume) once the command has ended.
+    // Commands for the member (resign, hand over, pause, then resume) that wait until the program has ended.
     let mut held: Vec<(election::Command, Caller)> = vec![];
-    let (mut status, mut requests) = (status, requests);
     loop {
         supervisor.watch(clock.now());
         if supervisor.run.is_none() {
@@ -99,7 +98,7 @@ pub async fn supervise(
                 Request::Carry(command, caller)
                     if status::comes_too_late(&command, &caller, clock.now()) =>
                 {
-                    info!("not done, as its caller waits no more: {command:?}");
+                    info!("dropped {command:?}: its caller timed out");
                 }
                 // A resume does not overtake the commands that wait.
                 Request::Carry(command @ election::Command::Resume, caller) if !held.is_empty() => {
@@ -156,11 +155,11 @@ pub async fn run_under<T>(
             biased;
             () = supervisor.next_event(wake_at) => {}
             changed = published.changed() => {
-                changed.map_err(|_| io::Error::other("nothing tells of the lease any more"))?;
+                changed.map_err(|_| io::Error::other("no further information about the lease"))?;
             }
         }
         supervisor.watch(clock.now());
-        // It is not started again.
+        // The program is not restarted.
         if supervisor.run.is_none() {
             return Ok(supervisor.leaving);
         }
@@ -184,7 +183,7 @@ struct Supervisor {
     alarm: Alarm,
     stage: CommandStage,
     run: Option<Run>,
-    /// For how long the last restart of the command was put off.
+    /// The delay of the last restart of the command.
     last_rest: Option<Duration>,
     /// The exit code with which to leave as soon as the command has ended.
     leaving: Option<u8>,
@@ -221,7 +220,8 @@ enum GuardMessage {
 impl Supervisor {
     /// Begins without a run, which is not to start before this moment.
     fn begin(plan: Plan, clock: Clock, not_before: Moment) -> io::Result<Self> {
-        let (deaths, signals) = (signal(SignalKind::child())?, SignalListener::new()?);
+        let deaths = signal(SignalKind::child())?;
+        let signals = SignalListener::new()?;
         // Processes that killed guards leave behind become children of this process, and not of process 1.
         set_child_subreaper(Some(getpid()))?;
         process::spare_those_left_to_us()?;
@@ -282,13 +282,17 @@ impl Supervisor {
             ourselves(&["exec-outer-guard"], &self.plan.command)
                 .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
                 .env("BELLWETHER_TOKEN", token.0.to_string())
-                // Where we were started by a hook ourselves, the command was not.
+                // This process may have been started by a hook, but the command is not.
                 .env_remove(HOOKS_VARIABLE)
                 .stdin(Stdio::from(outer_socket)),
         )?;
-        let (kill_after, files) = (self.plan.kill_after, self.plan.files);
-        let ends_kept = self.plan.ends_kept;
-        let greeting = GuardConfig { until, kill_after, files, ends_kept };
+        let kill_after = self.plan.kill_after;
+        let greeting = GuardConfig {
+            until,
+            kill_after,
+            files: self.plan.files,
+            ends_kept: self.plan.ends_kept,
+        };
         let kept = self.plan.kept.as_ref().map(|kept| kept.as_fd());
         outer_link.greet(greeting, inner_socket.as_fd(), kept)?;
         inner_link.greet(greeting, io::stdin().as_fd(), kept)?;
@@ -409,7 +413,7 @@ impl Supervisor {
     fn ended(&mut self, code: u8, by_itself: bool) {
         let (Some(run), now) = (&mut self.run, self.clock.now()) else { return };
         run.has_ended = true;
-        // What it has left behind has as long as the command would have had.
+        // The processes left behind get as long as the command would have had.
         run.countdown = run.countdown.told(now.after(GUARDS_HAVE));
         let CommandStage::Runs(token) = self.stage else {
             info!(code, "the program has ended, as it was told");
@@ -452,7 +456,7 @@ impl Supervisor {
         let ends_us = matches!(signal, Signal::TERM | Signal::INT);
         match &mut self.run {
             None if ends_us => self.leaving = Some(0),
-            None => info!("{name}: there is no program to pass it on to"),
+            None => info!("{name}: no program is running to pass it on to"),
             Some(run) if ends_us && self.leaving.is_some() => {
                 let now = self.clock.now();
                 if self.patient_until.is_some_and(|until| now < until) {
@@ -504,7 +508,7 @@ impl Run {
 
     /// Logs what is alive of the run: nothing is given up before it is dead, but a lease ends by itself.
     fn complain(&mut self, alive: io::Result<Vec<Pid>>, under: &str, now: Moment) {
-        // What was just killed may take a moment to die.
+        // Killed processes may take a moment to die.
         let first = now.after(COMPLAIN_AFTER).min(self.countdown.until());
         let complain_at = *self.complain_at.get_or_insert(first);
         if now < complain_at {
@@ -513,10 +517,10 @@ impl Run {
         self.complain_at = Some(now.after(COMPLAIN_EVERY));
         let what = match alive {
             Ok(alive) => {
-                let numbers: Vec<_> = alive.iter().map(|it| it.as_raw_pid()).collect();
-                format!("the processes {numbers:?} of the program live although they were killed")
+                let numbers: Vec<_> = alive.iter().map(|pid| pid.as_raw_pid()).collect();
+                format!("the processes {numbers:?} of the program were killed but are still alive")
             }
-            Err(error) => format!("what lives of the program cannot be seen in /proc: {error}"),
+            Err(error) => format!("cannot list the program's processes in /proc: {error}"),
         };
         if now < self.countdown.until() {
             error!("{what}; {under} is kept until they are gone: end them");
@@ -559,8 +563,11 @@ impl SignalListener {
             Signal::USR2,
             Signal::WINCH,
         ];
-        let open = |number: Signal| Ok((number, signal(SignalKind::from_raw(number.as_raw()))?));
-        passed_on.into_iter().map(open).collect::<io::Result<_>>().map(Self)
+        let mut streams = vec![];
+        for number in passed_on {
+            streams.push((number, signal(SignalKind::from_raw(number.as_raw()))?));
+        }
+        Ok(Self(streams))
     }
 
     async fn next(&mut self) -> Signal {

@@ -17,7 +17,7 @@ pub(super) struct Debounce {
     /// This many failures in a row make the application unhealthy.
     failures: u32,
     interval: Duration,
-    /// For how long its checks have to succeed before it is healthy again.
+    /// The checks must succeed for this long before it is healthy again.
     proof: Duration,
     state: DebounceState,
 }

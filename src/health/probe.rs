@@ -18,24 +18,23 @@ pub(super) async fn probe(
     files: Option<u64>,
     deaths: &mut Signal,
 ) -> Result<(), String> {
-    let late = |_| Err(format!("not done within {:?}", health.timeout));
-    match &health.check {
+    let result = match &health.check {
         Check::Get { host, port, path } => {
             let request = Request::get(path).header(HOST, format!("{host}:{port}"));
             let request = request.body(Full::<Bytes>::default()).map_err(|e| e.to_string())?;
-            let asked = timeout(health.timeout, http_client::ask(host, *port, request)).await;
-            asked.unwrap_or_else(late)
+            timeout(health.timeout, http_client::ask(host, *port, request)).await
         }
         Check::Run(command) => {
             let mut start = started_by_us(command, files);
             start.stdin(Stdio::null()).stdout(io::stderr()).stderr(io::stderr());
-            let cannot = |error: io::Error| format!("cannot be started: {error}");
-            let mut child = process::spawn(&mut start).map_err(cannot)?;
+            let mut child = process::spawn(&mut start)
+                .map_err(|error| format!("cannot be started: {error}"))?;
             let ended = timeout(health.timeout, child.success(deaths)).await;
             if ended.is_err() {
                 child.end_by_force(deaths).await;
             }
-            ended.unwrap_or_else(late)
+            ended
         }
-    }
+    };
+    result.unwrap_or_else(|_| Err(format!("not done within {:?}", health.timeout)))
 }

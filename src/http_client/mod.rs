@@ -31,7 +31,7 @@ pub async fn ask(host: &str, port: u16, request: Request<Full<Bytes>>) -> Result
 /// also what the answer says if it is not 2xx, or nothing if it says too much.
 ///
 /// # Errors
-/// Why there is no answer: for people, and without anything of the request.
+/// The reason for a missing answer, for people; contains nothing of the request.
 pub async fn ask_securely(
     host: &str,
     port: u16,
@@ -75,7 +75,7 @@ impl HttpConnection {
     /// Connects to a port. An IPv6 address may be in brackets, as in an URL.
     ///
     /// # Errors
-    /// There is no connection.
+    /// Fails if the connection cannot be opened.
     pub async fn to_port(host: &str, port: u16) -> io::Result<Self> {
         Ok(Self(Box::new(connect(host, port).await?)))
     }
@@ -83,7 +83,7 @@ impl HttpConnection {
     /// Connects to a socket.
     ///
     /// # Errors
-    /// There is no connection.
+    /// Fails if the connection cannot be opened.
     pub async fn to_socket(path: &Path) -> io::Result<Self> {
         Ok(Self(Box::new(UnixStream::connect(path).await?)))
     }
@@ -99,26 +99,24 @@ impl HttpConnection {
     /// Returns when the answer begins, and leaves its body to be read as it comes.
     ///
     /// # Errors
-    /// There is no answer.
+    /// Fails if the server does not answer.
     pub async fn send(self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
         let (mut sender, connection) = http1::handshake(TokioIo::new(self.0)).await?;
-        // It ends when the answer has been read or is dropped.
+        // The task ends when the answer has been read or is dropped.
         tokio::spawn(connection);
         sender.send_request(request).await
     }
 
-    /// Reads at most so many bytes of what is said with a refusal. Nothing is sent any more when this
-    /// is dropped.
+    /// Sends the request, and reads at most `most` bytes of the body of a refusal. Dropping the future stops sending.
     async fn exchange(
         self,
         request: Request<Full<Bytes>>,
         most: usize,
     ) -> Result<(StatusCode, Bytes), String> {
-        let unanswered = |error: hyper::Error| format!("no answer: {error}");
         let (mut sender, connection) =
-            http1::handshake(TokioIo::new(self.0)).await.map_err(unanswered)?;
+            http1::handshake(TokioIo::new(self.0)).await.map_err(no_answer)?;
         let answer = async {
-            let answer = sender.send_request(request).await.map_err(unanswered)?;
+            let answer = sender.send_request(request).await.map_err(no_answer)?;
             let status = answer.status();
             if status.is_success() || most == 0 {
                 return Ok((status, Bytes::new()));
@@ -126,13 +124,18 @@ impl HttpConnection {
             let said = Limited::new(answer.into_body(), most).collect().await;
             Ok((status, said.map(|said| said.to_bytes()).unwrap_or_default()))
         };
-        let (mut answer, mut connection) = (pin!(answer), pin!(connection));
+        let mut answer = pin!(answer);
+        let mut connection = pin!(connection);
         tokio::select! {
             biased;
             answer = &mut answer => answer,
             _ = &mut connection => answer.await,
         }
     }
+}
+
+fn no_answer(error: hyper::Error) -> String {
+    format!("no answer: {error}")
 }
 
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore};
 
-/// What is needed for TLS with one server.
+/// The configuration for TLS with one server.
 pub(super) struct TlsClient<'a> {
     ca: &'a Path,
     config: Arc<ClientConfig>,
@@ -34,12 +34,12 @@ impl<'a> TlsClient<'a> {
     }
 }
 
-/// Read anew each time, so that it can be replaced while we run.
+/// Reads the certificates each time, so that they can be replaced while the process runs.
 fn trusting(ca: &Path) -> Result<ClientConfig, String> {
     let text = files::read(ca, Size::Certificates)?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&text) {
-        let certificate = certificate.map_err(|_| "is no PEM")?;
+        let certificate = certificate.map_err(|_| "is not valid PEM")?;
         roots.add(certificate).map_err(|error| format!("holds no certificate: {error}"))?;
     }
     if roots.is_empty() {
@@ -48,7 +48,7 @@ fn trusting(ca: &Path) -> Result<ClientConfig, String> {
     Ok(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Why there is no TLS with this server.
+/// Describes why TLS with this server failed.
 fn untrusted(error: &io::Error, ca: &Path) -> String {
     let ca = ca.display();
     match error.get_ref().and_then(|inner| inner.downcast_ref()) {

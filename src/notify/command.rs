@@ -35,10 +35,9 @@ pub(super) async fn start(
             None => start.env_remove(name),
         };
     }
-    let cannot = |error: io::Error| HookError::Failed(format!("cannot be started: {error}"));
-    let stdin = holding(input).map_err(cannot)?;
+    let stdin = holding(input).map_err(cannot_start)?;
     start.stdin(stdin).stdout(io::stderr()).stderr(io::stderr());
-    let mut child = process::spawn(&mut start).map_err(cannot)?;
+    let mut child = process::spawn(&mut start).map_err(cannot_start)?;
     let why = tokio::select! {
         ended = child.success(deaths) => return ended.map_err(HookError::Failed),
         why = enough => why,
@@ -47,7 +46,11 @@ pub(super) async fn start(
     Err(why.into())
 }
 
-/// A pipe with this in it, which is far less than a pipe holds.
+fn cannot_start(error: io::Error) -> HookError {
+    HookError::Failed(format!("cannot be started: {error}"))
+}
+
+/// Returns a pipe that contains `text`, which is far less than a pipe holds.
 fn holding(text: &str) -> io::Result<Stdio> {
     let (reader, mut writer) = io::pipe()?;
     writer.write_all(text.as_bytes())?;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// How long a write may take; after that nothing waits for it.
-const TO_WRITE: Duration = Duration::from_secs(2);
+/// Limits the wait for a write.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The lock of one file. Only one write runs at a time: a write of an old state that hung must not come after
 /// that of a new one.
@@ -27,7 +27,8 @@ pub(super) async fn keep(
     mode: u32,
     content: Option<Vec<u8>>,
 ) -> Result<(), String> {
-    let (lock, file) = (lock.clone(), file.to_owned());
+    let lock = lock.clone();
+    let file = file.to_owned();
     let writing = spawn_blocking(move || {
         let _alone = match lock.0.try_lock() {
             Ok(alone) => alone,
@@ -40,10 +41,10 @@ pub(super) async fn keep(
         };
         done.map_err(|error| error.to_string())
     });
-    match timeout(TO_WRITE, writing).await {
+    match timeout(WRITE_TIMEOUT, writing).await {
         Ok(Ok(done)) => done,
         Ok(Err(_)) => Err("writing it was given up".into()),
-        Err(_) => Err(format!("not written within {TO_WRITE:?}")),
+        Err(_) => Err(format!("not written within {WRITE_TIMEOUT:?}")),
     }
 }
 

@@ -18,14 +18,14 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-/// What the change is called that a command, or who is posted to, hears of.
+/// The name of the change, for commands and webhooks.
 const CHANGED: &str = "config-changed";
 
 /// Delay before a file that could not be written is written again, and before a value is asked for again.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// How long ZooKeeper may take to show a value before the log says that it is away.
-const TO_SHOW: Duration = Duration::from_secs(5);
+/// A value that has not been read after this time is reported in the log.
+const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 struct Keeper {
     kept: KeptValue,
@@ -56,7 +56,8 @@ pub async fn keep_all(
     let records = Arc::new(records);
     let mut keepers = tokio::task::JoinSet::new();
     for (n, kept) in all.into_iter().enumerate() {
-        let (deaths, lock) = (signal(SignalKind::child())?, WriteLock::default());
+        let deaths = signal(SignalKind::child())?;
+        let lock = WriteLock::default();
         let records = records.clone();
         let keeper =
             Keeper { kept, n, files, clock, records, lock, deaths, written: None, is_late: false };
@@ -64,7 +65,7 @@ pub async fn keep_all(
     }
     while let Some(died) = keepers.join_next().await {
         if let Err(error) = died {
-            warn!(%error, "what keeps a value as a file died: it is not kept any more");
+            warn!(%error, "the task that writes a value to a file panicked; the file is no longer updated");
         }
     }
     std::future::pending().await
@@ -72,14 +73,15 @@ pub async fn keep_all(
 
 /// Returns the records with which all begin.
 pub fn records(all: &[KeptValue]) -> Vec<KeptRecord> {
-    let record = |kept: &KeptValue| KeptRecord {
-        name: kept.name.to_string(),
-        file: kept.file.display().to_string(),
-        version: None,
-        state: KeptState::Away,
-        problem: None,
-    };
-    all.iter().map(record).collect()
+    all.iter()
+        .map(|kept| KeptRecord {
+            name: kept.name.to_string(),
+            file: kept.file.display().to_string(),
+            version: None,
+            state: KeptState::Away,
+            problem: None,
+        })
+        .collect()
 }
 
 impl Keeper {
@@ -97,10 +99,10 @@ impl Keeper {
                     watched = self.watched(&handle).await;
                 },
                 () = sleep(AGAIN), if is_behind => {}
-                () = sleep(TO_SHOW), if is_unknown => {
+                () = sleep(FIRST_READ_TIMEOUT), if is_unknown => {
                     self.is_late = true;
-                    let (name, path) = (&self.kept.name, self.path());
-                    warn!("config {name}: ZooKeeper has not shown it yet: {path} stays as it is");
+                    let name = &self.kept.name;
+                    warn!("config {name}: no answer from ZooKeeper yet; {} is unchanged", self.path());
                 }
             }
         }
@@ -130,7 +132,7 @@ impl Keeper {
         let Some(value) = &reading.value else {
             let state = if known.is_live { KeptState::Absent } else { state };
             if self.told(state, known.problem.as_deref()) && state == KeptState::Absent {
-                warn!("config {name}: there is no such value: {} stays as it is", self.path());
+                warn!("config {name}: the value does not exist; {} is unchanged", self.path());
             }
             return false;
         };
@@ -145,7 +147,7 @@ impl Keeper {
         }
         if self.told(state, known.problem.as_deref()) && state == KeptState::Away {
             let version = value.version;
-            warn!("config {name}: ZooKeeper is away: {} stays at version {version}", self.path());
+            warn!("config {name}: lost ZooKeeper; {} stays at version {version}", self.path());
         }
         false
     }
@@ -154,13 +156,13 @@ impl Keeper {
         let data = Some(value.data.to_vec());
         file::keep(&self.lock, &self.kept.file, self.kept.mode, data).await?;
         self.written = Some(reading.index);
-        let (name, version) = (self.kept.name.clone(), value.version);
-        info!("config {name}: version {version} is in {}", self.path());
+        let version = value.version;
+        info!("config {}: wrote version {version} to {}", self.kept.name, self.path());
         self.record(|record| record.version = Some(version));
         if let Some(then) = self.kept.then.clone()
             && let Err(error) = self.perform(&then, reading.index, version).await
         {
-            warn!("config {name}: {then}: {error}");
+            warn!("config {}: {then}: {error}", self.kept.name);
         }
         Ok(())
     }
@@ -183,7 +185,7 @@ impl Keeper {
                 let environment = environment.map(|(name, value)| (name, Some(value)));
                 let late = async {
                     sleep(*timeout).await;
-                    StopReason::Late(*timeout)
+                    StopReason::TimedOut(*timeout)
                 };
                 let files = self.files;
                 command::start(command, files, &environment, "", &mut self.deaths, late).await

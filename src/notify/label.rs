@@ -32,7 +32,7 @@ pub(super) fn tells_leader(view: &View) -> bool {
 /// Sets it, or says in one line why not and how to mend that.
 pub(super) async fn set(label: &PodLabel, leads: bool) -> Result<(), String> {
     let PodLabel { key, pod, host, port, account, .. } = label;
-    // All three are read anew each time, as Kubernetes replaces them while we run.
+    // All three are read each time, as Kubernetes replaces them while the process runs.
     let token = in_account(account, "token", |text| token_in(text).map(<[u8]>::to_vec))?;
     let namespace = in_account(account, "namespace", |text| {
         let name = str::from_utf8(text).ok()?.trim_ascii();

@@ -49,12 +49,12 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// The same in a command's environment. What is `None` is not there.
+    /// Returns the same as environment variables of a command; `None` removes a variable.
     pub(super) fn environment(&self) -> Vec<(&'static str, Option<String>)> {
         let Self { change, view, names, valid_until, .. } = self;
         let leader = view.leader();
-        // What another member says of itself may hold what no environment can.
-        let address = leader.and_then(|it| it.leader.address.clone());
+        // An environment variable cannot hold NUL, which another member's address may contain.
+        let address = leader.and_then(|leader| leader.leader.address.clone());
         let address = address.filter(|address| !address.contains('\0'));
         vec![
             (HOOKS_VARIABLE, Some(change.kind.name().to_owned())),
@@ -65,9 +65,9 @@ impl<'a> Message<'a> {
             ),
             ("BELLWETHER_ID", Some(names.id.clone())),
             ("BELLWETHER_ELECTION", Some(names.election.clone())),
-            ("BELLWETHER_LEADER_ID", leader.map(|it| it.leader.id.to_string())),
+            ("BELLWETHER_LEADER_ID", leader.map(|leader| leader.leader.id.to_string())),
             ("BELLWETHER_LEADER_ADDRESS", address),
-            ("BELLWETHER_LEADER_TOKEN", leader.map(|it| it.ticket.token.to_string())),
+            ("BELLWETHER_LEADER_TOKEN", leader.map(|leader| leader.ticket.token.to_string())),
         ]
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! One thread runs them in order, never two at a time, and blocks no other thread: it reads the snapshot that
 //! the runner publishes. It remembers what it told last, and compares that with the snapshot when it has time
-//! again; so of the changes that come while a hook runs, only the newest is told. A hook that runs for a
+//! again; so of the changes that come while a hook runs, only the newest is reported. A hook that runs for a
 //! term is cut short when the term ends, by the clock, so that `lost-leadership` never comes late.
 
 mod command;
@@ -22,14 +22,14 @@ pub use runner::{HookInputs, HooksHandle, run, set_up};
 use std::fmt;
 use std::time::Duration;
 
-/// Why a run is ended before it is done.
+/// The reason for ending a run early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StopReason {
-    /// It has taken this long.
-    Late(Duration),
-    /// It ran for a term that has ended.
-    LeadsNoMore,
-    /// Its message is outdated.
+    /// The run exceeded this timeout.
+    TimedOut(Duration),
+    /// The term that the run belongs to has ended.
+    LostLeadership,
+    /// The message is outdated.
     Overtaken,
     /// This process ends.
     Leaving,
@@ -54,10 +54,10 @@ impl fmt::Display for HookError {
 impl From<StopReason> for HookError {
     fn from(enough: StopReason) -> Self {
         match enough {
-            StopReason::Late(limit) => Self::Failed(format!("not done within {limit:?}")),
-            StopReason::LeadsNoMore => Self::CutShort("cut short, as this member leads no more"),
-            StopReason::Overtaken => Self::CutShort("cut short, as that is not so any more"),
-            StopReason::Leaving => Self::CutShort("cut short, as this member is to be gone"),
+            StopReason::TimedOut(limit) => Self::Failed(format!("not done within {limit:?}")),
+            StopReason::LostLeadership => Self::CutShort("aborted: this member no longer leads"),
+            StopReason::Overtaken => Self::CutShort("aborted: its message is outdated"),
+            StopReason::Leaving => Self::CutShort("aborted: this member is shutting down"),
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) async fn attempt(
         .header(HOST, format!("{host}:{port}"))
         .header(CONTENT_TYPE, "application/json")
         .header(USER_AGENT, concat!("bellwether/", env!("CARGO_PKG_VERSION")));
-    // Read anew each time, so that it can be replaced while the member runs.
+    // Read each time, so that it can be replaced while the member runs.
     if let Some(file) = secret_file {
         let secret = config::secret(file).map_err(|wrong| format!("secret_file: {wrong}"))?;
         let since = date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();

@@ -11,7 +11,9 @@ pub(super) fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
     let text = files::read(pid_file, Size::Line).map_err(|why| format!("{name} {why}"))?;
     let process = number_in(&text, getpid()).map_err(|why| format!("{name} {why}"))?;
     kill_process(process, of(signal)).map_err(|error| match error {
-        Errno::SRCH => format!("there is no process {}, which {name} names", process.as_raw_pid()),
+        Errno::SRCH => {
+            format!("process {}, which {name} names, does not exist", process.as_raw_pid())
+        }
         error => format!("process {}, which {name} names: {error}", process.as_raw_pid()),
     })
 }
@@ -19,12 +21,11 @@ pub(super) fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
 /// As programs write it: the number in the first line, whatever follows.
 fn number_in(text: &[u8], us: Pid) -> Result<Pid, String> {
     let first = String::from_utf8_lossy(text.split(|byte| *byte == b'\n').next().unwrap_or(text));
-    let wrong = || "does not begin with a line with the number of a process".to_owned();
-    let number: i32 = first.trim().parse().map_err(|_| wrong())?;
     // Zero and below are groups, or all processes there are.
-    match Some(number).filter(|number| *number > 0).and_then(Pid::from_raw) {
-        None => Err(wrong()),
-        Some(Pid::INIT) => Err("names process 1, which is no application".into()),
+    let number = first.trim().parse().ok().filter(|number: &i32| *number > 0);
+    match number.and_then(Pid::from_raw) {
+        None => Err("does not begin with a line that holds a process id".into()),
+        Some(Pid::INIT) => Err("names process 1, which is not an application".into()),
         Some(process) if process == us => Err("names this very process".into()),
         Some(process) => Ok(process),
     }

@@ -38,11 +38,11 @@ struct HookRunner {
     handled: View,
 }
 
-/// What the daemon keeps of a runner that it starts.
+/// The daemon's handle of a runner.
 pub struct HooksHandle {
     /// The hooks that are to run.
     pub hooks: watch::Sender<Arc<[Hook]>>,
-    /// Set to the deadline of all hooks when this member leaves: from then on it leads no more.
+    /// Set to the deadline of all hooks when this member leaves, and thus no longer leads.
     pub leave: watch::Sender<Option<Moment>>,
     /// How the hooks do.
     pub records: watch::Receiver<Hooks>,
@@ -143,10 +143,9 @@ impl HookRunner {
         self.records.send_modify(|hooks| {
             let mut old_records: Vec<_> = hooks.records.drain(..).map(Some).collect();
             for hook in list.iter() {
-                let has_hook = |state: &Option<HookState>| {
-                    state.as_ref().is_some_and(|state| state.hook == *hook)
-                };
-                let known = before.iter().position(has_hook);
+                let known = before
+                    .iter()
+                    .position(|state| state.as_ref().is_some_and(|state| state.hook == *hook));
                 let taken = known.and_then(|n| before[n].take().zip(old_records[n].take()));
                 let (state, record) = taken.unwrap_or_else(|| HookState::new(hook.clone()));
                 self.hook_states.push(state);
@@ -184,7 +183,8 @@ impl HookRunner {
     }
 
     async fn perform(&mut self, n: usize, message: &Message<'_>) {
-        let (change, began) = (message.change, self.begin(n, message.change.kind.name()));
+        let change = message.change;
+        let began = self.begin(n, change.kind.name());
         let term = message.view.own_term();
         let done = match self.hook_states[n].hook.action.clone() {
             HookAction::Run { command, timeout } => {
@@ -224,7 +224,8 @@ impl HookRunner {
         message: &Message<'_>,
         term: Option<FencingToken>,
     ) -> Result<(), HookError> {
-        let (id, body) = (format!("msg_{:032x}", fastrand::u128(..)), message.json());
+        let id = format!("msg_{:032x}", fastrand::u128(..));
+        let body = message.json();
         let mut tries = 0;
         loop {
             let date = self.watch.clock.date();
@@ -234,8 +235,8 @@ impl HookRunner {
                     Err(failure) => failure,
                 },
                 reason = self.watch.stopped(term, post.timeout) => match reason {
-                    StopReason::Late(limit) => format!("no answer within {limit:?}"),
-                    StopReason::LeadsNoMore | StopReason::Overtaken | StopReason::Leaving => {
+                    StopReason::TimedOut(limit) => format!("no answer within {limit:?}"),
+                    StopReason::LostLeadership | StopReason::Overtaken | StopReason::Leaving => {
                         return Err(reason.into());
                     }
                 },
@@ -244,9 +245,10 @@ impl HookRunner {
                 return Err(HookError::Failed(format!("{failure} (tried {} times)", tries + 1)));
             }
             match self.watch.stopped(term, post::pause(tries)).await {
-                StopReason::Late(_) => tries += 1,
-                reason
-                @ (StopReason::LeadsNoMore | StopReason::Overtaken | StopReason::Leaving) => {
+                StopReason::TimedOut(_) => tries += 1,
+                reason @ (StopReason::LostLeadership
+                | StopReason::Overtaken
+                | StopReason::Leaving) => {
                     return Err(reason.into());
                 }
             }
@@ -265,12 +267,14 @@ impl HookRunner {
     /// run for.
     async fn refresh(&mut self, n: usize, occasion: &'static str) {
         let seen = self.watch.look();
-        let (view, index) = (seen.view(), seen.index);
+        let view = seen.view();
+        let index = seen.index;
         let HookState { hook, written, again, .. } = &self.hook_states[n];
         if !hook.is_state() {
             return;
         }
-        let (action, again) = (hook.action.clone(), *again);
+        let action = hook.action.clone();
+        let again = *again;
         let is_time = again.is_some_and(|(at, _)| at <= self.watch.clock.now());
         let is_current = written.as_ref().map(|written| has_same_content(&action, written, &view));
         let is_due = match is_current {
@@ -312,7 +316,8 @@ impl HookRunner {
     ) -> Result<(), HookError> {
         match action {
             HookAction::Keep { file, mode, unknown } => {
-                let (date, until) = (self.watch.clock.date(), self.watch.valid_until(view));
+                let date = self.watch.clock.date();
+                let until = self.watch.valid_until(view);
                 let text = message::state(view, &self.names, index, date, until);
                 let text =
                     Some(text).filter(|_| unknown == WhenUnknown::Keep || *view != View::NoLeader);
@@ -323,14 +328,15 @@ impl HookRunner {
             }
             HookAction::Label(label) => {
                 let leads = label::tells_leader(view);
-                let is_overtaken = |now: &View| label::tells_leader(now) != leads;
                 let reason =
-                    self.watch.stopped_or_outdated(view.own_term(), label.timeout, is_overtaken);
+                    self.watch.stopped_or_outdated(view.own_term(), label.timeout, |now| {
+                        label::tells_leader(now) != leads
+                    });
                 tokio::select! {
                     done = label::set(&label, leads) => done.map_err(HookError::Failed),
                     reason = reason => Err(match reason {
-                        StopReason::Late(limit) => HookError::Failed(label::unanswered(&label, limit)),
-                        StopReason::LeadsNoMore | StopReason::Overtaken | StopReason::Leaving => reason.into(),
+                        StopReason::TimedOut(limit) => HookError::Failed(label::unanswered(&label, limit)),
+                        StopReason::LostLeadership | StopReason::Overtaken | StopReason::Leaving => reason.into(),
                     }),
                 }
             }
@@ -350,7 +356,8 @@ impl HookRunner {
         began: (&'static str, SystemTime, Moment),
         done: Result<(), HookError>,
     ) {
-        let (change, took) = (began.0, self.record(n, began, &done));
+        let change = began.0;
+        let took = self.record(n, began, &done);
         let what = &self.hook_states[n].hook.action;
         match &done {
             Ok(()) => info!("hook[{n}] {what}: {change}: done in {took:.0?}"),
@@ -467,7 +474,7 @@ impl SnapshotWatch {
     /// Returns why a run for this term, or any run, has to end now; `None` if it need not.
     fn stop_reason(&self, term: Option<FencingToken>, now: Moment) -> Option<StopReason> {
         if term.is_some() && self.look().view().own_term() != term {
-            return Some(StopReason::LeadsNoMore);
+            return Some(StopReason::LostLeadership);
         }
         let deadline = *self.leaving.borrow();
         deadline.filter(|deadline| *deadline <= now).map(|_| StopReason::Leaving)
@@ -495,7 +502,7 @@ impl SnapshotWatch {
                 return StopReason::Overtaken;
             }
             if late_at <= now {
-                return StopReason::Late(limit);
+                return StopReason::TimedOut(limit);
             }
             self.changed(term, Some(late_at)).await;
         }
@@ -513,8 +520,8 @@ impl SnapshotWatch {
             }
         };
         // A runner that has ended publishes nothing any more.
-        let (may_publish, may_leave) =
-            (self.snapshot.has_changed().is_ok(), self.leaving.has_changed().is_ok());
+        let may_publish = self.snapshot.has_changed().is_ok();
+        let may_leave = self.leaving.has_changed().is_ok();
         tokio::select! {
             _ = self.snapshot.changed(), if may_publish => {}
             _ = self.leaving.changed(), if may_leave => {}

@@ -27,8 +27,10 @@ struct Known {
 static KNOWN: Mutex<Known> =
     Mutex::new(Known { awaited: BTreeMap::new(), left_to_us: BTreeMap::new() });
 
-/// How long a killed child is waited for: one that is stuck in the kernel may never end.
-const TO_BE_REAPED: Duration = Duration::from_secs(1);
+/// Limits the wait for a killed child: one that is stuck in the kernel may never end.
+const REAP_TIMEOUT: Duration = Duration::from_secs(1);
+
+const UNKNOWN_STATUS: &str = "unknown exit status";
 
 /// A child that leads a process group of its own.
 pub struct Child {
@@ -152,15 +154,14 @@ impl Child {
                 _ = deaths.recv() => reap(),
             }
         };
-        let unknown = || "how it ended is unknown".to_owned();
-        let status = status.ok_or_else(unknown)?;
+        let status = status.ok_or(UNKNOWN_STATUS)?;
         match (status.exit_status(), status.terminating_signal()) {
             (Some(0), _) => Ok(()),
             (Some(127), _) => Err("exit code 127: not found".into()),
             (Some(126), _) => Err("exit code 126: cannot be run".into()),
             (Some(code), _) => Err(format!("exit code {code}")),
             (None, Some(signal)) => Err(format!("ended by signal {signal}")),
-            (None, None) => Err(unknown()),
+            (None, None) => Err(UNKNOWN_STATUS.into()),
         }
     }
 
@@ -173,7 +174,7 @@ impl Child {
                 let _dead_already = kill_process_group(self.pid, Signal::KILL);
             }
         }
-        let _dead_or_stuck = tokio::time::timeout(TO_BE_REAPED, self.success(deaths)).await;
+        let _dead_or_stuck = tokio::time::timeout(REAP_TIMEOUT, self.success(deaths)).await;
     }
 }
 

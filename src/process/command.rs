@@ -34,7 +34,7 @@ pub fn become_command(parent: i32, files: Option<u64>, command: &[OsString]) -> 
     let limit = getrlimit(Resource::Nofile);
     // The command gets the limit that we were started with, before we raised our own. If that fails, it has ours.
     let _else_has_ours = setrlimit(Resource::Nofile, Rlimit { current: files, ..limit });
-    let [program, arguments @ ..] = command else { return (125, "there is no command".into()) };
+    let [program, arguments @ ..] = command else { return (125, "no command given".into()) };
     let error = Command::new(program).args(arguments).exec();
     let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
     (code, format!("cannot run {}: {error}", program.display()))

@@ -19,7 +19,7 @@ pub struct Offspring {
     leader_is_dead: bool,
 }
 
-/// What was found dead.
+/// The processes found dead.
 pub enum Reaped {
     /// Nothing is left.
     All,
@@ -65,8 +65,8 @@ impl Offspring {
         kill_children();
     }
 
-    /// Waits for those that are dead. If the leader is, the rest of its group is told to end, and
-    /// before that `leader_is_dead` is called.
+    /// Reaps dead processes. If the leader is among them, calls `leader_is_dead`, and then sends SIGTERM to the rest of
+    /// its group.
     pub fn reap(&mut self, leader_is_dead: impl FnOnce()) -> Reaped {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if !self.leader_is_dead && matches!(waitid(WaitId::Pid(self.leader), peek), Ok(Some(_))) {
@@ -80,7 +80,7 @@ impl Offspring {
         }
         loop {
             match wait(WaitOptions::NOHANG) {
-                // It died since we looked.
+                // The leader died since the check above.
                 Ok(Some((pid, status))) if pid == self.leader => {
                     leader_is_dead();
                     self.leader_is_dead = true;
@@ -94,7 +94,7 @@ impl Offspring {
     }
 }
 
-/// Waits for those children that are dead, and names each. Returns whether there are no others.
+/// Reaps dead children, calling `died` for each. Returns whether none is left.
 pub fn is_all_gone(mut died: impl FnMut(Pid)) -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -106,9 +106,9 @@ pub fn is_all_gone(mut died: impl FnMut(Pid)) -> bool {
     }
 }
 
-/// A child's number is no other process's until we have waited for it: none but our own is killed.
+/// Kills all children. A child's number is not reused until it has been waited for, so no other process is hit.
 pub fn kill_children() {
-    // Where they cannot be seen now, they are looked for again, and the guard stays until they are gone.
+    // If they cannot be listed now, the guard tries again, and stays until they are gone.
     for child in procfs::children().unwrap_or_default() {
         let _dead_already = kill_process(child, Signal::KILL);
     }

@@ -1,4 +1,4 @@
-//! What the kernel says of processes, read from `/proc`.
+//! Information about processes from `/proc`.
 
 use rustix::process::Pid;
 use std::path::Path;

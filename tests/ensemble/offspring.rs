@@ -197,7 +197,7 @@ fn what_cannot_be_killed_is_complained_of_and_leadership_is_not_given_up_for_it(
     eventually("it complains", || {
         let log = member.log();
         let said =
-            log.contains("of the program live although they were killed, and the lease has ended");
+            log.contains("of the program were killed but are still alive, and the lease has ended");
         if said && log.contains(&escaped.to_string()) { Ok(()) } else { Err(log) }
     });
     servers.first().resume();
