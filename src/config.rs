@@ -72,8 +72,6 @@ pub struct Config {
     pub session_file: Option<PathBuf>,
     /// How much the member is preferred as the leader.
     pub priority: Priority,
-    /// Whether the member's znode says what is wrong with it.
-    pub tells_state: bool,
     /// How the application's health is checked, if it is.
     pub health: Option<Health>,
     /// In the order in which they run.
@@ -224,7 +222,6 @@ impl Config {
             },
             session_file: values.written(&table::SESSION_FILE)?,
             priority: values.get(&table::PRIORITY)?,
-            tells_state: relations::tells_state(values)?,
             health: Health::new(values)?,
             hooks: hooks(values, policy.activation)?,
             kept: kept(values)?,

@@ -63,8 +63,7 @@ pub struct Member {
     /// Since when its znode stands there, by the servers' clock.
     #[schema(required = true)]
     pub since: Option<String>,
-    /// Whether it tells that its application is not healthy. Members that are told not to do not tell, nor
-    /// the next.
+    /// Whether it tells that its application is not healthy.
     pub unhealthy: bool,
     /// How many of its hooks have failed and not succeeded since.
     pub hooks_failing: u32,

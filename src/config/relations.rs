@@ -138,12 +138,6 @@ pub(super) fn revocable(values: &Values, znodes: &ZnodeNames) -> Result<bool, Co
     Ok(revocable)
 }
 
-/// Whether the member's znode says what is wrong with it: that of another client's contender says its id alone.
-pub(super) fn tells_state(values: &Values) -> Result<bool, ConfigError> {
-    let is_alone = values.get(&table::COMPATIBLE_WITH)?.is_none();
-    Ok(is_alone && values.get(&table::TELL_STATE)?)
-}
-
 impl Config {
     /// Checks the same configuration for running a command: there has to be time to end it.
     ///

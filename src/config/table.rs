@@ -146,11 +146,6 @@ table! {
         .default("never")
         .help("For how long this member, if it leads, sees one of higher priority before it hands over to it, or never");
 
-    TELL_STATE: bool = Setting::new("election.tell_state", switch)
-        .flag("tell-state", "true|false").variable("BELLWETHER_TELL_STATE")
-        .default("true").kind(ValueKind::Switch)
-        .help("Whether this member's znode says what is wrong with it, for those who look at the whole election");
-
     LOCKS: Option<String> = Setting::new("recipes.locks", servers::parse_root)
         .flag("locks", "PATH").variable("BELLWETHER_LOCKS")
         .default("/locks")

@@ -94,7 +94,6 @@ fn what_another_clients_election_cannot_have_is_refused() {
     let settings = config(&among(&[])).unwrap().settings;
     assert_eq!(settings.znodes.family(), Some(Family::CuratorLatch));
     assert_eq!((settings.foreign, settings.revocable), (Foreign::Refuse, false));
-    assert!(!config(&among(&[])).unwrap().tells_state, "its znode says the id alone");
     assert_eq!(config(&[]).unwrap().settings.foreign, Foreign::Warn);
     for chosen in [Foreign::Warn, Foreign::Refuse] {
         let word = if chosen == Foreign::Warn { "warn" } else { "refuse" };
@@ -103,7 +102,7 @@ fn what_another_clients_election_cannot_have_is_refused() {
         assert_eq!(foreign(&[("election.foreign", word)]), chosen);
     }
     // As `check-config` shows the defaults, they may be written.
-    let default = [("election.prefix", "leader_"), ("election.tell_state", "true")];
+    let default = [("election.prefix", "leader_")];
     assert!(config(&among(&default)).is_ok());
     assert_eq!(
         error(&among(&[("election.prefix", "app_")])),

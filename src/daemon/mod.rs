@@ -220,7 +220,6 @@ impl Daemon {
             stage,
             names,
             health: config.health,
-            tells_state: config.tells_state,
             examined,
             keeping,
             files,

@@ -106,8 +106,6 @@ pub(super) struct ApplicationInputs {
     pub(super) stage: HookInputs,
     pub(super) names: HookNames,
     pub(super) health: Option<Health>,
-    /// Whether the member's znode says what is wrong with it.
-    pub(super) tells_state: bool,
     pub(super) examined: watch::Sender<Option<Application>>,
     /// What is kept as files, if anything is.
     pub(super) keeping: Option<Keeping>,
@@ -120,15 +118,12 @@ pub(super) struct ApplicationInputs {
 impl ApplicationInputs {
     /// Ends with the hooks: when they have told that this member leaves, or cannot run.
     async fn run(self) -> io::Result<()> {
-        let Self { stage, names, health, tells_state, examined, keeping, files, clock, status } =
-            self;
+        let Self { stage, names, health, examined, keeping, files, clock, status } = self;
         let requests = status.requests.clone();
         let (own_state, of_preemption) = (status.clone(), status.clone());
         let telling = notify::run(stage, names, files, clock, status);
         let telling_state = async {
-            if tells_state {
-                own_state::tell(own_state).await;
-            }
+            own_state::tell(own_state).await;
             pending::<io::Result<()>>().await
         };
         let preempting = async {
