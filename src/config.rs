@@ -103,15 +103,6 @@ pub enum OnExit {
     Restart,
 }
 
-/// What a member does about other clients' contenders in its path that are ordered in another way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Foreign {
-    /// It keeps out of the queue while they stand there.
-    Refuse,
-    /// It says so, and leads all the same.
-    Warn,
-}
-
 /// When a new leader counts as active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activate {
@@ -156,7 +147,6 @@ pub struct Settings {
     pub root: String,
     /// How members' znodes are named.
     pub znodes: ZnodeNames,
-    pub foreign: Foreign,
     /// Whether `__REVOKE__` in this member's znode has it resign.
     pub revocable: bool,
 }
@@ -258,11 +248,10 @@ impl Settings {
         let Servers { hosts, chroot } = values.get(&table::SERVERS)?;
         let path = values.get(&table::PATH)?;
         let znodes = relations::znodes(values)?;
-        let foreign = relations::foreign(values, &znodes)?;
         let revocable = relations::revocable(values, &znodes)?;
         let security = Security::new(values)?;
         let zookeeper = Zookeeper { hosts, session_timeout, security };
-        Ok(Self { zookeeper, root: format!("{chroot}{path}"), znodes, foreign, revocable })
+        Ok(Self { zookeeper, root: format!("{chroot}{path}"), znodes, revocable })
     }
 }
 

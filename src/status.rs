@@ -135,16 +135,19 @@ pub struct ForeignQueue {
     pub first: String,
     /// How that one names itself.
     pub id: Option<String>,
-    /// In which client's queue this member stands itself.
+    /// In which client's queue this member stands itself, and then keeps out because of them.
     pub among: Option<Family>,
-    /// Whether this member keeps out of the queue because of them.
-    pub keeps_out: bool,
 }
 
 impl ForeignQueue {
+    /// Whether this member keeps out of the queue because of them.
+    pub fn keeps_out(&self) -> bool {
+        self.among.is_some()
+    }
+
     /// Describes to operators that they stand in this path, and what to do.
     pub fn problem(&self, path: &str) -> String {
-        let Self { family, contenders, first, id, among, keeps_out } = self;
+        let Self { family, contenders, first, id, among } = self;
         let of = id.as_ref().map(|id| format!(" of {id:?}")).unwrap_or_default();
         let contend = if *contenders == 1 { "contender stands" } else { "contenders stand" };
         let why = match *among == Some(*family) {
@@ -156,7 +159,8 @@ impl ForeignQueue {
                 "two elections in one path, each with a leader of its own. Give each a path of its own (election.path)"
             }
         };
-        let out = if *keeps_out { "; this member keeps out of the queue meanwhile" } else { "" };
+        let out =
+            if self.keeps_out() { "; this member keeps out of the queue meanwhile" } else { "" };
         format!("{contenders} {contend} in {path} by {family}, the first {first}{of}: {why}{out}")
     }
 }

@@ -4,7 +4,7 @@ use crate::bare::runtime;
 use bellwether::{
     clock::Clock,
     config::{
-        Foreign, Settings, Zookeeper,
+        Settings, Zookeeper,
         security::{Acl, Security},
     },
     status::{self, Caller, Request, Snapshot, StatusHandle},
@@ -163,11 +163,5 @@ async fn listen(
 fn settings(servers: &str, session_timeout: Duration, path: &str) -> Settings {
     let security = Security { tls: None, login: None, acl: Acl::Open, is_open_by_choice: true };
     let zookeeper = Zookeeper { hosts: servers.to_owned(), session_timeout, security };
-    Settings {
-        zookeeper,
-        root: path.to_owned(),
-        znodes: "leader_".into(),
-        foreign: Foreign::Warn,
-        revocable: false,
-    }
+    Settings { zookeeper, root: path.to_owned(), znodes: "leader_".into(), revocable: false }
 }

@@ -1,7 +1,7 @@
 //! Parsers of single values, for the table of settings.
 
 use super::error::{ConfigError, Flaw};
-use super::{Activate, Foreign, Listen, LogFormat, OnExit};
+use super::{Activate, Listen, LogFormat, OnExit};
 use recipes::election::Priority;
 use recipes::{Family, MemberId};
 use std::collections::BTreeMap;
@@ -85,10 +85,6 @@ pub(super) fn family(text: &str) -> Result<Option<Family>, Flaw> {
             ("zookeeper-recipe", Some(Family::ZookeeperRecipe)),
         ],
     )
-}
-
-pub(super) fn foreign(text: &str) -> Result<Option<Foreign>, Flaw> {
-    one_of(text, &[("refuse", Some(Foreign::Refuse)), ("warn", Some(Foreign::Warn))])
 }
 
 pub(super) fn member_id(text: &str) -> Result<MemberId, Flaw> {

@@ -2,7 +2,7 @@
 
 use super::error::ConfigError;
 use super::sources::Values;
-use super::{Config, Foreign, TO_DIE, table};
+use super::{Config, TO_DIE, table};
 use crate::znode_names::ZnodeNames;
 use recipes::election::{Activation, Priority};
 use recipes::{Family, LeaseDuration, Margins};
@@ -117,13 +117,6 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
         }
     }
     Ok(ZnodeNames::of_family(family))
-}
-
-/// Returns what to do about contenders with another order. Where members alone elect, strangers must not be able to stop
-/// an election, unless its operator wants that.
-pub(super) fn foreign(values: &Values, znodes: &ZnodeNames) -> Result<Foreign, ConfigError> {
-    let default = if znodes.family().is_some() { Foreign::Refuse } else { Foreign::Warn };
-    Ok(values.written(&table::FOREIGN)?.flatten().unwrap_or(default))
 }
 
 /// Whether to resign when a client asks for it in Curator's way. The other clients have no such way.

@@ -6,14 +6,13 @@
 
 use super::health::{self, Check};
 use super::parse::{
-    activate, duration, failures, family, file, foreign, group, labels, listen_at, log_format,
-    log_level, member_address, member_id, mode, on_exit, priority, probe_address, shown_labels,
-    switch, wait,
+    activate, duration, failures, family, file, group, labels, listen_at, log_format, log_level,
+    member_address, member_id, mode, on_exit, priority, probe_address, shown_labels, switch, wait,
 };
 use super::security::{Acl, Scheme};
 use super::servers::{self, Servers};
 use super::setting::{Row, Scope, Setting, ValueKind};
-use super::{Activate, Foreign, Listen, LogFormat, OnExit};
+use super::{Activate, Listen, LogFormat, OnExit};
 use recipes::election::Priority;
 use recipes::{Family, MemberId};
 use std::collections::BTreeMap;
@@ -108,14 +107,6 @@ table! {
         .help(
             "Stand in the queue of another client's election: curator-latch, curator-selector, kazoo or \
              zookeeper-recipe",
-        );
-
-    FOREIGN: Option<Foreign> = Setting::new("election.foreign", foreign)
-        .flag("foreign", "WHAT").variable("BELLWETHER_FOREIGN")
-        .derived("refuse with election.compatible_with, else warn")
-        .help(
-            "What to do while contenders of a client with another order stand in the path: refuse (keep out of \
-             the queue), or warn",
         );
 
     REVOCABLE: bool = Setting::new("election.revocable", switch)

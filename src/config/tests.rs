@@ -50,7 +50,6 @@ fn an_error_begins_with_its_key_and_says_what_to_write_instead() {
         ("election.path", "/"),
         ("election.prefix", "a/b"),
         ("election.compatible_with", "etcd"),
-        ("election.foreign", "maybe"),
         ("election.revocable", "true"),
         ("election.activate", "maybe"),
         ("election.ack_timeout", "soon"),
@@ -93,14 +92,7 @@ fn what_another_clients_election_cannot_have_is_refused() {
     };
     let settings = config(&among(&[])).unwrap().settings;
     assert_eq!(settings.znodes.family(), Some(Family::CuratorLatch));
-    assert_eq!((settings.foreign, settings.revocable), (Foreign::Refuse, false));
-    assert_eq!(config(&[]).unwrap().settings.foreign, Foreign::Warn);
-    for chosen in [Foreign::Warn, Foreign::Refuse] {
-        let word = if chosen == Foreign::Warn { "warn" } else { "refuse" };
-        let foreign = |flags: &[_]| config(flags).unwrap().settings.foreign;
-        assert_eq!(foreign(&among(&[("election.foreign", word)])), chosen);
-        assert_eq!(foreign(&[("election.foreign", word)]), chosen);
-    }
+    assert!(!settings.revocable);
     // As `check-config` shows the defaults, they may be written.
     let default = [("election.prefix", "leader_")];
     assert!(config(&among(&default)).is_ok());

@@ -82,7 +82,7 @@ pub(super) fn foreign(
     let Snapshot { link, onsets, .. } = snapshot;
     // What stands there now is not known without a session.
     let since = onsets.foreign.filter(|_| link.session.is_some());
-    let queues = link.foreign.iter().filter(move |queue| queue.keeps_out == keeps_out);
+    let queues = link.foreign.iter().filter(move |queue| queue.keeps_out() == keeps_out);
     queues.filter_map(move |queue| Some((queue, since?)))
 }
 

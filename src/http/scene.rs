@@ -24,8 +24,8 @@ pub(super) struct Scene {
 }
 
 pub(super) fn contender_of_kazoo(keeps_out: bool) -> ForeignQueue {
-    let (family, first) = (Family::Kazoo, "x".into());
-    ForeignQueue { family, contenders: 1, first, id: None, among: None, keeps_out }
+    let among = keeps_out.then_some(Family::CuratorLatch);
+    ForeignQueue { family: Family::Kazoo, contenders: 1, first: "x".into(), id: None, among }
 }
 
 impl Scene {

@@ -12,7 +12,7 @@ use self::znode_data::{claimants_name, encode_bid, priority_of_bid};
 use super::client::{Session, SessionEvent, SessionSettings, UnclosedSession};
 use super::queue::{ClaimHolder, Member, Queue, QueueEvent, QueueSettings, Reports, WantedBid};
 use crate::clock::Clock;
-use crate::config::{Foreign, Settings};
+use crate::config::Settings;
 use crate::status::{Entry, OwnState};
 use crate::znode_names::ZnodeNames;
 use ::zookeeper::Error;
@@ -106,7 +106,6 @@ impl ElectionSession {
         let queue = QueueSettings {
             root: settings.root.clone(),
             znodes: settings.znodes.clone(),
-            refuses_foreign: settings.foreign == Foreign::Refuse,
             is_revocable: settings.revocable,
             acl: settings.zookeeper.security.acl,
             is_open_by_choice: settings.zookeeper.security.is_open_by_choice,

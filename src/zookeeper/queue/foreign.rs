@@ -35,7 +35,7 @@ pub(super) fn contenders(names: &[String], znodes: &ZnodeNames) -> Vec<String> {
 /// Looks for other clients' contenders among all that stands below the path. Where these keep us out, that is known, and
 /// told, when this returns: before anything else is made of the same listing.
 pub(super) async fn judge(context: &Context, names: &[String]) {
-    if !context.settings.refuses_foreign {
+    if !context.settings.refuses_foreign() {
         return context.note_foreign(names);
     }
     let found = contenders(names, &context.settings.znodes);
@@ -61,7 +61,7 @@ pub(super) async fn read(context: &Context, names: &[String]) {
     // One that is gone is passed over, so a read without an answer says nothing of any.
     let keep_out = found.as_ref().is_none_or(|it| !it.is_empty());
     context.report_foreign(found.unwrap_or_default());
-    if context.settings.refuses_foreign {
+    if context.settings.refuses_foreign() {
         context.tell_foreign(keep_out);
     }
 }
@@ -97,7 +97,6 @@ async fn read_all(
             first: first.clone(),
             id,
             among: settings.znodes.family(),
-            keeps_out: settings.refuses_foreign,
         });
     }
     Ok(found)

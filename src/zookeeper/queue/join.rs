@@ -101,7 +101,7 @@ pub(in crate::zookeeper) async fn join(
 /// Whether no contender with another order stands in the path, where that keeps us out: already our znode could make its
 /// client fail.
 async fn may_join(context: &Context, connection: &Connection) -> bool {
-    if !context.settings.refuses_foreign {
+    if !context.settings.refuses_foreign() {
         return true;
     }
     let names = match queue_names(context, connection).await {

@@ -134,7 +134,7 @@ pub(super) async fn look_for_foreign(context: &Context) {
         Err(error) => Err(error),
         Ok(Err(problem)) => Ok(problem),
     };
-    if !context.settings.refuses_foreign {
+    if !context.settings.refuses_foreign() {
         return;
     }
     match refused {

@@ -57,13 +57,19 @@ pub(crate) struct QueueSettings {
     pub(crate) root: String,
     /// How members' znodes are named.
     pub(crate) znodes: ZnodeNames,
-    /// Whether to keep out while contenders with another order stand in the path.
-    pub(crate) refuses_foreign: bool,
     /// Whether a client may ask for the end of our holding by writing `__REVOKE__` into our znode.
     pub(crate) is_revocable: bool,
     pub(crate) acl: Acl,
     /// The operator chose that anyone may change what stands there: no warning then.
     pub(crate) is_open_by_choice: bool,
+}
+
+impl QueueSettings {
+    /// Whether to keep out while contenders with another order stand in the path. Where members alone elect, strangers must
+    /// not be able to stop an election.
+    fn refuses_foreign(&self) -> bool {
+        self.znodes.family().is_some()
+    }
 }
 
 /// Where requests report what operators should know, and measure what they take.

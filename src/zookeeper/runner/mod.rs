@@ -15,7 +15,7 @@ use super::client::{
 use super::election::{ElectionSession, Reading};
 use super::queue::Reports;
 use crate::clock::{Alarm, Clock};
-use crate::config::{Foreign, Settings};
+use crate::config::Settings;
 use crate::counters::Counters;
 use crate::status::{
     self, Caller, ConnectionState, Namesake, Onsets, RecentChanges, RecordedChange, Request,
@@ -184,7 +184,7 @@ impl Runner {
     /// not all list it again and again. Where they keep a member out, the leader and the standby look with each heartbeat.
     fn look_for_foreign(&mut self) {
         let now = self.clock.now();
-        let refuses = self.settings.foreign == Foreign::Refuse;
+        let refuses = self.settings.znodes.family().is_some();
         let leads = self.standing.way().is_some();
         let is_to_look = leads || refuses && self.standing.standby_is_ready(now).is_some();
         let Some(session) = self.session.as_mut().filter(|_| is_to_look) else {
