@@ -147,8 +147,6 @@ pub struct Settings {
     pub root: String,
     /// How members' znodes are named.
     pub znodes: ZnodeNames,
-    /// Whether `__REVOKE__` in this member's znode has it resign.
-    pub revocable: bool,
 }
 
 /// What a command needs that holds a lock, or enters a barrier, by itself.
@@ -248,10 +246,9 @@ impl Settings {
         let Servers { hosts, chroot } = values.get(&table::SERVERS)?;
         let path = values.get(&table::PATH)?;
         let znodes = relations::znodes(values)?;
-        let revocable = relations::revocable(values, &znodes)?;
         let security = Security::new(values)?;
         let zookeeper = Zookeeper { hosts, session_timeout, security };
-        Ok(Self { zookeeper, root: format!("{chroot}{path}"), znodes, revocable })
+        Ok(Self { zookeeper, root: format!("{chroot}{path}"), znodes })
     }
 }
 

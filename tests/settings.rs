@@ -40,9 +40,7 @@ fn the_sample_file_has_every_setting_with_its_default_and_no_other() {
         assert!(!lines.is_empty(), "{} is missing", row.key);
         let counting = lines.iter().find(|line| line.counts).map(|line| line.value);
         let expected = match (row.default, row.kind) {
-            (DefaultValue::Text(text), ValueKind::Number | ValueKind::Switch) => {
-                Some(text.to_owned())
-            }
+            (DefaultValue::Text(text), ValueKind::Number) => Some(text.to_owned()),
             (DefaultValue::Text(text), _) => Some(format!("{text:?}")),
             // Without a fixed default there is only an example.
             (DefaultValue::Nothing | DefaultValue::Derived(_), _) => None,

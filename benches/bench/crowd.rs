@@ -163,5 +163,5 @@ async fn listen(
 fn settings(servers: &str, session_timeout: Duration, path: &str) -> Settings {
     let security = Security { tls: None, login: None, acl: Acl::Open, is_open_by_choice: true };
     let zookeeper = Zookeeper { hosts: servers.to_owned(), session_timeout, security };
-    Settings { zookeeper, root: path.to_owned(), znodes: "leader_".into(), revocable: false }
+    Settings { zookeeper, root: path.to_owned(), znodes: "leader_".into() }
 }

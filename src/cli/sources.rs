@@ -36,10 +36,8 @@ fn flag(row: &'static Row) -> Option<Arg> {
         .short(flag.short)
         .value_name(flag.value);
     Some(match (row.kind, row.variable) {
-        (ValueKind::Text | ValueKind::Number | ValueKind::Switch, Some(variable)) => {
-            arg.help(help).env(variable)
-        }
-        (ValueKind::Text | ValueKind::Number | ValueKind::Switch, None) => arg.help(help),
+        (ValueKind::Text | ValueKind::Number, Some(variable)) => arg.help(help).env(variable),
+        (ValueKind::Text | ValueKind::Number, None) => arg.help(help),
         // The flag is for one label, the variable for all, so it is not the flag's.
         (ValueKind::Labels, variable) => {
             let variable = variable.map(|name| format!(" [env: {name}=]")).unwrap_or_default();
@@ -120,9 +118,7 @@ fn given(row: &'static Row, matches: &ArgMatches) -> Option<Given> {
         return None;
     }
     let text = match row.kind {
-        ValueKind::Text | ValueKind::Number | ValueKind::Switch => {
-            matches.get_one::<String>(row.key)?.clone()
-        }
+        ValueKind::Text | ValueKind::Number => matches.get_one::<String>(row.key)?.clone(),
         ValueKind::Labels => match matches.get_many::<(String, String)>(row.key) {
             Some(labels) => labels_as_text(&labels.cloned().collect()),
             None => return in_environment(),

@@ -63,7 +63,6 @@ impl<'de> Visitor<'de> for Table<'_> {
                     let text = match row.kind {
                         ValueKind::Text => map.next_value::<String>()?,
                         ValueKind::Number => map.next_value::<u32>()?.to_string(),
-                        ValueKind::Switch => map.next_value::<bool>()?.to_string(),
                         ValueKind::Labels => labels_as_text(&map.next_value::<BTreeMap<_, _>>()?),
                     };
                     self.file.values.insert(row.key, text);

@@ -215,10 +215,6 @@ pub(super) fn on_exit(text: &str) -> Result<OnExit, Flaw> {
     one_of(text, &known)
 }
 
-pub(super) fn switch(text: &str) -> Result<bool, Flaw> {
-    one_of(text, &[("true", true), ("false", false)])
-}
-
 pub(super) fn log_format(text: &str) -> Result<LogFormat, Flaw> {
     let known = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     one_of(&text.to_ascii_lowercase(), &known)

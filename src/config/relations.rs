@@ -5,7 +5,7 @@ use super::sources::Values;
 use super::{Config, TO_DIE, table};
 use crate::znode_names::ZnodeNames;
 use recipes::election::{Activation, Priority};
-use recipes::{Family, LeaseDuration, Margins};
+use recipes::{LeaseDuration, Margins};
 use std::time::Duration;
 
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(20);
@@ -119,30 +119,12 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
     Ok(ZnodeNames::of_family(family))
 }
 
-/// Whether to resign when a client asks for it in Curator's way. The other clients have no such way.
-pub(super) fn revocable(values: &Values, znodes: &ZnodeNames) -> Result<bool, ConfigError> {
-    let revocable = values.get(&table::REVOCABLE)?;
-    if revocable && znodes.family() != Some(Family::CuratorSelector) {
-        let problem = "is for the locks of Curator, which alone ask for it so";
-        let remedy =
-            format!("set {} = \"curator-selector\", or leave it out", table::COMPATIBLE_WITH.key());
-        return Err(ConfigError::new(table::REVOCABLE.key(), problem).found("true").remedy(remedy));
-    }
-    Ok(revocable)
-}
-
 impl Config {
     /// Checks the same configuration for running a command: there has to be time to end it.
     ///
     /// # Errors
     /// One sentence that names the keys, what is wrong with them, and how to mend it.
     pub fn with_command(mut self) -> Result<Self, ConfigError> {
-        if self.settings.revocable {
-            let problem = "gives leadership up at once and leaves a command no time to end";
-            return Err(ConfigError::new(table::REVOCABLE.key(), problem)
-                .found("true")
-                .remedy("leave it out with exec"));
-        }
         if self.policy.activation != Activation::AtOnce {
             let problem = "is for an application that runs all the time";
             return Err(ConfigError::new(table::ACTIVATE.key(), problem).found("ack").remedy(

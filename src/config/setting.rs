@@ -71,8 +71,6 @@ impl Scope {
 pub enum ValueKind {
     Text,
     Number,
-    /// `true` or `false`.
-    Switch,
     /// A table of texts; its flag may be given again, once for each label.
     Labels,
 }

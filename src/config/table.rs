@@ -7,7 +7,7 @@
 use super::health::{self, Check};
 use super::parse::{
     activate, duration, failures, family, file, group, labels, listen_at, log_format, log_level,
-    member_address, member_id, mode, on_exit, priority, probe_address, shown_labels, switch, wait,
+    member_address, member_id, mode, on_exit, priority, probe_address, shown_labels, wait,
 };
 use super::security::{Acl, Scheme};
 use super::servers::{self, Servers};
@@ -108,11 +108,6 @@ table! {
             "Stand in the queue of another client's election: curator-latch, curator-selector, kazoo or \
              zookeeper-recipe",
         );
-
-    REVOCABLE: bool = Setting::new("election.revocable", switch)
-        .flag("revocable", "true|false").variable("BELLWETHER_REVOCABLE")
-        .default("false").kind(ValueKind::Switch)
-        .help("With --compatible-with curator-selector, whether __REVOKE__ in the leader's znode has it resign");
 
     ACTIVATE: Activate = Setting::new("election.activate", activate)
         .flag("activate", "WHEN").variable("BELLWETHER_ACTIVATE")

@@ -50,7 +50,6 @@ fn an_error_begins_with_its_key_and_says_what_to_write_instead() {
         ("election.path", "/"),
         ("election.prefix", "a/b"),
         ("election.compatible_with", "etcd"),
-        ("election.revocable", "true"),
         ("election.activate", "maybe"),
         ("election.ack_timeout", "soon"),
         ("member.id", ""),
@@ -92,7 +91,6 @@ fn what_another_clients_election_cannot_have_is_refused() {
     };
     let settings = config(&among(&[])).unwrap().settings;
     assert_eq!(settings.znodes.family(), Some(Family::CuratorLatch));
-    assert!(!settings.revocable);
     // As `check-config` shows the defaults, they may be written.
     let default = [("election.prefix", "leader_")];
     assert!(config(&among(&default)).is_ok());
@@ -112,10 +110,6 @@ fn what_another_clients_election_cannot_have_is_refused() {
          LeaderLatch knows of no priority: leave one of them out"
     );
     assert!(error(&among(&[("election.preempt_after", "1m")])).contains("no priority"));
-    assert!(error(&among(&[("election.revocable", "true")])).contains("curator-selector"));
-    let selector =
-        [("election.compatible_with", "curator-selector"), ("election.revocable", "true")];
-    assert!(config(&selector).unwrap().settings.revocable);
 }
 
 #[test]
@@ -155,12 +149,9 @@ fn a_command_is_run_only_where_there_is_time_to_end_it() {
         ("lease.heartbeat", "1s"),
     ];
     assert!(config(&enough).unwrap().with_command().is_ok(), "{least}");
-    let curators =
-        [("election.revocable", "true"), ("election.compatible_with", "curator-selector")];
-    for flags in [&[("election.activate", "ack")][..], &[("health.check", "/app/check")], &curators]
-    {
-        let error = config(flags).unwrap().with_command().unwrap_err().to_string();
-        assert!(error.starts_with(flags[0].0), "{error}");
+    for setting in [("election.activate", "ack"), ("health.check", "/app/check")] {
+        let error = config(&[setting]).unwrap().with_command().unwrap_err().to_string();
+        assert!(error.starts_with(setting.0), "{error}");
     }
 }
 

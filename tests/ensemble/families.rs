@@ -100,39 +100,6 @@ fn two_clients_in_one_path_have_a_leader_each() {
     }
 }
 
-#[test]
-fn curators_revoker_has_a_member_resign_that_is_told_to_mind_it() {
-    let mut servers = Servers::standalone();
-    let observer = Observer::of(&servers);
-    let family = "curator-selector";
-    let setup = Setup::of(&servers).option("--compatible-with", family).option("--election", PATH);
-    for minds in ["true", "false"] {
-        let member = setup.clone().option("--revocable", minds).start("our-1");
-        let leads = || member.get("/is-leader").status == 200;
-        eventually("it leads", || if leads() { Ok(()) } else { Err(member.log()) });
-        let address = servers.first().address();
-        let client = Client::of(family, PATH, address, SHORT_SESSION.as_millis());
-        let mut theirs = client.start("their-1");
-        let queue = || {
-            let names = observer.ask(async |client| client.list_children(PATH).await);
-            names.unwrap_or_default()
-        };
-        eventually("both are in the queue", || match queue().len() {
-            2 => Ok(()),
-            _ => Err(format!("{:?}", queue())),
-        });
-        let own = member.status()["znode"].as_str().expect("it has one").to_owned();
-        theirs.tell(&format!("revoke {PATH}/{own}"));
-        if minds == "true" {
-            eventually("theirs leads", || if theirs.leads() { Ok(()) } else { Err(member.log()) });
-        } else {
-            member.wait_for_log("another client wrote into our znode");
-            assert!(leads() && !theirs.leads());
-        }
-        theirs.leave();
-    }
-}
-
 /// A path with contenders of ours and of another client.
 struct Mixed {
     _servers: Servers,

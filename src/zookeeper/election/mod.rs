@@ -16,12 +16,11 @@ use crate::config::Settings;
 use crate::status::{Entry, OwnState};
 use crate::znode_names::ZnodeNames;
 use ::zookeeper::Error;
-use recipes::election::{Action, Announcement, Command, Event, Offer, Priority, ZnodeData};
+use recipes::election::{Action, Announcement, Event, Offer, Priority, ZnodeData};
 use recipes::{Holder, MemberId, Sequence, Ticket};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot};
-use tracing::info;
 
 /// An election's session, and the member's place in its queue.
 pub(crate) struct ElectionSession {
@@ -106,7 +105,6 @@ impl ElectionSession {
         let queue = QueueSettings {
             root: settings.root.clone(),
             znodes: settings.znodes.clone(),
-            is_revocable: settings.revocable,
             acl: settings.zookeeper.security.acl,
             is_open_by_choice: settings.zookeeper.security.is_open_by_choice,
         };
@@ -271,10 +269,6 @@ impl ElectionSession {
             }
             QueueEvent::Listed { members, .. } => Event::QueueRead(members.into_iter().collect()),
             QueueEvent::Foreign { keep_out } => Event::Foreign { keep_out },
-            QueueEvent::Revoked => {
-                info!("a client asks in our znode for the end of this term");
-                Event::Command(Command::Resign)
-            }
             QueueEvent::ForeignListed(names) => {
                 self.queue.read_foreign(names);
                 return None;

@@ -591,7 +591,6 @@ impl Shared {
         let settings = QueueSettings {
             root: path.to_owned(),
             znodes: ZnodeNames::with_prefix(&prefix),
-            is_revocable: false,
             acl: security.acl,
             is_open_by_choice: security.is_open_by_choice,
         };

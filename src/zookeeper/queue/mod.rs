@@ -57,8 +57,6 @@ pub(crate) struct QueueSettings {
     pub(crate) root: String,
     /// How members' znodes are named.
     pub(crate) znodes: ZnodeNames,
-    /// Whether a client may ask for the end of our holding by writing `__REVOKE__` into our znode.
-    pub(crate) is_revocable: bool,
     pub(crate) acl: Acl,
     /// The operator chose that anyone may change what stands there: no warning then.
     pub(crate) is_open_by_choice: bool,
@@ -96,8 +94,6 @@ pub(crate) enum QueueEvent {
     Listed { number: u64, members: BTreeSet<Sequence> },
     /// Whether contenders with another order stand in the path, where that keeps us out and is news in this session.
     Foreign { keep_out: bool },
-    /// A client wrote into our znode that we are to hold no longer.
-    Revoked,
     /// The names of other clients' contenders that stand in the path, where these have changed.
     ForeignListed(Vec<String>),
     /// The predecessor's znode, which is being watched; sent again each time its data changes.

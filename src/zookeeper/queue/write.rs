@@ -28,9 +28,6 @@ struct LastWrite {
     version: i32,
 }
 
-/// What Curator's `Revoker` writes into the znode of a lock's holder.
-const REVOKE: &[u8] = b"__REVOKE__";
-
 /// The znode is gone, or it is not ours.
 pub(super) struct Lost;
 
@@ -138,9 +135,7 @@ impl OwnZnode {
             },
         };
         if context.settings.znodes.family().is_some() {
-            if self.is_revoked(context, version).await? {
-                context.tell(QueueEvent::Revoked);
-            }
+            self.note_version(context, version);
             return Ok(QueueEvent::Renewed { sent_at });
         }
         if let Some(last) = self.last.as_mut().filter(|last| last.version != version) {
@@ -152,26 +147,12 @@ impl OwnZnode {
 }
 
 impl OwnZnode {
-    /// Whether a client has asked, since the last renewal, for the end of our holding. What other clients write into our
-    /// znode stays there: another write would use up the watch of who is behind us, as theirs did.
-    async fn is_revoked(&mut self, context: &Context, version: i32) -> Result<bool, Lost> {
-        let seen = std::mem::replace(&mut self.seen, version);
-        if version == seen {
-            return Ok(false);
+    /// Warns if another client has written into our znode since the last renewal. What it wrote stays there: another write would
+    /// use up the watch of who is behind us, as theirs did.
+    fn note_version(&mut self, context: &Context, version: i32) {
+        if std::mem::replace(&mut self.seen, version) != version {
+            warn!("another client wrote into our znode, {}", context.path(self.ticket.sequence));
         }
-        let path = context.path(self.ticket.sequence);
-        if !context.settings.is_revocable {
-            warn!("another client wrote into our znode, {path}");
-            return Ok(false);
-        }
-        let read = context.until_judged(async |connection| {
-            match connection.request(connection.client.get_data(&path)).await {
-                Err(Error::NoNode) => Err(context.own_is_not_shown(&connection, &path).await),
-                read => read,
-            }
-        });
-        let (data, _) = read.await.map_err(|_| Lost)?;
-        Ok(data == REVOKE)
     }
 }
 

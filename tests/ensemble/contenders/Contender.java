@@ -6,7 +6,6 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.leader.LeaderSelector;
 import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
-import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.RetryForever;
 import org.apache.zookeeper.WatchedEvent;
 import org.apache.zookeeper.Watcher.Event.KeeperState;
@@ -14,7 +13,7 @@ import org.apache.zookeeper.ZooKeeper;
 import org.apache.zookeeper.recipes.leader.LeaderElectionSupport;
 
 /**
- * One contender of a client's own election. It takes lines: "release", "who", "revoke PATH". It prints "leads NS" and "ends
+ * One contender of a client's own election. It takes lines: "release" and "who". It prints "leads NS" and "ends
  * NS" with the first and the last moment at which it saw that it leads, by CLOCK_MONOTONIC, and "who ID".
  */
 public class Contender {
@@ -62,8 +61,6 @@ public class Contender {
                     watch.join();
                     elector.close();
                     System.exit(0);
-                } else if (line.startsWith("revoke ")) {
-                    Revoker.attemptRevoke(client, line.substring("revoke ".length()));
                 }
             } catch (Exception e) {
                 System.out.println("who (" + e.getClass().getSimpleName() + ")");
