@@ -462,7 +462,7 @@ mod tests {
         let view = |is_self, valid_for_ms: Value| {
             shown::<LeaderState>(&json!({
                 "leader": {"id": "a", "address": null, "labels": {"k": "\u{1b}[5m"},
-                           "znode": "leader_0000000000", "token": 4},
+                           "znode": "leader_0000000000", "token": 4, "active": true},
                 "is_self": is_self, "valid_for_ms": valid_for_ms, "index": 1, "new": 1,
             }))
         };
@@ -556,7 +556,8 @@ mod tests {
 
     #[test]
     fn a_missed_change_is_not_shown_as_the_present() {
-        let leader = json!({"id": "b", "address": null, "labels": {}, "znode": "n_1", "token": 4});
+        let leader = json!({"id": "b", "address": null, "labels": {}, "znode": "n_1", "token": 4,
+                            "active": true});
         let line = |change: Option<&str>, leader: &Value| {
             let mut body = json!({
                 "leader": leader, "is_self": false, "valid_for_ms": null, "index": 1,
@@ -581,7 +582,8 @@ mod tests {
             json!({
                 "id": id, "znode": format!("n_{id}"), "sequence": 1, "address": null,
                 "labels": {"k": "v"}, "is_leader": is_leader, "is_self": id == "b",
-                "standby": standby, "names": "a", "version": "1",
+                "standby": standby, "names": "a", "version": "1", "priority": 50, "since": null,
+                "unhealthy": false, "hooks_failing": 0,
             })
         };
         let line = |ready: bool| {
@@ -591,7 +593,7 @@ mod tests {
                 member("b", false, standby),
                 member("c", false, Value::Null),
             ];
-            json!({"members": members})
+            json!({"members": members, "index": 1})
         };
         let text = "ID  IS            ZNODE  NAMES  ADDRESS  VERSION\n\
                     a   leader        n_a    a      -        1\n\
@@ -606,8 +608,8 @@ mod tests {
             shown::<Status>(&json!({
                 "id": "b", "role": "follower", "election": "/e", "znode": "n_b", "sequence": 1,
                 "token": 1, "predecessor": "n_a", "standby": is, "leader": null,
-                "valid_for_ms": null, "paused": false,
-                "session": {"id": null, "timeout_ms": null, "connected": true},
+                "valid_for_ms": null, "priority": 50, "paused": false,
+                "session": {"id": null, "timeout_ms": null, "connected": true, "server": null},
                 "index": 1, "clock": clock, "version": "1", "uptime_ms": 1,
             }))
         };
