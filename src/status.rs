@@ -121,6 +121,8 @@ pub struct ConnectionState {
     pub foreign: Vec<ForeignQueue>,
     /// That this member waits behind what is no member's, as a sentence for operators.
     pub stranger: Option<String>,
+    /// That a member ahead writes its data in a newer format, as a sentence for operators.
+    pub newer_format: Option<String>,
     /// Why the session cannot be kept for a next process.
     pub session_file: Option<String>,
 }
@@ -200,6 +202,8 @@ pub struct Onsets {
     pub foreign: Option<SystemTime>,
     /// This member waits behind what is no member's.
     pub stranger: Option<SystemTime>,
+    /// A member ahead writes its data in a newer format.
+    pub newer_format: Option<SystemTime>,
     /// The session cannot be kept for a next process.
     pub session_file: Option<SystemTime>,
 }
@@ -223,6 +227,7 @@ impl Onsets {
             namesake: onset(self.namesake, same_id.is_some()),
             foreign: onset(self.foreign, !link.foreign.is_empty()),
             stranger: onset(self.stranger, link.stranger.is_some()),
+            newer_format: onset(self.newer_format, link.newer_format.is_some()),
             session_file: onset(self.session_file, link.session_file.is_some()),
         }
     }

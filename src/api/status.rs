@@ -105,7 +105,7 @@ pub struct Restart {
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct OwnProblem {
     /// Tells problems apart, and stays the same: `zookeeper`, `paused`, `unhealthy`, `no-leader`, `not-active`,
-    /// `namesake`, `stranger`, `foreign`, `session-file` or `hook`.
+    /// `namesake`, `stranger`, `foreign`, `newer-format`, `session-file` or `hook`.
     pub kind: String,
     /// For people.
     pub problem: String,

@@ -52,7 +52,7 @@ fn own_bytes(profile: &Profile) -> usize {
     let labels: usize = profile.labels.iter().map(|(k, v)| json_bytes(k) + json_bytes(v) + 2).sum();
     let address = profile.address.as_deref().map_or(4, json_bytes);
     let fixed =
-        r#"{"id":,"address":,"labels":{},"revision":18446744073709551615,"leader":,"version":""}"#
+        r#"{"format":1,"id":,"address":,"labels":{},"revision":18446744073709551615,"leader":,"version":""}"#
             .len()
             + env!("CARGO_PKG_VERSION").len();
     fixed + json_bytes(profile.id.as_str()) + address + labels

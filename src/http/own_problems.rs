@@ -60,6 +60,9 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     for (queue, since) in foreign(&verdict.snapshot, false) {
         add("foreign", queue.problem(&app.names.election), since);
     }
+    if let Some((since, problem)) = onsets.newer_format.zip(link.newer_format.clone()) {
+        add("newer-format", problem, since);
+    }
     if let Some((since, problem)) = onsets.session_file.zip(link.session_file.clone()) {
         add("session-file", problem, since);
     }
@@ -199,6 +202,19 @@ mod tests {
             let told: Vec<_> = scene.problems().await.into_iter().map(|(kind, ..)| kind).collect();
             assert_eq!(told, kinds);
         }
+    }
+
+    #[tokio::test]
+    async fn a_member_of_a_newer_format_is_a_problem() {
+        let scene = Scene::new();
+        let problem = "/q/leader_0000000003 has data of format 2";
+        scene.publishes(|snapshot| {
+            snapshot.link.newer_format = Some(problem.into());
+            snapshot.onsets.newer_format = Some(at(3));
+        });
+        let problems = scene.problems().await;
+        let newer = ("newer-format".into(), problem.into(), crate::api::date(at(3)));
+        assert!(problems.contains(&newer), "{problems:?}");
     }
 
     #[tokio::test]

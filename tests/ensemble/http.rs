@@ -240,7 +240,7 @@ fn address_and_labels_of_the_leader_reach_every_member() {
         let mut written = znode.json();
         // Only a standby says that it is ready.
         written.as_object_mut().unwrap().remove("standby_ready");
-        assert_eq!(keys(&written), ["address", "id", "labels", "leader", "version"]);
+        assert_eq!(keys(&written), ["address", "format", "id", "labels", "leader", "version"]);
         assert_eq!(znode.json()["leader"], card);
         assert!(znode.data.len() <= 1024, "{} bytes in {}", znode.data.len(), znode.name);
     }

@@ -218,13 +218,14 @@ fn what_others_write_stays_text_and_a_long_queue_is_shown() {
     let members = started_in_order(&setup, [leader, follower]);
     agreed(&members);
     let deaf = json!({
+        "format": 1,
         "id": "</li><iframe/src=//localhost>",
         "address": "javascript:document.title='owned'",
         "labels": {"__proto__": "<svg onload=document.title='owned'>"},
-        "leader": {"id": "<i>z</i>", "znode": "leader_0000000000", "token": 1},
+        "leader": {"id": "<i>z</i>", "znode": "leader_0000000000", "token": 1, "labels": {}},
         "version": "<script>document.title='owned'</script>",
     });
-    let wide = json!({"id": "W".repeat(253), "leader": null});
+    let wide = json!({"format": 1, "id": "W".repeat(253), "labels": {}, "leader": null});
     let stranger = json!({"id": ["<script>document.title='owned'</script>"]});
     for data in [&deaf, &wide, &stranger] {
         let mode = CreateMode::EphemeralSequential;
@@ -537,7 +538,8 @@ fn pictures_of_the_states() {
     page.says("#claim", "leads. It is this member.");
     let leader = &next.get("/leader").json()["leader"];
     for n in 3..24 {
-        let said = json!({"id": format!("shop-{n}"), "leader": leader, "labels": {"zone": "eu-2"}});
+        let said = json!({"format": 1, "id": format!("shop-{n}"), "leader": leader,
+                          "labels": {"zone": "eu-2"}});
         let mode = CreateMode::EphemeralSequential;
         observer.create("/election/leader_", said.to_string().as_bytes(), mode);
     }

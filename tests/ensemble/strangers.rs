@@ -60,6 +60,21 @@ fn t18_strangers_in_the_parent_are_no_members() {
 }
 
 #[test]
+fn a_member_ahead_whose_data_has_a_newer_format_is_a_problem() {
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    observer.make_path("/election");
+    let newer = br#"{"format":2,"id":"newer","labels":{},"leader":null}"#;
+    observer.create("/election/leader_", newer, CreateMode::EphemeralSequential);
+    let member = Setup::of(&servers).start("a");
+    member.wait_for_log("/election/leader_0000000000 has data of format 2");
+    eventually("its status says so", || match member.status()["problems"].to_string() {
+        problems if problems.contains("newer-format") => Ok(()),
+        problems => Err(problems),
+    });
+}
+
+#[test]
 fn what_a_stranger_writes_into_the_leaders_znode_does_not_unseat_it() {
     let servers = Servers::standalone();
     let observer = Observer::of(&servers);

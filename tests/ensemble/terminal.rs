@@ -436,11 +436,13 @@ fn an_election_is_inspected_without_joining_it() {
     assert!(shown.contains(r"foo\u{202e}") && shown.contains("delete it"), "{shown}");
 
     // These are in the queue, with no announcement or an old one.
-    let stale = r#"{"id":"old","leader":{"id":"x","znode":"leader_0000000000","token":1}}"#;
+    let stale = json!({"format": 1, "id": "old", "labels": {},
+        "leader": {"id": "x", "labels": {}, "znode": "leader_0000000000", "token": 1}});
     let sequential = CreateMode::EphemeralSequential;
-    observer.create("/election/leader_", stale.as_bytes(), sequential);
+    observer.create("/election/leader_", stale.to_string().as_bytes(), sequential);
     let own = &queue[1];
-    let behind = json!({"id": "c", "leader": {"id": "b", "znode": own.name, "token": own.token()}});
+    let behind = json!({"format": 1, "id": "c", "labels": {},
+        "leader": {"id": "b", "labels": {}, "znode": own.name, "token": own.token()}});
     observer.create("/election/leader_", behind.to_string().as_bytes(), sequential);
     observer.create("/election/leader_", b"silence", sequential);
     let (code, told) = report(&[]);

@@ -8,7 +8,7 @@ pub use znode_data::MemberData;
 pub(crate) use znode_data::{contender, decode, decode_bid, encode};
 
 use self::announcement_age::AnnouncementAge;
-use self::znode_data::{claimants_name, encode_bid, priority_of_bid};
+use self::znode_data::{claimants_name, encode_bid, newer_format, priority_of_bid};
 use super::client::{Session, SessionEvent, SessionSettings, UnclosedSession};
 use super::queue::{ClaimHolder, Member, Queue, QueueEvent, QueueSettings, Reports, WantedBid};
 use crate::clock::Clock;
@@ -53,6 +53,8 @@ pub(crate) struct ElectionSession {
 struct Whose {
     members: Option<Ticket>,
     strangers: Option<Ticket>,
+    /// Its format, if that is newer than this version knows.
+    newer_format: Option<(Sequence, u32)>,
 }
 
 impl Whose {
@@ -62,6 +64,15 @@ impl Whose {
             self.members = Some(read);
         }
         self.strangers = (self.members != Some(read)).then_some(read);
+    }
+
+    fn note_format(&mut self, read: Ticket, data: &[u8]) {
+        self.newer_format = newer_format(data).map(|format| (read.sequence, format));
+    }
+
+    fn note_gone(&mut self) {
+        self.strangers = None;
+        self.newer_format = None;
     }
 }
 
@@ -274,6 +285,7 @@ impl ElectionSession {
                 return None;
             }
             QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
+                self.whose_predecessor.note_format(predecessor, &data);
                 let data = self.read(&data, predecessor);
                 self.whose_predecessor.note(predecessor, data.is_some());
                 self.predecessor = data.as_ref().map(|it| (predecessor, it.profile.id.clone()));
@@ -288,7 +300,7 @@ impl ElectionSession {
             }
             QueueEvent::PredecessorGone { predecessor, token } => {
                 self.predecessor = None;
-                self.whose_predecessor.strangers = None;
+                self.whose_predecessor.note_gone();
                 Event::PredecessorGone { predecessor, token }
             }
             // A member that leads reads no head.
@@ -300,6 +312,7 @@ impl ElectionSession {
                 Event::HeirGone { heir }
             }
             QueueEvent::MemberRead { member: head, data, modified_ms, sent_at } => {
+                self.whose_head.note_format(head, &data);
                 let data = self.read(&data, head);
                 self.whose_head.note(head, data.is_some());
                 // A member that has just become the standby may have read the offer before it knew that it is.
@@ -314,7 +327,7 @@ impl ElectionSession {
                 Event::HeadRead { head, announcement, sent_at }
             }
             QueueEvent::MemberGone { member: head, sent_at } => {
-                self.whose_head.strangers = None;
+                self.whose_head.note_gone();
                 Event::HeadGone { head, sent_at }
             }
             QueueEvent::Written { data, created_ms, modified_ms, sent_at } => {
@@ -383,6 +396,13 @@ impl ElectionSession {
     pub(crate) fn stranger_at_head(&self, is_standby: bool) -> Option<Sequence> {
         let whose = if is_standby { &self.whose_predecessor } else { &self.whose_head };
         whose.strangers.map(|ticket| ticket.sequence)
+    }
+
+    /// Returns the predecessor or the head, as far as this member has read them, if its data has a newer format than this
+    /// version knows.
+    pub(crate) fn newer_format_ahead(&self, is_standby: bool) -> Option<(Sequence, u32)> {
+        let of_head = if is_standby { None } else { self.whose_head.newer_format };
+        self.whose_predecessor.newer_format.or(of_head)
     }
 
     /// Looks whether other clients' contenders stand in the election's path.

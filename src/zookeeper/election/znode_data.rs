@@ -11,12 +11,16 @@ use std::sync::Arc;
 /// Upper bound of a member's data; longer data is no member's.
 const LONGEST: usize = 1024;
 
+/// The format of a member's data, with a new number where an older version would misread it.
+const FORMAT: u32 = 1;
+
 /// The longest id of a member, in characters.
 const LONGEST_ID: usize = 253;
 
 /// The data of a member's znode.
 #[derive(Serialize, Deserialize)]
 struct DataJson {
+    format: u32,
     #[serde(flatten)]
     profile: ProfileJson,
     leader: Option<LeaderJson>,
@@ -120,8 +124,17 @@ pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> 
     let [offer, accepted] =
         [offer, accepted].map(|offer| offer.as_ref().map(|offer| OfferJson::of(offer, znodes)));
     let state = (state != OwnState::default()).then(|| StateJson::of(state));
-    let mut json =
-        DataJson { profile, leader, standby_ready, priority, offer, accepted, version, state };
+    let mut json = DataJson {
+        format: FORMAT,
+        profile,
+        leader,
+        standby_ready,
+        priority,
+        offer,
+        accepted,
+        version,
+        state,
+    };
     // What is longer would be no member's. Those who look know less then; and a transfer comes to nothing rather.
     let shortened: [fn(&mut DataJson); 3] = [
         |json| json.state = None,
@@ -148,8 +161,9 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
         return None;
     }
     let json = serde_json::from_slice(data).ok()?;
-    let DataJson { profile, leader, standby_ready, priority, offer, accepted, version, state } =
-        json;
+    let DataJson {
+        profile, leader, standby_ready, priority, offer, accepted, version, state, ..
+    } = json;
     let announcement = leader.and_then(|LeaderJson { profile, znode, token, active }| {
         let ticket = Ticket { sequence: znodes.sequence(&znode)?, token: FencingToken(token) };
         Some(Announcement { leader: Arc::new(profile.read()?), ticket, active })
@@ -159,6 +173,17 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
     let (ready, state) = (standby_ready, state.map(StateJson::read).unwrap_or_default());
     let priority = priority.and_then(Priority::new).unwrap_or_default();
     Some(MemberData { profile, announcement, priority, ready, offer, accepted, version, state })
+}
+
+/// Returns the format of a member's data if it is newer than those that this version knows.
+pub(super) fn newer_format(data: &[u8]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct FormatJson {
+        format: u32,
+    }
+
+    let FormatJson { format } = serde_json::from_slice(data).ok()?;
+    (format > FORMAT).then_some(format)
 }
 
 /// Returns the data of a bid.
@@ -296,7 +321,7 @@ mod tests {
             Ticket { sequence: Sequence::new(3).unwrap(), token: FencingToken(0x1_0000_0003) };
         let announcement = Announcement { leader: Arc::new(profile("a")), ticket, active: true };
         let data = written(profile("b"), Some(&announcement), false);
-        let text = r#"{"id":"b","address":"h:1","labels":{"zone":"a"},"leader":{"id":"a","address":"h:1","labels":{"zone":"a"},"znode":"leader_0000000003","token":4294967299},"version":"VERSION"}"#;
+        let text = r#"{"format":1,"id":"b","address":"h:1","labels":{"zone":"a"},"leader":{"id":"a","address":"h:1","labels":{"zone":"a"},"znode":"leader_0000000003","token":4294967299},"version":"VERSION"}"#;
         let text = text.replace("VERSION", env!("CARGO_PKG_VERSION"));
         assert_eq!(String::from_utf8(data.clone()).unwrap(), text);
         let decoded = decode(&data, &"leader_".into()).unwrap();
@@ -345,7 +370,7 @@ mod tests {
             let text = String::from_utf8(data).unwrap();
             assert_eq!(text.contains(&format!(r#""priority":{number}"#)), number != 50, "{text}");
         }
-        let unknown = br#"{"id":"a","labels":{},"leader":null,"priority":101}"#;
+        let unknown = br#"{"format":1,"id":"a","labels":{},"leader":null,"priority":101}"#;
         assert_eq!(decode(unknown, &"leader_".into()).unwrap().priority, Priority::default());
     }
 
@@ -411,19 +436,44 @@ mod tests {
             );
         }
         let other =
-            br#"{"id":"a","labels":{},"leader":null,"state":{"hooks_failing":2,"mood":"fine"}}"#;
+            br#"{"format":1,"id":"a","labels":{},"leader":null,"state":{"hooks_failing":2,"mood":"fine"}}"#;
         let later = decode(other, &"leader_".into()).expect("of a later version");
         assert_eq!(later.state, OwnState { unhealthy: false, ..ill });
     }
 
     #[test]
+    fn a_newer_format_is_noticed_and_read_as_far_as_it_can_be() {
+        let own =
+            encode(&ZnodeData::of(Arc::new(profile("a"))), OwnState::default(), &"leader_".into());
+        assert_eq!(newer_format(&own), None);
+        let newer = br#"{"format":2,"id":"a","labels":{},"leader":null,"new":1}"#;
+        assert_eq!(newer_format(newer), Some(2));
+        assert_eq!(decode(newer, &"leader_".into()).expect("it has all").profile.id.as_str(), "a");
+        let changed = br#"{"format":3,"names":["a"]}"#;
+        assert_eq!(newer_format(changed), Some(3));
+        assert!(decode(changed, &"leader_".into()).is_none());
+        for other in [&b""[..], b"a", br#"{"id":"a"}"#] {
+            assert_eq!(newer_format(other), None);
+        }
+    }
+
+    #[test]
     fn foreign_data_is_not_decoded() {
         let long =
-            [b" ".repeat(LONGEST), br#"{"id":"a","labels":{},"leader":null}"#.to_vec()].concat();
-        for data in [&b""[..], b"\xff\x00", b"a", b"{}", b"null", br#"{"id":""}"#, &long] {
+            [b" ".repeat(LONGEST), br#"{"format":1,"id":"a","labels":{},"leader":null}"#.to_vec()]
+                .concat();
+        for data in [
+            &b""[..],
+            b"\xff\x00",
+            b"a",
+            b"{}",
+            b"null",
+            br#"{"format":1,"id":"","labels":{}}"#,
+            &long,
+        ] {
             assert!(decode(data, &"leader_".into()).is_none());
         }
-        let foreign = br#"{"id":"a","labels":{},"leader":{"id":"b","labels":{},"znode":"n_0000000001","token":1}}"#;
+        let foreign = br#"{"format":1,"id":"a","labels":{},"leader":{"id":"b","labels":{},"znode":"n_0000000001","token":1}}"#;
         assert!(decode(foreign, &"leader_".into()).unwrap().announcement.is_none());
     }
 

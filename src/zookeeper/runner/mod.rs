@@ -93,6 +93,8 @@ struct Runner {
     looked_for_foreign_at: Option<Moment>,
     /// What the log has warned of: that this member waits behind a znode of no member.
     stranger_warned_of: Option<String>,
+    /// Whether the log has warned of a member whose data has a newer format.
+    newer_format_warned: bool,
     /// The token of the namesake of which the log has warned.
     namesake_warned_of: Option<FencingToken>,
     /// The last event was the loss of our znode: a client has deleted it.
@@ -136,6 +138,7 @@ impl Runner {
             read_in_vain: None,
             looked_for_foreign_at: None,
             stranger_warned_of: None,
+            newer_format_warned: false,
             namesake_warned_of: None,
             ticket_was_lost: false,
             term_has_ended: false,
@@ -165,6 +168,7 @@ impl Runner {
             self.log.write(&self.standing);
             self.warn_of_namesake();
             self.warn_of_stranger();
+            self.warn_of_newer_format();
             if let Some(closing) = closing {
                 self.unclosed = closing.await;
             }
@@ -310,11 +314,35 @@ impl Runner {
         }
     }
 
+    /// Puts in words that a member ahead writes its data in a newer format than this version knows.
+    fn newer_format_ahead(&self) -> Option<String> {
+        self.standing.predecessor()?;
+        let is_standby = self.standing.standby_is_ready(self.clock.now()).is_some();
+        let (sequence, format) = self.session.as_ref()?.newer_format_ahead(is_standby)?;
+        let Settings { root, znodes, .. } = &self.settings;
+        let path = format!("{root}/{}", znodes.name(sequence));
+        Some(format!(
+            "{path} has data of format {format}, which this version does not know: upgrade this member"
+        ))
+    }
+
+    fn warn_of_newer_format(&mut self) {
+        if self.newer_format_warned {
+            return;
+        }
+        if let Some(problem) = &self.publisher.snapshot.borrow().link.newer_format {
+            warn!("{problem}");
+            self.newer_format_warned = true;
+        }
+    }
+
     /// Adds the member's own problems, which are the greater ones. No other place publishes them.
     fn link_with_own_problem(&self) -> ConnectionState {
         let stranger = self.stranger_ahead();
         let session_file = self.kept.file.as_ref().and_then(|file| file.problem());
-        let link = ConnectionState { stranger, session_file, ..self.link.borrow().clone() };
+        let newer_format = self.newer_format_ahead();
+        let link =
+            ConnectionState { stranger, newer_format, session_file, ..self.link.borrow().clone() };
         let problem = match self.standing.out_of_order() {
             _ if self.standing.is_session_too_short() => Some(REFUSED.into()),
             Some(pair) => Some(self.out_of_order(pair)),
