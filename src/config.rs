@@ -39,7 +39,7 @@ pub use self::servers::Servers;
 pub use self::setting::{DefaultValue, Flag, Row, Scope, Setting, ValueKind};
 pub use self::sources::{Given, Origin, SettingValue, Sources, Values};
 use crate::znode_names::ZnodeNames;
-use recipes::election::{Activation, Policy, Priority, Profile};
+use recipes::election::{Policy, Priority, Profile};
 use recipes::{Margins, MemberId};
 use relations::LeaseMargins;
 use security::Security;
@@ -101,14 +101,6 @@ pub enum OnExit {
     Stay,
     /// The command is started again.
     Restart,
-}
-
-/// When a new leader counts as active.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activate {
-    AtOnce,
-    /// When its application has acknowledged.
-    OnAck,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,11 +171,7 @@ impl Config {
         let settings = Settings::new(values, session_timeout)?;
         let LeaseMargins { margins, heartbeat_is_a_tenth } =
             LeaseMargins::new(values, session_timeout)?;
-        let policy = Policy {
-            margins,
-            activation: activation(values)?,
-            preempt_after: values.get(&table::PREEMPT_AFTER)?,
-        };
+        let policy = Policy { margins, preempt_after: values.get(&table::PREEMPT_AFTER)? };
         let profile = Profile {
             id: values.get(&table::ID)?,
             address: values.get(&table::ADDRESS)?,
@@ -211,7 +199,7 @@ impl Config {
             session_file: values.written(&table::SESSION_FILE)?,
             priority: values.get(&table::PRIORITY)?,
             health: Health::new(values)?,
-            hooks: hooks(values, policy.activation)?,
+            hooks: hooks(values)?,
             kept: kept(values)?,
             reserve: Duration::ZERO,
             heartbeat_is_a_tenth,
@@ -319,14 +307,6 @@ fn example(setting: &Setting<Option<String>>) -> String {
     setting.key().replace("recipes.", "/")
 }
 
-fn activation(values: &Values) -> Result<Activation, ConfigError> {
-    let within = values.get(&table::ACK_TIMEOUT)?;
-    Ok(match values.get(&table::ACTIVATE)? {
-        Activate::AtOnce => Activation::AtOnce,
-        Activate::OnAck => Activation::OnAcknowledgement { within },
-    })
-}
-
 fn listeners(values: &Values) -> Result<(Listen, Option<SocketAddr>), ConfigError> {
     let listen = values.get(&table::LISTEN)?;
     let probe_listen = values.get(&table::PROBE_LISTEN)?;
@@ -358,17 +338,9 @@ fn kept(values: &Values) -> Result<Vec<KeptValue>, ConfigError> {
     Ok(kept)
 }
 
-fn hooks(values: &Values, activation: Activation) -> Result<Vec<Hook>, ConfigError> {
+fn hooks(values: &Values) -> Result<Vec<Hook>, ConfigError> {
     let (written, pod) = values.hooks();
-    let hooks = Hook::all(written, pod)?;
-    if let Some(n) = hooks.iter().position(|hook| hook.acknowledges)
-        && activation == Activation::AtOnce
-    {
-        let problem = format!("takes {} = \"ack\"", table::ACTIVATE.key());
-        return Err(ConfigError::new(format!("hook[{n}].acknowledges"), problem)
-            .remedy("otherwise no acknowledgement is waited for"));
-    }
-    Ok(hooks)
+    Hook::all(written, pod)
 }
 
 /// Returns the servers, and the full path of the election there, for a fuzzer to try.

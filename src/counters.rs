@@ -425,8 +425,7 @@ mod tests {
         let timeout = Duration::from_secs(10);
         let record = SessionRecord { session: SessionId(1), timeout, known_until: Some(at(9_000)) };
         watched.step(at(0), Event::SessionTakenOver { record, timeout, sent_at: at(0) });
-        let announcement =
-            Some(Announcement { leader: profile("me"), ticket: ticket(1), active: true });
+        let announcement = Some(Announcement { leader: profile("me"), ticket: ticket(1) });
         let data = Some(ZnodeData { announcement, ..ZnodeData::of(profile("me")) });
         watched.step(at(0), Event::TicketFound { ticket: ticket(1), data });
         watched.step(at(0), queue_read(&[1]));
@@ -511,7 +510,7 @@ mod tests {
     }
 
     fn leads(number: i32) -> Option<Announcement> {
-        Some(Announcement { leader: profile("first"), ticket: ticket(number), active: true })
+        Some(Announcement { leader: profile("first"), ticket: ticket(number) })
     }
 
     fn profile(name: &str) -> Arc<Profile> {

@@ -11,7 +11,7 @@ use crate::runtime;
 use crate::status;
 use crate::zookeeper;
 use axum::body::Body;
-use axum::http::{Method, Request, StatusCode, Uri, header};
+use axum::http::{Request, StatusCode, Uri, header};
 use futures_util::FutureExt;
 use recipes::election::{Event, Member, Policy, Profile, Role, ZnodeData};
 use recipes::{FencingToken, Margins, MemberId, Moment, Queue, Sequence, SessionId, Ticket};
@@ -66,7 +66,7 @@ pub fn znode(data: &[u8]) {
     }
     // A member that reads the true announcement afterwards believes it.
     let leader = Arc::new(profile("a"));
-    let truth = recipes::election::Announcement { leader, ticket: head, active: true };
+    let truth = recipes::election::Announcement { leader, ticket: head };
     for _ in 0..2 {
         now = now.after(Duration::from_secs(1));
         third.step(now, Event::Woke);
@@ -126,14 +126,12 @@ pub fn connect_string(data: &[u8]) {
     }
 }
 
-/// Sends a request: the path, and after the first line end its `Host`. An acknowledgement is the only command that
-/// is tried.
+/// Sends a request: the path, and after the first line end its `Host`.
 pub fn query(data: &[u8]) {
     let mut lines = data.splitn(2, |byte| *byte == b'\n');
     let target = lines.next().unwrap_or_default();
     let Ok(uri) = Uri::try_from([b"/", target].concat()) else { return };
-    let method = if uri.path() == "/ack" { Method::POST } else { Method::GET };
-    let mut request = Request::builder().method(method).uri(uri).header("x-bellwether", "1");
+    let mut request = Request::builder().uri(uri).header("x-bellwether", "1");
     if let Some(host) = lines.next() {
         request = request.header(header::HOST, host);
     }

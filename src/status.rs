@@ -303,7 +303,6 @@ pub fn comes_too_late(command: &Command, caller: &Caller, now: Moment) -> bool {
         | Command::Pause
         | Command::Resume => caller.has_given_up(now),
         Command::CancelTransfer(_)
-        | Command::Acknowledge(_)
         | Command::ReportHealth { .. }
         | Command::UpdateProfile { .. }
         | Command::SetPriority(_) => false,
@@ -643,7 +642,7 @@ mod tests {
         hear(at(0), Event::Joined(ticket(4)));
         hear(at(0), Event::QueueRead([ahead.sequence, ticket(4).sequence].into_iter().collect()));
         assert_eq!(judged(at(60)), None, "who leads is not known");
-        let announcement = Some(Announcement { leader: profile, ticket: ahead, active: true });
+        let announcement = Some(Announcement { leader: profile, ticket: ahead });
         hear(at(1), Event::PredecessorRead { predecessor: ahead, announcement });
         let for_at_most = Duration::from_secs(1);
         assert_eq!(judged(at(14)), Some(Namesake::MayBeEarlierLife { token, for_at_most }));
@@ -687,9 +686,7 @@ mod tests {
             assert!(comes_too_late(&command, &patient, at(0)));
         }
         let told = Command::UpdateProfile { address: None, labels: BTreeMap::new() };
-        for command in
-            [Command::ReportHealth { healthy: false }, Command::Acknowledge(FencingToken(1)), told]
-        {
+        for command in [Command::ReportHealth { healthy: false }, told] {
             let (caller, _) = Caller::patient();
             assert!(!comes_too_late(&command, &caller, at(0)), "its sender never waits");
         }

@@ -553,7 +553,6 @@ mod tests {
                 | Command::CancelTransfer(_)
                 | Command::Pause
                 | Command::Resume
-                | Command::Acknowledge(_)
                 | Command::ReportHealth { .. }
                 | Command::Preempt { .. }
                 | Command::SetPriority(_)
@@ -585,7 +584,7 @@ mod tests {
                 _ => (ticket(3), "c"),
             };
             let (timeout, sent_at) = (Duration::from_secs(600), self.clock.now());
-            let announcement = Announcement { leader: profile(id), ticket: leader, active: true };
+            let announcement = Announcement { leader: profile(id), ticket: leader };
             let announcement = Some(announcement);
             for event in [
                 Event::SessionOpened { session: SessionId(2), timeout, sent_at },

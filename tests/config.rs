@@ -156,7 +156,6 @@ fn what_is_commented_out_in_the_sample_parses_too() {
         "on",
         "command",
         "timeout",
-        "acknowledges",
         "url",
         "retries",
         "secret_file",
@@ -247,9 +246,6 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         "[[hook]]\non = [\"became-leader\"]\nurl = \"http://h/\"\nsecret_file = \"/not/there\"\n";
     let unsigned = file(unsigned);
     let unsigned = unsigned.path().to_str().unwrap();
-    let unwanted = "[[hook]]\non = [\"became-leader\"]\nurl = \"http://h/\"\nacknowledges = true\n";
-    let unwanted = file(unwanted);
-    let unwanted = unwanted.path().to_str().unwrap();
     let empty = file(" \n");
     let empty = empty.path().to_str().unwrap();
     for (args, named) in [
@@ -281,7 +277,6 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--config", hook_and_value], "config[0].file: /tmp/a is the file of another hook"),
         (vec!["--config", label], "hook[0].pod_label is only for a pod in Kubernetes"),
         (vec!["--config", unsigned], "hook[0].secret_file: /not/there cannot be read"),
-        (vec!["--config", unwanted], "hook[0].acknowledges takes election.activate"),
         (vec!["--token-file", "/does/not/exist"], "http.token_file"),
         (vec!["--listen", "unix:here.sock"], "http.listen"),
         (vec!["--listen", "unix:/run/a", "--socket-mode", "rw"], "octal digits, such as"),

@@ -24,8 +24,6 @@ pub struct Cluster {
 pub struct ClusterLeader {
     pub id: String,
     pub token: u64,
-    /// Whether its application has begun its work as leader.
-    pub active: bool,
     /// For how long it has led, as far as this member has heard.
     pub for_ms: Option<u64>,
 }

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;
 
-pub const ACK: Post<Done> = Post::at("/ack");
 pub const RESIGN: Post<Done> = Post::at("/resign");
 pub const TRANSFER: Post<Transferred> = Post::at("/transfer");
 pub const PAUSE: Post<Done> = Post::at("/pause");

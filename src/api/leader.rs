@@ -39,8 +39,6 @@ pub struct Leader {
     pub znode: String,
     /// The fencing token: it grows from one leader to the next.
     pub token: u64,
-    /// Whether its application has taken up its work, where it is asked to say so.
-    pub active: bool,
 }
 
 /// An event's data.
@@ -63,8 +61,6 @@ pub struct Event {
 pub struct Leadership {
     pub is_leader: bool,
     pub role: Role,
-    /// Whether this member leads and its application has taken up its work, where it is asked to say so.
-    pub active: bool,
     pub leader: Option<String>,
     pub token: Option<u64>,
     /// When this member's lease ends, as `/leader` says it.
@@ -91,14 +87,13 @@ pub enum Role {
 impl Leader {
     /// Returns the leader that an announcement names, where znodes are named so.
     pub fn of(announcement: &Announcement, znodes: &ZnodeNames) -> Self {
-        let Announcement { leader, ticket, active } = announcement;
+        let Announcement { leader, ticket } = announcement;
         Self {
             id: leader.id.to_string(),
             address: leader.address.clone(),
             labels: leader.labels.clone(),
             znode: znodes.name(ticket.sequence),
             token: ticket.token.0,
-            active: *active,
         }
     }
 }

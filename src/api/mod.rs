@@ -22,9 +22,7 @@ pub use barriers::{
     BarrierState, BarrierWaiting, LEAVE_BARRIER_PATH, OwnBarrier,
 };
 pub use cluster::{CLUSTER, Cluster, ClusterLeader, NextLeader};
-pub use command::{
-    ACK, DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN, TRANSFER, Transfer, Transferred,
-};
+pub use command::{DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN, TRANSFER, Transfer, Transferred};
 pub use elector::Elector;
 pub use history::{HISTORY, History, Term};
 pub use hook::{HookMessage, LeaderFile};
@@ -94,8 +92,7 @@ mod tests {
 
     #[test]
     fn every_body_is_read_as_it_is_written_and_keeps_the_order_of_its_fields() {
-        let leader =
-            r#"{"id":"a","address":null,"labels":{"k":"v"},"znode":"n_1","token":4,"active":true}"#;
+        let leader = r#"{"id":"a","address":null,"labels":{"k":"v"},"znode":"n_1","token":4}"#;
         let until = r#""valid_until_boottime_ns":7,"valid_until_monotonic_ns":6"#;
         let state = format!(
             r#""leader":{leader},"is_self":true,"valid_for_ms":5,{until},"index":18446744073709551615"#
@@ -106,7 +103,7 @@ mod tests {
         keeps::<Event>(&format!("{{{caused}}}"));
         keeps::<Event>(&format!(r#"{{{caused},"change":"became-leader"}}"#));
         keeps::<Leadership>(&format!(
-            r#"{{"is_leader":true,"role":"leader","active":true,"leader":"a","token":4,{until},"reason":"r"}}"#
+            r#"{{"is_leader":true,"role":"leader","leader":"a","token":4,{until},"reason":"r"}}"#
         ));
         let file = format!(r#""leader":{leader},"is_self":true,{until},"index":1,"at":"T""#);
         keeps::<LeaderFile>(&format!("{{{file}}}"));
@@ -134,7 +131,7 @@ mod tests {
             "{{{begins},{session},{problems},{application},\"hooks\":[{hook}],\"locks\":[{lock}],\"barriers\":[{barrier}],\"config\":[{kept}],{ends}}}"
         ));
         keeps::<Cluster>(
-            r#"{"election":"/e","leader":{"id":"a","token":4,"active":true,"for_ms":5},"next":{"id":null,"znode":"n_2","ready":false},"members":[],"problems":["p"]}"#,
+            r#"{"election":"/e","leader":{"id":"a","token":4,"for_ms":5},"next":{"id":null,"znode":"n_2","ready":false},"members":[],"problems":["p"]}"#,
         );
         keeps::<Members>(
             r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","priority":70,"since":"T","unhealthy":true,"hooks_failing":2}],"index":3}"#,

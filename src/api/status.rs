@@ -104,7 +104,7 @@ pub struct Restart {
 /// What keeps a member, or the election as it sees it, from its work.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct OwnProblem {
-    /// Tells problems apart, and stays the same: `zookeeper`, `paused`, `unhealthy`, `no-leader`, `not-active`,
+    /// Tells problems apart, and stays the same: `zookeeper`, `paused`, `unhealthy`, `no-leader`,
     /// `namesake`, `stranger`, `foreign`, `newer-format`, `session-file` or `hook`.
     pub kind: String,
     /// For people.

@@ -179,9 +179,6 @@ pub(super) struct WaitArguments {
     /// Until this member leads
     #[arg(long = "self")]
     itself: bool,
-    /// And until its application has taken up its work
-    #[arg(long)]
-    active: bool,
     /// For how long at most: 500ms, 10s, 2m [default: for ever]
     #[arg(short, long, value_name = "DURATION")]
     timeout: Option<String>,
@@ -237,18 +234,10 @@ pub(super) fn errand(client_commands: Asking, given: &ArgMatches) -> Result<Clie
             let (sidecar, form) = stream.parts()?;
             Ok(ClientCommand::Ask { sidecar, question: Query::Watch, form })
         }
-        Asking::Wait(WaitArguments {
-            address,
-            leader: _,
-            itself,
-            active,
-            timeout,
-            form,
-            command,
-        }) => {
+        Asking::Wait(WaitArguments { address, leader: _, itself, timeout, form, command }) => {
             let whom = if itself { WaitFor::Itself } else { WaitFor::AnyLeader };
             let at_most = timeout.map(|span| config::span("--timeout", &span)).transpose()?;
-            let waiting = Waiting { whom, active, at_most };
+            let waiting = Waiting { whom, at_most };
             let question = Query::Wait { waiting, command };
             Ok(ClientCommand::Ask { sidecar: address.sidecar()?, question, form: form.form() })
         }

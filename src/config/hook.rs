@@ -20,8 +20,6 @@ pub struct Hook {
     /// Every change, if none is named.
     on: Option<Vec<ChangeKind>>,
     pub action: HookAction,
-    /// Whether the application has taken up its work as leader when this hook has succeeded.
-    pub acknowledges: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,7 +174,6 @@ impl fmt::Display for Hook {
             }
         }
         let on: Vec<_> = self.on().map(ChangeKind::name).collect();
-        write!(f, ", on {}", if self.is_state() { "every change".into() } else { on.join(", ") })?;
-        f.write_str(if self.acknowledges { ", acknowledges" } else { "" })
+        write!(f, ", on {}", if self.is_state() { "every change".into() } else { on.join(", ") })
     }
 }

@@ -1,7 +1,7 @@
 //! Parsers of single values, for the table of settings.
 
 use super::error::{ConfigError, Flaw};
-use super::{Activate, Listen, LogFormat, OnExit};
+use super::{Listen, LogFormat, OnExit};
 use recipes::election::Priority;
 use recipes::{Family, MemberId};
 use std::collections::BTreeMap;
@@ -204,10 +204,6 @@ pub(super) fn wait(text: &str) -> Result<Option<Duration>, Flaw> {
         "never" => Ok(None),
         text => duration(text).map(Some).map_err(|flaw| flaw.or_remedy("\"never\"")),
     }
-}
-
-pub(super) fn activate(text: &str) -> Result<Activate, Flaw> {
-    one_of(text, &[("at-once", Activate::AtOnce), ("ack", Activate::OnAck)])
 }
 
 pub(super) fn on_exit(text: &str) -> Result<OnExit, Flaw> {

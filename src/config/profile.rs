@@ -59,7 +59,7 @@ fn own_bytes(profile: &Profile) -> usize {
 }
 
 fn znode_bytes(znodes: &ZnodeNames) -> usize {
-    json_bytes(&znodes.longest()) + r#","znode":,"token":18446744073709551615,"active":false"#.len()
+    json_bytes(&znodes.longest()) + r#","znode":,"token":18446744073709551615"#.len()
 }
 
 fn json_bytes(text: &str) -> usize {

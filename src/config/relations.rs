@@ -4,7 +4,7 @@ use super::error::ConfigError;
 use super::sources::Values;
 use super::{Config, TO_DIE, table};
 use crate::znode_names::ZnodeNames;
-use recipes::election::{Activation, Priority};
+use recipes::election::Priority;
 use recipes::{LeaseDuration, Margins};
 use std::time::Duration;
 
@@ -125,12 +125,6 @@ impl Config {
     /// # Errors
     /// One sentence that names the keys, what is wrong with them, and how to mend it.
     pub fn with_command(mut self) -> Result<Self, ConfigError> {
-        if self.policy.activation != Activation::AtOnce {
-            let problem = "is for an application that runs all the time";
-            return Err(ConfigError::new(table::ACTIVATE.key(), problem).found("ack").remedy(
-                "with exec, leave it at \"at-once\", since the program runs while it leads",
-            ));
-        }
         if self.health.is_some() {
             let problem = "is for an application that runs all the time";
             return Err(ConfigError::new(table::HEALTH_CHECK.key(), problem)

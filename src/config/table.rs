@@ -6,13 +6,13 @@
 
 use super::health::{self, Check};
 use super::parse::{
-    activate, duration, failures, family, file, group, labels, listen_at, log_format, log_level,
+    duration, failures, family, file, group, labels, listen_at, log_format, log_level,
     member_address, member_id, mode, on_exit, priority, probe_address, shown_labels, wait,
 };
 use super::security::{Acl, Scheme};
 use super::servers::{self, Servers};
 use super::setting::{Row, Scope, Setting, ValueKind};
-use super::{Activate, Listen, LogFormat, OnExit};
+use super::{Listen, LogFormat, OnExit};
 use recipes::election::Priority;
 use recipes::{Family, MemberId};
 use std::collections::BTreeMap;
@@ -108,19 +108,6 @@ table! {
             "Stand in the queue of another client's election: curator-latch, curator-selector, kazoo or \
              zookeeper-recipe",
         );
-
-    ACTIVATE: Activate = Setting::new("election.activate", activate)
-        .flag("activate", "WHEN").variable("BELLWETHER_ACTIVATE")
-        .default("at-once")
-        .help(
-            "When a new leader counts as active: at-once, or ack, when its application has said \
-             so",
-        );
-
-    ACK_TIMEOUT: Duration = Setting::new("election.ack_timeout", duration)
-        .flag("ack-timeout", "DURATION").variable("BELLWETHER_ACK_TIMEOUT")
-        .default("30s")
-        .help("With --activate ack, how soon the application has to say so");
 
     PRIORITY: Priority = Setting::new("election.priority", priority)
         .flag("priority", "0-100").variable("BELLWETHER_PRIORITY")

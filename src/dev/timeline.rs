@@ -82,7 +82,7 @@ mod tests {
     fn naming(id: &str, token: u64, is_self: bool) -> LeaderState {
         let znode = format!("leader_{token}");
         let (address, labels) = (None, BTreeMap::new());
-        let leader = Leader { id: id.into(), address, labels, znode, token, active: true };
+        let leader = Leader { id: id.into(), address, labels, znode, token };
         LeaderState {
             leader: Some(leader),
             is_self,

@@ -2,7 +2,7 @@
 
 use super::api_router::{ApiRouter, routes};
 use super::members::bodies;
-use super::own_problems::{foreign, not_active, view_began};
+use super::own_problems::{foreign, view_began};
 use super::problem::{BadRequest, Problem, Unavailable};
 use super::query::NoQuery;
 use super::{AppState, Verdict, claim};
@@ -55,7 +55,6 @@ fn of_leader(app: &AppState, verdict: &Verdict, leader: &Announcement) -> Cluste
     ClusterLeader {
         id: leader.leader.id.to_string(),
         token: leader.ticket.token.0,
-        active: leader.active,
         for_ms: led.and_then(|led| led.as_millis().try_into().ok()),
     }
 }
@@ -71,7 +70,6 @@ fn problems(app: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<String>
             problems.push(format!("who leads is not known here: this member is {reason}"));
         }
         None => problems.push("no leader is known".to_owned()),
-        Some(leader) if !leader.active => problems.push(not_active(leader)),
         Some(_) => {}
     }
     let queues =
@@ -138,7 +136,7 @@ mod tests {
             Ticket { sequence: Sequence::new(number).unwrap(), token }
         };
         let leader = Arc::new(profile("a"));
-        let names = Some(Announcement { leader, ticket: ticket(names), active: true });
+        let names = Some(Announcement { leader, ticket: ticket(names) });
         let (ticket, profile) = (ticket(number), Some(profile(id)));
         Entry { profile, names, ready: true, ..Entry::of_stranger(ticket, at(60)) }
     }

@@ -11,10 +11,9 @@ use crate::transfer::{self, Refusal};
 use axum::Json;
 use axum::body::HttpBody;
 use axum::extract::{self, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::StatusCode;
 use recipes::election::Command;
 use std::time::Duration;
-use utoipa::IntoParams;
 
 /// How long the hooks may take to run for the end of this member's leadership.
 const FOR_HOOKS: Duration = Duration::from_secs(10);
@@ -23,7 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new()
-        .routes(routes!(ack))
         .routes(routes!(resign))
         .routes(routes!(transfer))
         .routes(routes!(pause))
@@ -33,49 +31,6 @@ pub(super) fn routes() -> ApiRouter {
 }
 
 type CommandResult = Result<(StatusCode, Json<Done>), Problem>;
-
-/// The application has taken up its work as leader.
-#[utoipa::path(post, path = api::ACK.path, params(CommandHeaders, TermQuery), security((), ("token" = [])), responses(
-    (status = 200, description = "The leader is active", body = Done),
-    (status = 409, description = "It does not lead, or not under this token", body = api::Problem, content_type = "application/problem+json"),
-    BadRequest,
-    Refused,
-    Unavailable,
-))]
-async fn ack(State(app): State<AppState>, _: Authorized, asked: Uri) -> CommandResult {
-    const WRITE: &str = "?token=NUMBER, with the leader's fencing token";
-    let [token] = query::values(&asked, ["token"], WRITE)?;
-    let token = token.map(|token| query::number("token", &token, WRITE)).transpose()?;
-    let leads = || {
-        let verdict = app.judge();
-        let led = verdict.leader().filter(|_| verdict.leads()).map(|leader| leader.ticket.token);
-        match (led, token) {
-            (Some(led), None) => Ok(led),
-            (Some(led), Some(token)) if led.0 == token => Ok(led),
-            (Some(led), Some(token)) => {
-                let detail = format!("this member leads with token {led}, not {token}");
-                Err(Problem::conflict("another-term", "that term is over", detail))
-            }
-            (None, _) => {
-                let title = "only a leader's application can acknowledge";
-                Err(Problem::conflict("not-leader", title, verdict.reason()))
-            }
-        }
-    };
-    app.command(Command::Acknowledge(leads()?)).await?;
-    // What was acknowledged may be over by now.
-    leads()?;
-    Ok((StatusCode::OK, Json(app.done("acknowledged"))))
-}
-
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "it is a schema")]
-pub(super) struct TermQuery {
-    /// The fencing token under which the application leads: what comes late is refused then.
-    #[param(maximum = 18446744073709551615u64)]
-    token: Option<u64>,
-}
 
 /// Gives leadership up and goes to the tail of the queue.
 #[utoipa::path(post, path = api::RESIGN.path, params(CommandHeaders), security((), ("token" = [])), responses(

@@ -79,12 +79,6 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
         verdict.leader().map_or(0.0, |leader| leader.ticket.token.0 as f64),
     );
     scrape.gauge(
-        "bellwether_leader_active",
-        "1 if the application of the leader that this member knows has taken up its work, where it is asked to say \
-         so; 0 if it has not, or if no leader is known.",
-        yes(verdict.is_active()),
-    );
-    scrape.gauge(
         "bellwether_namesake",
         "1 if another member was seen to have the id of this one; else 0. If that one leads, this one neither names it \
          nor is ready.",

@@ -3,7 +3,7 @@
 use super::{AppState, Verdict};
 use crate::api::{self, OwnProblem};
 use crate::status::{ForeignQueue, HookRecord, RecentChanges, Snapshot};
-use recipes::election::{Announcement, View};
+use recipes::election::View;
 use std::time::SystemTime;
 
 /// Returns the problems, the gravest first. One that only follows from another is left out.
@@ -36,21 +36,16 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     if let Some((since, problem)) = onsets.stranger.zip(link.stranger.clone()) {
         add("stranger", problem, since);
     }
-    match verdict.leader() {
-        Some(leader) if !leader.active => {
-            let since = view_began(recent_changes, &verdict.view);
-            add("not-active", not_active(leader), since.unwrap_or_else(|| app.clock.date()));
-        }
-        // A stranger's znode at the head is why.
-        None if unlinked.or(onsets.paused).or(onsets.unhealthy).or(onsets.stranger).is_none() => {
-            let since = match recent_changes.iter().next() {
-                Some(_) => view_began(recent_changes, &verdict.view),
-                None => Some(app.started.date),
-            };
-            let since = since.unwrap_or_else(|| app.clock.date());
-            add("no-leader", format!("no leader is known: {}", verdict.reason()), since);
-        }
-        Some(_) | None => {}
+    // A stranger's znode at the head is why.
+    let is_explained =
+        unlinked.or(onsets.paused).or(onsets.unhealthy).or(onsets.stranger).is_some();
+    if verdict.leader().is_none() && !is_explained {
+        let since = match recent_changes.iter().next() {
+            Some(_) => view_began(recent_changes, &verdict.view),
+            None => Some(app.started.date),
+        };
+        let since = since.unwrap_or_else(|| app.clock.date());
+        add("no-leader", format!("no leader is known: {}", verdict.reason()), since);
     }
     // One that leads is why no leader is known.
     if let (Some(_), Some(namesake)) = (verdict.leader(), verdict.namesake()) {
@@ -89,12 +84,6 @@ pub(super) fn foreign(
     queues.filter_map(move |queue| Some((queue, since?)))
 }
 
-/// Says what is wrong with a leader that is not active.
-pub(super) fn not_active(leader: &Announcement) -> String {
-    let id = &leader.leader.id;
-    format!("{id} is elected and not active: its application has not acknowledged that it leads")
-}
-
 /// Returns when the term of this view, or its time without a leader, began; `None` if that is not recorded.
 pub(super) fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<SystemTime> {
     let term = |view: &View| view.leader().map(|leader| leader.ticket.token);
@@ -108,18 +97,15 @@ mod tests {
     use super::super::tests::ask;
     use crate::status::{Application, HookRecord, HookRun, Hooks};
     use http_body_util::BodyExt;
-    use recipes::election::{Activation, Command, Event, Member, Policy, Profile};
-    use recipes::{FencingToken, Margins, MemberId, Sequence, SessionId, Ticket};
+    use recipes::{FencingToken, SessionId};
     use serde_json::Value;
-    use std::collections::BTreeMap;
-    use std::sync::Arc;
     use std::time::Duration;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test]
     async fn a_problem_hides_those_that_only_follow_from_it() {
-        let scene = unacknowledged();
+        let scene = Scene::new();
         let [(kind, problem, _)] = scene.problems().await.try_into().expect("one");
         assert_eq!((&*kind, &*problem), ("no-leader", "no leader is known: not in the queue"));
 
@@ -146,31 +132,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_leader_without_acknowledgement_is_a_problem_since_its_term_began() {
-        let mut scene = unacknowledged();
-        let number = Sequence::new(1).unwrap();
-        let ticket = Ticket { sequence: number, token: FencingToken(7) };
-        let sent_at = scene.now;
-        let session = SessionId(1);
-        scene.step_at(0, Event::SessionOpened { session, timeout: 60 * SECOND, sent_at });
-        scene.step_at(1, Event::Joined(ticket));
-        scene.step_at(2, Event::QueueRead([number].into_iter().collect()));
-        scene.step_at(5, Event::Committed { sent_at });
-        let elected =
-            "a is elected and not active: its application has not acknowledged that it leads";
-        scene.has_problems(&[("not-active", elected, 5)]).await;
-        let (address, labels) = (Some("elsewhere:1".to_owned()), BTreeMap::new());
-        let update = Command::UpdateProfile { address, labels };
-        scene.step_at(8, Event::Command(update));
-        scene.has_problems(&[("not-active", elected, 5)]).await;
-        let acknowledge = Command::Acknowledge(ticket.token);
-        scene.step_at(9, Event::Command(acknowledge));
-        scene.has_problems(&[]).await;
-        scene.step_at(12, Event::TicketLost(ticket));
-        scene.has_problems(&[("no-leader", "no leader is known: not in the queue", 12)]).await;
-    }
-
-    #[tokio::test]
     async fn a_member_that_follows_a_leader_with_another_of_its_id_says_so() {
         let mut scene = Scene::new();
         scene.follows(4);
@@ -190,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn contenders_that_keep_a_member_out_come_before_what_follows_from_them() {
-        let scene = unacknowledged();
+        let scene = Scene::new();
         for (keeps_out, kinds) in
             [(true, ["foreign", "no-leader"]), (false, ["no-leader", "foreign"])]
         {
@@ -239,7 +200,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failing_hook_is_a_problem_until_it_succeeds() {
-        let scene = unacknowledged();
+        let scene = Scene::new();
         scene.publishes(|snapshot| snapshot.onsets.paused = Some(at(4)));
         let run = |failure: &str| HookRun {
             change: "became-leader",
@@ -266,15 +227,6 @@ mod tests {
                 ("hook", "hook run notify: 14 of 15 runs failed, exit code 7", 8),
             ])
             .await;
-    }
-
-    /// Makes a member whose application has to acknowledge that it leads.
-    fn unacknowledged() -> Scene {
-        let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
-        let profile = Profile { id, address: None, labels, revision: 0 };
-        let policy = Policy::new(Margins { heartbeat: SECOND, half_tick: SECOND });
-        let activation = Activation::OnAcknowledgement { within: 60 * SECOND };
-        Scene::of(Member::new(Arc::new(profile), Policy { activation, ..policy }))
     }
 
     impl Scene {

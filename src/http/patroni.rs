@@ -3,11 +3,11 @@
 //! HAProxy's `option httpchk` asks with OPTIONS, and reads the status.
 
 use super::api_router::{ApiRouter, routes};
-use super::problem::{BadRequest, Problem};
-use super::yes_or_no::{ActivityQuery, YesOrNo, is_leader};
+use super::problem::BadRequest;
+use super::query::NoQuery;
+use super::yes_or_no::YesOrNo;
 use super::{AppState, Verdict};
 use axum::extract::State;
-use axum::http::Uri;
 use axum::response::Response;
 
 /// What the application alone may ask.
@@ -21,14 +21,9 @@ pub(super) fn probes() -> ApiRouter {
 }
 
 /// For a load balancer: is this the leader?
-#[utoipa::path(
-    method(get, head, options),
-    path = "/primary",
-    params(ActivityQuery),
-    responses(YesOrNo, BadRequest)
-)]
-async fn primary(app: State<AppState>, asked: Uri) -> Result<Response, Problem> {
-    is_leader(app, asked).await
+#[utoipa::path(method(get, head, options), path = "/primary", responses(YesOrNo, BadRequest))]
+async fn primary(State(app): State<AppState>, _: NoQuery) -> Response {
+    app.answer(Verdict::leads)
 }
 
 /// For a load balancer: is this a follower?

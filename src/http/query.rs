@@ -153,11 +153,6 @@ mod tests {
                     "index=\"-1\" is no whole number from 0 to 18446744073709551615: write {leader}"
                 ),
             ),
-            (
-                "/is-leader?activ=1",
-                "the query has \"activ\", which is not known here: write ?active=1".into(),
-            ),
-            ("/primary?active=2", "active=\"2\" must be 1 or 0: write ?active=1".into()),
         ] {
             let answer = ask(&service, path).await;
             assert_eq!(answer.status(), 400, "{path}");

@@ -97,7 +97,7 @@ impl Scene {
         let (id, labels) = (MemberId::new("b").unwrap(), BTreeMap::new());
         let leader = Arc::new(Profile { id, address: None, labels, revision: 0 });
         let ticket = ticket(number);
-        let announcement = Some(Announcement { leader, ticket, active: true });
+        let announcement = Some(Announcement { leader, ticket });
         self.step(Event::PredecessorRead { predecessor: ticket, announcement });
     }
 }

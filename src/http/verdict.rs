@@ -91,11 +91,6 @@ impl Verdict {
         self.view.own_term().is_some()
     }
 
-    /// Whether the leader's application has taken up its work.
-    pub(super) fn is_active(&self) -> bool {
-        self.leader().is_some_and(|leader| leader.active)
-    }
-
     /// Whether this member's lease ran out, and the election has not judged that yet.
     pub(super) fn has_lapsed(&self) -> bool {
         self.snapshot.standing.has_lapsed(self.now)
@@ -123,13 +118,8 @@ impl Verdict {
     /// Says why the answer is what it is, for operators.
     pub(super) fn reason(&self) -> String {
         match &self.role {
-            Role::Leader { left, announcement } => {
-                let leads = if announcement.active {
-                    "this member leads"
-                } else {
-                    "this member is elected, and waits for its application to acknowledge it"
-                };
-                format!("{leads}; its lease holds for {} ms yet", millis(*left))
+            Role::Leader { left, .. } => {
+                format!("this member leads; its lease holds for {} ms yet", millis(*left))
             }
             Role::Candidate => "first in the queue, but no quorum has lately confirmed it".into(),
             Role::Follower { leader: Some(known) } => format!("{} leads", known.leader.id),
@@ -198,7 +188,7 @@ mod tests {
         });
         let mut member = member();
         let leader = member.standing().profile().clone();
-        let announcement = Some(Announcement { leader, ticket: ahead, active: true });
+        let announcement = Some(Announcement { leader, ticket: ahead });
         let timeout = Duration::from_secs(10);
         for event in [
             Event::SessionOpened { session: SessionId(1), timeout, sent_at },

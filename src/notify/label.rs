@@ -20,13 +20,9 @@ pub(super) const REFRESH: Duration = Duration::from_secs(30);
 const LEADER: &str = "leader";
 const FOLLOWER: &str = "follower";
 
-/// Tells whether a Service may send clients to this pod: not before the application has acknowledged, where it is
-/// asked to.
+/// Tells whether a Service may send clients to this pod.
 pub(super) fn tells_leader(view: &View) -> bool {
-    match view {
-        View::This(leader) => leader.active,
-        View::NoLeader | View::Other(_) => false,
-    }
+    matches!(view, View::This(_))
 }
 
 /// Sets it, or says in one line why not and how to mend that.

@@ -6,15 +6,14 @@ use super::{HookError, StopReason, command, label, post, process};
 use crate::clock::{Alarm, Clock, KernelTime};
 use crate::config::{Hook, HookAction, Post, WhenUnknown};
 use crate::process::reap;
-use crate::status::{Caller, HookRecord, HookRun, Hooks, Request, Snapshot, StatusHandle};
-use recipes::election::Command;
+use crate::status::{HookRecord, HookRun, Hooks, Snapshot, StatusHandle};
 use recipes::election::{Change, ChangeKind, Role, View, changes};
 use recipes::{FencingToken, Moment};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 /// A file or a label that could not be written is written again after this long, then after twice as
@@ -30,7 +29,6 @@ struct HookRunner {
     files: Option<u64>,
     lists: watch::Receiver<Arc<[Hook]>>,
     records: watch::Sender<Hooks>,
-    requests: mpsc::Sender<Request>,
     watch: SnapshotWatch,
     deaths: Signal,
     hook_states: Vec<HookState>,
@@ -86,13 +84,12 @@ pub async fn run(
     status: StatusHandle,
 ) -> io::Result<()> {
     let HookInputs { lists, leaving, records } = inputs;
-    let StatusHandle { snapshot, requests, .. } = status;
+    let StatusHandle { snapshot, .. } = status;
     let runner = HookRunner {
         names: Arc::new(names),
         files,
         lists,
         records,
-        requests,
         watch: SnapshotWatch { clock, alarm: Alarm::new()?, snapshot, leaving },
         deaths: signal(SignalKind::child())?,
         hook_states: vec![],
@@ -199,23 +196,7 @@ impl HookRunner {
                 self.write(n, action, &message.view, message.index).await
             }
         };
-        if done.is_ok()
-            && change.kind == ChangeKind::BecameLeader
-            && self.hook_states[n].hook.acknowledges
-        {
-            self.acknowledge(n, change.token);
-        }
         self.end(n, began, done);
-    }
-
-    /// Acknowledges that the application works as leader. The runner refuses one that comes too late for its term.
-    fn acknowledge(&self, n: usize, token: Option<FencingToken>) {
-        let Some(token) = token else { return };
-        let (caller, _) = Caller::patient();
-        let request = Request::Carry(Command::Acknowledge(token), caller);
-        if self.requests.try_send(request).is_err() {
-            error!("hook[{n}]: the election does not take its acknowledgement");
-        }
     }
 
     async fn post(

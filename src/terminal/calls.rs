@@ -58,7 +58,6 @@ pub static BARRIER: Call = Call {
 };
 
 pub const COMMANDS: &[Call] = &[
-    Call::post(&api::ACK, "Say that the application has taken up its work as leader"),
     Call::post(&api::RESIGN, "Have the leader go to the tail of the queue"),
     Call::post(&api::PAUSE, "Have this member leave the queue until told to resume"),
     Call::post(

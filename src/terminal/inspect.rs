@@ -104,8 +104,6 @@ struct Named<'a> {
     id: &'a str,
     token: u64,
     is: Whereabouts,
-    /// Whether the leader's application has acknowledged, as far as this member has heard.
-    active: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
@@ -329,11 +327,7 @@ fn judged(
             );
             (false, why)
         }
-        by if by == all => {
-            let is_active = head.names.as_ref().is_some_and(|named| named.active);
-            let waits = if is_active { "" } else { ", and its application has not acknowledged" };
-            (true, format!("{leader} leads, named by all {all}{waits}"))
-        }
+        by if by == all => (true, format!("{leader} leads, named by all {all}")),
         by => (false, format!("{leader} leads, named by {by} of {all}")),
     }
 }
@@ -503,8 +497,7 @@ impl<'a> Named<'a> {
             Some(_) => Whereabouts::Behind,
             None => Whereabouts::Gone,
         };
-        let (id, active) = (named.leader.id.as_str(), named.active);
-        Some(Self { id, token: token.0, is, active })
+        Some(Self { id: named.leader.id.as_str(), token: token.0, is })
     }
 }
 
@@ -524,16 +517,6 @@ mod tests {
         assert!(!healthy && verdict.contains("several have the id b:"), "{verdict}");
         assert_eq!(namesakes, ["b"]);
         assert!(judged_of(&election(&["a", "b", "c"], Some(0))).healthy);
-    }
-
-    #[test]
-    fn a_leader_that_is_not_active_is_said_to_wait_for_its_application() {
-        let mut waits = election(&["a", "b"], Some(0));
-        let data = waits.znodes[0].data.as_mut().unwrap();
-        data.announcement.as_mut().unwrap().active = false;
-        let judged = judged_of(&waits);
-        let said = "a leads, named by all 2, and its application has not acknowledged";
-        assert_eq!((judged.healthy, &*judged.verdict), (true, said));
     }
 
     #[test]
@@ -631,7 +614,7 @@ mod tests {
         let leader = Arc::new(profile(leader));
         let data = MemberData {
             profile: profile(id),
-            announcement: Some(Announcement { leader, ticket, active: true }),
+            announcement: Some(Announcement { leader, ticket }),
             priority: Priority::default(),
             ready: false,
             offer: None,

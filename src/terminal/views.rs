@@ -39,7 +39,6 @@ impl HumanView for LeaderState {
             ("token", Cell::new(&leader.token.to_string())),
         ];
         rows.extend(lease(self.is_self, self.valid_for_ms));
-        rows.extend(inactive(leader));
         pairs(rows)
     }
 }
@@ -65,7 +64,6 @@ impl HumanView for Status {
             ("token", Cell::new(&token(self.leader.as_ref()))),
         ]);
         rows.extend(lease(leads, self.valid_for_ms));
-        rows.extend(self.leader.as_ref().and_then(inactive));
         let since_of = |kind: &str, start: &str| {
             let is_it = |it: &&OwnProblem| it.kind == kind && it.problem.starts_with(start);
             let own = self.problems.iter().find(is_it);
@@ -93,7 +91,7 @@ impl HumanView for Status {
             let problem = format!("{problem}{}", since("zookeeper"));
             rows.push(("problem", Cell::new(&problem).style(BAD)));
         }
-        let shown_elsewhere = ["zookeeper", "paused", "unhealthy", "not-active", "hook"];
+        let shown_elsewhere = ["zookeeper", "paused", "unhealthy", "hook"];
         for OwnProblem { kind, problem, since } in &self.problems {
             if !shown_elsewhere.contains(&&**kind) {
                 let problem = format!("{problem} (since {since})");
@@ -195,10 +193,9 @@ impl HumanView for Members {
 impl HumanView for Cluster {
     fn view(&self, width: Width) -> String {
         let leader = match &self.leader {
-            Some(ClusterLeader { id, token, active, for_ms }) => {
-                let active = if *active { "" } else { ", not active yet" };
+            Some(ClusterLeader { id, token, for_ms }) => {
                 let led = for_ms.map(|ms| format!(", for {}", span(ms / 1000 * 1000)));
-                let leads = format!("{id}, token {token}{}{active}", led.unwrap_or_default());
+                let leads = format!("{id}, token {token}{}", led.unwrap_or_default());
                 Cell::new(&leads).style(GOOD)
             }
             None => Cell::new("none is known").style(BAD),
@@ -385,7 +382,6 @@ pub(super) fn sentence(leader: &Leader, is_self: bool) -> String {
 impl HumanView for Done {
     fn view(&self, _: Width) -> String {
         let place = match (&self.znode, &self.predecessor) {
-            _ if self.done == "acknowledged" => "its leader is active".to_owned(),
             _ if self.done == "begun to leave" => "its process ends".to_owned(),
             _ if self.done == "resumed" && self.znode.is_none() => "it joins the queue".to_owned(),
             (None, _) if self.done == "resigned" => {
@@ -404,8 +400,7 @@ impl HumanView for Done {
 impl HumanView for Transferred {
     fn view(&self, _: Width) -> String {
         let leads = sentence(&self.leader, false);
-        let active = if self.leader.active { "" } else { ", once its application acknowledges" };
-        format!("{leads}{active}; there was no leader for {} at most\n", span(self.leaderless_ms))
+        format!("{leads}; there was no leader for {} at most\n", span(self.leaderless_ms))
     }
 }
 
@@ -434,11 +429,6 @@ fn lease(is_self: bool, valid_for_ms: Option<u64>) -> Option<(&'static str, Cell
     is_self.then(|| ("valid for", Cell::new(&valid_for_ms.map(span).unwrap_or_default())))
 }
 
-fn inactive(leader: &Leader) -> Option<(&'static str, Cell)> {
-    let waits = "no, its application has not acknowledged yet";
-    (!leader.active).then(|| ("active", Cell::new(waits).style(ODD)))
-}
-
 fn token(leader: Option<&Leader>) -> String {
     leader.map(|leader| leader.token.to_string()).unwrap_or_default()
 }
@@ -462,7 +452,7 @@ mod tests {
         let view = |is_self, valid_for_ms: Value| {
             shown::<LeaderState>(&json!({
                 "leader": {"id": "a", "address": null, "labels": {"k": "\u{1b}[5m"},
-                           "znode": "leader_0000000000", "token": 4, "active": true},
+                           "znode": "leader_0000000000", "token": 4},
                 "is_self": is_self, "valid_for_ms": valid_for_ms, "index": 1, "new": 1,
             }))
         };
@@ -480,16 +470,7 @@ mod tests {
     fn the_status_has_each_problem_once() {
         let problem =
             |kind: &str| json!({"kind": kind, "problem": format!("<{kind}>"), "since": "T"});
-        let kinds = [
-            "paused",
-            "unhealthy",
-            "foreign",
-            "not-active",
-            "no-leader",
-            "namesake",
-            "hook",
-            "new",
-        ];
+        let kinds = ["paused", "unhealthy", "foreign", "no-leader", "namesake", "hook", "new"];
         let mut problems: Vec<_> = kinds.iter().map(|kind| problem(kind)).collect();
         problems
             .push(json!({"kind": "hook", "problem": "hook run notify: 1 of 2 runs", "since": "H"}));
@@ -544,20 +525,15 @@ mod tests {
 
     #[test]
     fn a_transfer_is_confirmed_in_one_sentence() {
-        let shown = |active: bool| {
-            let leader = json!({"id": "b", "address": "h:2", "labels": {}, "znode": "n_2",
-                                "token": 7, "active": active});
-            shown::<Transferred>(&json!({"leader": leader, "leaderless_ms": 12}))
-        };
+        let leader = json!({"id": "b", "address": "h:2", "labels": {}, "znode": "n_2", "token": 7});
         let text = "b leads at h:2 with token 7; there was no leader for 12ms at most\n";
-        assert_eq!(shown(true), text);
-        assert!(shown(false).contains("token 7, once its application acknowledges; "));
+        let shown = shown::<Transferred>(&json!({"leader": leader, "leaderless_ms": 12}));
+        assert_eq!(shown, text);
     }
 
     #[test]
     fn a_missed_change_is_not_shown_as_the_present() {
-        let leader = json!({"id": "b", "address": null, "labels": {}, "znode": "n_1", "token": 4,
-                            "active": true});
+        let leader = json!({"id": "b", "address": null, "labels": {}, "znode": "n_1", "token": 4});
         let line = |change: Option<&str>, leader: &Value| {
             let mut body = json!({
                 "leader": leader, "is_self": false, "valid_for_ms": null, "index": 1,

@@ -2,7 +2,7 @@
 
 use super::sidecar::{Sidecar, SidecarAnswer, blocking};
 use super::{ClientError, Form, formed, print, remark, views};
-use crate::api::{LEADER, Leader, LeaderState};
+use crate::api::{LEADER, LeaderState};
 use hyper::Method;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -25,8 +25,6 @@ pub enum WaitFor {
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
     pub whom: WaitFor,
-    /// Until the leader's application has taken up its work as well.
-    pub active: bool,
     pub at_most: Option<Duration>,
 }
 
@@ -68,8 +66,8 @@ fn become_program(program: &OsStr, arguments: &[OsString], state: &LeaderState) 
 }
 
 impl Waiting {
-    fn is_over(&self, leader: &Leader, is_self: bool) -> bool {
-        (self.whom == WaitFor::AnyLeader || is_self) && (leader.active || !self.active)
+    fn is_over(&self, is_self: bool) -> bool {
+        self.whom == WaitFor::AnyLeader || is_self
     }
 }
 
@@ -90,11 +88,7 @@ async fn until_leads(
         });
         (*last, seen) = match read {
             Ok(Ok((answer, state))) => match &state.leader {
-                Some(leader) if waiting.is_over(leader, state.is_self) => return (answer, state),
-                Some(leader) if !leader.active => {
-                    let sentence = views::sentence(leader, state.is_self);
-                    (format!("{sentence}, and is not active yet"), Some(state.index))
-                }
+                Some(_) if waiting.is_over(state.is_self) => return (answer, state),
                 Some(leader) => (views::sentence(leader, false), Some(state.index)),
                 None => ("no member leads".to_owned(), Some(state.index)),
             },
@@ -112,33 +106,5 @@ async fn until_leads(
         if seen.is_none() {
             sleep(PAUSE).await;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-
-    #[test]
-    fn a_wait_is_over_when_who_is_waited_for_leads_and_is_active_if_that_is_waited_for() {
-        let leader = |active| Leader {
-            id: "a".into(),
-            address: None,
-            labels: BTreeMap::new(),
-            znode: "n_1".into(),
-            token: 1,
-            active,
-        };
-        let over = |whom, active, is_self, is_active| {
-            Waiting { whom, active, at_most: None }.is_over(&leader(is_active), is_self)
-        };
-        assert!(over(WaitFor::AnyLeader, false, false, false));
-        assert!(!over(WaitFor::AnyLeader, true, false, false));
-        assert!(over(WaitFor::AnyLeader, true, false, true));
-        assert!(!over(WaitFor::Itself, false, false, true));
-        assert!(over(WaitFor::Itself, false, true, false));
-        assert!(!over(WaitFor::Itself, true, true, false));
-        assert!(over(WaitFor::Itself, true, true, true));
     }
 }

@@ -1,12 +1,10 @@
-//! What an application says of itself: that it is healthy, and that it has taken up its work as leader.
+//! What an application says of itself: that it is healthy.
 
 use crate::{
-    group::{agreed, agreed_after, has_role, leader_of, ready, started_in_order},
-    http::problem,
+    group::{agreed, has_role, ready, started_in_order},
     member::{Member, Setup},
     servers::Servers,
-    transfer::transfer,
-    wait::{eventually, throughout},
+    wait::eventually,
 };
 use serde_json::json;
 use std::{
@@ -19,7 +17,6 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
 };
 use tempfile::TempDir;
 
@@ -62,78 +59,6 @@ impl Application {
             .option("--app-health-interval", "50ms")
             .option("--app-health-failures", "2")
     }
-}
-
-#[test]
-fn an_elected_leader_is_active_when_its_application_has_acknowledged() {
-    let servers = Servers::standalone();
-    let setup = Setup::of(&servers).option("--activate", "ack").option("--ack-timeout", "1m");
-    let [leader, follower] = started_in_order(&setup, ["a", "b"]);
-    let elected = agreed([&leader, &follower]);
-    let status = |member: &Member, path: &str| member.get(path).status;
-    let active = |member: &Member| leader_of(member)["leader"]["active"].clone();
-
-    assert_eq!(status(&leader, "/is-leader"), 200);
-    assert_eq!(status(&leader, "/is-leader?active=0"), 200);
-    assert_eq!(status(&leader, "/is-leader?active=1"), 503);
-    assert_eq!(status(&leader, "/primary?active=1"), 503);
-    problem(&leader.get("/is-leader?active=maybe"), 400);
-    assert!(leader.get("/is-leader").json()["reason"].to_string().contains("acknowledge"));
-    assert_eq!([active(&leader), active(&follower)], [json!(false), json!(false)]);
-    problem(&follower.post("/ack"), 409);
-    problem(&leader.post(&format!("/ack?token={}", elected.token + 1)), 409);
-    problem(&leader.post("/ack?token=x"), 400);
-    problem(&leader.request("POST", "/ack"), 403);
-    let mut events = follower.stream("/events");
-    assert_eq!(events.event().data["leader"]["active"], false);
-
-    let acknowledged = leader.post(&format!("/ack?token={}", elected.token));
-    assert_eq!((acknowledged.status, &acknowledged.json()["role"]), (200, &json!("leader")));
-    assert_eq!(leader.post("/ack").status, 200, "once more is no harm");
-
-    assert_eq!(status(&leader, "/is-leader?active=1"), 200);
-    assert_eq!(status(&leader, "/primary?active=1"), 200);
-    let heard = events.event();
-    assert_eq!((&*heard.name, &heard.data["leader"]["active"]), ("leader-changed", &json!(true)));
-    assert_eq!(active(&follower), true);
-    assert_eq!(status(&follower, "/is-leader?active=1"), 503);
-    assert_eq!(agreed([&leader, &follower]), elected, "the same term");
-}
-
-#[test]
-fn leadership_is_handed_over_to_a_member_whose_application_acknowledges_later() {
-    let servers = Servers::standalone();
-    let setup = Setup::of(&servers).option("--activate", "ack").option("--ack-timeout", "1m");
-    let [first, second] = started_in_order(&setup, ["a", "b"]);
-    agreed([&first, &second]);
-    assert_eq!(first.post("/ack").status, 200);
-
-    let moved = transfer(&first, &json!({"to": "b"}));
-    assert_eq!(moved.status, 200, "{moved:?}");
-    let leader = &moved.json()["leader"];
-    assert_eq!((&leader["id"], &leader["active"]), (&json!("b"), &json!(false)));
-    let acknowledged = second.post(&format!("/ack?token={}", leader["token"]));
-    assert_eq!(acknowledged.status, 200, "{acknowledged:?}");
-}
-
-#[test]
-fn an_application_that_does_not_take_up_its_work_in_time_is_passed_over() {
-    let servers = Servers::standalone();
-    let setup = Setup::of(&servers).option("--activate", "ack").option("--ack-timeout", "2s");
-    let [first, second] = started_in_order(&setup, ["a", "b"]);
-    let elected = agreed([&first, &second]);
-
-    let next = agreed_after(&elected, [&first, &second]);
-    assert_eq!((&*elected.id, &*next.id), ("a", "b"));
-    assert_eq!(second.post("/ack").status, 200);
-    first.wait_for_log("did not acknowledge in time");
-    let ended = first.get("/history").json()["terms"].to_string();
-    assert!(ended.contains("did not acknowledge in time"), "{ended}");
-
-    throughout("the member that was acknowledged leads on", Duration::from_secs(3), || {
-        has_role(&second, "leader")
-    });
-    assert_eq!(agreed([&first, &second]), next);
 }
 
 #[test]

@@ -592,24 +592,6 @@ fn sighup_changes_the_hooks_and_a_bad_list_changes_nothing() {
     );
 }
 
-#[test]
-fn a_hook_that_acknowledges_makes_its_leader_active_if_it_succeeds() {
-    let servers = Servers::standalone();
-    let home = Home::new();
-    let until_told = format!("until [ -e {} ]; do sleep 0.02; done", home.path("go").display());
-    let hook = home.noting("work", r#"["became-leader"]"#, &until_told) + "acknowledges = true\n";
-    let activate = "[election]\nactivate = \"ack\"\n".to_owned();
-    let [member] = started_in_order(&home.with(Setup::of(&servers), &[activate, hook]), ["a"]);
-    home.noted(0, "work", "begins", "became-leader");
-    let leads = leader_of(&member);
-    assert_eq!((&leads["is_self"], &leads["leader"]["active"]), (&json!(true), &json!(false)));
-    fs::write(home.path("go"), "").unwrap();
-    eventually("it is active", || {
-        let told = leader_of(&member);
-        if told["leader"]["active"] == true { Ok(()) } else { Err(told.to_string()) }
-    });
-}
-
 /// Runs the documentation's hooks with the paths and the port of this machine.
 #[test]
 fn the_hooks_of_the_documentation_do_what_it_says() {

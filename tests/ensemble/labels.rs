@@ -389,22 +389,6 @@ fn the_end_of_a_lease_is_told_though_its_beginning_could_not_be() {
     assert_eq!(hook["running"], "lost-leadership");
 }
 
-#[test]
-fn a_service_selects_the_leader_that_has_taken_up_its_work() {
-    let servers = Servers::standalone();
-    let api = ApiServer::start(&["app-0"]);
-    let activate = "[election]\nactivate = \"ack\"\n".to_owned();
-    let member = api.member(&servers, "app-0", &[activate, api.hook(KEY, "account", "")]);
-    eventually("it leads", || has_role(&member, "leader"));
-    api.labels(&[("app-0", "follower")]);
-    assert_eq!(member.post("/ack").status, 200);
-    api.labels(&[("app-0", "leader")]);
-    let values: Vec<_> =
-        api.state().asked.iter().map(|(_, body)| body["metadata"]["labels"][KEY].clone()).collect();
-    assert_eq!(values, ["follower", "leader"], "nothing is said twice");
-    api.is_content(&[&member]);
-}
-
 /// A cancelled request may arrive late, and people change labels as well.
 #[test]
 fn a_label_that_others_have_changed_is_set_again() {

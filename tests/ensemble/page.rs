@@ -313,8 +313,6 @@ fn the_page_says_what_is_wrong_and_since_when() {
     fs::write(&well, "").unwrap();
     let setup = Setup::of(&servers)
         .option("--config", config.to_str().unwrap())
-        .option("--activate", "ack")
-        .option("--ack-timeout", "5m")
         .option("--app-health", &format!("/usr/bin/test -e {}", well.display()))
         .option("--app-health-interval", "50ms")
         .option("--app-health-timeout", "5s")
@@ -336,26 +334,19 @@ fn the_page_says_what_is_wrong_and_since_when() {
         assert!(seen.as_str().expect("a URL").contains(is), "{seen}");
     };
 
-    let elected = &elected("a");
-    problems(&[elected, hook]);
-    page.says("#active", "no: waits for the application to acknowledge");
+    problems(&[hook]);
     page.says("#application", "healthy");
     let hooks = page.texts("#hooks span")[0].as_str().expect("text").to_owned();
     assert!(hooks.ends_with(" runs failed, became-leader: exit code 1"), "{hooks}");
-    title("! a is elected");
+    title("! a leads");
+    icon("fill='#c08a1e'");
     let since = |nth: usize| {
         let since = page.texts("#problems .since")[nth].as_str().expect("text").to_owned();
         let (since, age) = since.split_once(", for ").expect("a time and an age");
         assert!(since.starts_with("since ") && age.ends_with('s'), "{since} {age}");
         since.to_owned()
     };
-    let hook_fails_since = since(1);
-
-    assert_eq!(member.post("/ack").status, 200);
-    problems(&[hook]);
-    page.says("#active", "yes");
-    title("! a leads");
-    icon("fill='#c08a1e'");
+    let hook_fails_since = since(0);
 
     fs::remove_file(&well).unwrap();
     let unhealthy = "the application is not healthy: exit code 1";
@@ -370,9 +361,8 @@ fn the_page_says_what_is_wrong_and_since_when() {
 
     fs::write(&well, "").unwrap();
     assert_eq!(member.post("/resume").status, 202);
-    problems(&[elected, hook]);
-    assert_eq!(since(1), hook_fails_since, "it has not succeeded since");
-    assert_eq!(member.post("/ack").status, 200);
+    problems(&[hook]);
+    assert_eq!(since(0), hook_fails_since, "it has not succeeded since");
     let session = member.status()["session"].clone();
     page.says("#server", &servers.first().address());
     page.says("#session", &format!("{}, timeout 10 s", session["id"].as_str().unwrap()));
@@ -507,8 +497,6 @@ fn pictures_of_the_states() {
         .clone()
         .option("--config", config.to_str().unwrap())
         .option("--token-file", token.to_str().unwrap())
-        .option("--activate", "ack")
-        .option("--ack-timeout", "5m")
         .option("--app-health", &format!("/usr/bin/test -e {}", well.display()))
         .option("--app-health-interval", "50ms")
         .option("--app-health-timeout", "5s");
@@ -520,10 +508,6 @@ fn pictures_of_the_states() {
     let page = Page::open(&browser, shown.port());
     let draw = |state: &str| draw(&browser, state);
 
-    page.says("#active", "no: waits for the application to acknowledge");
-    page.says("#problems li:first-child .what", &elected("shop-0"));
-    draw("not-active");
-    assert_eq!(command("/ack"), 200);
     fs::remove_file(&well).unwrap();
     page.says("#role", "absent: not in the queue");
     draw("unhealthy");
@@ -552,7 +536,6 @@ fn pictures_of_the_states() {
     page.says("#sign", "connection lost");
     draw("lost");
     next.signal("CONT");
-    fs::copy("target/pictures/not-active-phone-dark.png", "docs/page-wrong.png").unwrap();
 }
 
 /// Draws all of what the browser shows.
@@ -646,10 +629,6 @@ impl<'a> Page<'a> {
             assert!(own || url.starts_with("data:"), "{url}");
         }
     }
-}
-
-fn elected(id: &str) -> String {
-    format!("{id} is elected and not active: its application has not acknowledged that it leads")
 }
 
 /// Returns the id of the member that `/members` calls the standby.

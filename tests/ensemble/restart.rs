@@ -3,7 +3,7 @@
 use crate::{
     cgroup::MemoryGroup,
     exec::parent_of,
-    group::{agreed, agreed_after, has_role, leader_of, started_in_order},
+    group::{agreed, agreed_after, has_role, started_in_order},
     member::{Member, SessionFiles, Setup},
     observer::Observer,
     process::signal,
@@ -12,7 +12,6 @@ use crate::{
     wait::{eventually, throughout},
 };
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
-use serde_json::Value;
 use std::{
     fs,
     io::Write,
@@ -363,22 +362,6 @@ fn restarted(setup: &Setup) -> Member {
         });
         if member.runs() { Ok(member) } else { Err(member.log()) }
     })
-}
-
-/// An application that has acknowledged has not to do so again.
-#[test]
-fn an_application_that_was_active_is_active_after_a_restart() {
-    let servers = Servers::standalone();
-    let files = SessionFiles::new();
-    let kept = files.kept_by(&Setup::of(&servers).option("--activate", "ack"), "a");
-    let at = |address: &str| kept.clone().option("--address", address);
-    let [mut member] = started_in_order(&at("one"), ["a"]);
-    assert_eq!(member.post("/ack").status, 200);
-    member.kill();
-    let member = at("two").start("a");
-    eventually("it leads again", || has_role(&member, "leader"));
-    let leader = &leader_of(&member)["leader"];
-    assert_eq!((&leader["active"], &leader["address"]), (&Value::from(true), &"two".into()));
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn queue(numbers: impl Iterator<Item = i32>) -> Event {
 }
 
 fn leads(number: i32) -> Announcement {
-    Announcement { leader: profile(number), ticket: ticket(number), active: true }
+    Announcement { leader: profile(number), ticket: ticket(number) }
 }
 
 fn ticket(number: i32) -> Ticket {

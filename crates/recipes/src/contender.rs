@@ -102,7 +102,6 @@ pub(crate) enum AfterHead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AfterCommit {
     Unchanged,
-    Began,
     /// The lease had run out before the answer came: the servers may be at work on the session's end.
     RanOut,
 }
@@ -317,7 +316,7 @@ impl Contender {
                     return AfterCommit::Unchanged;
                 }
                 self.place = Place::Holding(Way::Claim);
-                AfterCommit::Began
+                AfterCommit::Unchanged
             }
             Place::Locating(_)
             | Place::Behind(_)

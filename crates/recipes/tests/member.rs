@@ -82,7 +82,7 @@ fn follower(numbers: &[i32]) -> Member {
 }
 
 fn leads(number: i32) -> Option<Announcement> {
-    Some(Announcement { leader: profile("first"), ticket: ticket(number), active: true })
+    Some(Announcement { leader: profile("first"), ticket: ticket(number) })
 }
 
 fn names(member: &Member, number: i32) -> bool {
@@ -128,16 +128,6 @@ fn what_ends_a_term_is_judged_in_words_of_operations() {
         let why = ended(&mut leader(), at(7000), late);
         assert_eq!(why, "the lease ran out", "whatever comes after that");
     }
-
-    let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
-    let activation = Activation::OnAcknowledgement { within: seconds(2) };
-    let mut elected = Member::new(profile("me"), Policy { activation, ..Policy::new(margins) });
-    elected.step(at(0), opened(seconds(10)));
-    elected.step(at(0), Event::Joined(ticket(1)));
-    elected.step(at(0), queue(&[1]));
-    elected.step(at(0), Event::Committed { sent_at: at(0) });
-    let why = ended(&mut elected, at(2000), Event::Woke);
-    assert_eq!(why, "the application did not acknowledge in time");
 }
 
 #[test]
@@ -391,7 +381,7 @@ fn a_member_behind_or_of_the_own_name_is_never_named_as_leader() {
         let mut third = in_queue(&[1, 2, 3]);
         let predecessor = ticket(2);
         let ticket = Ticket { token: FencingToken(token), ..ticket(number) };
-        let announcement = Some(Announcement { leader: profile(leader), ticket, active: true });
+        let announcement = Some(Announcement { leader: profile(leader), ticket });
         third.step(at(0), Event::PredecessorRead { predecessor, announcement });
         third
     };
@@ -405,8 +395,7 @@ fn a_member_behind_or_of_the_own_name_is_never_named_as_leader() {
 fn a_leader_of_the_own_id_is_known_as_a_namesake_until_none_is_ahead() {
     let after_announcement = |leader: &str| {
         let mut second = in_queue(&[1, 2]);
-        let announcement =
-            Some(Announcement { leader: profile(leader), ticket: ticket(1), active: true });
+        let announcement = Some(Announcement { leader: profile(leader), ticket: ticket(1) });
         second.step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement });
         second
     };
@@ -424,7 +413,7 @@ fn a_token_larger_than_the_own_is_not_the_leaders() {
     let is_believed = |token| {
         let mut third = in_queue(&[1, 2, 3]);
         let ticket = Ticket { token: FencingToken(token), ..ticket(1) };
-        let announcement = Some(Announcement { leader: profile("first"), ticket, active: true });
+        let announcement = Some(Announcement { leader: profile("first"), ticket });
         third.step(at(0), Event::PredecessorRead { predecessor: self::ticket(2), announcement });
         !names_none(&third)
     };
@@ -440,7 +429,7 @@ fn only_a_larger_token_than_that_of_the_leader_that_left_names_a_leader() {
         third.step(at(0), Event::HeadGone { head: ticket(1).sequence, sent_at: at(0) });
         let predecessor = ticket(2);
         let ticket = Ticket { token: FencingToken(token), ..ticket(2) };
-        let announcement = Some(Announcement { leader: profile("first"), ticket, active: true });
+        let announcement = Some(Announcement { leader: profile("first"), ticket });
         third.step(at(0), Event::PredecessorRead { predecessor, announcement });
         third
     };
@@ -450,24 +439,6 @@ fn only_a_larger_token_than_that_of_the_leader_that_left_names_a_leader() {
 
 fn head_announces(member: &mut Member, sent_at: Moment, announcement: Option<Announcement>) {
     member.step(at(0), Event::HeadRead { head: ticket(1), announcement, sent_at });
-}
-
-#[test]
-fn only_the_present_term_can_be_acknowledged() {
-    let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
-    let activation = Activation::OnAcknowledgement { within: seconds(5) };
-    let mut elected = Member::new(profile("me"), Policy { activation, ..Policy::new(margins) });
-    elected.step(at(0), opened(seconds(10)));
-    elected.step(at(0), Event::Joined(ticket(7)));
-    elected.step(at(0), queue(&[7]));
-    elected.step(at(0), Event::Committed { sent_at: at(0) });
-    let mut actions_after_ack = |ms, token| {
-        elected.step(at(ms), Event::Command(Command::Acknowledge(FencingToken(token)))).len()
-    };
-    assert_eq!(actions_after_ack(0, 6), 0, "the token is of another term");
-    assert_eq!(actions_after_ack(7_000, 7), 0, "the lease has run out");
-    assert_eq!(actions_after_ack(0, 7), 1, "the znode is updated");
-    assert_eq!(actions_after_ack(0, 7), 0, "it is active already");
 }
 
 #[test]
@@ -513,7 +484,7 @@ fn numbers_and_tokens_grow_together_along_the_queue() {
         fourth.step(at(0), Event::HeadRead { head: ticket(1), announcement: None, sent_at: at(0) });
         let predecessor = ticket(3);
         let ticket = Ticket { token: FencingToken(token), ..ticket(number) };
-        let leads = Announcement { leader: profile("first"), ticket, active: true };
+        let leads = Announcement { leader: profile("first"), ticket };
         fourth.step(at(0), Event::PredecessorRead { predecessor, announcement: Some(leads) });
         !names_none(&fourth)
     };
@@ -1121,7 +1092,7 @@ fn a_member_that_is_back_under_another_address_is_believed() {
     member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
     let older =
         Profile { address: Some("old".into()), revision: 4, ..Profile::clone(&profile("me")) };
-    let own = Announcement { leader: Arc::new(older.clone()), ticket: ticket(1), active: true };
+    let own = Announcement { leader: Arc::new(older.clone()), ticket: ticket(1) };
     let data = ZnodeData { announcement: Some(own.clone()), ..ZnodeData::of(Arc::new(older)) };
     let actions =
         member.step(at(5_000), Event::TicketFound { ticket: ticket(1), data: Some(data) });
@@ -1135,43 +1106,6 @@ fn a_member_that_is_back_under_another_address_is_believed() {
     let actions = member.step(at(5_000), queue(&[1]));
     let [Action::Claim { data, .. }] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(data.announcement.as_ref().map(|it| it.leader.revision), Some(5));
-}
-
-#[test]
-fn an_application_that_was_active_has_not_to_acknowledge_again() {
-    let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
-    let activation = Activation::OnAcknowledgement { within: seconds(5) };
-    let policy = Policy { activation, ..Policy::new(margins) };
-    let is_active = |was_active| {
-        let mut member = Member::new(profile("me"), policy);
-        member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
-        let announcement =
-            Announcement { leader: profile("me"), ticket: ticket(1), active: was_active };
-        member.step(at(5_000), found(1, Some(announcement)));
-        member.step(at(5_000), queue(&[1]));
-        member.step(at(5_000), Event::Committed { sent_at: at(5_000) });
-        let Role::Leader { announcement, .. } = member.standing().at(at(5_000)) else { panic!() };
-        announcement.active
-    };
-    assert!(is_active(true));
-    assert!(!is_active(false));
-}
-
-/// It was deleted by force, and others came before.
-#[test]
-fn an_application_that_was_active_is_not_where_its_member_leads_no_more() {
-    let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
-    let activation = Activation::OnAcknowledgement { within: seconds(5) };
-    let mut member = Member::new(profile("me"), Policy { activation, ..Policy::new(margins) });
-    member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
-    let announcement = Announcement { leader: profile("me"), ticket: ticket(3), active: true };
-    member.step(at(5_000), found(3, Some(announcement)));
-    member.step(at(5_000), queue(&[2, 3]));
-    member.step(at(5_000), Event::PredecessorRead { predecessor: ticket(2), announcement: None });
-    member.step(at(5_000), gone(2));
-    member.step(at(5_000), Event::Committed { sent_at: at(5_000) });
-    let Role::Leader { announcement, .. } = member.standing().at(at(5_000)) else { panic!() };
-    assert!(!announcement.active);
 }
 
 #[test]
@@ -1196,7 +1130,7 @@ fn a_session_that_was_taken_over_is_closed_when_its_znode_is_gone_from_the_queue
 fn a_member_that_is_back_is_no_namesake_of_itself() {
     let mut member = member();
     member.step(at(5_000), taken_over(Some(at(9_000)), seconds(10), at(5_000)));
-    let announcement = Announcement { leader: profile("me"), ticket: ticket(3), active: true };
+    let announcement = Announcement { leader: profile("me"), ticket: ticket(3) };
     member.step(at(5_000), found(3, Some(announcement)));
     assert_eq!(member.standing().namesake(), None);
     member.step(at(5_000), queue(&[2, 3]));
@@ -1205,8 +1139,7 @@ fn a_member_that_is_back_is_no_namesake_of_itself() {
 
 #[test]
 fn only_the_own_announcement_of_a_znode_that_is_found_resumes_a_term() {
-    let announced =
-        |number| Some(Announcement { leader: profile("me"), ticket: ticket(number), active: true });
+    let announced = |number| Some(Announcement { leader: profile("me"), ticket: ticket(number) });
     assert_eq!(found(3, announced(3)).resumed_term(), Some(FencingToken(3)));
     assert_eq!(found(3, announced(2)).resumed_term(), None, "it followed another");
     assert_eq!(found(3, None).resumed_term(), None);

@@ -7,7 +7,7 @@
 
 mod sim;
 
-use bellwether_recipes::election::{Activation, Policy, Priority};
+use bellwether_recipes::election::{Policy, Priority};
 use bellwether_recipes::{Margins, Sequence, SessionId};
 use datadriven::TestCase;
 use sim::{Choice, Faults, Lie, Rules, World};
@@ -71,7 +71,7 @@ fn scenarios() {
     });
 }
 
-/// `play members=2 timeout=6s heartbeat=1s half_tick=1s ack=10s prompt wrong=01 only_wrong preempt=9s
+/// `play members=2 timeout=6s heartbeat=1s half_tick=1s prompt wrong=01 only_wrong preempt=9s
 /// priorities=50-90 among`: another world than [`RULES`]'.
 fn rules_of(case: &mut TestCase) -> Rules {
     let mut span = |key| {
@@ -80,11 +80,6 @@ fn rules_of(case: &mut TestCase) -> Rules {
     };
     let timeout = span("timeout");
     let margins = Margins { heartbeat: span("heartbeat"), half_tick: span("half_tick") };
-    let ack = case.try_take_arg::<String>("ack").expect("a span");
-    let activation = ack.map_or(Activation::AtOnce, |within| {
-        let within = humantime::parse_duration(&within).expect("a span such as 6s or 500ms");
-        Activation::OnAcknowledgement { within }
-    });
     let preempt_after = case.try_take_arg::<String>("preempt").expect("a span");
     let preempt_after =
         preempt_after.map(|it| humantime::parse_duration(&it).expect("a span such as 6s or 500ms"));
@@ -100,7 +95,7 @@ fn rules_of(case: &mut TestCase) -> Rules {
         only_wrong: case.take_flag("only_wrong").expect("a flag"),
         members: case.take_arg("members").expect("how many members"),
         timeout,
-        policy: Policy { margins, activation, preempt_after },
+        policy: Policy { margins, preempt_after },
         prompt: case.take_flag("prompt").expect("a flag"),
         settled: case.take_flag("settled").expect("a flag"),
         moments_differ: case.take_flag("moments_differ").expect("a flag"),
@@ -179,7 +174,6 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
         ["a", "stranger", "bids", "for", znode] => Choice::ForgeBid(sequence(znode)),
         [name, "is", "told", "to", "pause"] => Choice::Pause(world.named(name)),
         [name, "is", "told", "to", "resume"] => Choice::Resume(world.named(name)),
-        [name, "is", "acknowledged"] => Choice::Acknowledge(world.named(name)),
         [name, "ails"] => Choice::Ail(world.named(name)),
         [name, "recovers"] => Choice::Recover(world.named(name)),
         [name, "moves"] => Choice::Describe(world.named(name)),

@@ -3,7 +3,7 @@
 mod sim;
 
 use bellwether_recipes::Margins;
-use bellwether_recipes::election::{Activation, Policy};
+use bellwether_recipes::election::Policy;
 use proptest::prelude::*;
 use sim::{Choice, Faults, Rules, World};
 use std::time::Duration;
@@ -29,9 +29,8 @@ prop_compose! {
         half_tick in Just(half_tick),
         spare in 50..4_000u64,
         tick in 50..900u64,
-        [acks, preempts] in any::<[bool; 2]>(),
+        preempts in any::<bool>(),
         wait in 50..4_000u64,
-        patience in 50..5_000u64,
         has_wrong_server in any::<bool>(),
         among in prop::bool::weighted(0.3),
         faults in faults(),
@@ -54,11 +53,6 @@ prop_compose! {
             timeout: margins.least_session_timeout() + ms(spare),
             policy: Policy {
                 margins,
-                activation: if acks {
-                    Activation::OnAcknowledgement { within: ms(patience) }
-                } else {
-                    Activation::AtOnce
-                },
                 preempt_after: preempts.then(|| ms(wait)),
             },
             tick: ms(tick),
@@ -107,7 +101,7 @@ proptest! {
                 Choice::Transfer(..) | Choice::CancelTransfer(_) => 2,
                 Choice::OthersJoin | Choice::OtherLeaves(_) => 2,
                 Choice::KeepOut(_) | Choice::LetIn(_) => 2,
-                Choice::Acknowledge(_) | Choice::HandOver(_) | Choice::Preempt(_) => 1,
+                Choice::HandOver(_) | Choice::Preempt(_) => 1,
                 Choice::Prioritize(..) | Choice::ForgeBid(_) => 2,
                 Choice::Ail(_) | Choice::Recover(_) => 2,
                 Choice::Evict(_) | Choice::Lie(..) | Choice::Raze | Choice::Forge(_) => 2,

@@ -31,7 +31,6 @@ pub struct HookKeys {
     pub mode: Option<String>,
     pub unknown: Option<String>,
     pub service_account: Option<String>,
-    pub acknowledges: Option<bool>,
 }
 
 impl Hook {
@@ -61,13 +60,7 @@ impl Hook {
             }
             _ => {}
         }
-        let hook = Self { on, action, acknowledges: keys.acknowledges.unwrap_or_default() };
-        let can = matches!(hook.action, HookAction::Run { .. } | HookAction::Post(_));
-        if hook.acknowledges && !(can && hook.hears(ChangeKind::BecameLeader)) {
-            let problem = "is only for a hook with command or url on \"became-leader\"";
-            return Err(ConfigError::new("acknowledges", problem).remedy("leave it out"));
-        }
-        Ok(hook)
+        Ok(Self { on, action })
     }
 }
 
@@ -77,12 +70,8 @@ impl HookKeys {
         &self,
         pod: &pod::PodEnvironment,
     ) -> Result<HookAction, ConfigError> {
-        for (key, is_written) in
-            [("on", self.on.is_some()), ("acknowledges", self.acknowledges.is_some())]
-        {
-            if is_written {
-                return Err(ConfigError::new(key, "is only for a [[hook]]").remedy("leave it out"));
-            }
+        if self.on.is_some() {
+            return Err(ConfigError::new("on", "is only for a [[hook]]").remedy("leave it out"));
         }
         if self.file.is_none()
             && self.pod_label.is_none()
@@ -296,7 +285,6 @@ mod tests {
             on = ["became-leader", "lost-leadership"]
             command = ["/app/promote", "--password=secret"]
             timeout = "30s"
-            acknowledges = true
             [[hook]]
             on = ["leader-changed", "leader-lost"]
             url = "http://[::1]:8080/leadership?key=secret"
@@ -314,8 +302,7 @@ mod tests {
             shown,
             [
                 "file /run/leader.json, mode 0644, on every change",
-                "command /app/promote (1 argument), timeout 30s, on became-leader, lost-leadership, \
-                 acknowledges",
+                "command /app/promote (1 argument), timeout 30s, on became-leader, lost-leadership",
                 "url http://[::1]:8080/leadership, timeout 5s, retries 3, signed with /etc/secret, \
                  on leader-changed, leader-lost",
                 "SIGHUP to /run/app.pid, on leader-changed",
@@ -354,8 +341,6 @@ mod tests {
             ("file = \"/a\"\nmode = \"rw\"", "hook[1].mode = \"rw\""),
             ("file = \"/a\"\nmode = \"4755\"", "hook[1].mode = \"4755\""),
             ("file = \"/a\"\nunknown = \"?\"", "hook[1].unknown = \"?\""),
-            ("file = \"/a\"\nacknowledges = true", "hook[1].acknowledges is only for"),
-            ("on = [\"leader-lost\"]\ncommand = [\"a\"]\nacknowledges = true", "hook[1].ackno"),
             ("file = \"/a\"\nurls = 1", "unknown field"),
             ("pod_label = \"a b\"", "hook[1].pod_label = \"a b\" must"),
             ("pod_label = \"a\"\nfile = \"/a\"", "hook[1] must have exactly one"),

@@ -70,8 +70,6 @@ pub(crate) enum Before {
     Closed,
     /// The one before was closed as its znode was deleted by force.
     ClosedAfterForce,
-    /// The one before was closed as the application did not acknowledge in time, term after term.
-    ClosedUnacknowledged { delay: Duration },
 }
 
 /// A session that a task of its own keeps alive.
@@ -154,7 +152,6 @@ impl Before {
         match self {
             Self::Ended => Duration::ZERO,
             Self::Closed => DELAY_AFTER_CLOSE,
-            Self::ClosedUnacknowledged { delay } => DELAY_AFTER_CLOSE.max(delay),
             Self::ClosedAfterForce => delay_after_force(),
         }
     }

@@ -54,8 +54,6 @@ struct LeaderJson {
     profile: ProfileJson,
     znode: String,
     token: u64,
-    #[serde(default = "yes", skip_serializing_if = "is_yes")]
-    active: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -81,15 +79,6 @@ struct ProfileJson {
     revision: u64,
 }
 
-fn yes() -> bool {
-    true
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_yes(active: &bool) -> bool {
-    *active
-}
-
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -112,11 +101,10 @@ pub struct MemberData {
 
 pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> Vec<u8> {
     let ZnodeData { profile, priority, announcement, ready, offer, accepted } = data;
-    let leader = announcement.as_ref().map(|Announcement { leader, ticket, active }| LeaderJson {
+    let leader = announcement.as_ref().map(|Announcement { leader, ticket }| LeaderJson {
         profile: ProfileJson::of(leader),
         znode: znodes.name(ticket.sequence),
         token: ticket.token.0,
-        active: *active,
     });
     let (profile, standby_ready) = (ProfileJson::of(profile), *ready);
     let priority = Some(priority.number()).filter(|_| *priority != Priority::default());
@@ -164,9 +152,9 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
     let DataJson {
         profile, leader, standby_ready, priority, offer, accepted, version, state, ..
     } = json;
-    let announcement = leader.and_then(|LeaderJson { profile, znode, token, active }| {
+    let announcement = leader.and_then(|LeaderJson { profile, znode, token }| {
         let ticket = Ticket { sequence: znodes.sequence(&znode)?, token: FencingToken(token) };
-        Some(Announcement { leader: Arc::new(profile.read()?), ticket, active })
+        Some(Announcement { leader: Arc::new(profile.read()?), ticket })
     });
     let [offer, accepted] = [offer, accepted].map(|offer| offer?.read(znodes));
     let profile = profile.read()?;
@@ -223,7 +211,7 @@ pub(crate) fn contender(data: &[u8], ticket: Ticket, znodes: &ZnodeNames) -> Mem
     let leader = Arc::new(profile.clone());
     MemberData {
         profile,
-        announcement: Some(Announcement { leader, ticket, active: true }),
+        announcement: Some(Announcement { leader, ticket }),
         priority: Priority::default(),
         ready: false,
         offer: None,
@@ -319,7 +307,7 @@ mod tests {
     fn encoded_data_is_decoded_to_the_same() {
         let ticket =
             Ticket { sequence: Sequence::new(3).unwrap(), token: FencingToken(0x1_0000_0003) };
-        let announcement = Announcement { leader: Arc::new(profile("a")), ticket, active: true };
+        let announcement = Announcement { leader: Arc::new(profile("a")), ticket };
         let data = written(profile("b"), Some(&announcement), false);
         let text = r#"{"format":1,"id":"b","address":"h:1","labels":{"zone":"a"},"leader":{"id":"a","address":"h:1","labels":{"zone":"a"},"znode":"leader_0000000003","token":4294967299},"version":"VERSION"}"#;
         let text = text.replace("VERSION", env!("CARGO_PKG_VERSION"));
@@ -327,9 +315,6 @@ mod tests {
         let decoded = decode(&data, &"leader_".into()).unwrap();
         assert_eq!(decoded.profile, profile("b"));
         assert_eq!(decoded.announcement.as_ref(), Some(&announcement));
-        let elected = Announcement { active: false, ..announcement };
-        let data = written(profile("b"), Some(&elected), false);
-        assert_eq!(decode(&data, &"leader_".into()).unwrap().announcement, Some(elected));
         let moved = Profile { revision: 2, ..profile("b") };
         assert_eq!(
             decode(&written(moved.clone(), None, false), &"leader_".into()).unwrap().profile,

@@ -204,6 +204,6 @@ mod tests {
         let id = MemberId::new(id).unwrap();
         let leader = Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision });
         let ticket = Ticket { sequence: Sequence::new(1).unwrap(), token: FencingToken(token) };
-        Announcement { leader, ticket, active: true }
+        Announcement { leader, ticket }
     }
 }

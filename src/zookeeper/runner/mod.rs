@@ -2,11 +2,9 @@
 
 mod event_log;
 mod members_cache;
-mod unacknowledged;
 
 use self::event_log::{EventLog, Severity};
 use self::members_cache::MembersCache;
-use self::unacknowledged::Unacknowledged;
 use super::STRANGER_REMEDY;
 use super::client::{
     Before, Credentials, Former, SessionFile, SessionSettings, UnclosedSession, close_limit,
@@ -86,7 +84,6 @@ struct Runner {
     alarm: Alarm,
     /// When a claim was refused last.
     claim_refused_at: Option<Moment>,
-    unacknowledged: Unacknowledged,
     /// The last reading of the queue that left this member outside.
     read_in_vain: Option<Event>,
     /// When this member, which leads, looked last for other clients' contenders.
@@ -134,7 +131,6 @@ impl Runner {
             commands: vec![],
             alarm: Alarm::new().expect("one more file can be opened"),
             claim_refused_at: None,
-            unacknowledged: Unacknowledged::default(),
             read_in_vain: None,
             looked_for_foreign_at: None,
             stranger_warned_of: None,
@@ -346,9 +342,6 @@ impl Runner {
         let problem = match self.standing.out_of_order() {
             _ if self.standing.is_session_too_short() => Some(REFUSED.into()),
             Some(pair) => Some(self.out_of_order(pair)),
-            None if link.session.is_none() && link.problem.is_none() => {
-                self.unacknowledged.problem()
-            }
             None => return link,
         };
         ConnectionState { problem, ..link }
@@ -391,10 +384,7 @@ impl Runner {
         }
         let before = match (actions.contains(&Action::CloseSession), self.ticket_was_lost) {
             (false, _) => Before::Ended,
-            (true, false) => match self.unacknowledged.delay() {
-                Duration::ZERO => Before::Closed,
-                delay => Before::ClosedUnacknowledged { delay },
-            },
+            (true, false) => Before::Closed,
             (true, true) => Before::ClosedAfterForce,
         };
         let session = SessionSettings {
@@ -480,7 +470,6 @@ impl Runner {
         self.log.hear(&event);
         let now = self.clock.now();
         let lapsed = self.standing.has_lapsed(now);
-        let late = self.standing.is_overdue(now);
         self.counters.hears(&event);
         self.resumed_term = event.resumed_term().or(self.resumed_term);
         self.actions = self.member.step(now, event.clone());
@@ -488,15 +477,7 @@ impl Runner {
         let before = std::mem::replace(&mut self.standing, self.member.standing());
         self.term_has_ended = before.way().is_some() && self.standing.way().is_none();
         self.counters.stands(&self.standing, now);
-        self.unacknowledged.stands(&self.standing, now);
-        if late && self.term_has_ended {
-            self.unacknowledged.ended(before.ticket().map(|ticket| ticket.token));
-        }
-        let text = || match (lapsed, late) {
-            (true, _) => format!("{LAPSED}; {event}"),
-            (false, true) => format!("{OVERDUE}; {event}"),
-            (false, false) => event.to_string(),
-        };
+        let text = || if lapsed { format!("{LAPSED}; {event}") } else { event.to_string() };
         let changes = changes(&self.recent_changes.view(), &self.standing.at(now));
         let cause = Cause::of(&event, &before, now);
         // After a freeze, that was long ago, and another may have led since.
@@ -518,7 +499,7 @@ impl Runner {
         let is_routine = is_routine(&event, &self.actions)
             || self.repeats_refusal(&event, now)
             || self.repeats_reading(&event);
-        let severity = match (is_routine, lapsed || late) {
+        let severity = match (is_routine, lapsed) {
             (true, _) => Severity::Routine,
             (false, true) => Severity::Alarming,
             (false, false) => Severity::Notable,
@@ -571,8 +552,6 @@ impl Runner {
 const REFUSED_QUIETLY: Duration = Duration::from_secs(60);
 
 const LAPSED: &str = "the lease ran out, as no answer of ZooKeeper's came in time";
-
-const OVERDUE: &str = "the application did not acknowledge in time that it leads";
 
 const REFUSED: &str = "the session timeout that the servers grant leaves no useful lease, so this \
     member does not lead: raise maxSessionTimeout on the servers, or lower lease.heartbeat or \

@@ -21,8 +21,6 @@ pub struct Profile {
 pub struct Announcement {
     pub leader: Arc<Profile>,
     pub ticket: Ticket,
-    /// Whether its application has begun its work as leader.
-    pub active: bool,
 }
 
 /// The data of a member's own znode.
@@ -62,9 +60,9 @@ impl ZnodeData {
 
 impl Announcement {
     /// Returns what orders announcements, the larger being the newer: a later leader, or the same one with another
-    /// profile, or active by now.
-    fn version(&self) -> (FencingToken, u64, bool) {
-        (self.ticket.token, self.leader.revision, self.active)
+    /// profile.
+    fn version(&self) -> (FencingToken, u64) {
+        (self.ticket.token, self.leader.revision)
     }
 
     /// Whether it cannot be true if the leader itself announces `own`: a newer one of the same leader only adds to it.

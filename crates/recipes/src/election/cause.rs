@@ -23,13 +23,10 @@ pub enum Cause {
     ZnodeDeleted,
     ClaimRefused,
     Unhealthy,
-    NotAcknowledged,
     /// Contenders of another order stand in the path.
     Foreign,
     /// A quorum acknowledged this member's claim.
     Claimed,
-    /// The leader's application has taken up its work.
-    Acknowledged,
     /// Address or labels are other ones.
     ProfileUpdated,
     /// The znode of another leader is not in the queue any more.
@@ -62,7 +59,6 @@ impl Cause {
             Event::Committed { .. } => Self::Claimed,
             Event::ClaimRefused { .. } => Self::ClaimRefused,
             Event::Foreign { .. } => Self::Foreign,
-            Event::Woke if before.is_overdue(now) => Self::NotAcknowledged,
             Event::PredecessorGone { .. } | Event::HeadGone { .. } | Event::QueueRead(_) => {
                 Self::LeaderGone
             }
@@ -88,7 +84,6 @@ impl Cause {
                 | Command::CancelTransfer(_)
                 | Command::Preempt { .. }
                 | Command::SetPriority(_) => Self::Queue,
-                Command::Acknowledge(_) => Self::Acknowledged,
                 Command::ReportHealth { healthy: false } => Self::Unhealthy,
                 Command::UpdateProfile { .. } => Self::ProfileUpdated,
             },
@@ -110,10 +105,8 @@ impl fmt::Display for Cause {
             Self::ZnodeDeleted => "the znode was deleted",
             Self::ClaimRefused => "the claim was refused",
             Self::Unhealthy => "the application is not healthy",
-            Self::NotAcknowledged => "the application did not acknowledge in time",
             Self::Foreign => "contenders of another order stand in the path",
             Self::Claimed => "a quorum acknowledged the claim",
-            Self::Acknowledged => "the application acknowledged",
             Self::ProfileUpdated => "address or labels changed",
             Self::LeaderGone => "the leader left, or its session ended",
             Self::Announced => "a leader was announced",

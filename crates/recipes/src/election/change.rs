@@ -133,8 +133,7 @@ mod tests {
             (absent.clone(), this(4), vec!["became-leader 4 leader"]),
             (other("b", 3), this(4), vec!["became-leader 4 leader"]),
             (this(4), this(4), vec![]),
-            (this(4), with(this(4), 1, true), vec!["leader-changed 4 leader"]),
-            (this(4), with(this(4), 0, false), vec!["leader-changed 4 leader"]),
+            (this(4), with(this(4), 1), vec!["leader-changed 4 leader"]),
             (this(4), candidate.clone(), vec!["lost-leadership 4 candidate"]),
             (this(4), alone.clone(), vec!["lost-leadership 4 follower"]),
             (this(4), absent.clone(), vec![lost_4]),
@@ -142,7 +141,7 @@ mod tests {
             (this(4), other("b", 5), vec![lost_4, "leader-changed 5 follower"]),
             (absent.clone(), other("b", 5), vec!["leader-changed 5 follower"]),
             (other("b", 5), other("b", 5), vec![]),
-            (other("b", 5), with(other("b", 5), 1, true), vec!["leader-changed 5 follower"]),
+            (other("b", 5), with(other("b", 5), 1), vec!["leader-changed 5 follower"]),
             (other("b", 5), other("c", 6), vec!["leader-changed 6 follower"]),
             (other("b", 5), other("b", 6), vec!["leader-changed 6 follower"]),
             (other("b", 5), alone, vec!["leader-lost - follower"]),
@@ -181,12 +180,11 @@ mod tests {
         Role::Follower { leader: Some(announcement(id, token)) }
     }
 
-    fn with(mut role: Role, revision: u64, active: bool) -> Role {
+    fn with(mut role: Role, revision: u64) -> Role {
         if let Role::Leader { announcement, .. } | Role::Follower { leader: Some(announcement) } =
             &mut role
         {
             Arc::make_mut(&mut announcement.leader).revision = revision;
-            announcement.active = active;
         }
         role
     }
@@ -195,6 +193,6 @@ mod tests {
         let id = MemberId::new(id).unwrap();
         let leader = Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision: 0 });
         let ticket = Ticket { sequence: Sequence::new(1).unwrap(), token: FencingToken(token) };
-        Announcement { leader, ticket, active: true }
+        Announcement { leader, ticket }
     }
 }

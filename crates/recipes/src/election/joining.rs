@@ -1,7 +1,7 @@
 //! From a session to a place in the queue.
 
 use super::announcement::KnownLeader;
-use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
+use super::phase::{InQueue, Next, Phase, Stage, rejoin, stay};
 use super::preemption::OwnBid;
 use super::{Action, Member, Priority, Profile, ZnodeData};
 use crate::contender::Located;
@@ -70,7 +70,6 @@ impl Member {
         }
         let own = data.and_then(|found| found.announcement).filter(|it| it.ticket == ticket);
         if let Some(announcement) = own {
-            queue.activity = if announcement.active { Activity::Active } else { queue.activity };
             // What the others read there is not to change before this member leads again.
             queue.leader = KnownLeader::Announced { announcement, since: now };
         }
@@ -213,7 +212,6 @@ impl Member {
             Located::Missing => self.join(session),
             Located::Behind { watch, head } => {
                 queue.leader = queue.leader.retain_if(|leader| leader >= head);
-                queue.activity = Activity::NotElected;
                 let mut actions = Vec::with_capacity(2);
                 actions.extend(watch.map(Action::WatchPredecessor));
                 // What the predecessor announced before may have been passed over, and it is read again only when it

@@ -1,7 +1,7 @@
 //! First in the queue: to claim, to lead, and to renew.
 
 use super::announcement::KnownLeader;
-use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
+use super::phase::{InQueue, Next, Phase, Stage, rejoin, stay};
 use super::{Action, Member};
 use crate::contender::{AfterCommit, AfterRefusal};
 use crate::session::Session;
@@ -30,7 +30,6 @@ impl Member {
         queue.doubted_under = None;
         queue.ready_shown = false;
         queue.accepts = false;
-        queue.activity = queue.activity.begun(self.activation, now);
         let claim = Action::Claim { data: queue.data(&self.profile, self.priority), sent_at: now };
         (Phase::InSession(session, Stage::InQueue(queue)), vec![claim])
     }
@@ -41,12 +40,8 @@ impl Member {
             session.committed(sent_at, now);
             return stay(Phase::InSession(session, stage));
         };
-        match queue.contender.on_committed(&mut session, sent_at, now) {
-            AfterCommit::RanOut => return rejoin(),
-            AfterCommit::Began => {
-                queue.activity = queue.activity.begun(self.activation, now);
-            }
-            AfterCommit::Unchanged => {}
+        if queue.contender.on_committed(&mut session, sent_at, now) == AfterCommit::RanOut {
+            return rejoin();
         }
         stay(Phase::InSession(session, Stage::InQueue(queue)))
     }
@@ -66,10 +61,9 @@ impl Member {
             AfterRefusal::Ignored => stay(Phase::InSession(session, Stage::InQueue(queue))),
             AfterRefusal::Leave => rejoin(),
             AfterRefusal::Wait => {
-                queue.activity = Activity::NotElected;
                 queue.transfer = None;
                 queue.seen_bid = None;
-                // An acknowledgement may have been written meanwhile, which says that this member leads.
+                // Another profile may have been written meanwhile, with the announcement that this member leads.
                 let update = Action::Update(queue.data(&self.profile, self.priority));
                 (Phase::InSession(session, Stage::InQueue(queue)), vec![update])
             }

@@ -1,8 +1,8 @@
 //! One member: where it is, what it does about each event, and what it does when commanded.
 
-use super::phase::{Activity, InQueue, Next, Phase, Stage, rejoin, stay};
+use super::phase::{InQueue, Next, Phase, Stage, rejoin, stay};
 use super::preemption::Terms;
-use super::{Action, Activation, Command, Event, Policy, Priority, Profile, Standing};
+use super::{Action, Command, Event, Policy, Priority, Profile, Standing};
 use crate::lease::LeasePolicy;
 use crate::session::{Duty, Session};
 use crate::{FencingToken, Moment, Sequence, SessionRecord};
@@ -20,7 +20,6 @@ const CHANGES: u64 = 16;
 pub struct Member {
     pub(super) profile: Arc<Profile>,
     pub(super) lease_policy: LeasePolicy,
-    pub(super) activation: Activation,
     pub(super) priority: Priority,
     pub(super) preempt_after: Option<Duration>,
     /// The operator wants it out of the queue.
@@ -42,11 +41,10 @@ pub struct Member {
 
 impl Member {
     pub fn new(profile: Arc<Profile>, policy: Policy) -> Self {
-        let Policy { margins, activation, preempt_after } = policy;
+        let Policy { margins, preempt_after } = policy;
         Self {
             profile,
             lease_policy: LeasePolicy { margins, reserve: Duration::ZERO },
-            activation,
             priority: Priority::default(),
             preempt_after,
             paused: false,
@@ -127,10 +125,8 @@ impl Member {
                     .duty()
                     .and_then(|duty| session.heartbeat_due(contender.ticket().sequence, duty));
                 let lease = contender.way().and_then(|_| session.lease_ends_at());
-                let deadline = contender.way().and_then(|_| queue.activity.deadline());
                 let until = queue.transfer.as_ref().map(|transfer| transfer.until);
-                let deadline = deadline.into_iter().chain(until).min();
-                [heartbeat, lease, deadline].into_iter().flatten().min()
+                [heartbeat, lease, until].into_iter().flatten().min()
             }
         }
     }
@@ -226,8 +222,8 @@ impl Member {
                 (Phase::InSession(session, stage), vec![Action::ReadQueue])
             }
             Phase::InSession(session, Stage::InQueue(queue)) => {
-                let holds_no_more = queue.contender.way().is_some()
-                    && (session.lease_left(now).is_none() || queue.activity.is_overdue(now));
+                let holds_no_more =
+                    queue.contender.way().is_some() && session.lease_left(now).is_none();
                 match holds_no_more {
                     true => rejoin(),
                     false if queue.transfer.as_ref().is_some_and(|it| it.is_over(now)) => {
@@ -293,7 +289,6 @@ impl Member {
                 self.paused = false;
                 self.return_to_queue(phase, now)
             }
-            Command::Acknowledge(token) => self.on_acknowledged(phase, token, now),
             Command::ReportHealth { healthy: true } => {
                 self.unhealthy = false;
                 self.return_to_queue(phase, now)
@@ -327,26 +322,6 @@ impl Member {
             }
             Phase::InSession(session, Stage::KeptOut { .. }) if !self.kept_out => {
                 self.join_after_wait(session, now)
-            }
-            phase @ (Phase::Stopped
-            | Phase::Withdrawn
-            | Phase::NoSession
-            | Phase::SessionTooShort { .. }
-            | Phase::InSession(..)) => stay(phase),
-        }
-    }
-
-    /// The application has begun its work under this token.
-    fn on_acknowledged(&self, phase: Phase, token: FencingToken, now: Moment) -> Next {
-        match phase {
-            Phase::InSession(session, Stage::InQueue(mut queue))
-                if matches!(queue.activity, Activity::Elected { .. })
-                    && queue.contender.ticket().token == token
-                    && queue.contender.holds(&session, now).is_some() =>
-            {
-                queue.activity = Activity::Active;
-                let update = Action::Update(queue.data(&self.profile, self.priority));
-                (Phase::InSession(session, Stage::InQueue(queue)), vec![update])
             }
             phase @ (Phase::Stopped
             | Phase::Withdrawn

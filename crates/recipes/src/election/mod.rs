@@ -22,7 +22,7 @@ pub use announcement::{Announcement, Profile, ZnodeData};
 pub use cause::Cause;
 pub use change::{Change, ChangeKind, View, changes};
 pub use member::Member;
-pub use policy::{Activation, Policy};
+pub use policy::Policy;
 pub use preemption::{Bid, Priority};
 pub use standing::{Role, Standing};
 pub use transfer::{Heir, Offer};
@@ -108,8 +108,6 @@ pub enum Command {
     Pause,
     /// Rejoin after [`Command::Pause`].
     Resume,
-    /// The application has begun its work as leader under this token.
-    Acknowledge(FencingToken),
     /// The application is healthy, or is not.
     ReportHealth { healthy: bool },
     /// The application has another address or other labels.

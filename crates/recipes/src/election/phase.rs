@@ -3,7 +3,7 @@
 use super::announcement::KnownLeader;
 use super::preemption::{OwnBid, SeenBid};
 use super::transfer::Transfer;
-use super::{Activation, Announcement, Offer, Priority, Profile, ZnodeData};
+use super::{Announcement, Offer, Priority, Profile, ZnodeData};
 use crate::contender::Contender;
 use crate::session::Session;
 use crate::{Moment, Sequence, Ticket};
@@ -56,7 +56,6 @@ pub(super) struct InQueue {
     pub(super) unlisted: Option<Ticket>,
     /// The last one that does not: its announcement was old.
     pub(super) last_denied: Option<Ticket>,
-    pub(super) activity: Activity,
     /// Whether the own znode says that this member is a standby that could lead at once.
     pub(super) ready_shown: bool,
     /// To which member this one, which leads, is to hand over.
@@ -72,17 +71,6 @@ pub(super) struct InQueue {
     pub(super) failed_preemptions: u32,
     /// Whether a process before this one has led in this session, as far as is known: its claim goes only with the session.
     pub(super) may_own_claim: bool,
-}
-
-/// Whether the application has begun its work as leader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Activity {
-    NotElected,
-    /// It has until this moment to acknowledge.
-    Elected {
-        until: Moment,
-    },
-    Active,
 }
 
 pub(super) type Next = (Phase, Vec<super::Action>);
@@ -126,7 +114,6 @@ impl InQueue {
             prove_head: false,
             unlisted: None,
             last_denied: None,
-            activity: Activity::NotElected,
             ready_shown: false,
             transfer: None,
             offered: None,
@@ -154,8 +141,7 @@ impl InQueue {
     }
 
     pub(super) fn own_announcement(&self, own: &Arc<Profile>) -> Announcement {
-        let (ticket, active) = (self.contender.ticket(), self.activity == Activity::Active);
-        Announcement { leader: own.clone(), ticket, active }
+        Announcement { leader: own.clone(), ticket: self.contender.ticket() }
     }
 
     pub(super) fn data(&self, own: &Arc<Profile>, priority: Priority) -> ZnodeData {
@@ -164,28 +150,5 @@ impl InQueue {
         let accepted = self.offered.clone().filter(|_| self.accepts);
         let (profile, ready) = (own.clone(), self.ready_shown);
         ZnodeData { profile, priority, announcement, ready, offer, accepted }
-    }
-}
-
-impl Activity {
-    /// How a term begins, or goes on in the next process where the application was active.
-    pub(super) fn begun(self, activation: Activation, now: Moment) -> Self {
-        match (self, activation) {
-            (Self::Active, _) | (_, Activation::AtOnce) => Self::Active,
-            (Self::NotElected | Self::Elected { .. }, Activation::OnAcknowledgement { within }) => {
-                Self::Elected { until: now.after(within) }
-            }
-        }
-    }
-
-    pub(super) fn deadline(self) -> Option<Moment> {
-        match self {
-            Self::Elected { until } => Some(until),
-            Self::NotElected | Self::Active => None,
-        }
-    }
-
-    pub(super) fn is_overdue(self, now: Moment) -> bool {
-        self.deadline().is_some_and(|until| until <= now)
     }
 }

@@ -206,14 +206,6 @@ impl Standing {
         self.unhealthy
     }
 
-    /// Whether it leads, but its application has not acknowledged that in time.
-    pub fn is_overdue(&self, now: Moment) -> bool {
-        let overdue = |activity: super::phase::Activity| activity.is_overdue(now);
-        self.phase
-            .in_queue()
-            .is_some_and(|(_, queue)| queue.contender.way().is_some() && overdue(queue.activity))
-    }
-
     /// Whether it is out of the queue until commanded, or healthy, again.
     pub fn is_withdrawn(&self) -> bool {
         matches!(self.phase, Phase::Withdrawn)

@@ -49,7 +49,6 @@ impl Command {
             Self::Preempt { .. } => "preempt",
             Self::Pause => "pause",
             Self::Resume => "unpause",
-            Self::Acknowledge(_) => "acknowledge",
             Self::ReportHealth { healthy: true } => "healthy",
             Self::ReportHealth { healthy: false } => "unhealthy",
             Self::UpdateProfile { .. } => "describe",
@@ -152,7 +151,6 @@ impl fmt::Display for Command {
             Self::Preempt { .. } => f.write_str("told to yield to the bidder"),
             Self::Pause => f.write_str("told to pause"),
             Self::Resume => f.write_str("told to resume"),
-            Self::Acknowledge(token) => write!(f, "its application acknowledges token {token}"),
             Self::ReportHealth { healthy: true } => f.write_str("its application is healthy"),
             Self::ReportHealth { healthy: false } => f.write_str("its application is not healthy"),
             Self::UpdateProfile { .. } => f.write_str("told another address or other labels"),
@@ -221,8 +219,7 @@ impl fmt::Display for Offer {
 
 impl fmt::Display for Announcement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let leads = if self.active { "leads" } else { "is elected" };
-        write!(f, "«{} {leads}, token {}", self.leader.id, self.ticket.token)?;
+        write!(f, "«{} leads, token {}", self.leader.id, self.ticket.token)?;
         if self.leader.revision > 0 {
             write!(f, ", revision {}", self.leader.revision)?;
         }

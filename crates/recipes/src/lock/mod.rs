@@ -163,7 +163,7 @@ impl Lock {
         let Stage::InQueue(queue) = &mut self.stage else { return vec![] };
         let ticket = queue.contender.ticket();
         match queue.contender.on_committed(session, sent_at, now) {
-            AfterCommit::Unchanged | AfterCommit::Began => vec![],
+            AfterCommit::Unchanged => vec![],
             AfterCommit::RanOut => self.leave(ticket, End::Lost(Loss::LeaseRanOut)),
         }
     }

@@ -31,8 +31,7 @@ pub struct Faults {
     pub priorities: bool,
     /// An operator may give commands.
     pub orders: bool,
-    /// Members may be told that their application has another address, and that it has
-    /// acknowledged that it leads.
+    /// Members may be told that their application has another address.
     pub moves: bool,
     /// Applications may fail, and be well again.
     pub sickness: bool,

@@ -138,7 +138,7 @@ impl Znode {
             return self.data.announcement.clone();
         }
         let ticket = Ticket { sequence, token: self.token };
-        Some(Announcement { leader: self.data.profile.clone(), ticket, active: true })
+        Some(Announcement { leader: self.data.profile.clone(), ticket })
     }
 }
 
@@ -266,8 +266,6 @@ pub enum Choice {
     Resume(usize),
     /// Its application has another address now.
     Describe(usize),
-    /// Its application has taken up its work as leader.
-    Acknowledge(usize),
     /// Its application fails.
     Ail(usize),
     /// Its application is healthy again.
@@ -467,7 +465,7 @@ impl World {
                 choices.extend(priorities.map(|priority| Choice::Prioritize(i, priority)));
             }
             if faults.moves && !member.stopped {
-                choices.extend([Choice::Describe(i), Choice::Acknowledge(i)]);
+                choices.push(Choice::Describe(i));
             }
             if faults.sickness && !member.stopped {
                 choices.extend([Choice::Ail(i), Choice::Recover(i)]);
@@ -615,11 +613,6 @@ impl World {
                 let moves = self.members[i].core.standing().profile().revision + 1;
                 let (address, labels) = (Some(format!("address {moves}")), BTreeMap::new());
                 self.step(i, Event::Command(Command::UpdateProfile { address, labels }));
-            }
-            Choice::Acknowledge(i) => {
-                if let Some(ticket) = self.members[i].core.standing().ticket() {
-                    self.step(i, Event::Command(Command::Acknowledge(ticket.token)));
-                }
             }
             Choice::Ail(i) => self.report_health(i, false),
             Choice::Recover(i) => self.report_health(i, true),
@@ -805,7 +798,6 @@ impl World {
         let found_out_at = found_out_at.after(waits * wait);
         while self.now < healed_at || self.not_recovered(rules).is_some() && self.now < found_out_at
         {
-            (0..self.members.len()).for_each(|i| self.apply(Choice::Acknowledge(i), rules));
             self.live(rules.policy.margins.heartbeat / 4, rules);
             let dead = self.server.sessions.iter();
             // A session that its member has left, confirmed or not, gets no more heartbeats.
@@ -979,7 +971,6 @@ impl World {
             Choice::Pause(i) => format!("{} is told to pause", name(i)),
             Choice::Resume(i) => format!("{} is told to resume", name(i)),
             Choice::Describe(i) => format!("{} moves", name(i)),
-            Choice::Acknowledge(i) => format!("{} is acknowledged", name(i)),
             Choice::Ail(i) => format!("{} ails", name(i)),
             Choice::Recover(i) => format!("{} recovers", name(i)),
             Choice::Stop(i) => format!("{} is told to stop", name(i)),
@@ -1101,9 +1092,8 @@ impl World {
         };
         let here = |m: &&Process| !m.gone();
         self.members.iter().filter(here).all(|m| match m.core.standing().at(self.now) {
-            Role::Follower { leader } => leader.is_some_and(|it| {
-                it.ticket.sequence == *first && it.leader == znode.data.profile && it.active
-            }),
+            Role::Follower { leader } => leader
+                .is_some_and(|it| it.ticket.sequence == *first && it.leader == znode.data.profile),
             Role::Leader { .. } => true,
             Role::Candidate | Role::Absent => false,
         })
@@ -1638,7 +1628,7 @@ impl World {
                 return self.fire(ticket, &Reply::Changed(ticket));
             }
         };
-        let lie = Announcement { leader, ticket: ticket_of_leader, active: true };
+        let lie = Announcement { leader, ticket: ticket_of_leader };
         let znode = self.server.tickets.get_mut(&ticket).expect("just found");
         znode.data.announcement = Some(lie);
         self.fire(ticket, &Reply::Changed(ticket));
@@ -1718,12 +1708,8 @@ impl World {
 impl Rules {
     /// Returns the `play` line that describes this world in a scenario file.
     fn play_directive(&self) -> String {
-        let Policy { margins, activation, preempt_after } = self.policy;
+        let Policy { margins, preempt_after } = self.policy;
         let Margins { heartbeat, half_tick } = margins;
-        let ack = match activation {
-            Activation::AtOnce => String::new(),
-            Activation::OnAcknowledgement { within } => format!(" ack={}ns", within.as_nanos()),
-        };
         let prompt = if self.prompt { " prompt" } else { "" };
         let settled = if self.settled { " settled" } else { "" };
         let differ = if self.moments_differ { " moments_differ" } else { "" };
@@ -1742,7 +1728,7 @@ impl Rules {
             all => format!(" priorities={}", all.join("-")),
         };
         format!(
-            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{ack}{prompt}{settled}{differ}{wrong}{preempt}{priorities}{among}",
+            "play members={} timeout={}ns heartbeat={}ns half_tick={}ns{prompt}{settled}{differ}{wrong}{preempt}{priorities}{among}",
             self.members,
             self.timeout.as_nanos(),
             heartbeat.as_nanos(),
@@ -1802,8 +1788,7 @@ impl Choice {
             | Self::Raze => 1,
             Self::Miss(_) | Self::Doom(_) => 1,
             Self::Serve(_) | Self::ServeSlowly(_) | Self::ServeStale(_) | Self::Deliver(_) => 0,
-            Self::Acknowledge(_)
-            | Self::HandOver(_)
+            Self::HandOver(_)
             | Self::LetIn(_)
             | Self::Preempt(_)
             | Self::Restart(_)
@@ -1857,7 +1842,7 @@ impl Server {
         let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
         let leader = Arc::new(profile);
         let ticket = Ticket { sequence, token: FencingToken(self.writes + 1) };
-        let announcement = Announcement { leader: leader.clone(), ticket, active: true };
+        let announcement = Announcement { leader: leader.clone(), ticket };
         let data = ZnodeData { announcement: Some(announcement), ..ZnodeData::of(leader) };
         self.insert(sequence, STRANGER, data);
     }
