@@ -4,7 +4,7 @@
 
 use crate::clock::Clock;
 use crate::status::{RecentChanges, StatusHandle, Undone};
-use recipes::election::{Announcement, Bid, ChangeKind, Command, Heir, Offer, Role, Standing};
+use recipes::election::{Announcement, ChangeKind, Command, Heir, Offer, Role, Standing};
 use recipes::{FencingToken, Moment, Sequence, Ticket};
 use std::fmt;
 use std::time::Duration;
@@ -70,18 +70,18 @@ pub async fn transfer(
     result
 }
 
-/// Has this member, which leads, hand over to the member of higher priority that bids for that, if it is time for it.
+/// Transfers leadership from this member to this one of higher priority, if it is time for it.
 ///
 /// # Errors
 /// Why that member does not lead.
-pub async fn yield_to(
+pub async fn preempt(
     status: &StatusHandle,
     clock: Clock,
-    bid: Bid,
+    preferred: Sequence,
     within: Duration,
 ) -> Result<Transferred, Refusal> {
     let mut attempt = Attempt::begun(status, clock, within)?;
-    let result = attempt.yielded(bid).await;
+    let result = attempt.preempted_by(preferred).await;
     status.meter.preempted(result.is_ok());
     result
 }
@@ -119,12 +119,12 @@ impl<'a> Attempt<'a> {
         self.ended(ended).await
     }
 
-    async fn yielded(&mut self, bid: Bid) -> Result<Transferred, Refusal> {
+    async fn preempted_by(&mut self, preferred: Sequence) -> Result<Transferred, Refusal> {
         let until = self.until();
-        let accepted = self.accepted_by(bid.bidder, Command::Preempt { until }, self.within).await;
-        let is_bidder = |leader: &Announcement| leader.ticket.sequence == bid.bidder;
+        let accepted = self.accepted_by(preferred, Command::Preempt { until }, self.within).await;
+        let is_preferred = |leader: &Announcement| leader.ticket.sequence == preferred;
         let ended = match accepted {
-            Ok(offer) => self.hand_over(offer, is_bidder).await,
+            Ok(offer) => self.hand_over(offer, is_preferred).await,
             Err(refusal) => Err(refusal),
         };
         self.ended(ended).await

@@ -39,7 +39,7 @@ pub use shared_config::{
     ConfigWritten, KeptConfig, KeptConfigState,
 };
 pub use status::{
-    Application, Bid, Clock, Hook, HookRun, OwnProblem, Restart, STATUS, Session, Standby, Status,
+    Application, Clock, Hook, HookRun, OwnProblem, Restart, STATUS, Session, Standby, Status,
 };
 
 use serde::Serialize;
@@ -112,7 +112,7 @@ mod tests {
         ));
         let ends = r#""index":1,"clock":{"boot_id":"b","time_namespace":null},"version":"1","uptime_ms":1"#;
         let begins = format!(
-            r#""id":"a","role":"follower","election":"/e","znode":"n_2","sequence":2,"token":5,"predecessor":"n_1","standby":{{"ready":true}},"leader":{leader},"valid_for_ms":null,"priority":70,"bid":{{"znode":"n_3","priority":90}},"paused":false"#
+            r#""id":"a","role":"follower","election":"/e","znode":"n_2","sequence":2,"token":5,"predecessor":"n_1","standby":{{"ready":true}},"leader":{leader},"valid_for_ms":null,"priority":70,"paused":false"#
         );
         keeps::<Status>(&format!(
             r#"{{{begins},"session":{{"id":"0x1","timeout_ms":10,"connected":true,"server":"h:1"}},{ends}}}"#

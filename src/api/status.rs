@@ -23,9 +23,6 @@ pub struct Status {
     /// How much it is preferred as the leader, from 0 to 100.
     #[schema(maximum = 100)]
     pub priority: u8,
-    /// The member of higher priority to which this one, which leads, will hand over; left out if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bid: Option<Bid>,
     /// Whether it was told to stay out of the queue.
     pub paused: bool,
     pub session: Session,
@@ -51,13 +48,6 @@ pub struct Status {
     pub clock: Clock,
     pub version: String,
     pub uptime_ms: u64,
-}
-
-/// That a member of higher priority is to lead.
-#[derive(Serialize, Deserialize, ToSchema)]
-pub struct Bid {
-    pub znode: String,
-    pub priority: u8,
 }
 
 /// The member that leads when the head is gone.

@@ -6,7 +6,7 @@ use super::query::NoQuery;
 use super::verdict::millis;
 use super::{AppState, claim, own_problems};
 use crate::api::{
-    self, Bid, Clock, Hook, HookRun, KeptConfig, KeptConfigState, Restart, Session, Standby, Status,
+    self, Clock, Hook, HookRun, KeptConfig, KeptConfigState, Restart, Session, Standby, Status,
 };
 use crate::status::{Application, HookRecord, KeptRecord, KeptState, Snapshot};
 use axum::Json;
@@ -39,9 +39,6 @@ async fn status(State(app): State<AppState>, _: NoQuery) -> Json<Status> {
         leader: verdict.leader().map(|leader| app.leader(leader)),
         valid_for_ms: verdict.valid_for_ms(),
         priority: standing.priority().number(),
-        bid: standing
-            .seen_bid()
-            .map(|bid| Bid { znode: znodes.name(bid.bidder), priority: bid.priority.number() }),
         paused: standing.is_paused(),
         session: Session {
             id: link.session.map(|(id, _)| id.to_string()),

@@ -12,7 +12,6 @@ use crate::api::{self, Standby};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::zookeeper::{Election, Inspector, MemberData, STRANGER_REMEDY, Znode};
-use recipes::election::Bid;
 use recipes::{Family, FencingToken};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -32,8 +31,6 @@ struct InspectedElection<'a> {
     head: Option<&'a str>,
     /// The claim, with which the leader excludes others; null if none stands.
     claim: Option<Claim<'a>>,
-    /// That a member of higher priority is to lead; null unless one does not.
-    bid: Option<InspectedBid<'a>>,
     /// The members, in the order of the queue.
     #[serde(rename = "line")]
     queue: Vec<QueuedMember<'a>>,
@@ -73,16 +70,6 @@ struct QueuedMember<'a> {
     unhealthy: bool,
     /// How many of its hooks have failed and not succeeded since.
     hooks_failing: u32,
-}
-
-/// That a member of higher priority is to lead.
-#[derive(Serialize)]
-struct InspectedBid<'a> {
-    /// Null if the member has gone, or its data is no member's.
-    id: Option<&'a str>,
-    /// Of the member's znode.
-    sequence: i32,
-    priority: u8,
 }
 
 /// The znode with which the leader excludes others.
@@ -188,12 +175,6 @@ impl<'a> InspectedElection<'a> {
         };
         let claim = election.and_then(|election| election.claim.as_ref());
         let claim = claim.map(|claim| Claim::of(claim, &queue, now));
-        let bid = election.and_then(|election| election.bid);
-        let bid = bid.map(|Bid { bidder, priority }| InspectedBid {
-            id: members.iter().find(|it| it.sequence == bidder.number()).and_then(|it| it.id),
-            sequence: bidder.number(),
-            priority: priority.number(),
-        });
         let mut ids: Vec<_> = members.iter().filter_map(|member| member.id).collect();
         ids.sort_unstable();
         let mut namesakes: Vec<_> =
@@ -215,7 +196,6 @@ impl<'a> InspectedElection<'a> {
             verdict,
             head: members.first().and_then(|member| member.id),
             claim,
-            bid,
             namesakes,
             impostors: named(|znode| znode.sequence.is_some() && znode.session.is_none()),
             foreign,
@@ -230,14 +210,8 @@ impl<'a> InspectedElection<'a> {
             Some(claim) => claim.shown(),
             None => Cell::new("none").style(ODD),
         };
-        let mut facts =
-            vec![("election", Cell::new(self.path)), ("verdict", verdict), ("claim", claim)];
-        facts.extend(self.bid.as_ref().map(|bid| {
-            let id = bid.id.unwrap_or("a member that is not there");
-            let bids = format!("{id} is to lead, priority {}", bid.priority);
-            ("bid", Cell::new(&bids))
-        }));
-        let mut text = pairs(facts);
+        let mut text =
+            pairs(vec![("election", Cell::new(self.path)), ("verdict", verdict), ("claim", claim)]);
         if !self.queue.is_empty() {
             let heading = [
                 "ID", "IS", "NAMES", "WRONG", "PRIORITY", "ZNODE", "TOKEN", "AGE", "ADDRESS",
@@ -539,18 +513,6 @@ mod tests {
     }
 
     #[test]
-    fn a_bid_is_shown_by_its_member() {
-        let mut bids = election(&["a", "b"], Some(0));
-        let priority = Priority::new(70).unwrap();
-        bids.bid = Some(Bid { bidder: Sequence::new(1).unwrap(), priority });
-        let text = strip_str(&judged_of(&bids).shown(Width::Narrow)).to_string();
-        assert!(text.contains("bid       b is to lead, priority 70\n"), "{text}");
-        bids.bid = Some(Bid { bidder: Sequence::new(9).unwrap(), priority });
-        let text = strip_str(&judged_of(&bids).shown(Width::Narrow)).to_string();
-        assert!(text.contains("bid       a member that is not there is to lead"), "{text}");
-    }
-
-    #[test]
     fn other_clients_contenders_are_elections_of_their_own() {
         let foreign = |name: &str, number: i32, id: Option<&str>| {
             let family = Family::of_name(name).unwrap().0;
@@ -576,7 +538,7 @@ mod tests {
         assert!(line("(no id)").contains("n_0000000009"), "{text}");
 
         let (znodes, claim) = (shared.znodes.split_off(2), None);
-        let theirs = Election { znodes: znodes[..2].to_vec(), claim, bid: None };
+        let theirs = Election { znodes: znodes[..2].to_vec(), claim };
         let judged = judged_of(&theirs);
         let verdict = "no member stands here, unless shown with --compatible-with curator-latch; by Curator's \
                        LeaderLatch, 10.0.0.7 leads";
@@ -601,7 +563,7 @@ mod tests {
             let id = ids.get(n).copied().unwrap_or("f");
             Znode { sequence: None, name: "claim-n_".into(), ..znode(n, id) }
         });
-        Election { znodes, claim, bid: None }
+        Election { znodes, claim }
     }
 
     fn znode(n: usize, id: &str, leader: &str) -> Znode {

@@ -3,14 +3,13 @@
 use super::client::{
     Connection, Credentials, Failure, LeftServers, Opened, connect, diagnose, in_words, is_verdict,
 };
-use super::election::{MemberData, contender, decode, decode_bid};
-use super::queue::{bid_path, claim_path, foreign_name, owner, refusal, sync, token};
+use super::election::{MemberData, contender, decode};
+use super::queue::{claim_path, foreign_name, owner, refusal, sync, token};
 use crate::clock::Clock;
 use crate::config::security::{Login, Scheme};
 use crate::config::{Settings, Zookeeper};
 use crate::znode_names::ZnodeNames;
 use ::zookeeper::{Error, Stat};
-use recipes::election::Bid;
 use recipes::{Family, FencingToken, Sequence, SessionId, Ticket};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
@@ -55,12 +54,10 @@ pub struct Foreign {
 /// What is below the election's path.
 #[derive(Clone, Debug)]
 pub struct Election {
-    /// All but the claim and the bid, the members' first and in order.
+    /// All but the claim, the members' first and in order.
     pub znodes: Vec<Znode>,
     /// With the data that the leader's own znode had when it claimed.
     pub claim: Option<Znode>,
-    /// Of a member of higher priority than the leader's.
-    pub bid: Option<Bid>,
 }
 
 /// Reads an election, as often as it is asked to, over one connection as long as that lasts.
@@ -149,16 +146,13 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
     };
     // All at once: each request leaves with the call.
     let claim_path = claim_path(root, naming);
-    let bid_path = bid_path(root, naming);
     let asked: Vec<(String, Option<Sequence>, Asked)> = names
         .into_iter()
         .map(|name| {
             let path = format!("{root}/{name}");
             let sequence = naming.sequence(&name);
             let asked: Asked = match sequence {
-                _ if path == claim_path || path == bid_path => {
-                    Box::pin(connection.client.get_data(&path))
-                }
+                _ if path == claim_path => Box::pin(connection.client.get_data(&path)),
                 Some(_) => Box::pin(connection.client.get_data(&path)),
                 // A foreign znode may hold much data, which is of no use here.
                 None => {
@@ -169,7 +163,7 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
             (name, sequence, asked)
         })
         .collect();
-    let (mut znodes, mut bids) = (vec![], None);
+    let mut znodes = vec![];
     for (name, sequence, read) in asked {
         let read = connection.request(read).await;
         let (data, stat) = match read {
@@ -177,10 +171,6 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
             Err(Error::NoNode) => continue,
             read => read?,
         };
-        if format!("{root}/{name}") == bid_path && owner(&stat).is_some() {
-            bids = decode_bid(&data, naming);
-            continue;
-        }
         let data = match (naming.family(), sequence) {
             (Some(_), Some(sequence)) => {
                 naming.note(&name);
@@ -217,7 +207,7 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
             }
         }
     };
-    Ok(Some(Election { znodes, claim, bid: bids }))
+    Ok(Some(Election { znodes, claim }))
 }
 
 /// Finds other clients' contenders, and how they name themselves.

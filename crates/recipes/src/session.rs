@@ -106,6 +106,10 @@ impl Session {
         self.id
     }
 
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Begins a heartbeat: the request that is sent at this moment.
     pub(crate) fn heartbeat_sent(&mut self, now: Moment) {
         self.heartbeat = Heartbeat::Sent(now);

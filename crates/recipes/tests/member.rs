@@ -813,8 +813,8 @@ fn a_leader_whose_claim_is_refused_offers_no_more() {
     assert_eq!(second.standing().heir(), None);
 }
 
-/// A leader that yields to bids that have stood for two seconds.
-fn yielding_leader() -> Member {
+/// A leader that transfers leadership to a member of higher priority that it has seen for two seconds.
+fn preemptible_leader() -> Member {
     let margins = Margins { heartbeat: seconds(1), half_tick: seconds(1) };
     let policy = Policy { preempt_after: Some(seconds(2)), ..Policy::new(margins) };
     let mut leader = Member::new(profile("me"), policy);
@@ -825,74 +825,104 @@ fn yielding_leader() -> Member {
     leader
 }
 
-fn bid(number: i32, priority: u8) -> Bid {
-    Bid { bidder: ticket(number).sequence, priority: Priority::new(priority).unwrap() }
+fn priorities(members: &[(i32, u8)]) -> Event {
+    let members = members.iter().map(|&(number, priority)| MemberPriority {
+        member: ticket(number).sequence,
+        id: MemberId::new(&format!("m{number}")).unwrap(),
+        priority: Priority::new(priority).unwrap(),
+    });
+    Event::PrioritiesRead(members.collect())
 }
 
-/// Returns the bid that is due when this one has been read at these moments.
-fn due(leader: &mut Member, bid: Bid, moments: &[u64]) -> Option<Bid> {
+/// Returns the number of the member that is to lead when these priorities have been read at these moments.
+fn due(leader: &mut Member, members: &[(i32, u8)], moments: &[u64]) -> Option<i32> {
     for moment in moments {
-        assert_eq!(leader.step(at(*moment), Event::BidRead(Some(bid))), []);
+        assert_eq!(leader.step(at(*moment), priorities(members)), []);
     }
-    leader.standing().due_bid()
+    leader.standing().due_preemption().map(|member| member.number())
 }
 
 #[test]
-fn a_leader_yields_only_to_a_higher_priority_behind_it() {
+fn a_leader_prefers_the_first_of_the_highest_priority_behind_it() {
     let times = [100, 1_100, 2_100];
-    for (bid, is_due) in
-        [(bid(3, 51), true), (bid(3, 50), false), (bid(2, 90), false), (bid(1, 90), false)]
-    {
-        let mut leader = yielding_leader();
-        assert_eq!(due(&mut leader, bid, &times), Some(bid).filter(|_| is_due));
+    for (members, preferred) in [
+        (&[(2, 50), (3, 51)][..], Some(3)),
+        (&[(2, 50), (3, 50), (4, 49)], None),
+        (&[(2, 90)], None),
+        (&[(1, 90), (2, 50)], None),
+        (&[(2, 50), (3, 60), (4, 90), (5, 90), (6, 70)], Some(4)),
+    ] {
+        let mut leader = preemptible_leader();
+        assert_eq!(due(&mut leader, members, &times), preferred);
         let offers = leader.step(at(2_200), Event::Command(Command::Preempt { until: at(9_000) }));
-        assert_eq!(!offers.is_empty(), is_due, "{bid}");
-        assert_eq!(leader.standing().due_bid(), None, "it is offered, if anything is");
+        assert_eq!(!offers.is_empty(), preferred.is_some(), "{members:?}");
+        assert_eq!(leader.standing().due_preemption(), None, "it is offered, if anything is");
     }
 }
 
 #[test]
-fn a_bid_that_is_too_young_or_has_gone_is_not_yielded_to() {
+fn a_member_that_was_seen_too_short_or_has_gone_is_not_preferred() {
     let preempt = || Event::Command(Command::Preempt { until: at(9_000) });
-    let mut leader = yielding_leader();
-    assert_eq!(due(&mut leader, bid(3, 90), &[100, 2_000]), None);
-    assert_eq!(leader.step(at(2_500), preempt()), [], "it was too young when it was read");
-    assert_eq!(due(&mut leader, bid(4, 95), &[2_600, 3_600]), None, "another's time is its own");
-    leader.step(at(4_000), Event::BidRead(None));
-    assert_eq!(due(&mut leader, bid(4, 95), &[4_100, 6_000]), None, "it was gone meanwhile");
-    assert_eq!(due(&mut leader, bid(4, 95), &[6_100]), Some(bid(4, 95)));
+    let mut leader = preemptible_leader();
+    assert_eq!(due(&mut leader, &[(3, 90)], &[100, 2_000]), None);
+    assert_eq!(leader.step(at(2_500), preempt()), [], "it was too early when it was read");
+    let both = [(3, 90), (4, 95)];
+    assert_eq!(due(&mut leader, &both, &[2_600, 3_600]), None, "another's time is its own");
+    leader.step(at(4_000), priorities(&[]));
+    assert_eq!(due(&mut leader, &both, &[4_100, 6_000]), None, "it was gone meanwhile");
+    assert_eq!(due(&mut leader, &both, &[6_100]), Some(4));
     let higher = Command::SetPriority(Priority::new(95).unwrap());
     leader.step(at(6_200), Event::Command(higher));
     assert_eq!(leader.step(at(6_300), preempt()), [], "it is no higher than its own by now");
 }
 
 #[test]
-fn a_bid_does_not_displace_the_heir_that_an_operator_named() {
-    let mut leader = yielding_leader();
-    assert_eq!(due(&mut leader, bid(4, 90), &[100, 2_100]), Some(bid(4, 90)));
+fn a_preferred_member_does_not_displace_the_heir_that_an_operator_named() {
+    let mut leader = preemptible_leader();
+    assert_eq!(due(&mut leader, &[(4, 90)], &[100, 2_100]), Some(4));
     let heir = ticket(3).sequence;
     leader.step(at(2_200), Event::Command(Command::Transfer { heir, until: at(9_000) }));
-    assert_eq!(leader.standing().due_bid(), None);
+    assert_eq!(leader.standing().due_preemption(), None);
     let preempt = Event::Command(Command::Preempt { until: at(9_000) });
     assert_eq!(leader.step(at(2_300), preempt), []);
     assert_eq!(leader.standing().heir().map(|(offer, _)| offer.heir), Some(heir));
 }
 
 #[test]
-fn a_leader_whose_claim_is_refused_yields_to_none() {
+fn a_leader_whose_claim_is_refused_prefers_none() {
     let mut second = standby();
     second.step(at(500), Event::Command(Command::SetPriority(Priority::LOWEST)));
     second.step(at(500), gone(1));
-    assert_eq!(due(&mut second, bid(3, 50), &[505, 3_000]), Some(bid(3, 50)));
+    assert_eq!(due(&mut second, &[(3, 50)], &[505, 3_000]), Some(3));
     second.step(at(3_010), refused(Holder::Contender(ticket(1)), at(500)));
-    assert_eq!((second.standing().due_bid(), second.standing().seen_bid()), (None, None));
+    assert_eq!(second.standing().due_preemption(), None);
 }
 
 #[test]
-fn a_member_that_does_not_lead_heeds_no_bid() {
+fn a_member_that_does_not_lead_prefers_none() {
     let mut follower = follower(&[1, 2]);
     follower.step(at(0), Event::Command(Command::SetPriority(Priority::LOWEST)));
-    assert_eq!(due(&mut follower, bid(3, 90), &[100, 9_000]), None);
+    assert_eq!(due(&mut follower, &[(3, 90)], &[100, 9_000]), None);
+}
+
+#[test]
+fn a_leader_reads_the_priorities_behind_a_renewal_and_no_sooner_than_after_a_third_of_the_timeout()
+{
+    let mut leader = preemptible_leader();
+    let mut read_at = vec![];
+    for step in 0..100 {
+        let now = at(step * 100);
+        let actions = leader.step(now, Event::Woke);
+        if let Some(place) = actions.iter().position(|it| *it == Action::ReadPriorities) {
+            assert!(matches!(&actions[..place], [Action::Renew { .. }]), "{actions:?}");
+            read_at.push(now);
+        }
+        if !actions.is_empty() {
+            leader.step(now, Event::Committed { sent_at: now });
+        }
+    }
+    assert!(read_at.len() > 1, "{read_at:?}");
+    assert!(read_at.windows(2).all(|two| two[1].since(two[0]) >= seconds(10) / 3), "{read_at:?}");
 }
 
 #[test]
@@ -1146,11 +1176,10 @@ fn only_the_own_announcement_of_a_znode_that_is_found_resumes_a_term() {
     assert_eq!(Event::NoTicketFound.resumed_term(), None);
 }
 
-/// They know nothing of priority, and take what stands in their path for contenders.
+/// They know nothing of priority, and nothing of transfers.
 #[test]
-fn a_member_among_others_reads_and_makes_no_bids() {
+fn a_member_among_others_reads_no_priorities() {
     let lowest = |member: Member| member.of_priority(Priority::LOWEST);
-    let highest = |member: Member| member.of_priority(Priority::HIGHEST);
     let wakes = |mut member: Member| {
         member.step(at(0), opened(seconds(10)));
         member.step(at(0), Event::Joined(ticket(1)));
@@ -1158,21 +1187,9 @@ fn a_member_among_others_reads_and_makes_no_bids() {
         member.step(at(0), Event::Committed { sent_at: at(0) });
         member.step(at(1_000), Event::Woke)
     };
-    assert!(wakes(lowest(member())).contains(&Action::ReadBid));
-    assert!(!wakes(lowest(member()).among_others()).contains(&Action::ReadBid));
-
-    let hears = |mut member: Member| {
-        member.step(at(0), opened(seconds(10)));
-        member.step(at(0), Event::Joined(ticket(2)));
-        member.step(at(0), queue(&[1, 2]));
-        member
-            .step(at(0), Event::PredecessorRead { predecessor: ticket(1), announcement: leads(1) });
-        assert!(names(&member, 1));
-        member.step(at(0), Event::PriorityRead { member: ticket(1), priority: Priority::LOWEST })
-    };
-    let bids = |actions: Vec<Action>| actions.iter().any(|it| matches!(it, Action::MakeBid(_)));
-    assert!(bids(hears(highest(member()))));
-    assert!(!bids(hears(highest(member()).among_others())));
+    assert!(wakes(lowest(member())).contains(&Action::ReadPriorities));
+    let among = lowest(member()).among_others();
+    assert!(!wakes(among).contains(&Action::ReadPriorities));
 }
 
 #[test]

@@ -474,7 +474,7 @@ fn a_transfer_and_a_crash() {
 
 /// The second is to lead for its priority, and either crashes, loses its connection, or gets another priority, at every step.
 #[test]
-fn a_bid_and_a_misfortune() {
+fn a_higher_priority_and_a_misfortune() {
     let faults = Faults { priorities: true, crashes: true, cuts: true, ..Faults::NONE };
     let policy = Policy { preempt_after: Some(SECOND), ..STANDBY.policy };
     let rules = Rules { policy, priorities: &[40, 60], horizon: Duration::from_secs(4), ..STANDBY };
@@ -483,7 +483,7 @@ fn a_bid_and_a_misfortune() {
 
 /// The same with one between, which has to make way, and a crash of any of them, at every step.
 #[test]
-fn a_bid_past_one_between() {
+fn a_higher_priority_past_one_between() {
     let faults = Faults { crashes: true, ..Faults::NONE };
     let policy = Policy { preempt_after: Some(SECOND), ..STANDBY.policy };
     let horizon = Duration::from_secs(4);

@@ -171,7 +171,6 @@ fn play(world: &mut World, line: &str, rules: &Rules) {
             let number = number.parse().expect("a number");
             Choice::Prioritize(world.named(name), Priority::new(number).expect("up to 100"))
         }
-        ["a", "stranger", "bids", "for", znode] => Choice::ForgeBid(sequence(znode)),
         [name, "is", "told", "to", "pause"] => Choice::Pause(world.named(name)),
         [name, "is", "told", "to", "resume"] => Choice::Resume(world.named(name)),
         [name, "ails"] => Choice::Ail(world.named(name)),

@@ -102,7 +102,7 @@ proptest! {
                 Choice::OthersJoin | Choice::OtherLeaves(_) => 2,
                 Choice::KeepOut(_) | Choice::LetIn(_) => 2,
                 Choice::HandOver(_) | Choice::Preempt(_) => 1,
-                Choice::Prioritize(..) | Choice::ForgeBid(_) => 2,
+                Choice::Prioritize(..) => 2,
                 Choice::Ail(_) | Choice::Recover(_) => 2,
                 Choice::Evict(_) | Choice::Lie(..) | Choice::Raze | Choice::Forge(_) => 2,
                 Choice::LoseCreate(_) | Choice::LoseDelete(_) => 2,

@@ -5,18 +5,18 @@ mod announcement_age;
 mod znode_data;
 
 pub use znode_data::MemberData;
-pub(crate) use znode_data::{contender, decode, decode_bid, encode};
+pub(crate) use znode_data::{contender, decode, encode};
 
 use self::announcement_age::AnnouncementAge;
-use self::znode_data::{claimants_name, encode_bid, newer_format, priority_of_bid};
+use self::znode_data::{claimants_name, newer_format};
 use super::client::{Session, SessionEvent, SessionSettings, UnclosedSession};
-use super::queue::{ClaimHolder, Member, Queue, QueueEvent, QueueSettings, Reports, WantedBid};
+use super::queue::{ClaimHolder, Member, Queue, QueueEvent, QueueSettings, Reports};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::status::{Entry, OwnState};
 use crate::znode_names::ZnodeNames;
 use ::zookeeper::Error;
-use recipes::election::{Action, Announcement, Event, Offer, Priority, ZnodeData};
+use recipes::election::{Action, Announcement, Event, MemberPriority, Offer, ZnodeData};
 use recipes::{Holder, MemberId, Sequence, Ticket};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -35,9 +35,6 @@ pub(crate) struct ElectionSession {
     heir: Option<Sequence>,
     /// The predecessor's offer, to be told behind what it announces.
     offer: Option<Offer>,
-    /// The priority of the member that was read last, to be told behind what it announces, and which was told last.
-    priority: Option<(Ticket, Priority)>,
-    priority_told: Option<(Ticket, Priority)>,
     /// The predecessor as it was last read, and its member's id.
     predecessor: Option<(Ticket, MemberId)>,
     /// A standby, whose predecessor is the head, reads no other; members behind it read the head with each heartbeat.
@@ -139,8 +136,6 @@ impl ElectionSession {
             own_id,
             heir: None,
             offer: None,
-            priority: None,
-            priority_told: None,
             predecessor: None,
             whose_predecessor: Whose::default(),
             whose_head: Whose::default(),
@@ -190,13 +185,7 @@ impl ElectionSession {
                 self.heir = Some(heir);
                 self.queue.read(heir, false, self.clock.now());
             }
-            Action::ReadBid => self.queue.read_bid(),
-            Action::MakeBid(bid) => self.queue.bid(Some(WantedBid {
-                data: encode_bid(bid, &self.znodes).into(),
-                priority: bid.priority.number(),
-                priority_of: priority_of_bid,
-            })),
-            Action::WithdrawBid => self.queue.bid(None),
+            Action::ReadPriorities => self.queue.read_members(),
             Action::Relay { data, sent_at } => {
                 let data = self.encode(&data);
                 self.queue.write(data, sent_at);
@@ -227,10 +216,6 @@ impl ElectionSession {
             if let Some(offer) = self.offer.take() {
                 return Event::OfferRead(offer);
             }
-            if let Some((member, priority)) = self.priority.take() {
-                self.priority_told = Some((member, priority));
-                return Event::PriorityRead { member, priority };
-            }
             let received = self.events.recv().await.expect("the queue holds a sender");
             let event = match received {
                 SourceEvent::Session(event) => Some(of_session(event)),
@@ -243,10 +228,6 @@ impl ElectionSession {
     }
 
     fn of_queue(&mut self, event: QueueEvent) -> Option<Event> {
-        // With a place in the queue, a member begins to note what it hears there.
-        if matches!(event, QueueEvent::Joined(_) | QueueEvent::Found { .. }) {
-            self.priority_told = None;
-        }
         Some(match event {
             QueueEvent::Joined(ticket) => {
                 self.own_znode.stands = true;
@@ -290,7 +271,6 @@ impl ElectionSession {
                 self.whose_predecessor.note(predecessor, data.is_some());
                 self.predecessor = data.as_ref().map(|it| (predecessor, it.profile.id.clone()));
                 self.offer = data.as_ref().and_then(|it| it.offer);
-                self.note_priority(predecessor, data.as_ref());
                 let announcement = data.and_then(|it| it.announcement);
                 // The standby's predecessor is the leader, of which it reads nothing else.
                 if let Some(own) = announcement.as_ref().filter(|own| own.ticket == predecessor) {
@@ -319,7 +299,6 @@ impl ElectionSession {
                 if self.predecessor.as_ref().is_some_and(|(it, _)| *it == head) {
                     self.offer = data.as_ref().and_then(|it| it.offer);
                 }
-                self.note_priority(head, data.as_ref());
                 let announcement = data.and_then(|it| it.announcement);
                 if let Some(announcement) = &announcement {
                     self.announcement_age.leader_wrote(announcement, modified_ms);
@@ -342,17 +321,16 @@ impl ElectionSession {
             QueueEvent::ClaimRefused { holder, sent_at } => {
                 Event::ClaimRefused { holder: self.of_holder(holder), sent_at }
             }
-            QueueEvent::BidRead(data) => {
-                Event::BidRead(data.and_then(|data| decode_bid(&data, &self.znodes)))
+            QueueEvent::MembersRead(members) => {
+                let priorities = members.into_iter().filter_map(|member| {
+                    let MemberData { profile, priority, .. } = decode(&member.data, &self.znodes)?;
+                    let member = member.ticket.sequence;
+                    Some(MemberPriority { member, id: profile.id, priority })
+                });
+                Event::PrioritiesRead(priorities.collect())
             }
             QueueEvent::Unusable => Event::SessionLost,
         })
-    }
-
-    /// Notes the priority of a member that was read, where that is not what was told last.
-    fn note_priority(&mut self, member: Ticket, data: Option<&MemberData>) {
-        let read = data.map(|data| (member, data.priority));
-        self.priority = read.filter(|_| read != self.priority_told);
     }
 
     fn of_holder(&mut self, holder: ClaimHolder) -> Holder {

@@ -2,7 +2,7 @@
 
 use crate::status::OwnState;
 use crate::znode_names::ZnodeNames;
-use recipes::election::{Announcement, Bid, Offer, Priority, Profile, ZnodeData};
+use recipes::election::{Announcement, Offer, Priority, Profile, ZnodeData};
 use recipes::{FencingToken, MemberId, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -61,13 +61,6 @@ struct OfferJson {
     token: u64,
     heir: String,
     number: u64,
-}
-
-/// The data of a bid.
-#[derive(Serialize, Deserialize)]
-struct BidJson {
-    znode: String,
-    priority: u8,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -172,32 +165,6 @@ pub(super) fn newer_format(data: &[u8]) -> Option<u32> {
 
     let FormatJson { format } = serde_json::from_slice(data).ok()?;
     (format > FORMAT).then_some(format)
-}
-
-/// Returns the data of a bid.
-pub(crate) fn encode_bid(Bid { bidder, priority }: Bid, znodes: &ZnodeNames) -> Vec<u8> {
-    let json = BidJson { znode: znodes.name(bidder), priority: priority.number() };
-    serde_json::to_vec(&json).expect("it has nothing that JSON lacks")
-}
-
-/// Returns `None` for data that is no member's bid.
-pub(crate) fn decode_bid(data: &[u8], znodes: &ZnodeNames) -> Option<Bid> {
-    let BidJson { znode, priority } = bid_json(data)?;
-    let bidder = znodes.sequence(&znode)?;
-    Some(Bid { bidder, priority: Priority::new(priority)? })
-}
-
-/// Returns the priority that a bid claims.
-pub(crate) fn priority_of_bid(data: &[u8]) -> Option<u8> {
-    bid_json(data).map(|bid| bid.priority)
-}
-
-fn bid_json(data: &[u8]) -> Option<BidJson> {
-    if data.len() > LONGEST {
-        return None;
-    }
-    let json: BidJson = serde_json::from_slice(data).ok()?;
-    Priority::new(json.priority).is_some().then_some(json)
 }
 
 /// Returns what is known of a contender of another client's election by its znode: its id, and that it leads if it is
@@ -357,24 +324,6 @@ mod tests {
         }
         let unknown = br#"{"format":1,"id":"a","labels":{},"leader":null,"priority":101}"#;
         assert_eq!(decode(unknown, &"leader_".into()).unwrap().priority, Priority::default());
-    }
-
-    #[test]
-    fn a_bid_is_decoded_to_the_same_and_what_is_no_bid_is_none() {
-        let bid = Bid { bidder: Sequence::new(3).unwrap(), priority: Priority::new(90).unwrap() };
-        let data = encode_bid(bid, &"leader_".into());
-        assert_eq!(data, br#"{"znode":"leader_0000000003","priority":90}"#);
-        assert_eq!(
-            (decode_bid(&data, &"leader_".into()), priority_of_bid(&data)),
-            (Some(bid), Some(90))
-        );
-        let long = [data, b" ".repeat(LONGEST)].concat();
-        let other = br#"{"znode":"n_0000000003","priority":90}"#;
-        let high = br#"{"znode":"leader_0000000003","priority":101}"#;
-        for data in [&b""[..], b"{}", b"\xff", &long, other, high] {
-            assert_eq!(decode_bid(data, &"leader_".into()), None);
-        }
-        assert_eq!([priority_of_bid(&long), priority_of_bid(high)], [None, None]);
     }
 
     #[test]

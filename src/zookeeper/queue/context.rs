@@ -1,7 +1,7 @@
 //! What all requests of one queue share: its paths, the session, how to retry, and where to report.
 
 use super::znode::{owner, token};
-use super::{QueueEvent, QueueSettings, Reports, acl, bid_path, claim_path, foreign};
+use super::{QueueEvent, QueueSettings, Reports, acl, claim_path, foreign};
 use crate::clock::Clock;
 use crate::status::{ConnectionState, ForeignQueue};
 use crate::zookeeper::client::{Connection, Leaving, SessionHandle, Tell, is_verdict};
@@ -114,10 +114,6 @@ impl Context {
     /// Returns where the holder of the queue's claim has its znode.
     pub(super) fn claim_path(&self) -> String {
         claim_path(&self.settings.root, &self.settings.znodes)
-    }
-
-    pub(super) fn bid_path(&self) -> String {
-        bid_path(&self.settings.root, &self.settings.znodes)
     }
 
     pub(super) fn own(&self) -> Option<Ticket> {

@@ -5,7 +5,6 @@
 //! owner to judge. Several queues can share one session.
 
 mod acl;
-mod bid;
 mod claim;
 mod context;
 mod foreign;
@@ -21,7 +20,6 @@ mod znode;
 pub(in crate::zookeeper) use acl::of_ancestors as acl_of_ancestors;
 pub(crate) use acl::refusal;
 pub(in crate::zookeeper) use acl::{of_queue, warn_if_weak};
-pub(crate) use bid::{WantedBid, bid_path};
 pub(crate) use claim::claim_path;
 pub(in crate::zookeeper) use context::{
     Context, RETRY_DELAY, leave_if_lacking, leave_wrong_server,
@@ -122,8 +120,8 @@ pub(crate) enum QueueEvent {
     },
     /// A quorum committed that our znode is there.
     Renewed { sent_at: Moment },
-    /// What the bid says, if there is one.
-    BidRead(Option<Vec<u8>>),
+    /// All members' znodes.
+    MembersRead(Vec<Member>),
     /// The queue cannot go on in this session: the servers keep us from our own znode, or a task died.
     Unusable,
 }
@@ -155,8 +153,8 @@ pub(crate) struct Queue {
     /// How many listings were begun.
     listings: u64,
     writes: mpsc::UnboundedSender<Write>,
-    bid: watch::Sender<Option<WantedBid>>,
-    bid_reading: Option<AbortHandle>,
+    /// Reads all members' znodes for the queue's owner.
+    members: Option<AbortHandle>,
 }
 
 impl Queue {
@@ -171,8 +169,6 @@ impl Queue {
         let (writes, wanted) = mpsc::unbounded_channel();
         let mut requests = JoinSet::new();
         requests.spawn(write::write_in_order(context.clone(), wanted));
-        let (bid, wanted) = watch::channel(None);
-        requests.spawn(bid::keep(context.clone(), wanted));
         Self {
             context,
             requests,
@@ -184,8 +180,7 @@ impl Queue {
             foreign: None,
             listings: 0,
             writes,
-            bid,
-            bid_reading: None,
+            members: None,
         }
     }
 
@@ -295,6 +290,20 @@ impl Queue {
         });
     }
 
+    /// Reads the znodes of all members, unless that is under way already. What cannot be read is not published.
+    pub(crate) fn read_members(&mut self) {
+        if self.members.as_ref().is_some_and(|members| !members.is_finished()) {
+            return;
+        }
+        let context = self.context.clone();
+        let members = self.requests.spawn(async move {
+            if let Ok(members) = read::read_all(&context).await {
+                context.tell(QueueEvent::MembersRead(members));
+            }
+        });
+        self.members = Some(members);
+    }
+
     /// Writes to our own znode, in the order of the calls.
     pub(crate) fn write(&self, data: Vec<u8>, sent_at: Option<Moment>) {
         let _receiver_gone = self.writes.send(Write::Put(data.into(), sent_at));
@@ -310,21 +319,6 @@ impl Queue {
     /// the predecessor is gone.
     pub(crate) fn renew(&self, predecessor: Option<Sequence>, sent_at: Moment) {
         let _receiver_gone = self.writes.send(Write::Renew(predecessor, sent_at));
-    }
-
-    /// Makes the queue's one bid, or withdraws it. One that was made goes with the session.
-    pub(crate) fn bid(&self, bid: Option<WantedBid>) {
-        self.bid.send_replace(bid);
-    }
-
-    /// Reads the bid. Only the last reading is of use.
-    pub(crate) fn read_bid(&mut self) {
-        let context = self.context.clone();
-        let reading = self.requests.spawn(async move {
-            let read = bid::read(&context).await;
-            context.tell(QueueEvent::BidRead(read));
-        });
-        self.bid_reading.replace(reading).inspect(AbortHandle::abort);
     }
 
     /// Removes what has ended. A dead task may have been a watch, without which a member must not

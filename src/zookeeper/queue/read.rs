@@ -11,8 +11,11 @@ use recipes::{Moment, Sequence, Ticket};
 /// The longest data of a contender, in bytes: what has more is not read.
 pub(super) const LONGEST_DATA: i32 = 1024;
 
+/// How many reads are sent at once. A renewal, which goes over the same connection, waits for no more than these.
+const MAX_READS_AT_ONCE: usize = 100;
+
 /// A member's znode, as it was read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) ticket: Ticket,
     pub(crate) data: Vec<u8>,
@@ -94,7 +97,7 @@ pub(super) async fn verify(context: &Context, member: Sequence) {
         .await;
 }
 
-/// Returns the znodes of all members, all read in one go.
+/// Returns the znodes of all members.
 pub(super) async fn read_all(context: &Context) -> Result<Vec<Member>, Error> {
     let connection = context.session.connection().await;
     let mut members = vec![];
@@ -137,27 +140,29 @@ pub(in crate::zookeeper) async fn stats(
     Ok(stats)
 }
 
-/// Reads znodes, all in one go: what each is, and then the data of those that have no more than members write; none of those
-/// that have more. `None` for one that is gone.
+/// Reads znodes: what each is, and then the data of those that have no more than members write; none of those that have
+/// more. `None` for one that is gone.
 pub(in crate::zookeeper) async fn read_short(
     connection: &Connection,
     paths: &[String],
 ) -> Result<Vec<Option<(Vec<u8>, Stat)>>, Error> {
-    let stats = stats(connection, paths).await?;
-    let read = |(path, stat): (&String, &Option<Stat>)| {
-        let is_short = stat.as_ref().is_some_and(|stat| stat.data_length <= LONGEST_DATA);
-        is_short.then(|| connection.client.get_data(path))
-    };
-    let asked: Vec<_> = paths.iter().zip(&stats).map(read).collect();
     let mut all = vec![];
-    for (stat, asked) in stats.into_iter().zip(asked) {
-        all.push(match asked {
-            None => stat.map(|stat| (vec![], stat)),
-            Some(asked) => match connection.request(asked).await {
-                Err(Error::NoNode) => None,
-                read => Some(read?),
-            },
-        });
+    for paths in paths.chunks(MAX_READS_AT_ONCE) {
+        let stats = stats(connection, paths).await?;
+        let read = |(path, stat): (&String, &Option<Stat>)| {
+            let is_short = stat.as_ref().is_some_and(|stat| stat.data_length <= LONGEST_DATA);
+            is_short.then(|| connection.client.get_data(path))
+        };
+        let asked: Vec<_> = paths.iter().zip(&stats).map(read).collect();
+        for (stat, asked) in stats.into_iter().zip(asked) {
+            all.push(match asked {
+                None => stat.map(|stat| (vec![], stat)),
+                Some(asked) => match connection.request(asked).await {
+                    Err(Error::NoNode) => None,
+                    read => Some(read?),
+                },
+            });
+        }
     }
     Ok(all)
 }

@@ -566,7 +566,7 @@ fn is_routine(event: &Event, actions: &[Action]) -> bool {
             Action::Renew { .. }
                 | Action::ReadHead { .. }
                 | Action::ReadHeir(_)
-                | Action::ReadBid
+                | Action::ReadPriorities
                 | Action::ReadQueue
         )
     };
@@ -576,8 +576,7 @@ fn is_routine(event: &Event, actions: &[Action]) -> bool {
             | Event::Committed { .. }
             | Event::HeadRead { .. }
             | Event::HeirRead { accepted: None, .. }
-            | Event::PriorityRead { .. }
-            | Event::BidRead(_)
+            | Event::PrioritiesRead(_)
             | Event::PredecessorRead { .. }
             | Event::Foreign { keep_out: false }
     );

@@ -68,8 +68,7 @@ impl Cause {
             | Event::OfferRead(_)
             | Event::HeirRead { .. }
             | Event::HeirGone { .. }
-            | Event::PriorityRead { .. }
-            | Event::BidRead(_)
+            | Event::PrioritiesRead(_)
             | Event::SessionTakenOver { .. }
             | Event::TicketFound { .. }
             | Event::NoTicketFound

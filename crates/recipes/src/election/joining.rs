@@ -2,8 +2,7 @@
 
 use super::announcement::KnownLeader;
 use super::phase::{InQueue, Next, Phase, Stage, rejoin, stay};
-use super::preemption::OwnBid;
-use super::{Action, Member, Priority, Profile, ZnodeData};
+use super::{Action, Member, Profile, ZnodeData};
 use crate::contender::Located;
 use crate::session::Session;
 use crate::{Moment, Queue, SessionId, SessionRecord, Ticket};
@@ -65,9 +64,6 @@ impl Member {
             queue.ready_shown = found.ready;
         }
         let found_profile = data.as_ref().map(|found| (found.profile.clone(), found.priority));
-        if data.as_ref().is_some_and(|found| self.may_have_bid(found)) {
-            queue.own_bid = OwnBid::MayStand;
-        }
         let own = data.and_then(|found| found.announcement).filter(|it| it.ticket == ticket);
         if let Some(announcement) = own {
             // What the others read there is not to change before this member leads again.
@@ -85,11 +81,6 @@ impl Member {
         let is_same = (&own.address, &own.labels) == (&found.address, &found.labels);
         let revision = own.revision.max(found.revision + u64::from(!is_same));
         Arc::new(Profile { revision, ..own.clone() })
-    }
-
-    /// Whether the process before, which wrote this, may have made a bid that is not this member's.
-    fn may_have_bid(&self, found: &ZnodeData) -> bool {
-        found.priority != Priority::default() || found.priority != self.priority
     }
 
     /// Of what the session owned, the claim may still stand, and goes only with the session.
@@ -148,10 +139,10 @@ impl Member {
 
     pub(super) fn on_ticket_lost(&self, phase: Phase, lost: Ticket) -> Next {
         match phase {
-            // The claim znode, and a bid, go only with the session.
+            // The claim znode goes only with the session.
             Phase::InSession(_, Stage::InQueue(queue))
                 if queue.contender.ticket() == lost
-                    && (queue.contender.is_first() || queue.owns_more()) =>
+                    && (queue.contender.is_first() || queue.may_own_claim) =>
             {
                 rejoin()
             }
@@ -208,7 +199,7 @@ impl Member {
         match queue.contender.on_queue_read(read) {
             Located::Ignored => stay(Phase::InSession(session, Stage::InQueue(queue))),
             Located::First => self.become_candidate(session, queue, now),
-            Located::Missing if queue.owns_more() => rejoin(),
+            Located::Missing if queue.may_own_claim => rejoin(),
             Located::Missing => self.join(session),
             Located::Behind { watch, head } => {
                 queue.leader = queue.leader.retain_if(|leader| leader >= head);

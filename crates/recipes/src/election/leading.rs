@@ -62,7 +62,7 @@ impl Member {
             AfterRefusal::Leave => rejoin(),
             AfterRefusal::Wait => {
                 queue.transfer = None;
-                queue.seen_bid = None;
+                queue.preferred = None;
                 // Another profile may have been written meanwhile, with the announcement that this member leads.
                 let update = Action::Update(queue.data(&self.profile, self.priority));
                 (Phase::InSession(session, Stage::InQueue(queue)), vec![update])

@@ -1,7 +1,7 @@
 //! One member: where it is, what it does about each event, and what it does when commanded.
 
 use super::phase::{InQueue, Next, Phase, Stage, rejoin, stay};
-use super::preemption::Terms;
+use super::preemption::Preemption;
 use super::{Action, Command, Event, Policy, Priority, Profile, Standing};
 use crate::lease::LeasePolicy;
 use crate::session::{Duty, Session};
@@ -33,7 +33,7 @@ pub struct Member {
     pub(super) kept_out: bool,
     /// The last leader that it made way for, and for which heir.
     pub(super) made_way: Option<(FencingToken, Sequence)>,
-    pub(super) terms: Terms,
+    pub(super) preemption: Preemption,
     pub(super) phase: Phase,
     /// Grows with each change of what may be published.
     pub(super) index: u64,
@@ -52,7 +52,7 @@ impl Member {
             relays: true,
             kept_out: false,
             made_way: None,
-            terms: Terms::default(),
+            preemption: Preemption::default(),
             phase: Phase::NoSession,
             index: UNCHANGED,
         }
@@ -103,9 +103,8 @@ impl Member {
         if !self.relays {
             actions.retain(|action| !matches!(action, Action::Update(_)));
         }
-        actions.extend(self.show_bid(now));
         let announces = self.announced();
-        self.note_terms(announces.as_ref(), now);
+        self.note_leader(announces.as_ref(), now);
         if announces != announced {
             self.index = self.next_index();
         }
@@ -198,10 +197,7 @@ impl Member {
             Event::OfferRead(offer) => self.on_offer_read(phase, offer),
             Event::HeirRead { heir, accepted } => Self::on_heir_read(phase, heir, accepted),
             Event::HeirGone { heir } => Self::on_heir_gone(phase, heir),
-            Event::PriorityRead { member, priority } => {
-                self.on_priority_read(phase, member, priority)
-            }
-            Event::BidRead(bid) => self.on_bid_read(phase, bid, now),
+            Event::PrioritiesRead(members) => self.on_priorities_read(phase, &members, now),
             Event::Committed { sent_at } => self.on_committed(phase, sent_at, now),
             Event::ClaimRefused { holder, sent_at } => {
                 self.on_claim_refused(phase, holder, sent_at, now)
@@ -212,7 +208,7 @@ impl Member {
         }
     }
 
-    fn on_woke(&self, phase: Phase, now: Moment) -> Next {
+    fn on_woke(&mut self, phase: Phase, now: Moment) -> Next {
         match phase {
             Phase::SessionTooShort { retry_at } if retry_at <= now => {
                 (Phase::NoSession, vec![Action::OpenSession])
@@ -244,7 +240,7 @@ impl Member {
     }
 
     /// Sends the next heartbeat, if it is due.
-    fn send_heartbeat(&self, mut session: Session, queue: InQueue, now: Moment) -> Next {
+    fn send_heartbeat(&mut self, mut session: Session, queue: InQueue, now: Moment) -> Next {
         let ticket = queue.contender.ticket().sequence;
         let due = queue
             .contender
@@ -260,7 +256,7 @@ impl Member {
             }
             Some(Duty::Hold) => {
                 let mut actions = vec![queue.renew(now)];
-                actions.extend(self.read_beside(&queue));
+                actions.extend(self.read_beside(&session, &queue, now));
                 actions
             }
             Some(Duty::StandBy) => vec![queue.renew(now)],

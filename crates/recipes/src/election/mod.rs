@@ -23,7 +23,7 @@ pub use cause::Cause;
 pub use change::{Change, ChangeKind, View, changes};
 pub use member::Member;
 pub use policy::Policy;
-pub use preemption::{Bid, Priority};
+pub use preemption::{MemberPriority, Priority};
 pub use standing::{Role, Standing};
 pub use transfer::{Heir, Offer};
 
@@ -72,10 +72,8 @@ pub enum Event {
     HeirRead { heir: Sequence, accepted: Option<Offer> },
     /// No znode of a member has the heir's number.
     HeirGone { heir: Sequence },
-    /// The znode of this member, which was just read, says this of its priority.
-    PriorityRead { member: Ticket, priority: Priority },
-    /// The bid of a member of higher priority, as far as there is one.
-    BidRead(Option<Bid>),
+    /// The members of the queue with their priorities, as their znodes say.
+    PrioritiesRead(Vec<MemberPriority>),
     /// A quorum committed a write to the member's own znode that was sent at this moment.
     Committed { sent_at: Moment },
     /// A quorum refused the claim that was sent at this moment, or, with [`Holder::Gone`], a renewal: the claim znode of
@@ -101,7 +99,7 @@ pub enum Command {
     HandOver(Offer),
     /// Make this offer no more, and lead on.
     CancelTransfer(Offer),
-    /// Have the member that bids for leadership stand right behind this one, as with [`Command::Transfer`], if the standing
+    /// Have the member of the highest priority stand right behind this one, as with [`Command::Transfer`], if the standing
     /// says that it is time for that.
     Preempt { until: Moment },
     /// Leave the queue until [`Command::Resume`].
@@ -157,13 +155,8 @@ pub enum Action {
     },
     /// Read which offer the heir has accepted, without a watch.
     ReadHeir(Sequence),
-    /// Read the bid, without a watch.
-    ReadBid,
-    /// Make the one bid of the election, in place of one of lower priority, if none of the same or a higher one stands. The
-    /// member does not wait for it.
-    MakeBid(Bid),
-    /// Delete the bid, if it is this member's.
-    WithdrawBid,
+    /// Read the priorities of the members of the queue, without a watch.
+    ReadPriorities,
     /// Write into the own znode what it says now. The member does not wait for it.
     Update(ZnodeData),
     /// Have a quorum commit a write that changes nothing but fails without the own znode: a heartbeat. After an

@@ -1,7 +1,7 @@
 //! Where a member is. What is known only in one phase is a field of that phase.
 
 use super::announcement::KnownLeader;
-use super::preemption::{OwnBid, SeenBid};
+use super::preemption::Preferred;
 use super::transfer::Transfer;
 use super::{Announcement, Offer, Priority, Profile, ZnodeData};
 use crate::contender::Contender;
@@ -63,11 +63,9 @@ pub(super) struct InQueue {
     /// The leader's last offer to this member, and whether the own znode says that it is accepted.
     pub(super) offered: Option<Box<Offer>>,
     pub(super) accepts: bool,
-    /// The priority of the member ahead that was read last.
-    pub(super) priority_read: Option<(Ticket, Priority)>,
-    pub(super) own_bid: OwnBid,
-    pub(super) seen_bid: Option<Box<SeenBid>>,
-    /// How many times this member, which leads, would have handed over to a bidder, and did not.
+    /// To which member this one, which leads, is to transfer leadership for its priority.
+    pub(super) preferred: Option<Preferred>,
+    /// How many of these transfers came to nothing.
     pub(super) failed_preemptions: u32,
     /// Whether a process before this one has led in this session, as far as is known: its claim goes only with the session.
     pub(super) may_own_claim: bool,
@@ -118,17 +116,10 @@ impl InQueue {
             transfer: None,
             offered: None,
             accepts: false,
-            priority_read: None,
-            own_bid: OwnBid::None,
-            seen_bid: None,
+            preferred: None,
             failed_preemptions: 0,
             may_own_claim: false,
         }
-    }
-
-    /// Whether the session may own more than the member's znode, which would outlast that one.
-    pub(super) fn owns_more(&self) -> bool {
-        self.may_own_claim || self.own_bid != OwnBid::None
     }
 
     /// Returns what the own znode is to announce: this member itself where it claims or leads.

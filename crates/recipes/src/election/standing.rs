@@ -2,7 +2,7 @@
 
 use super::member::UNCHANGED;
 use super::phase::Phase;
-use super::{Announcement, Bid, Heir, Member, Offer, Priority, Profile};
+use super::{Announcement, Heir, Member, Offer, Priority, Profile};
 use crate::contender::Way;
 use crate::{Moment, Sequence, Ticket};
 use std::sync::Arc;
@@ -165,15 +165,10 @@ impl Standing {
         queue.transfer.as_ref().map(|transfer| (transfer.offer, transfer.seen))
     }
 
-    /// Returns the bid to which this member, which leads, is to yield now by [`Command::Preempt`](super::Command::Preempt).
-    pub fn due_bid(&self) -> Option<Bid> {
-        self.phase.in_queue().and_then(|(_, queue)| queue.due_bid())
-    }
-
-    /// Returns the bid that this member, which leads, has seen.
-    pub fn seen_bid(&self) -> Option<Bid> {
-        let (_, queue) = self.phase.in_queue()?;
-        queue.seen_bid.as_ref().map(|seen| seen.bid)
+    /// Returns the member of higher priority to which this one, which leads, is to transfer leadership now by
+    /// [`Command::Preempt`](super::Command::Preempt).
+    pub fn due_preemption(&self) -> Option<Sequence> {
+        self.phase.in_queue().and_then(|(_, queue)| queue.due_preemption())
     }
 
     /// Returns two members ahead that did not come in the order of their numbers: one was made by hand, and the head is

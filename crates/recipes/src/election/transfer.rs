@@ -32,7 +32,7 @@ pub(super) struct Transfer {
     /// When it is given up.
     pub(super) until: Moment,
     pub(super) seen: Heir,
-    /// Whether it is made to a bidder, for its priority.
+    /// Whether it is made for the target's priority.
     pub(super) is_preemption: bool,
 }
 

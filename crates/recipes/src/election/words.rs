@@ -1,7 +1,7 @@
 //! Events and actions in words. Logs and scenario files use the same ones, so that a log of what went wrong can be pasted
 //! into a scenario.
 
-use super::{Action, Announcement, Bid, Command, Event, Offer, Priority, Role, ZnodeData};
+use super::{Action, Announcement, Command, Event, Offer, Priority, Role, ZnodeData};
 use crate::{Holder, Queue, Ticket, Way};
 use std::fmt;
 
@@ -27,8 +27,7 @@ impl Event {
             Self::OfferRead(_) => "offer-read",
             Self::HeirRead { .. } => "heir-read",
             Self::HeirGone { .. } => "heir-gone",
-            Self::PriorityRead { .. } => "priority-read",
-            Self::BidRead(_) => "bid-read",
+            Self::PrioritiesRead(_) => "priorities-read",
             Self::Committed { .. } => "committed",
             Self::ClaimRefused { .. } => "claim-refused",
             Self::Woke => "woke",
@@ -121,11 +120,12 @@ impl fmt::Display for Event {
                 write!(f, "the heir, {heir}, accepts nothing")
             }
             Self::HeirGone { heir } => write!(f, "the heir, {heir}, is gone"),
-            Self::PriorityRead { member, priority } => {
-                write!(f, "{} has {priority}", member.sequence)
+            Self::PrioritiesRead(members) => {
+                f.write_str("the priorities are")?;
+                members
+                    .iter()
+                    .try_for_each(|it| write!(f, " {}:{}", it.member, it.priority.number()))
             }
-            Self::BidRead(Some(bid)) => write!(f, "read: {bid}"),
-            Self::BidRead(None) => f.write_str("read no bid"),
             Self::Committed { sent_at } => write!(f, "committed, sent at {:?}", sent_at.0),
             Self::ClaimRefused { holder, .. } => match holder {
                 Holder::Contender(ticket) => {
@@ -148,7 +148,7 @@ impl fmt::Display for Command {
             Self::Transfer { heir, .. } => write!(f, "told to have {heir} for its heir"),
             Self::HandOver(Offer { heir, .. }) => write!(f, "told to hand over to {heir}"),
             Self::CancelTransfer(_) => f.write_str("told to have no heir"),
-            Self::Preempt { .. } => f.write_str("told to yield to the bidder"),
+            Self::Preempt { .. } => f.write_str("told to transfer to the highest priority"),
             Self::Pause => f.write_str("told to pause"),
             Self::Resume => f.write_str("told to resume"),
             Self::ReportHealth { healthy: true } => f.write_str("its application is healthy"),
@@ -173,9 +173,7 @@ impl fmt::Display for Action {
             Self::Relay { data, .. } => write!(f, "relay {data}"),
             Self::Claim { data, .. } => write!(f, "claim {data}"),
             Self::ReadHeir(heir) => write!(f, "read the heir, {heir}"),
-            Self::ReadBid => f.write_str("read the bid"),
-            Self::MakeBid(bid) => write!(f, "make its {bid}"),
-            Self::WithdrawBid => f.write_str("withdraw its bid"),
+            Self::ReadPriorities => f.write_str("read the priorities"),
             Self::Update(data) => {
                 write!(f, "update its znode: revision {}, {data}", data.profile.revision)
             }
@@ -202,12 +200,6 @@ impl fmt::Display for ZnodeData {
 impl fmt::Display for Priority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "priority {}", self.number())
-    }
-}
-
-impl fmt::Display for Bid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "bid of {}, {}", self.bidder, self.priority)
     }
 }
 

@@ -314,11 +314,9 @@ impl Crowd {
             Action::Relay { .. } | Action::Update(_) => (wire.set(), 0),
             Action::Claim { .. } => (wire.claim(listed as f64), listed),
             Action::Renew { .. } => (wire.renew(), 0),
-            Action::FindTicket
-            | Action::ReadHeir(_)
-            | Action::ReadBid
-            | Action::MakeBid(_)
-            | Action::WithdrawBid => unreachable!("no member is started again, nor preferred"),
+            Action::FindTicket | Action::ReadHeir(_) | Action::ReadPriorities => {
+                unreachable!("no member is started again, nor preferred")
+            }
         };
         let answered_at = self.pay(cost, names);
         let event = match action {
@@ -356,11 +354,9 @@ impl Crowd {
                 Some(Event::Committed { sent_at })
             }
             Action::Renew { sent_at, .. } => Some(Event::Committed { sent_at }),
-            Action::FindTicket
-            | Action::ReadHeir(_)
-            | Action::ReadBid
-            | Action::MakeBid(_)
-            | Action::WithdrawBid => unreachable!("as above"),
+            Action::FindTicket | Action::ReadHeir(_) | Action::ReadPriorities => {
+                unreachable!("as above")
+            }
         };
         if let Some(event) = event {
             self.send(answered_at, Arrival::Answer(i, life, event));
@@ -447,14 +443,12 @@ fn is_write(action: &Action) -> bool {
         | Action::Relay { .. }
         | Action::Claim { .. }
         | Action::Update(_)
-        | Action::Renew { .. }
-        | Action::MakeBid(_)
-        | Action::WithdrawBid => true,
+        | Action::Renew { .. } => true,
         Action::ReadHead { prove, .. } => *prove,
         Action::FindTicket
         | Action::ReadQueue
         | Action::WatchPredecessor(_)
         | Action::ReadHeir(_)
-        | Action::ReadBid => false,
+        | Action::ReadPriorities => false,
     }
 }

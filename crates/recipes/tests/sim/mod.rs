@@ -113,8 +113,6 @@ pub struct Server {
     claim_data: Option<ZnodeData>,
     /// How many contenders of another client there were.
     others: i64,
-    /// The bid znode: which session made it, and what it says.
-    bid: Option<(SessionId, Bid)>,
     /// The last znode that was deleted, behind the number of deletions up to then.
     ghost: Option<(u64, Sequence)>,
     watches: BTreeMap<Sequence, BTreeSet<SessionId>>,
@@ -182,8 +180,6 @@ pub struct Process {
     seen: u64,
     /// Whether it is connected to the server that lost a transaction.
     at_wrong: bool,
-    /// The priority of which it was told last.
-    priority_told: Option<(Ticket, Priority)>,
     /// What a quorum told it is gone, although that server shows it.
     denied: BTreeSet<FencingToken>,
 }
@@ -258,7 +254,7 @@ pub enum Choice {
     CancelTransfer(usize),
     /// It is told to hand over to its heir, ready or not.
     HandOver(usize),
-    /// It is told to hand over to the bidder.
+    /// It is told to transfer leadership to the member of the highest priority.
     Preempt(usize),
     /// It has this priority now.
     Prioritize(usize, Priority),
@@ -291,8 +287,6 @@ pub enum Choice {
     Raze,
     /// A stranger makes a znode by hand, which announces itself.
     Forge(Sequence),
-    /// A stranger makes a bid for this member, of the highest priority.
-    ForgeBid(Sequence),
     /// A server that starts again has lost the transaction that made this znode.
     LoseCreate(Sequence),
     /// A server will lose the transaction that deletes this znode.
@@ -310,6 +304,8 @@ pub enum Lie {
     Huge,
     /// That it hands over to a member behind all others.
     Heir,
+    /// That its member has the highest priority.
+    Priority,
 }
 
 impl World {
@@ -325,7 +321,6 @@ impl World {
             claim: None,
             claim_data: None,
             others: 0,
-            bid: None,
             ghost: None,
             watches: BTreeMap::new(),
             evicted: BTreeMap::new(),
@@ -381,7 +376,6 @@ impl World {
             replies: VecDeque::new(),
             seen: 0,
             at_wrong: rules.at_wrong.contains(&i),
-            priority_told: None,
             denied: BTreeSet::new(),
         };
         if let Some(Note::Closes(session)) = note {
@@ -457,7 +451,7 @@ impl World {
             if member.core.standing().heir().is_some() {
                 choices.extend([Choice::CancelTransfer(i), Choice::HandOver(i)]);
             }
-            if member.core.standing().due_bid().is_some() {
+            if member.core.standing().due_preemption().is_some() {
                 choices.push(Choice::Preempt(i));
             }
             if faults.priorities && !member.stopped {
@@ -500,17 +494,17 @@ impl World {
             choices.extend(self.server.tickets.keys().map(|&ticket| Choice::Evict(ticket)));
         }
         if faults.lies {
-            let lies = |&ticket| Lie::ALL.map(|lie| Choice::Lie(ticket, lie));
-            choices.extend(self.server.tickets.keys().flat_map(lies));
+            let matters = |lie: &Lie| *lie != Lie::Priority || !rules.priorities.is_empty();
+            for &ticket in self.server.tickets.keys() {
+                let lies = Lie::ALL.into_iter().filter(matters);
+                choices.extend(lies.map(|lie| Choice::Lie(ticket, lie)));
+            }
         }
         if faults.forgeries {
             let before = |ticket: &Sequence| Sequence::new(ticket.number() - 1);
             let free = |ticket: &Sequence| !self.server.tickets.contains_key(ticket);
             let numbers = self.server.tickets.keys().filter_map(before).filter(free);
             choices.extend(numbers.map(Choice::Forge));
-            if !rules.priorities.is_empty() {
-                choices.extend(self.server.tickets.keys().map(|&it| Choice::ForgeBid(it)));
-            }
             // Strangers may delete what they made: that concerns no member's lease.
             let forged = |(_, znode): &(&Sequence, &Znode)| znode.owner == STRANGER;
             let forged = self.server.tickets.iter().filter(forged).map(|(&it, _)| it);
@@ -659,14 +653,10 @@ impl World {
                 all.into_iter().for_each(|ticket| self.evict(ticket, rules));
                 self.server.last_sequence = 0;
                 self.server.claim = None;
-                self.server.bid = None;
                 // A server that shows a child more fails at the deletion, and starts again from another's snapshot.
                 self.wrong = Wrong::default();
             }
             Choice::Forge(sequence) => self.server.forge(sequence),
-            Choice::ForgeBid(bidder) => {
-                self.server.bid = Some((STRANGER, Bid { bidder, priority: Priority::HIGHEST }));
-            }
             Choice::LoseCreate(sequence) => self.lose_create(sequence),
             Choice::LoseDelete(sequence) => {
                 let token = self.server.tickets.get(&sequence).map(|znode| znode.token);
@@ -776,7 +766,6 @@ impl World {
         let forged = znodes.filter(|(_, znode)| znode.owner == STRANGER).map(|(&it, _)| it);
         let forged: Vec<_> = forged.collect();
         forged.into_iter().for_each(|sequence| self.apply(Choice::Evict(sequence), rules));
-        self.server.bid = self.server.bid.filter(|(owner, _)| *owner != STRANGER);
         let here = |m: &Process| !m.gone();
         let here: Vec<_> = (0..self.members.len()).filter(|&i| here(&self.members[i])).collect();
         for i in here {
@@ -791,10 +780,10 @@ impl World {
         // heartbeats.
         let ghosts = u32::try_from(self.wrong.will_keep.len()).expect("few");
         let found_out_at = healed_at.after(ghosts * 80 * rules.policy.margins.heartbeat);
-        // How long a bid has to stand is doubled ten times at most, and a transfer may fail once more.
+        // The wait for a preferred member is doubled six times at most, and a transfer may fail once more.
         let wait =
             rules.policy.preempt_after.unwrap_or_default() + 2 * rules.policy.margins.heartbeat;
-        let waits = if rules.priorities.is_empty() { 0 } else { 2 * 1_024 };
+        let waits = if rules.priorities.is_empty() { 0 } else { 2 * 64 };
         let found_out_at = found_out_at.after(waits * wait);
         while self.now < healed_at || self.not_recovered(rules).is_some() && self.now < found_out_at
         {
@@ -864,19 +853,19 @@ impl World {
         }
         self.settle_without(isolated, rules);
         if !rules.priorities.is_empty() {
-            self.yield_to_bidders(rules);
+            self.preempt_leaders(rules);
             self.settle_without(isolated, rules);
         }
     }
 
-    /// Has leaders hand over to bidders, as the daemon does.
-    fn yield_to_bidders(&mut self, rules: &Rules) {
+    /// Has leaders transfer leadership to members of higher priority, as the daemon does.
+    fn preempt_leaders(&mut self, rules: &Rules) {
         for i in 0..self.members.len() {
             let standing = self.members[i].core.standing();
             if self.members[i].crashed {
                 continue;
             }
-            if standing.due_bid().is_some() {
+            if standing.due_preemption().is_some() {
                 self.apply(Choice::Preempt(i), rules);
             }
             if standing.heir().is_some_and(|(_, heir)| heir == Heir::Ready) {
@@ -986,7 +975,6 @@ impl World {
             Choice::Lie(sequence, lie) => format!("a stranger lets {sequence} say {}", lie.name()),
             Choice::Raze => "the path is deleted".into(),
             Choice::Forge(sequence) => format!("a stranger makes {sequence}"),
-            Choice::ForgeBid(sequence) => format!("a stranger bids for {sequence}"),
             Choice::LoseCreate(sequence) => format!("a server loses the making of {sequence}"),
             Choice::LoseDelete(sequence) => {
                 format!("a server will lose the deletion of {sequence}")
@@ -1153,12 +1141,6 @@ impl World {
                     Event::PredecessorRead { predecessor, .. } => {
                         self.members[i].notice(predecessor);
                     }
-                    Event::Joined(_) | Event::TicketFound { .. } => {
-                        self.members[i].priority_told = None;
-                    }
-                    Event::PriorityRead { member, priority } => {
-                        self.members[i].priority_told = Some((member, priority));
-                    }
                     // The module `zookeeper` watches nothing more there.
                     Event::PredecessorGone { predecessor, .. }
                         if self.members[i].is_watching(predecessor) =>
@@ -1251,14 +1233,6 @@ impl World {
                 let written = self.put(session, data);
                 (!written).then(|| self.ticket_lost(session))
             }
-            Ask::Do(Action::MakeBid(bid)) => {
-                self.server.take_bid(session, *bid);
-                None
-            }
-            Ask::Do(Action::WithdrawBid) => {
-                self.server.bid = self.server.bid.filter(|(owner, _)| *owner != session);
-                None
-            }
             Ask::Do(action) => Some(self.judge(session, action, &request, rules, stale)),
         };
         if request.ask == Ask::Resume
@@ -1269,7 +1243,6 @@ impl World {
         }
         let Some(event) = event else { return };
         let watched = self.members[i].watching.map(|watched| watched.sequence);
-        let priority = self.priority_to_tell(i, &event, rules);
         let read = match event {
             Event::PredecessorRead { predecessor, .. } => Some(predecessor.sequence),
             Event::HeadRead { head, .. } => Some(head.sequence).filter(|it| watched == Some(*it)),
@@ -1280,27 +1253,6 @@ impl World {
             .map(|it| Event::OfferRead(*it));
         self.members[i].replies.push_back(Reply::To(request, event, self.now));
         self.members[i].replies.extend(named.map(Reply::Notice));
-        if let Some((member, priority)) = priority {
-            let told = Event::PriorityRead { member, priority };
-            self.members[i].replies.push_back(Reply::Notice(told));
-        }
-    }
-
-    /// Returns the priority of the member that was read, where that is not what was told last.
-    fn priority_to_tell(
-        &self,
-        i: usize,
-        event: &Event,
-        rules: &Rules,
-    ) -> Option<(Ticket, Priority)> {
-        let (Event::PredecessorRead { predecessor: read, .. } | Event::HeadRead { head: read, .. }) =
-            event
-        else {
-            return None;
-        };
-        let priority = self.shown_at(i, read.sequence)?.data.priority;
-        let told = Some((*read, priority)).filter(|it| self.members[i].priority_told != Some(*it));
-        told.filter(|_| !rules.priorities.is_empty())
     }
 
     fn take_over(
@@ -1346,10 +1298,6 @@ impl World {
             Ask::Do(Action::Update(data) | Action::Relay { data, .. }) => {
                 self.put(session, data);
             }
-            Ask::Do(Action::MakeBid(bid)) => self.server.take_bid(session, *bid),
-            Ask::Do(Action::WithdrawBid) => {
-                self.server.bid = self.server.bid.filter(|(owner, _)| *owner != session);
-            }
             Ask::Resume | Ask::TakeOver(_) | Ask::Do(_) => {}
         }
     }
@@ -1367,8 +1315,6 @@ impl World {
             Action::OpenSession
             | Action::CloseSession
             | Action::Update(_)
-            | Action::MakeBid(_)
-            | Action::WithdrawBid
             | Action::Relay { sent_at: None, .. } => {
                 unreachable!("served elsewhere")
             }
@@ -1436,7 +1382,15 @@ impl World {
                     None => Event::HeirGone { heir },
                 }
             }
-            Action::ReadBid => Event::BidRead(server.bid.map(|(_, bid)| bid)),
+            Action::ReadPriorities => {
+                let reader = server.sessions[&session].member;
+                let read = self.shown_queue(reader).filter_map(|member| {
+                    let ZnodeData { profile, priority, .. } = &self.shown_at(reader, member)?.data;
+                    let (id, priority) = (profile.id.clone(), *priority);
+                    Some(MemberPriority { member, id, priority })
+                });
+                Event::PrioritiesRead(read.collect())
+            }
             Action::Claim { data, sent_at } => self.claim(session, data, *sent_at, rules),
             Action::Relay { data, sent_at: Some(sent_at) } => {
                 if self.put(session, data) {
@@ -1627,6 +1581,11 @@ impl World {
                 znode.data.offer = Some(Box::new(Offer { leader: token, heir, number: 1 }));
                 return self.fire(ticket, &Reply::Changed(ticket));
             }
+            Lie::Priority => {
+                let znode = self.server.tickets.get_mut(&ticket).expect("just found");
+                znode.data.priority = Priority::HIGHEST;
+                return self.fire(ticket, &Reply::Changed(ticket));
+            }
         };
         let lie = Announcement { leader, ticket: ticket_of_leader };
         let znode = self.server.tickets.get_mut(&ticket).expect("just found");
@@ -1650,7 +1609,6 @@ impl World {
         if self.server.claim.is_some_and(|(holder, _)| holder == session) {
             self.server.claim = None;
         }
-        self.server.bid = self.server.bid.filter(|(owner, _)| *owner != session);
         while let Some(ticket) = self.server.ticket_of(session) {
             self.delete(ticket);
         }
@@ -1755,8 +1713,6 @@ impl Request {
                 | Action::Claim { .. }
                 | Action::Update(_)
                 | Action::Relay { .. }
-                | Action::MakeBid(_)
-                | Action::WithdrawBid
         )
     }
 }
@@ -1782,7 +1738,6 @@ impl Choice {
             | Self::Evict(_)
             | Self::Lie(..)
             | Self::Forge(_)
-            | Self::ForgeBid(_)
             | Self::LoseCreate(_)
             | Self::LoseDelete(_)
             | Self::Raze => 1,
@@ -1803,7 +1758,8 @@ impl Choice {
 }
 
 impl Lie {
-    pub const ALL: [Self; 4] = [Self::Itself, Self::UnknownId, Self::Huge, Self::Heir];
+    pub const ALL: [Self; 5] =
+        [Self::Itself, Self::UnknownId, Self::Huge, Self::Heir, Self::Priority];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -1811,6 +1767,7 @@ impl Lie {
             Self::UnknownId => "another name",
             Self::Huge => "a huge token",
             Self::Heir => "that it hands over",
+            Self::Priority => "the highest priority",
         }
     }
 }
@@ -1845,13 +1802,6 @@ impl Server {
         let announcement = Announcement { leader: leader.clone(), ticket };
         let data = ZnodeData { announcement: Some(announcement), ..ZnodeData::of(leader) };
         self.insert(sequence, STRANGER, data);
-    }
-
-    /// Makes the bid znode, in place of one of lower priority.
-    fn take_bid(&mut self, session: SessionId, bid: Bid) {
-        let stands =
-            self.bid.filter(|(owner, other)| *owner != session && other.priority >= bid.priority);
-        self.bid = stands.or(Some((session, bid)));
     }
 
     fn ticket_of(&self, session: SessionId) -> Option<Sequence> {
@@ -1918,7 +1868,6 @@ impl Process {
     fn forget_session(&mut self) {
         self.session = None;
         self.watching = None;
-        self.priority_told = None;
         self.requests.clear();
         self.replies.clear();
     }
