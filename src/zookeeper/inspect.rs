@@ -104,7 +104,7 @@ impl Inspector {
     }
 }
 
-pub(super) async fn close(opened: Opened) {
+async fn close(opened: Opened) {
     // With the last client dropped, the library closes the session and says so.
     drop(opened.connection);
     let _left_to_expire = timeout(CLOSE_LIMIT, opened.ended).await;
@@ -112,7 +112,7 @@ pub(super) async fn close(opened: Opened) {
 
 /// Connects, and says why the servers refuse rather than what the library makes of it. A refused login
 /// may show only as a closed connection, so there are a few attempts.
-pub(super) async fn connect_or_explain(settings: &Zookeeper) -> Result<Opened, String> {
+async fn connect_or_explain(settings: &Zookeeper) -> Result<Opened, String> {
     let credentials = Credentials::of(settings);
     let none_left = LeftServers::none(Clock::system());
     let mut unexplained = String::new();

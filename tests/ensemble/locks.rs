@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, ErrorKind, Write},
     net::TcpStream,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 use zookeeper::{Acl, Acls, AuthId, CreateMode, Permission};
 
@@ -384,6 +385,61 @@ fn zookeeper_is_asked_who_is_in_a_queue_once_a_second_however_many_look() {
     let (after, seconds) = (received(&mut servers), (boottime_ns() - begun) / 1_000_000_000 + 1);
     // A reading takes four requests: to sync, to count, to list and to read. What keeps two sessions alive takes fewer than ten.
     assert!(after - before <= seconds * 14 + 4, "{} in {seconds} s", after - before);
+    assert_eq!(sessions(&mut servers), 2, "of the election, and of locks and reads");
+}
+
+/// A renewal waits behind few of the reads that are under way.
+#[test]
+fn reads_of_long_queues_do_not_delay_the_renewals_of_a_lock() {
+    const LENGTH: usize = 500;
+    let names = ["a", "b", "c", "d"];
+    let servers = Servers::standalone();
+    let observer = Observer::of(&servers);
+    let [member] = started(&Setup::of(&servers), ["a"]);
+    for name in names {
+        let path = format!("/locks/{name}");
+        observer.make_path(&path);
+        for _ in 0..LENGTH {
+            let entry = format!("{path}/write-");
+            observer.create(&entry, b"{}", CreateMode::EphemeralSequential);
+        }
+    }
+    let mut lock = Lock::of(&member, "held");
+    let held = lock.event("held");
+    let end = Instant::now() + Duration::from_secs(5);
+
+    thread::scope(|scope| {
+        for name in names {
+            let member = &member;
+            scope.spawn(move || {
+                while Instant::now() < end {
+                    let queue = ok(member, &format!("/locks/{name}"));
+                    assert_eq!(queue["waiting"].as_array().map(Vec::len), Some(LENGTH - 1));
+                }
+            });
+        }
+        while Instant::now() < end {
+            let renewed = lock.event("renewed");
+            let left = number(&renewed, "valid_for_ms");
+            let lost = number(&held, "valid_for_ms").abs_diff(left);
+            assert!(lost < 500, "a renewal took long: {held} {renewed}");
+        }
+    });
+}
+
+/// A read opens a session, without heartbeats, in which a lock would have to wait for its lease.
+#[test]
+fn a_lock_is_held_at_once_after_reads() {
+    let mut servers = Servers::standalone();
+    let [member] = started(&Setup::of(&servers), ["a"]);
+    assert_eq!(ok(&member, "/locks/migrate")["holders"], json!([]));
+    assert_eq!(sessions(&mut servers), 2);
+    // No heartbeat has been sent meanwhile.
+    thread::sleep(Duration::from_secs(2));
+    let asked = boottime_ns();
+    Lock::of(&member, "migrate").event("held");
+    assert!(boottime_ns() - asked < 1_000_000_000, "heartbeats have to be regular first");
+    assert_eq!(sessions(&mut servers), 2);
 }
 
 #[test]
@@ -560,6 +616,11 @@ pub(crate) fn is_empty(observer: &Observer, path: &str) {
 #[track_caller]
 pub(crate) fn number(data: &Value, field: &str) -> u64 {
     data[field].as_u64().unwrap_or_else(|| panic!("{field} is a number: {data}"))
+}
+
+/// How many clients have a session over a connection to the server.
+fn sessions(servers: &mut Servers) -> usize {
+    servers.first().ask("cons").expect("it answers").matches("sid=").count()
 }
 
 /// How many requests the server has received.

@@ -3,7 +3,7 @@
 //!
 //! - `session`: carries out what the holdings want in one session. `watches`: the znodes of one holding. `readings`: those
 //!   of one queue. `barrier_znodes`: those of one barrier.
-//! - `reader`: reads queues and barriers for those who want to look.
+//! - `reader`: reads queues and barriers for those who want to look, over the same session.
 //! - `data`: what stands in a znode.
 
 mod barrier_znodes;
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
@@ -83,12 +83,13 @@ pub async fn run_holdings(
     stop: &mut oneshot::Receiver<()>,
 ) -> bool {
     let HoldingsRequests { asks, looks, meter } = requests;
-    let reader = Reader::new(settings.clone(), clock).run(looks);
+    let runner = Runner::new(settings.clone(), clock, meter.clone(), config);
+    let (sessions, link) = (runner.config.sessions(), runner.reports.link.subscribe());
+    let reader = Reader::new(settings, clock, sessions, link, runner.reads.clone());
     let reading = async {
-        reader.await;
+        reader.run(looks).await;
         pending().await
     };
-    let runner = Runner::new(settings, clock, meter.clone(), config);
     tokio::select! {
         is_closed = runner.run(asks, config, stop) => is_closed,
         never = reading => never,
@@ -111,6 +112,8 @@ struct Runner {
     last_id: HoldingId,
     alarm: Alarm,
     config: SharedConfig,
+    /// Notified when a queue is about to be read.
+    reads: Arc<Notify>,
     /// Until when to wait for those who hold a lock, or are inside a barrier; `None` unless this member leaves.
     leaves_at: Option<Moment>,
     meter: Arc<HoldingsMeter>,
@@ -158,6 +161,7 @@ impl Runner {
             last_id: HoldingId(0),
             alarm: Alarm::new().expect("one more file can be opened"),
             config: SharedConfig::new(config_settings, clock, config.meter.clone()),
+            reads: Arc::default(),
             leaves_at: None,
             meter,
             settings,
@@ -166,7 +170,7 @@ impl Runner {
     }
 
     /// Of what is there at once, in this order: the end of the process; events of the session; the timer; what is given
-    /// back; what is asked for; the shared configuration.
+    /// back; what is asked for; reads; the shared configuration.
     async fn run(
         mut self,
         asks: &mut mpsc::Receiver<Ask>,
@@ -196,6 +200,7 @@ impl Runner {
                     Some(event) => event,
                     None => continue,
                 },
+                () = self.reads.notified(), if !leaves => Event::Read,
                 () = self.config.turn(&mut config.requests), if !leaves => {
                     Event::InUse(self.config.needs_session())
                 }
@@ -274,7 +279,7 @@ impl Runner {
             | Event::Committed { .. }
             | Event::Woke
             | Event::Stop => Touched::All,
-            Event::InUse(_) => Touched::None,
+            Event::InUse(_) | Event::Read => Touched::None,
         };
         let (is_lost, stops) = (event == Event::SessionLost, event == Event::Stop);
         if let (Event::Released(id), Some(session)) = (&event, &self.session) {

@@ -1,13 +1,17 @@
-//! Reads the queues of locks, and barriers, for those who want to look, over a connection of its own: at most once a second each,
-//! however many ask, and one at a time.
+//! Reads the queues of locks, and barriers, for those who want to look: each at most once a second, however many ask, and
+//! one at a time.
+//!
+//! The session is that of the locks, whose renewals go the same way: no more than [`READS_AT_ONCE`] requests are ever ahead
+//! of one.
 
 use super::barrier_znodes::READY;
 use super::{HoldingsSettings, data};
 use crate::clock::Clock;
 use crate::holdings::{Answer, Gathered, HoldingName, Look, Place, Present};
-use crate::zookeeper::client::{Connection, Opened, in_words, is_verdict};
-use crate::zookeeper::inspect::{close, connect_or_explain};
+use crate::status::ConnectionState;
+use crate::zookeeper::client::{Connection, in_words, is_verdict};
 use crate::zookeeper::queue::{names_below, owner, read_short, refusal, token};
+use crate::zookeeper::shared_config::Sessions;
 use ::zookeeper::{Error, Stat};
 use recipes::barrier::{self, Reading, Ready, Round};
 use recipes::lock::{Entry, holders};
@@ -15,14 +19,20 @@ use recipes::{Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 
 /// How long a reading answers further callers.
 const TTL: Duration = Duration::from_secs(1);
 
-/// The connection is closed when none has looked for so long.
-const IDLE_AFTER: Duration = Duration::from_secs(60);
+/// Less than those who ask wait for an answer: they are to hear why there is none.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// How often a read is tried: its session may be replaced by one that can hold locks.
+const ATTEMPTS: u32 = 2;
+
+/// How many znodes are read at once.
+const READS_AT_ONCE: usize = 64;
 
 /// No longer queue is read in full: so much of its head.
 const PLACES_MAX: usize = 2000;
@@ -30,7 +40,10 @@ const PLACES_MAX: usize = 2000;
 pub(super) struct Reader {
     settings: HoldingsSettings,
     clock: Clock,
-    opened: Option<Opened>,
+    sessions: Sessions,
+    link: watch::Receiver<ConnectionState>,
+    /// Notified before each read: the session has to be open.
+    reads: Arc<Notify>,
     names: Cached<[String]>,
     queues: BTreeMap<HoldingName, Cached<[Place]>>,
     barrier_names: Cached<[String]>,
@@ -41,21 +54,31 @@ pub(super) struct Reader {
 type Cached<T> = Option<(Moment, Result<Arc<T>, String>)>;
 
 impl Reader {
-    pub(super) fn new(settings: HoldingsSettings, clock: Clock) -> Self {
-        let (queues, barriers) = (BTreeMap::new(), BTreeMap::new());
-        Self { settings, clock, opened: None, names: None, queues, barrier_names: None, barriers }
+    pub(super) fn new(
+        settings: HoldingsSettings,
+        clock: Clock,
+        sessions: Sessions,
+        link: watch::Receiver<ConnectionState>,
+        reads: Arc<Notify>,
+    ) -> Self {
+        Self {
+            settings,
+            clock,
+            sessions,
+            link,
+            reads,
+            names: None,
+            queues: BTreeMap::new(),
+            barrier_names: None,
+            barriers: BTreeMap::new(),
+        }
     }
 
     /// Answers until there is none left that could ask.
     pub(super) async fn run(mut self, looks: &mut mpsc::Receiver<Look>) {
-        loop {
-            match timeout(IDLE_AFTER, looks.recv()).await {
-                Ok(Some(look)) => self.answer(look).await,
-                Ok(None) => break,
-                Err(_) => self.close().await,
-            }
+        while let Some(look) = looks.recv().await {
+            self.answer(look).await;
         }
-        self.close().await;
     }
 
     async fn answer(&mut self, look: Look) {
@@ -98,35 +121,34 @@ impl Reader {
         }
     }
 
-    /// Reads over the connection that there is, or another.
+    /// Reads over the session of the locks.
     async fn read<T>(
         &mut self,
         root: &str,
         read: impl AsyncFn(&Connection) -> Result<Result<T, String>, Error>,
     ) -> Result<T, String> {
-        let opened = match self.opened.take() {
-            Some(opened) => opened,
-            None => connect_or_explain(&self.settings.zookeeper).await?,
-        };
-        let error = match read(&opened.connection).await {
-            Ok(read) => {
-                self.opened = Some(opened);
-                return read;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            self.reads.notify_one();
+            let connecting = timeout(CONNECT_TIMEOUT, self.sessions.connection());
+            let connection = connecting.await.map_err(|_| self.link_problem())?;
+
+            match read(&connection).await {
+                Ok(read) => return read,
+                Err(error) if is_verdict(&error) => {
+                    let acl = self.settings.zookeeper.security.acl;
+                    return Err(refusal(&connection, acl, root, &error).await);
+                }
+                Err(error) if attempts == ATTEMPTS => return Err(in_words(&error)),
+                Err(_) => {}
             }
-            Err(error) if is_verdict(&error) => {
-                let acl = self.settings.zookeeper.security.acl;
-                refusal(&opened.connection, acl, root, &error).await
-            }
-            Err(error) => in_words(&error),
-        };
-        close(opened).await;
-        Err(error)
+        }
     }
 
-    async fn close(&mut self) {
-        if let Some(opened) = self.opened.take() {
-            close(opened).await;
-        }
+    fn link_problem(&self) -> String {
+        let problem = self.link.borrow().problem.clone();
+        problem.unwrap_or_else(|| "there is no connection to ZooKeeper".into())
     }
 }
 
@@ -166,7 +188,10 @@ async fn read_all<E>(
     entries: Vec<(E, String)>,
 ) -> Result<Vec<Read<E>>, Error> {
     let paths: Vec<_> = entries.iter().map(|(_, znode)| format!("{path}/{znode}")).collect();
-    let read = read_short(connection, &paths).await?;
+    let mut read = vec![];
+    for paths in paths.chunks(READS_AT_ONCE) {
+        read.extend(read_short(connection, paths).await?);
+    }
     let read = entries.into_iter().zip(read).filter_map(|((entry, znode), read)| {
         // It may have gone in the meantime.
         let (data, stat) = read?;

@@ -76,7 +76,7 @@ type Listed = (Moment, Arc<[String]>);
 
 /// The session of the moment.
 #[derive(Clone)]
-struct Sessions(watch::Receiver<Option<SessionHandle>>);
+pub(super) struct Sessions(watch::Receiver<Option<SessionHandle>>);
 
 /// A name that is watched.
 struct Name {
@@ -108,6 +108,11 @@ impl SharedConfig {
     /// Whether the session is needed.
     pub(super) fn needs_session(&self) -> bool {
         !self.names.is_empty() || !self.requests.is_empty()
+    }
+
+    /// Returns the session of the moment, for others that read over it.
+    pub(super) fn sessions(&self) -> Sessions {
+        self.shared.sessions.clone()
     }
 
     /// Goes on in this session; `None` until there is another.
@@ -275,7 +280,7 @@ impl Sessions {
     }
 
     /// Returns the connection of the moment, of whichever session; waits until there is one.
-    async fn connection(&mut self) -> Connection {
+    pub(super) async fn connection(&mut self) -> Connection {
         loop {
             let session = self.session().await;
             tokio::select! {

@@ -71,6 +71,8 @@ pub enum Event {
     Woke,
     /// Whether something beside the holdings needs the session.
     InUse(bool),
+    /// A queue is about to be read over the session, which takes no lease.
+    Read,
     /// All holdings end, for good.
     Stop,
 }
@@ -160,6 +162,7 @@ enum Holding {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "there is one, and it is open nearly all the time")]
 enum Phase {
     Closed,
     Opening,
@@ -167,10 +170,12 @@ enum Phase {
     TooShort {
         retry_at: Moment,
     },
-    /// Nothing is asked for since that moment.
     Open {
         session: Session,
+        /// Since when nothing needs the session, but for reads.
         idle_since: Option<Moment>,
+        /// Whether heartbeats are sent. A session that only reads takes none, and has no lease.
+        renews: bool,
     },
 }
 
@@ -183,6 +188,8 @@ pub struct Holdings {
     holdings: BTreeMap<HoldingId, Holding>,
     /// Whether something else needs the session.
     in_use: bool,
+    /// When a queue was last read.
+    read_at: Option<Moment>,
     /// The last for which a quorum was asked about the znode that it waits for.
     proved: HoldingId,
     /// Grows with each heartbeat by how many there are; one is asked for each time that it comes to
@@ -202,6 +209,7 @@ impl Holdings {
             phase: Phase::Closed,
             holdings: BTreeMap::new(),
             in_use: false,
+            read_at: None,
             proved: HoldingId(0),
             unproved: 0,
         }
@@ -221,8 +229,9 @@ impl Holdings {
         actions.extend(self.handle(now, event));
         self.holdings.retain(|_, holding| !holding.is_over());
         let is_idle = self.is_idle();
-        if let Phase::Open { idle_since, .. } = &mut self.phase {
+        if let Phase::Open { idle_since, renews, .. } = &mut self.phase {
             *idle_since = is_idle.then_some(idle_since.unwrap_or(now));
+            *renews |= !is_idle;
         }
         actions
     }
@@ -232,11 +241,12 @@ impl Holdings {
         match &self.phase {
             Phase::Closed | Phase::Opening => None,
             Phase::TooShort { retry_at } => Some(*retry_at),
-            Phase::Open { session, idle_since } => {
+            Phase::Open { session, idle_since, renews } => {
                 let is_held = self.holdings.values().any(Holding::is_first);
                 let lease = session.lease_ends_at().filter(|_| is_held);
-                let idle = idle_since.map(|since| since.after(self.idle_after));
-                [self.heartbeat_due(session), lease, idle].into_iter().flatten().min()
+                let heartbeat = self.heartbeat_due(session).filter(|_| *renews);
+                let idle = idle_since.map(|since| self.idle_until(since, *renews));
+                [heartbeat, lease, idle].into_iter().flatten().min()
             }
         }
     }
@@ -257,6 +267,12 @@ impl Holdings {
         self.holdings.is_empty() && !self.in_use
     }
 
+    /// Returns when heartbeats end that nothing needs, or when a session without heartbeats is closed.
+    fn idle_until(&self, idle_since: Moment, renews: bool) -> Moment {
+        let last_read = self.read_at.filter(|_| !renews).unwrap_or(idle_since);
+        idle_since.max(last_read).after(self.idle_after)
+    }
+
     fn session(&self) -> Option<Session> {
         match &self.phase {
             Phase::Open { session, .. } => Some(*session),
@@ -266,7 +282,7 @@ impl Holdings {
 
     fn handle(&mut self, now: Moment, event: Event) -> Vec<Action> {
         match event {
-            Event::Asked(id, wanted) => self.on_asked(id, wanted),
+            Event::Asked(id, wanted) => self.on_asked(id, wanted, now),
             Event::Released(id) => match self.holdings.get_mut(&id) {
                 Some(holding) => holding.release(id),
                 None => vec![],
@@ -275,10 +291,10 @@ impl Holdings {
                 self.on_session_opened(session, timeout, sent_at, now)
             }
             Event::SessionResumed { timeout, sent_at } => {
-                let Phase::Open { session, idle_since } = &self.phase else { return vec![] };
+                let Phase::Open { session, .. } = &mut self.phase else { return vec![] };
                 match session.resumed(timeout, sent_at, now) {
-                    Some(session) => {
-                        self.phase = Phase::Open { session, idle_since: *idle_since };
+                    Some(resumed) => {
+                        *session = resumed;
                         self.lapse(now)
                     }
                     None => self.become_too_short(now),
@@ -290,35 +306,50 @@ impl Holdings {
             Event::Barrier(id, event) => self.on_barrier(id, event, now),
             Event::Woke => self.on_woke(now),
             Event::InUse(in_use) => self.on_in_use(in_use),
+            Event::Read => self.on_read(now),
             Event::Stop => self.on_stop(),
         }
     }
 
-    fn on_asked(&mut self, id: HoldingId, wanted: Wanted) -> Vec<Action> {
+    fn on_asked(&mut self, id: HoldingId, wanted: Wanted, now: Moment) -> Vec<Action> {
         let holding = match wanted {
             Wanted::Lock(mode) => Holding::Lock(Lock::new(mode)),
             Wanted::Barrier(size) => Holding::Barrier(Barrier::new(size)),
         };
+        let actions = self.open_for_lease(now);
         let holding = self.holdings.entry(id).or_insert(holding);
-        match self.phase {
-            Phase::Open { .. } => holding.on_session_opened(id),
-            Phase::Opening | Phase::TooShort { .. } => vec![],
-            Phase::Closed => {
-                self.phase = Phase::Opening;
-                vec![Action::OpenSession]
-            }
-        }
+        if let Phase::Open { .. } = self.phase { holding.on_session_opened(id) } else { actions }
     }
 
     fn on_in_use(&mut self, in_use: bool) -> Vec<Action> {
         self.in_use = in_use;
-        match self.phase {
-            Phase::Closed if in_use => {
-                self.phase = Phase::Opening;
-                vec![Action::OpenSession]
-            }
-            Phase::Closed | Phase::Opening | Phase::TooShort { .. } | Phase::Open { .. } => vec![],
+        if in_use { self.open_unless_begun() } else { vec![] }
+    }
+
+    fn on_read(&mut self, now: Moment) -> Vec<Action> {
+        self.read_at = Some(now);
+        self.open_unless_begun()
+    }
+
+    fn open_unless_begun(&mut self) -> Vec<Action> {
+        if let Phase::Closed = self.phase { self.open() } else { vec![] }
+    }
+
+    fn open(&mut self) -> Vec<Action> {
+        self.phase = Phase::Opening;
+        vec![Action::OpenSession]
+    }
+
+    /// Opens a session that can have a lease, if there is none. One that has only read would have to send regular heartbeats
+    /// for a while first: it owns nothing, so another takes its place.
+    fn open_for_lease(&mut self, now: Moment) -> Vec<Action> {
+        if let Phase::Open { session, renews: false, .. } = &self.phase
+            && !session.is_unbroken(now)
+        {
+            self.phase = Phase::Opening;
+            return vec![Action::CloseSession, Action::OpenSession];
         }
+        self.open_unless_begun()
     }
 
     fn on_session_opened(
@@ -332,7 +363,7 @@ impl Holdings {
         match Session::opened(self.lease_policy, id, timeout, sent_at) {
             None => self.become_too_short(now),
             Some(session) => {
-                self.phase = Phase::Open { session, idle_since: None };
+                self.phase = Phase::Open { session, idle_since: None, renews: false };
                 self.each(|id, holding| holding.on_session_opened(id))
             }
         }
@@ -346,8 +377,7 @@ impl Holdings {
                 self.holdings.retain(|_, holding| !holding.is_over());
                 self.phase = Phase::Closed;
                 if !self.is_idle() {
-                    self.phase = Phase::Opening;
-                    actions.push(Action::OpenSession);
+                    actions.extend(self.open());
                 }
                 actions
             }
@@ -398,16 +428,28 @@ impl Holdings {
                 self.phase = Phase::Closed;
                 vec![]
             }
-            Phase::TooShort { .. } => {
-                self.phase = Phase::Opening;
-                vec![Action::OpenSession]
+            Phase::TooShort { .. } => self.open(),
+            Phase::Open { idle_since: Some(since), renews, .. }
+                if self.idle_until(*since, *renews) <= now =>
+            {
+                self.end_idle_session(now)
             }
-            Phase::Open { idle_since: Some(since), .. } if since.after(self.idle_after) <= now => {
-                self.phase = Phase::Closed;
-                vec![Action::CloseSession]
-            }
-            Phase::Open { .. } => self.send_heartbeat(now),
+            Phase::Open { renews: true, .. } => self.send_heartbeat(now),
+            Phase::Open { renews: false, .. } => vec![],
         }
+    }
+
+    /// Closes the session, or sends no more heartbeats in it while it is read over.
+    fn end_idle_session(&mut self, now: Moment) -> Vec<Action> {
+        let is_read = self.read_at.is_some_and(|at| at.after(self.idle_after) > now);
+        if let Phase::Open { renews, .. } = &mut self.phase
+            && is_read
+        {
+            *renews = false;
+            return vec![];
+        }
+        self.phase = Phase::Closed;
+        vec![Action::CloseSession]
     }
 
     fn on_stop(&mut self) -> Vec<Action> {

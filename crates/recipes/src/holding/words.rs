@@ -59,6 +59,7 @@ impl fmt::Display for Event {
             Self::Woke => f.write_str("woke"),
             Self::InUse(true) => f.write_str("the session is needed"),
             Self::InUse(false) => f.write_str("the session is not needed"),
+            Self::Read => f.write_str("a queue is read"),
             Self::Stop => f.write_str("told to stop"),
         }
     }

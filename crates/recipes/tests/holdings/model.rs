@@ -58,6 +58,7 @@ const SMALL: Rules = Rules {
     timeout: Duration::from_secs(4),
     margins: Margins { heartbeat: Duration::from_millis(500), half_tick: Duration::ZERO },
     idle_after: Duration::from_secs(60),
+    reads: false,
     tick: SECOND,
     exact: false,
     prompt: true,

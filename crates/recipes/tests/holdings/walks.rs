@@ -41,7 +41,7 @@ prop_compose! {
         tick in 50..900u64,
         idle in 0..5_000u64,
         asks_max in 1..40u64,
-        has_wrong_server in any::<bool>(),
+        [has_wrong_server, reads] in any::<[bool; 2]>(),
         faults in faults(),
     ) -> Rules {
         // What force and a server that lost a transaction do together is promised nothing about; nor is what a barrier
@@ -59,6 +59,7 @@ prop_compose! {
             timeout: margins.least_session_timeout() + ms(spare),
             margins,
             idle_after: ms(idle),
+            reads,
             tick: ms(tick),
             exact: true,
             prompt: false,
@@ -92,6 +93,7 @@ proptest! {
                 Choice::Serve(_) | Choice::Deliver(_) | Choice::Wake(_) => 0,
                 Choice::ServeSlowly(_) | Choice::ServeStale(_) | Choice::Tick(_) => 1,
                 Choice::Ask(..) | Choice::Release(..) | Choice::Need(..) => 1,
+                Choice::Read(_) => 1,
                 Choice::Miss(_) | Choice::Doom(_) | Choice::Expire(_) => 1,
                 Choice::Cut(_) | Choice::Crash(_) | Choice::Stop(_) => 2,
                 Choice::Evict(_) | Choice::LoseCreate(_) | Choice::LoseDelete(_) => 2,

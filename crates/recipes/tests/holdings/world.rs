@@ -29,6 +29,8 @@ pub struct Rules {
     pub timeout: Duration,
     pub margins: Margins,
     pub idle_after: Duration,
+    /// Whether queues are read at any time.
+    pub reads: bool,
     pub tick: Duration,
     /// Whether time also stops at each moment at which a timer is due.
     pub exact: bool,
@@ -153,6 +155,8 @@ pub enum Choice {
     Wake(usize),
     /// Something beside the holdings needs the session, or does no longer.
     Need(usize, bool),
+    /// It reads a queue.
+    Read(usize),
     Cut(usize),
     Crash(usize),
     Stop(usize),
@@ -244,6 +248,9 @@ impl World {
             if self.asked < rules.asks_max {
                 choices.extend(rules.menu.iter().map(|&wanted| Choice::Ask(i, wanted)));
             }
+            if rules.reads {
+                choices.push(Choice::Read(i));
+            }
             if faults.resignations {
                 choices.extend(process.core.ids().map(|id| Choice::Release(i, id)));
             }
@@ -310,6 +317,7 @@ impl World {
             Choice::Deliver(i) => self.deliver(i, rules),
             Choice::Wake(i) => self.step(i, Event::Woke, rules),
             Choice::Need(i, needed) => self.step(i, Event::InUse(needed), rules),
+            Choice::Read(i) => self.step(i, Event::Read, rules),
             Choice::Cut(i) => self.cut(i),
             Choice::Crash(i) => {
                 self.processes[i].crashed = true;
@@ -1200,6 +1208,7 @@ impl Choice {
             | Self::Deliver(_)
             | Self::Wake(_)
             | Self::Need(..)
+            | Self::Read(_)
             | Self::Stop(_)
             | Self::Tick(_)
             | Self::Expire(_) => 0,
@@ -1225,6 +1234,7 @@ impl Choice {
             Self::Wake(i) => format!("{} wakes", name(i)),
             Self::Need(i, true) => format!("{} needs its session", name(i)),
             Self::Need(i, false) => format!("{} needs no session", name(i)),
+            Self::Read(i) => format!("{} reads a queue", name(i)),
             Self::Cut(i) => format!("{} is cut off", name(i)),
             Self::Crash(i) => format!("{} crashes", name(i)),
             Self::Stop(i) => format!("{} is told to stop", name(i)),
