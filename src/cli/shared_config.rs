@@ -16,7 +16,7 @@ pub(super) struct SharedConfig {
 
 #[derive(Subcommand)]
 enum ConfigSubcommands {
-    /// Print a value as it is stored, or with -o json or -f version also its version, for --if-version.
+    /// Print a value as it is stored, or with -o json also its version, for --if-version.
     Get {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
         name: String,
@@ -120,7 +120,6 @@ fn over(version: Option<i32>) -> Condition {
 
 fn version(written: &str) -> Result<i32, String> {
     let version = written.parse().ok().filter(|version| *version >= 0);
-    version.ok_or_else(|| {
-        "write the number that `bellwether config get NAME -f version` prints".into()
-    })
+    version
+        .ok_or_else(|| "write the version that `bellwether config get NAME -o json` prints".into())
 }

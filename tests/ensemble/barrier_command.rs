@@ -35,8 +35,12 @@ fn three_run_together_and_none_returns_before_all_have_ended() {
     run.ends(0);
     run.ends(2);
     eventually("both have left", || {
-        match ran(&["barriers", "deploy", "-f", "members.*.inside", "--url", &url(&first)]) {
-            told if told.out == "true\n" => Ok(()),
+        match ran(&["barriers", "deploy", "--json", "--url", &url(&first)]) {
+            told if told.out.matches(r#""inside":"#).count() == 1
+                && told.out.contains(r#""inside":true"#) =>
+            {
+                Ok(())
+            }
             told => Err(format!("{told:?}")),
         }
     });
@@ -103,11 +107,9 @@ fn a_signal_ends_the_wait_for_the_others_to_leave() {
         program.says(0, |line| line.starts_with("deploy "));
     }
     run.ends(0);
-    eventually("it has left", || {
-        match ran(&["status", "-f", "barriers.0.state", "--url", &url(&member)]) {
-            told if told.out == "leaving\n" => Ok(()),
-            told => Err(format!("{told:?}")),
-        }
+    eventually("it has left", || match ran(&["status", "--json", "--url", &url(&member)]) {
+        told if told.out.contains(r#""state":"leaving""#) => Ok(()),
+        told => Err(format!("{told:?}")),
     });
     programs[0].signal("TERM");
     assert_eq!(programs[0].wait().code(), Some(128 + 15));
