@@ -1,4 +1,4 @@
-//! Tells what is wrong with this member, in its own znode, for those who look at the whole election.
+//! Tells what is wrong with this member, in its own znode, for those who read the queue.
 //!
 //! It is told late and seldom rather than in the way of anything: a second after it has changed, and at most every five. While
 //! nothing is wrong there is nothing to tell.

@@ -309,7 +309,7 @@ pub fn comes_too_late(command: &Command, caller: &Caller, now: Moment) -> bool {
     }
 }
 
-/// What is wrong with a member, as its znode tells those who look at the whole election; by default, nothing. No member
+/// What is wrong with a member, as its znode tells those who read the queue; by default, nothing. No member
 /// decides anything by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnState {

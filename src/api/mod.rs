@@ -4,7 +4,6 @@
 //! place. One that came later has a default for reading, since an older sidecar does not write it.
 
 mod barriers;
-mod cluster;
 mod command;
 mod elector;
 mod history;
@@ -21,7 +20,6 @@ pub use barriers::{
     BARRIER_PATH, BARRIERS, BarrierEntered, BarrierEvent, BarrierMember, BarrierNames, BarrierRole,
     BarrierState, BarrierWaiting, LEAVE_BARRIER_PATH, OwnBarrier,
 };
-pub use cluster::{CLUSTER, Cluster, ClusterLeader, NextLeader};
 pub use command::{DRAIN, Done, PAUSE, RESIGN, RESUME, SHUTDOWN, TRANSFER, Transfer, Transferred};
 pub use elector::Elector;
 pub use history::{HISTORY, History, Term};
@@ -130,11 +128,8 @@ mod tests {
         keeps::<Status>(&format!(
             "{{{begins},{session},{problems},{application},\"hooks\":[{hook}],\"locks\":[{lock}],\"barriers\":[{barrier}],\"config\":[{kept}],{ends}}}"
         ));
-        keeps::<Cluster>(
-            r#"{"election":"/e","leader":{"id":"a","token":4,"for_ms":5},"next":{"id":null,"znode":"n_2","ready":false},"members":[],"problems":["p"]}"#,
-        );
         keeps::<Members>(
-            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","priority":70,"since":"T","unhealthy":true,"hooks_failing":2}],"index":3}"#,
+            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","priority":70,"since":"T","unhealthy":true,"hooks_failing":2}],"problems":["p"],"index":3}"#,
         );
         let member =
             r#""id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"version":"1""#;

@@ -10,6 +10,8 @@ pub const MEMBERS: Get<Members> = Get::at("/members");
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Members {
     pub members: Vec<Member>,
+    /// What is wrong, a sentence each; empty if nothing is.
+    pub problems: Vec<String>,
     /// Another each time that one has joined or left: pass it to `GET /members?index=` to wait for that.
     pub index: u64,
 }

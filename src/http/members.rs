@@ -1,17 +1,18 @@
 //! The queue, in order, as it was last read.
 
 use super::api_router::{ApiRouter, routes};
-use super::cluster::next_at;
 use super::events::framed;
 use super::leader::Wait;
 use super::member_watch::{Group, Moved, moved};
 use super::problem::{BadRequest, Problem, Unavailable};
+use super::queue_problems::problems;
 use super::{AppState, Verdict, claim};
 use crate::api::{self, GroupMember, Member, MemberMoved, Members, Standby};
 use crate::status::Entry;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
+use recipes::election::Announcement;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use utoipa::IntoParams;
@@ -34,7 +35,7 @@ struct MembersWait {
     wait: Option<String>,
 }
 
-/// The queue, in order; read from ZooKeeper at most once a second, and anew after a change of who leads.
+/// The queue, in order, and what is wrong; read from ZooKeeper at most once a second, and anew after a change of who leads.
 ///
 /// With `index`, once a member has joined or left since: then the queue is read once a second, however many wait.
 #[utoipa::path(get, path = api::MEMBERS.path, params(MembersWait), responses(
@@ -66,11 +67,21 @@ async fn members(State(app): State<AppState>, uri: Uri) -> Result<Json<Members>,
 fn body(app: &AppState, entries: &[Entry], index: u64) -> Members {
     let verdict = app.judge();
     claim::follow(&verdict);
-    Members { members: bodies(app, &verdict, entries), index }
+    Members {
+        members: bodies(app, &verdict, entries),
+        problems: problems(app, &verdict, entries),
+        index,
+    }
+}
+
+/// Returns the index of the one behind the leader: not of the second where what no member made stands ahead of all.
+pub(super) fn next_at(leader: Option<&Announcement>, entries: &[Entry]) -> usize {
+    let is_leaders = |entry: &Entry| leader.is_some_and(|it| it.ticket == entry.ticket);
+    entries.iter().position(is_leaders).unwrap_or(0) + 1
 }
 
 /// Returns the members as bodies have them.
-pub(super) fn bodies(app: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<Member> {
+fn bodies(app: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<Member> {
     let leader = verdict.leader().map(|leader| leader.ticket.token);
     let own = verdict.snapshot.standing.ticket().map(|ticket| ticket.token);
     let next = next_at(verdict.leader(), entries);

@@ -116,7 +116,6 @@ mod tests {
             ("POST", "/drain"),
             ("POST", "/shutdown"),
             ("POST", "/barriers/b/leave/1"),
-            ("GET", "/cluster"),
             ("GET", "/config"),
             ("DELETE", "/config/x"),
             ("GET", "/locks"),

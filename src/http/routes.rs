@@ -6,8 +6,8 @@
 
 use super::api_router::ApiRouter;
 use super::{
-    AppState, DESCRIPTION, cluster, commands, events, health, history, holdings, leader, members,
-    metrics, openapi, page, patroni, profile, redirect, shared_config, status, yes_or_no,
+    AppState, DESCRIPTION, commands, events, health, history, holdings, leader, members, metrics,
+    openapi, page, patroni, profile, redirect, shared_config, status, yes_or_no,
 };
 use axum::Router;
 use axum::routing::get;
@@ -38,7 +38,6 @@ pub(super) fn described() -> ApiRouter {
         .merge(history::routes())
         .merge(status::routes())
         .merge(members::routes())
-        .merge(cluster::routes())
         .merge(profile::routes())
         .merge(patroni::routes())
         .merge(commands::routes())

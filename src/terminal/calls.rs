@@ -27,11 +27,7 @@ pub const QUESTIONS: &[Call] = &[
     Call::get(&api::LEADER, "Print who leads")
         .with("For how long its lease holds is told only by the leader's own sidecar."),
     Call::get(&api::STATUS, "Print where this member stands: role, place, lease, session"),
-    Call::get(&api::MEMBERS, "Print the queue in order, and whom each member names as the leader"),
-    Call::get(
-        &api::CLUSTER,
-        "Print the whole election: who leads, who is next, how each member is, what is wrong",
-    ),
+    Call::get(&api::MEMBERS, "Print the queue in order, how each member is, and what is wrong"),
     Call::get(&api::HISTORY, "Print who led when, as far as this member has heard"),
 ];
 

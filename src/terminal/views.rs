@@ -4,10 +4,10 @@ use super::Width;
 use super::table::{Cell, pairs, table};
 use super::text::visible;
 use crate::api::{
-    Application, BarrierMember, BarrierNames, BarrierRole, BarrierState, Cluster, ClusterLeader,
-    ConfigNames, Done, Event, History, Hook, HookRun, KeptConfig, KeptConfigState, Leader,
-    LeaderState, LockMode, LockNames, LockPlace, LockQueue, LockState, Member, Members, OwnBarrier,
-    OwnLock, OwnProblem, Restart, Role, Standby, Status, Term, Transferred,
+    Application, BarrierMember, BarrierNames, BarrierRole, BarrierState, ConfigNames, Done, Event,
+    History, Hook, HookRun, KeptConfig, KeptConfigState, Leader, LeaderState, LockMode, LockNames,
+    LockPlace, LockQueue, LockState, Member, Members, OwnBarrier, OwnLock, OwnProblem, Restart,
+    Role, Standby, Status, Term, Transferred,
 };
 use anstyle::{AnsiColor, Style};
 use serde::de::DeserializeOwned;
@@ -171,89 +171,34 @@ impl HumanView for Members {
                 Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
                 Cell::of(member.address.as_deref()),
                 Cell::of(member.version.as_deref()),
+                condition(member.unhealthy, member.hooks_failing),
+                Cell::new(&member.priority.to_string()),
+                Cell::of(member.since.as_deref()),
                 Cell::new(&labels(&member.labels)),
             ]
         };
-        let heading = ["ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "LABELS"];
+        let heading = [
+            "ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "WRONG", "PRIORITY", "SINCE",
+            "LABELS",
+        ];
         let rows: Vec<_> = self.members.iter().map(row).collect();
-        match width {
+        let queue = match width {
             Width::Wide => table(heading, rows),
             Width::Narrow => {
-                let [id, is, znode, names, address, version, _] = heading;
-                let narrow = |[id, is, znode, names, address, version, _]: [Cell; 7]| {
+                let [id, is, znode, names, address, version, ..] = heading;
+                let narrow = |[id, is, znode, names, address, version, ..]: [Cell; 10]| {
                     [id, is, znode, names, address, version]
                 };
                 let rows = rows.into_iter().map(narrow).collect();
                 table([id, is, znode, names, address, version], rows)
             }
+        };
+        if self.problems.is_empty() {
+            return queue;
         }
-    }
-}
-
-impl HumanView for Cluster {
-    fn view(&self, width: Width) -> String {
-        let leader = match &self.leader {
-            Some(ClusterLeader { id, token, for_ms }) => {
-                let led = for_ms.map(|ms| format!(", for {}", span(ms / 1000 * 1000)));
-                let leads = format!("{id}, token {token}{}", led.unwrap_or_default());
-                Cell::new(&leads).style(GOOD)
-            }
-            None => Cell::new("none is known").style(BAD),
-        };
-        let next = match &self.next {
-            Some(next) => {
-                let (is, style) = match next.ready {
-                    Some(true) => ("ready to lead at once", PLAIN),
-                    Some(false) => ("not ready: it has to claim first", ODD),
-                    None => ("once the leader is gone", PLAIN),
-                };
-                let id = next.id.as_deref().unwrap_or(&next.znode);
-                Cell::new(&format!("{id}, {is}")).style(style)
-            }
-            // A member outside the queue does not know whom it reads of.
-            None if self.leader.is_none() && !self.members.is_empty() => {
-                Cell::new("none is known").style(ODD)
-            }
-            None => Cell::new("none: no other member is in the queue").style(ODD),
-        };
-        let mut rows =
-            vec![("election", Cell::new(&self.election)), ("leader", leader), ("next", next)];
-        rows.extend(self.problems.iter().map(|it| ("problem", Cell::new(it).style(BAD))));
-        let leader = self.leader.as_ref().map(|leader| &*leader.id);
-        let row = |member: &Member| {
-            let Member { is_leader, is_self, .. } = *member;
-            let agrees = leader.is_some() && member.names.as_deref() == leader;
-            [
-                Cell::of(member.id.as_deref()).style(if is_leader { GOOD } else { PLAIN }),
-                Cell::new(&marks(is_leader, member.standby.as_ref(), is_self)),
-                Cell::of(member.names.as_deref()).style(if agrees { PLAIN } else { ODD }),
-                condition(member.unhealthy, member.hooks_failing),
-                Cell::new(&member.priority.to_string()),
-                Cell::of(member.since.as_deref()),
-                Cell::of(member.address.as_deref()),
-                Cell::of(member.version.as_deref()),
-                Cell::new(&member.znode),
-                Cell::new(&labels(&member.labels)),
-            ]
-        };
-        let heading = [
-            "ID", "IS", "NAMES", "WRONG", "PRIORITY", "SINCE", "ADDRESS", "VERSION", "ZNODE",
-            "LABELS",
-        ];
-        let members: Vec<_> = self.members.iter().map(row).collect();
-        let members = match width {
-            Width::Wide => table(heading, members),
-            Width::Narrow => {
-                let narrow =
-                    |[id, is, names, state, priority, since, address, version, ..]: [Cell; 10]| {
-                        [id, is, names, state, priority, since, address, version]
-                    };
-                let [id, is, names, state, priority, since, address, version, ..] = heading;
-                let heading = [id, is, names, state, priority, since, address, version];
-                table(heading, members.into_iter().map(narrow).collect())
-            }
-        };
-        format!("{}\n{members}", pairs(rows))
+        let problems = self.problems.iter();
+        let problems = pairs(problems.map(|it| ("problem", Cell::new(it).style(BAD))).collect());
+        format!("{problems}\n{queue}")
     }
 }
 
@@ -558,8 +503,8 @@ mod tests {
             json!({
                 "id": id, "znode": format!("n_{id}"), "sequence": 1, "address": null,
                 "labels": {"k": "v"}, "is_leader": is_leader, "is_self": id == "b",
-                "standby": standby, "names": "a", "version": "1", "priority": 50, "since": null,
-                "unhealthy": false, "hooks_failing": 0,
+                "standby": standby, "names": "a", "version": "1", "priority": 70, "since": "T",
+                "unhealthy": false, "hooks_failing": u32::from(id == "c"),
             })
         };
         let line = |ready: bool| {
@@ -569,7 +514,7 @@ mod tests {
                 member("b", false, standby),
                 member("c", false, Value::Null),
             ];
-            json!({"members": members, "index": 1})
+            json!({"members": members, "problems": [], "index": 1})
         };
         let text = "ID  IS            ZNODE  NAMES  ADDRESS  VERSION\n\
                     a   leader        n_a    a      -        1\n\
@@ -578,7 +523,14 @@ mod tests {
         assert_eq!(shown::<Members>(&line(true)), text);
         assert!(shown::<Members>(&line(false)).contains("b   standby-not-ready,self"));
         let wide: Members = serde_json::from_value(line(true)).unwrap();
-        assert!(strip_str(&wide.view(Width::Wide)).to_string().contains("k=v"));
+        let wide = strip_str(&wide.view(Width::Wide)).to_string();
+        for shown in ["k=v", "WRONG", "1 hook fails", "70"] {
+            assert!(wide.contains(shown), "{shown}: {wide}");
+        }
+        let mut ill = line(true);
+        ill["problems"] = json!(["a hook of c fails"]);
+        let ill = shown::<Members>(&ill);
+        assert_eq!(ill, format!("problem  a hook of c fails\n\n{text}"));
         let standby = |is: Value| {
             let clock = json!({"boot_id": null, "time_namespace": null});
             shown::<Status>(&json!({

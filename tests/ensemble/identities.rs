@@ -64,10 +64,8 @@ fn a_client_of_another_identity_can_read_and_nothing_else() {
     });
     // It can read who is in the queue, and waits for its place all the same.
     let problem = third.status()["session"]["problem"].clone();
-    for path in ["/members", "/cluster"] {
-        assert_eq!(third.get(path).status, 200);
-        assert_eq!(third.status()["session"]["problem"], problem, "after {path}");
-    }
+    assert_eq!(third.get("/members").status, 200);
+    assert_eq!(third.status()["session"]["problem"], problem);
     let told = third.log().matches(problem.as_str().expect("a text")).count();
     assert_eq!(told, 1, "{}", third.log());
 }

@@ -75,7 +75,7 @@ fn one_of_priority_0_leads_only_where_no_other_is_ready() {
 }
 
 fn priorities(asked: &Member) -> Value {
-    let told = ok(asked, "/cluster");
+    let told = ok(asked, "/members");
     let members = told["members"].as_array().expect("members").iter();
     members
         .map(|it| (it["id"].as_str().unwrap_or_default().to_owned(), it["priority"].clone()))

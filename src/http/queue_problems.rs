@@ -1,66 +1,14 @@
-//! The whole election: who leads, who is next, how each member is, and what is wrong.
+//! Finds what is wrong with the election and with each member of the queue.
 
-use super::api_router::{ApiRouter, routes};
-use super::members::bodies;
-use super::own_problems::{foreign, view_began};
-use super::problem::{BadRequest, Problem, Unavailable};
-use super::query::NoQuery;
-use super::{AppState, Verdict, claim};
-use crate::api::{self, Cluster, ClusterLeader, NextLeader};
+use super::members::next_at;
+use super::own_problems::foreign;
+use super::{AppState, Verdict};
 use crate::status::Entry;
-use axum::Json;
-use axum::extract::State;
-use recipes::election::{Announcement, Role};
+use recipes::election::Role;
 use std::collections::BTreeMap;
 
-pub(super) fn routes() -> ApiRouter {
-    ApiRouter::new().routes(routes!(cluster))
-}
-
-/// The whole election, as its znodes tell; read from ZooKeeper at most once a second, and anew after a change of who leads.
-#[utoipa::path(get, path = api::CLUSTER.path, responses(
-    (status = 200, description = "The election", body = Cluster),
-    BadRequest,
-    Unavailable,
-))]
-async fn cluster(State(app): State<AppState>, _: NoQuery) -> Result<Json<Cluster>, Problem> {
-    let entries = app.status.members().await.map_err(Problem::queue_unread)?;
-    let verdict = app.judge();
-    claim::follow(&verdict);
-    let leader = verdict.leader();
-    Ok(Json(Cluster {
-        election: app.names.election.to_string(),
-        leader: leader.map(|leader| of_leader(&app, &verdict, leader)),
-        next: entries.get(next_at(leader, &entries)).map(|next| NextLeader {
-            id: next.profile.as_ref().map(|profile| profile.id.to_string()),
-            znode: app.names.znodes.name(next.ticket.sequence),
-            // Another client's queue does not tell.
-            ready: app.names.znodes.family().is_none().then_some(next.ready),
-        }),
-        problems: problems(&app, &verdict, &entries),
-        members: bodies(&app, &verdict, &entries),
-    }))
-}
-
-/// Returns the index of the one behind the leader: not of the second where what no member made stands ahead of all.
-pub(super) fn next_at(leader: Option<&Announcement>, entries: &[Entry]) -> usize {
-    let is_leaders = |entry: &Entry| leader.is_some_and(|it| it.ticket == entry.ticket);
-    entries.iter().position(is_leaders).unwrap_or(0) + 1
-}
-
-fn of_leader(app: &AppState, verdict: &Verdict, leader: &Announcement) -> ClusterLeader {
-    // The wall clock may have been set back.
-    let led = view_began(&verdict.snapshot.recent_changes, &verdict.view)
-        .map(|since| app.clock.date().duration_since(since).unwrap_or_default());
-    ClusterLeader {
-        id: leader.leader.id.to_string(),
-        token: leader.ticket.token.0,
-        for_ms: led.and_then(|led| led.as_millis().try_into().ok()),
-    }
-}
-
 /// Returns what is wrong, of the election first and then of each member in order.
-fn problems(app: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<String> {
+pub(super) fn problems(app: &AppState, verdict: &Verdict, entries: &[Entry]) -> Vec<String> {
     let mut problems = vec![];
     let leader = verdict.leader();
     match leader {
@@ -141,13 +89,13 @@ mod tests {
         Entry { profile, names, ready: true, ..Entry::of_stranger(ticket, at(60)) }
     }
 
-    async fn cluster(entries: Vec<Entry>) -> Value {
+    async fn members(entries: Vec<Entry>) -> Value {
         let mut scene = Scene::new();
         scene.leads(1);
-        cluster_at(&mut scene, entries).await
+        members_at(&mut scene, entries).await
     }
 
-    async fn cluster_at(scene: &mut Scene, entries: Vec<Entry>) -> Value {
+    async fn members_at(scene: &mut Scene, entries: Vec<Entry>) -> Value {
         let Scene { service, publisher, .. } = scene;
         let reads = async {
             match publisher.requests.recv().await.unwrap() {
@@ -155,20 +103,17 @@ mod tests {
                 Request::Tell(_) | Request::Carry(..) => panic!("it only asks"),
             }
         };
-        let (answer, ()) = tokio::join!(ask(service, "/cluster"), reads);
+        let (answer, ()) = tokio::join!(ask(service, "/members"), reads);
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         serde_json::from_slice(&body).unwrap()
     }
 
     #[tokio::test]
     async fn an_election_in_which_all_is_well_has_no_problems() {
-        let told = cluster(vec![entry(1, "a", 1), entry(2, "b", 1)]).await;
+        let told = members(vec![entry(1, "a", 1), entry(2, "b", 1)]).await;
         assert_eq!(told["problems"], json!([]));
-        let next = json!({"id": "b", "znode": "leader_0000000002", "ready": true});
-        assert_eq!((&told["leader"]["id"], &told["leader"]["token"]), (&json!("a"), &json!(1)));
-        assert!(told["leader"]["for_ms"].is_u64(), "{}", told["leader"]);
-        assert_eq!(told["next"], next);
         let member = &told["members"][1];
+        assert_eq!(member["standby"], json!({"ready": true}));
         assert_eq!(member["since"], json!(crate::api::date(at(60))));
         assert_eq!((&member["unhealthy"], &member["hooks_failing"]), (&json!(false), &json!(0)));
     }
@@ -176,8 +121,7 @@ mod tests {
     #[tokio::test]
     async fn who_is_next_stands_behind_the_leader_whatever_stands_ahead_of_it() {
         let by_hand = Entry { profile: None, names: None, ready: false, ..entry(0, "x", 1) };
-        let told = cluster(vec![by_hand, entry(1, "a", 1), entry(2, "b", 1)]).await;
-        assert_eq!(told["next"]["id"], json!("b"));
+        let told = members(vec![by_hand, entry(1, "a", 1), entry(2, "b", 1)]).await;
         let standbys: Vec<_> =
             told["members"].as_array().unwrap().iter().map(|it| it["standby"].is_null()).collect();
         assert_eq!(standbys, [true, true, false]);
@@ -194,7 +138,7 @@ mod tests {
             snapshot.link.problem = Some("the servers refuse".into());
             snapshot.link.foreign = vec![contender_of_kazoo(false)];
         });
-        let told = cluster_at(&mut scene, vec![entry(1, "a", 1)]).await;
+        let told = members_at(&mut scene, vec![entry(1, "a", 1)]).await;
         let [unknown, foreign] = &told["problems"].as_array().unwrap()[..] else {
             panic!("{told}")
         };
@@ -214,7 +158,7 @@ mod tests {
         ill.state = OwnState { unhealthy: true, hooks_failing: 2 };
         let namesake = entry(5, "d", 1);
         let stranger = Entry { profile: None, names: None, ..entry(6, "e", 1) };
-        let told = cluster(vec![leader, next, unheard, ill, namesake, stranger]).await;
+        let told = members(vec![leader, next, unheard, ill, namesake, stranger]).await;
         let problems: Vec<_> =
             told["problems"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         let [several, is_next, hears, unhealthy, hooks, unknown] = problems[..] else {
