@@ -119,17 +119,14 @@ struct ConfigFile {
     config: Option<PathBuf>,
 }
 
-const LOCK: &str = "lock";
-const BARRIER: &str = "barrier";
-
 /// The commands that take the settings' flags.
 const CONFIGURED: &[(&str, Scope)] = &[
     ("run", Scope::Member),
     ("exec", Scope::Exec),
     ("check-config", Scope::Exec),
     ("inspect", Scope::Election),
-    (LOCK, Scope::Lease),
-    (BARRIER, Scope::Lease),
+    ("lock", Scope::Lease),
+    ("barrier", Scope::Lease),
 ];
 
 /// How the help orders the commands. One that is named nowhere stands with the first.
@@ -229,12 +226,7 @@ fn command() -> clap::Command {
     let mut command = Cli::command();
     for each in command.get_subcommands_mut() {
         if let Some((_, scope)) = CONFIGURED.iter().find(|(name, _)| *name == each.get_name()) {
-            let own = match each.get_name() {
-                LOCK => Some(&table::LOCKS.row),
-                BARRIER => Some(&table::BARRIERS.row),
-                _ => None,
-            };
-            *each = sources::with_flags(std::mem::take(each), *scope, own);
+            *each = sources::with_flags(std::mem::take(each), *scope);
         }
     }
     let styles = command.get_styles().clone();

@@ -183,9 +183,9 @@ impl Config {
         Ok(Self {
             settings,
             election: values.get(&table::PATH)?,
-            locks: recipe(values, &table::LOCKS)?,
-            barriers: recipe(values, &table::BARRIERS)?,
-            shared_config: recipe(values, &table::CONFIG_ROOT)?,
+            locks: recipe(values, "locks")?,
+            barriers: recipe(values, "barriers")?,
+            shared_config: recipe(values, "config")?,
             profile,
             policy,
             listen,
@@ -241,70 +241,42 @@ impl Settings {
 }
 
 impl HoldingConfig {
-    /// Parses what concerns locks and barriers alone. `wanted` is the path of those that are to be there.
+    /// Parses what concerns locks and barriers alone.
     ///
     /// # Errors
     /// One sentence that names the key, what is wrong with it, and how to mend it.
-    pub fn new(values: &Values, wanted: &Setting<Option<String>>) -> Result<Self, ConfigError> {
+    pub fn new(values: &Values) -> Result<Self, ConfigError> {
         let session_timeout = values.get(&table::SESSION_TIMEOUT)?;
         let settings = Settings::new(values, session_timeout)?;
         let LeaseMargins { margins, .. } = LeaseMargins::new(values, session_timeout)?;
-        if values.get(wanted)?.is_none() {
-            let problem = "is empty, which switches them off";
-            let remedy = format!("name a path, such as {:?}", example(wanted));
-            return Err(ConfigError::new(wanted.key(), problem).remedy(remedy));
+        if values.get(&table::RECIPES_ROOT)?.is_none() {
+            let problem = "is empty, which switches locks and barriers off";
+            return Err(ConfigError::new(table::RECIPES_ROOT.key(), problem)
+                .remedy("name a path, such as \"/\""));
         }
-        let locks = recipe(values, &table::LOCKS)?;
-        let barriers = recipe(values, &table::BARRIERS)?;
+        let locks = recipe(values, "locks")?;
+        let barriers = recipe(values, "barriers")?;
         Ok(Self { settings, locks, barriers, margins, member: values.get(&table::ID)? })
     }
 }
 
 /// Returns the full path of a recipe's znodes.
-fn recipe(
-    values: &Values,
-    setting: &Setting<Option<String>>,
-) -> Result<Option<String>, ConfigError> {
+fn recipe(values: &Values, name: &str) -> Result<Option<String>, ConfigError> {
     let Servers { chroot, .. } = values.get(&table::SERVERS)?;
-    let Some(root) = values.get(setting)? else { return Ok(None) };
-    let mut others = vec![(table::PATH.key(), Some(values.get(&table::PATH)?))];
-    for other in [&table::LOCKS, &table::BARRIERS, &table::CONFIG_ROOT] {
-        others.push((other.key(), values.get(other)?));
-    }
-    others.retain(|(key, _)| *key != setting.key());
-    // What stands there is taken for names of its own.
-    let below = |other: &str| other.strip_prefix(&*root).is_some_and(|rest| rest.starts_with('/'));
-    let parent_of = others.iter().find(|(_, other)| other.as_deref().is_some_and(below));
-    if let Some((key, _)) = parent_of {
-        let problem = format!("has {key} below it");
+    let Some(root) = values.get(&table::RECIPES_ROOT)? else { return Ok(None) };
+    let path = format!("{root}/{name}");
+    let election = values.get(&table::PATH)?;
+    // What exists there is taken for names of the recipe's own.
+    let rest = election.strip_prefix(&path);
+    if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+        let key = table::RECIPES_ROOT.key();
+        let problem = format!("is in {path}, which is for {name}");
         let remedy = format!(
-            "give one of them a path beside the other's, or switch {} off with \"\"",
-            setting.key()
+            "choose another path or another {key}, or switch recipes off with {key} = \"\""
         );
-        return Err(ConfigError::new(setting.key(), problem).found(root).remedy(remedy));
+        return Err(ConfigError::new(table::PATH.key(), problem).found(election).remedy(remedy));
     }
-    others.retain(|(_, other)| other.as_ref() == Some(&root));
-    if let Some((shared, _)) = others.first() {
-        let problem = format!("is {shared} as well");
-        let own = example(setting);
-        // Where this one is as usual, the other is to have another.
-        let (key, example) = if own != root {
-            ("it", own)
-        } else {
-            (*shared, shared.replace("recipes.", "/").replace("election.path", "/election"))
-        };
-        let remedy = format!(
-            "give {key} a path of its own, such as {example:?}, or switch {} off with \"\"",
-            setting.key()
-        );
-        return Err(ConfigError::new(setting.key(), problem).found(root).remedy(remedy));
-    }
-    Ok(Some(format!("{chroot}{root}")))
-}
-
-/// Returns a path that a recipe may have.
-fn example(setting: &Setting<Option<String>>) -> String {
-    setting.key().replace("recipes.", "/")
+    Ok(Some(format!("{chroot}{path}")))
 }
 
 fn listeners(values: &Values) -> Result<(Listen, Option<SocketAddr>), ConfigError> {
@@ -330,10 +302,10 @@ fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
 fn kept(values: &Values) -> Result<Vec<KeptValue>, ConfigError> {
     let (written, pod) = values.kept();
     let kept = KeptValue::all(written, pod)?;
-    if !kept.is_empty() && values.get(&table::CONFIG_ROOT)?.is_none() {
+    if !kept.is_empty() && values.get(&table::RECIPES_ROOT)?.is_none() {
         let problem = "is empty, and [[config]] needs it";
-        let remedy = "name a path, such as \"/config\", or leave [[config]] out";
-        return Err(ConfigError::new(table::CONFIG_ROOT.key(), problem).remedy(remedy));
+        let remedy = "name a path, such as \"/\", or leave [[config]] out";
+        return Err(ConfigError::new(table::RECIPES_ROOT.key(), problem).remedy(remedy));
     }
     Ok(kept)
 }

@@ -267,10 +267,7 @@ fn what_is_wrong_ends_with_2_before_a_port_is_bound() {
         (vec!["--config", wrong_type], "interval"),
         (vec!["--config", device], "/dev/null is there and no regular file"),
         (vec!["--config", directory], "config[0].file: /tmp is there and no regular file"),
-        (
-            vec!["--config-root", "/locks"],
-            "give recipes.config a path of its own, such as \"/config\"",
-        ),
+        (vec!["--election", "/config/a"], "is in /config, which is for config"),
         (vec!["--preempt-after", "0s"], "write 500ms, 10s or 2m; or \"never\""),
         (vec!["--priority", "-3"], "election.priority"),
         (vec!["--config", twice], "the file of another hook or value already"),
@@ -572,7 +569,7 @@ fn what_is_wrong_with_the_arguments_of_lock_is_told_with_the_remedy() {
         (&["lock", "a", "--wait", "1s", "--try"], "--try"),
         (&["lock", "a", "--session-timeout", "2s"], "--zookeeper"),
         (&["lock", "a", "--url", "4040", "--zookeeper", "127.0.0.1:1"], "leave one out"),
-        (&["lock", "a", "--zookeeper", "127.0.0.1:1", "--locks", ""], "recipes.locks"),
+        (&["lock", "a", "--zookeeper", "127.0.0.1:1", "--recipes-root", ""], "recipes.root"),
         (
             &["lock", "a", "--zookeeper", "127.0.0.1:1", "--session-timeout", "1s"],
             "no useful lease",

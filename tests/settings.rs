@@ -20,15 +20,6 @@ const COMMANDS: [(&str, Scope); 6] = [
     ("barrier", Scope::Lease),
 ];
 
-/// Whether this command takes this setting: where a recipe's znodes are, only the command for that recipe does.
-fn takes((command, scope): (&str, Scope), row: &Row) -> bool {
-    match row.key {
-        "recipes.locks" if scope == Scope::Lease => command == "lock",
-        "recipes.barriers" if scope == Scope::Lease => command == "barrier",
-        _ => scope.takes(row.scope),
-    }
-}
-
 #[test]
 fn the_sample_file_has_every_setting_with_its_default_and_no_other() {
     let sample = sampled();
@@ -139,7 +130,7 @@ fn the_help_of_a_command_has_the_settings_that_it_takes() {
         for row in ALL {
             let Some(flag) = &row.flag else { continue };
             let key = format!("[key: {}]", row.key);
-            if !takes((command, scope), row) {
+            if !scope.takes(row.scope) {
                 assert!(!help.contains(&key), "{command} does not take {}", row.key);
                 continue;
             }
@@ -163,7 +154,7 @@ fn the_manual_page_of_a_command_has_the_settings_that_it_takes() {
     for (command, scope) in COMMANDS {
         let page = pages.path().join(format!("bellwether-{command}.1"));
         let page = fs::read_to_string(page).unwrap().replace("\\-", "-");
-        for row in ALL.iter().filter(|row| takes((command, scope), row)) {
+        for row in ALL.iter().filter(|row| scope.takes(row.scope)) {
             let Some(flag) = &row.flag else { continue };
             let flag = format!("--{}", flag.name);
             let key = format!("[key: {}]", row.key);

@@ -169,7 +169,7 @@ struct Ours {
 
 impl Ours {
     fn started(scene: &Scene, servers: &str, path: &str) -> Self {
-        let mut setup = setup(servers, path).option("--locks", &format!("{path}-locks"));
+        let mut setup = setup(servers, path).option("--recipes-root", &format!("{path}-recipes"));
         if let Some(program) = &scene.program {
             setup = setup.program(program.clone());
         }

@@ -103,19 +103,15 @@ impl Guarded {
     ) -> Result<ClientCommand, String> {
         let kill_after = config::span("--kill-after", &self.kill_after)?;
         let is_flag = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
-        let root = match wanted {
-            Wanted::Lock(_) => &table::LOCKS,
-            Wanted::Barrier(_) => &table::BARRIERS,
-        };
         let holder = if is_flag(table::SERVERS.key()) || is_flag("config") {
             if is_flag("url") {
                 let why = "--url names a sidecar, and --zookeeper and --config go without one: leave one out";
                 return Err(why.into());
             }
             let values = sources::values(self.file.config, given)?;
-            Holder::Itself(Box::new(HoldingConfig::new(&values, root)?))
+            Holder::Itself(Box::new(HoldingConfig::new(&values)?))
         } else {
-            let mut settings = sources::settings(Scope::Lease, Some(&root.row));
+            let mut settings = sources::settings(Scope::Lease);
             if let Some(row) = settings.find(|row| is_flag(row.key))
                 && let Some(flag) = &row.flag
             {

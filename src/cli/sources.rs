@@ -14,16 +14,13 @@ use std::env::VarError;
 use std::path::PathBuf;
 
 /// Adds the flags of all settings of this scope, and of one more.
-pub(super) fn with_flags(command: Command, scope: Scope, own: Option<&'static Row>) -> Command {
-    command.args(settings(scope, own).filter_map(flag))
+pub(super) fn with_flags(command: Command, scope: Scope) -> Command {
+    command.args(settings(scope).filter_map(flag))
 }
 
-/// Returns all settings of this scope, and one more.
-pub(super) fn settings(
-    scope: Scope,
-    own: Option<&'static Row>,
-) -> impl Iterator<Item = &'static Row> {
-    ALL.iter().copied().filter(move |row| scope.takes(row.scope)).chain(own)
+/// Returns all settings of this scope.
+pub(super) fn settings(scope: Scope) -> impl Iterator<Item = &'static Row> {
+    ALL.iter().copied().filter(move |row| scope.takes(row.scope))
 }
 
 fn flag(row: &'static Row) -> Option<Arg> {

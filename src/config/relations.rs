@@ -105,16 +105,16 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
         return Err(ours_alone(table::PREEMPT_AFTER.key(), format!("{wait:?}")));
     }
     let path = values.get(&table::PATH)?;
-    for recipe in [&table::LOCKS, &table::BARRIERS, &table::CONFIG_ROOT] {
-        let root = values.get(recipe)?;
-        if let Some(root) = root.filter(|root| root.starts_with(&format!("{path}/"))) {
-            let problem = format!(
-                "is below {} = {path:?}, where {family} takes all that stands there for contenders",
-                table::PATH.key()
-            );
-            let remedy = "give it a path elsewhere, or switch it off with \"\"";
-            return Err(ConfigError::new(recipe.key(), problem).found(root).remedy(remedy));
-        }
+    let root = values.get(&table::RECIPES_ROOT)?;
+    if let Some(root) = root.filter(|root| format!("{root}/").starts_with(&format!("{path}/"))) {
+        let problem = format!(
+            "is in {} = {path:?}, where {family} takes all that stands there for contenders",
+            table::PATH.key()
+        );
+        let remedy = "give it a path elsewhere, or switch recipes off with \"\"";
+        return Err(ConfigError::new(table::RECIPES_ROOT.key(), problem)
+            .found(root)
+            .remedy(remedy));
     }
     Ok(ZnodeNames::of_family(family))
 }

@@ -89,14 +89,15 @@ pub(super) fn parse_election(text: &str) -> Result<String, Flaw> {
     }
 }
 
-/// Parses the path of a recipe's znodes, below the chroot.
+/// Parses the path above the recipes' znodes, below the chroot; empty for `/`.
 pub(super) fn parse_root(text: &str) -> Result<Option<String>, Flaw> {
-    or_none(text, |text| {
-        match path_problem(text).or_else(|| (text == "/").then_some("is no path of its own")) {
-            Some(problem) => Err(Flaw::new(problem)
-                .remedy("write a path such as \"/locks\", or \"\" to switch it off")),
-            None => Ok(text.to_owned()),
+    or_none(text, |text| match path_problem(text) {
+        _ if text == "/" => Ok(String::new()),
+        Some(problem) => {
+            Err(Flaw::new(problem)
+                .remedy("write a path such as \"/\", or \"\" to switch recipes off"))
         }
+        None => Ok(text.to_owned()),
     })
 }
 

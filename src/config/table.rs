@@ -119,19 +119,10 @@ table! {
         .default("never")
         .help("For how long this member, if it leads, sees one of higher priority before it hands over to it, or never");
 
-    LOCKS: Option<String> = Setting::new("recipes.locks", servers::parse_root)
-        .flag("locks", "PATH").variable("BELLWETHER_LOCKS")
-        .default("/locks")
-        .help("The path of locks in ZooKeeper, for any application; empty switches them off");
-
-    CONFIG_ROOT: Option<String> = Setting::new("recipes.config", servers::parse_root)
-        .flag("config-root", "PATH").variable("BELLWETHER_CONFIG_ROOT")
-        .default("/config")
-        .help("The path of the shared configuration in ZooKeeper, for any application; empty switches it off");
-    BARRIERS: Option<String> = Setting::new("recipes.barriers", servers::parse_root)
-        .flag("barriers", "PATH").variable("BELLWETHER_BARRIERS")
-        .default("/barriers")
-        .help("The path of double barriers in ZooKeeper, for any application; empty switches them off");
+    RECIPES_ROOT: Option<String> = Setting::new("recipes.root", servers::parse_root)
+        .flag("recipes-root", "PATH").variable("BELLWETHER_RECIPES_ROOT")
+        .default("/").scope(Scope::Lease)
+        .help("The path in ZooKeeper with locks, barriers and config below it, for any application; empty switches them off");
 
     ID: MemberId = Setting::new("member.id", member_id)
         .flag("id", "NAME").short('i').variable("BELLWETHER_ID")

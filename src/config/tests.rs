@@ -98,9 +98,9 @@ fn what_another_clients_election_cannot_have_is_refused() {
          that of Curator's LeaderLatch: leave one of them out"
     );
     assert_eq!(
-        error(&among(&[("recipes.locks", "/election/locks")])),
-        "recipes.locks = \"/election/locks\" is below election.path = \"/election\", where Curator's LeaderLatch takes all \
-         that stands there for contenders: give it a path elsewhere, or switch it off with \"\""
+        error(&among(&[("recipes.root", "/election/shared")])),
+        "recipes.root = \"/election/shared\" is in election.path = \"/election\", where Curator's LeaderLatch takes all \
+         that stands there for contenders: give it a path elsewhere, or switch recipes off with \"\""
     );
     assert_eq!(
         error(&among(&[("election.priority", "90")])),
@@ -168,46 +168,30 @@ fn a_session_too_short_for_a_lease_is_refused_with_the_least_that_would_do() {
 }
 
 #[test]
-fn locks_have_a_path_of_their_own_below_the_chroot_or_none() {
-    let locks = |written: &str| {
-        config(&[("zookeeper.servers", "a:1/deep"), ("recipes.locks", written)]).unwrap().locks
+fn recipes_stand_below_one_root_or_are_switched_off() {
+    let paths = |root: &str| {
+        let values = [("zookeeper.servers", "a:1/deep"), ("recipes.root", root)];
+        let config = config(&values).unwrap();
+        [config.locks, config.barriers, config.shared_config]
     };
     assert_eq!(config(&[]).unwrap().locks.as_deref(), Some("/locks"));
-    assert_eq!(locks("/a/b").as_deref(), Some("/deep/a/b"));
-    assert_eq!(locks(""), None);
-    for (key, other) in [
-        ("recipes.locks", "election.path"),
-        ("recipes.barriers", "election.path"),
-        ("recipes.locks", "recipes.barriers"),
-    ] {
-        let shared = error(&[(other, "/a"), (key, "/a")]);
-        assert!(shared.contains(key) && shared.contains(other), "{shared}");
+    let below = |root: &str| ["locks", "barriers", "config"].map(|it| Some(format!("{root}/{it}")));
+    assert_eq!(paths("/"), below("/deep"));
+    assert_eq!(paths("/a/b"), below("/deep/a/b"));
+    assert_eq!(paths(""), [None, None, None]);
+    for wrong in ["locks", "/a/", "/a//b", "/.."] {
+        let error = error(&[("recipes.root", wrong)]);
+        assert!(error.contains("recipes.root") && error.contains("\"/\""), "{error}");
     }
-    for (key, other) in [
-        ("recipes.locks", "election.path"),
-        ("recipes.config", "election.path"),
-        ("recipes.config", "recipes.barriers"),
-    ] {
-        let parent = error(&[(key, "/a"), (other, "/a/b")]);
-        assert!(parent.contains(key) && parent.contains(&format!("has {other} below")), "{parent}");
-        assert!(config(&[(key, "/a"), (other, "/ab")]).is_ok());
+    for (root, election) in
+        [("/", "/locks"), ("/", "/config/a"), ("/a", "/a/barriers"), ("/a", "/a/locks/b")]
+    {
+        let inside = error(&[("recipes.root", root), ("election.path", election)]);
+        assert!(inside.contains("election.path") && inside.contains("recipes.root"), "{inside}");
     }
-    for wrong in ["locks", "/", "/a/", "/a//b", "/.."] {
-        let error = error(&[("recipes.locks", wrong)]);
-        assert!(error.contains("recipes.locks") && error.contains("\"/locks\""), "{error}");
-    }
-}
-
-#[test]
-fn the_shared_configuration_has_a_path_of_its_own_or_none() {
-    let root = |written: &str| {
-        let values = [("zookeeper.servers", "a:1/deep"), ("recipes.config", written)];
-        config(&values).unwrap().shared_config
-    };
-    assert_eq!(root("/a/b").as_deref(), Some("/deep/a/b"));
-    assert_eq!(root(""), None);
-    for (key, path) in [("election.path", "/a"), ("recipes.locks", "/a")] {
-        let shared = error(&[(key, path), ("recipes.config", path)]);
-        assert!(shared.contains("recipes.config") && shared.contains(key), "{shared}");
+    for (root, election) in
+        [("/", "/locksmith"), ("/a", "/a"), ("/a", "/a/election"), ("", "/locks")]
+    {
+        assert!(config(&[("recipes.root", root), ("election.path", election)]).is_ok());
     }
 }

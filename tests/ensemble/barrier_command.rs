@@ -76,14 +76,14 @@ fn a_command_is_ended_whose_sidecar_is_killed_and_the_others_return_without_it()
 fn who_does_not_enter_runs_nothing_and_says_why() {
     let servers = Servers::standalone();
     let [member] = started_in_order(&Setup::of(&servers), ["a"]);
-    let [off] = started_in_order(&Setup::of(&servers).option("--barriers", ""), ["b"]);
+    let [off] = started_in_order(&Setup::of(&servers).option("--recipes-root", ""), ["b"]);
     for way in [Way::of(&member), Way::without_sidecar(&servers)] {
         let said = ran(&words(&way, &["--size", "2", "--wait", "300ms"], "echo it ran"));
         assert_eq!((said.code, &*said.out), (NOT_IN_TIME, ""), "{said:?}");
         assert!(said.err.contains("bellwether barriers deploy"), "{said:?}");
     }
     let said = ran(&words(&Way::of(&off), &["--size", "2"], "echo it ran"));
-    assert!(said.code == FAILED && said.err.contains("recipes.barriers"), "{said:?}");
+    assert!(said.code == FAILED && said.err.contains("recipes.root"), "{said:?}");
     let run = Run::new();
     let mut waits = run.starts(&Way::of(&member), 0, 2);
     waits.complains(|line| line.contains("waiting for barrier deploy"));

@@ -194,19 +194,23 @@ fn one_watch_is_set_for_a_name_however_many_ask() {
 }
 
 #[test]
-fn where_it_is_switched_off_locks_go_on_and_where_locks_are_it_goes_on() {
+fn recipes_stand_below_their_root_and_are_switched_off_together() {
     let servers = Servers::standalone();
     let setup = Setup::of(&servers);
-    let without = setup.clone().option("--config-root", "").start("a");
-    let alone = setup.option("--locks", "").option("--config-root", "/shared/values").start("b");
-    eventually("a leader is known", || ready(&without).and_then(|()| ready(&alone)));
-    let off = without.get("/config/x");
-    problem(&off, 404);
-    assert!(off.body.contains("recipes.config"), "{off:?}");
-    assert_eq!(without.send("PUT", "/locks/x", &[("x-bellwether", "1")], "").status, 201);
-    assert_eq!(put(&alone, "/config/x", &[], "one").status, 201);
-    assert!(Observer::of(&servers).znode("/shared/values/x").is_some());
-    problem(&alone.get("/locks"), 404);
+    let without = setup.clone().option("--recipes-root", "").start("a");
+    let shared = setup.option("--recipes-root", "/shared").start("b");
+    eventually("a leader is known", || ready(&without).and_then(|()| ready(&shared)));
+    for path in ["/config/x", "/locks", "/barriers"] {
+        let off = without.get(path);
+        problem(&off, 404);
+        assert!(off.body.contains("recipes.root"), "{off:?}");
+    }
+    assert_eq!(shared.send("PUT", "/locks/x", &[("x-bellwether", "1")], "").status, 201);
+    assert_eq!(put(&shared, "/config/x", &[], "one").status, 201);
+    let observer = Observer::of(&servers);
+    for path in ["/shared/config/x", "/shared/locks/x"] {
+        assert!(observer.znode(path).is_some(), "{path}");
+    }
 }
 
 /// The last value stays on disk while ZooKeeper is away, and the member says that it may be outdated.

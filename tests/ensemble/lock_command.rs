@@ -224,15 +224,15 @@ fn signals_reach_the_command_and_its_end_gives_the_lock_back() {
 #[test]
 fn why_there_is_no_lock_is_told_with_the_remedy() {
     let servers = Servers::standalone();
-    let [off] = started_in_order(&Setup::of(&servers).option("--locks", ""), ["a"]);
+    let [off] = started_in_order(&Setup::of(&servers).option("--recipes-root", ""), ["a"]);
     let closed = Way(vec!["--url".into(), "http://127.0.0.1:1".into()]);
-    for (way, word) in [(Way::of(&off), "recipes.locks"), (closed, "does a sidecar run there?")] {
+    for (way, word) in [(Way::of(&off), "recipes.root"), (closed, "does a sidecar run there?")] {
         let said = way.runs("job", &[], "echo it ran");
         assert_eq!((said.code, &*said.out), (FAILED, ""), "{said:?}");
         assert!(said.err.contains(word), "{said:?}");
     }
     let asked = ran(&["locks", "--url", &url(&off)]);
-    assert!(asked.code == 1 && asked.err.contains("recipes.locks"), "{asked:?}");
+    assert!(asked.code == 1 && asked.err.contains("recipes.root"), "{asked:?}");
 }
 
 /// Others are not to blame: nothing is known of them.

@@ -76,7 +76,7 @@ impl AppState {
     fn locks(&self) -> Result<&HoldingsHandle, Problem> {
         let holdings = self.status.holdings.as_ref().filter(|it| it.switched_on.locks);
         holdings.ok_or_else(|| {
-            let detail = switched_off(table::LOCKS.key(), "locks");
+            let detail = switched_off(table::RECIPES_ROOT.key(), "locks");
             Problem::off("locks-off", "locks are switched off", detail)
         })
     }
@@ -84,7 +84,7 @@ impl AppState {
     fn barriers(&self) -> Result<&HoldingsHandle, Problem> {
         let holdings = self.status.holdings.as_ref().filter(|it| it.switched_on.barriers);
         holdings.ok_or_else(|| {
-            let detail = switched_off(table::BARRIERS.key(), "barriers");
+            let detail = switched_off(table::RECIPES_ROOT.key(), "barriers");
             Problem::off("barriers-off", "barriers are switched off", detail)
         })
     }

@@ -38,7 +38,7 @@ async fn where_locks_are_switched_off_each_request_says_so_and_what_to_set() {
         let answer = ask(&service, method, path).await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
         let why = text(answer).await;
-        assert!(why.contains("locks-off") && why.contains("recipes.locks"), "{why}");
+        assert!(why.contains("locks-off") && why.contains("recipes.root"), "{why}");
     }
     for (method, path) in [
         (Method::GET, "/barriers"),
@@ -49,7 +49,7 @@ async fn where_locks_are_switched_off_each_request_says_so_and_what_to_set() {
         let answer = ask(&service, method, path).await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
         let why = text(answer).await;
-        assert!(why.contains("barriers-off") && why.contains("recipes.barriers"), "{why}");
+        assert!(why.contains("barriers-off") && why.contains("recipes.root"), "{why}");
     }
 }
 

@@ -251,10 +251,10 @@ impl AppState {
     /// Returns where to ask for the shared configuration, unless it is switched off.
     fn shared_config(&self) -> Result<&ConfigHandle, Problem> {
         self.status.shared_config.as_ref().ok_or_else(|| {
-            let key = table::CONFIG_ROOT.key();
+            let key = table::RECIPES_ROOT.key();
             let detail = format!(
-                "{key} is empty in this member's configuration: set it to the path below which the shared \
-                 configuration is to stand"
+                "{key} is empty in this member's configuration: set it to the path with the shared \
+                 configuration in config below it"
             );
             Problem::off("config-off", "the shared configuration is switched off", detail)
         })

@@ -28,7 +28,7 @@ async fn where_it_is_switched_off_each_request_says_so_and_what_to_set() {
         let answer = service.answer(request(method, path, &[], "")).await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
         let why = text(answer).await;
-        assert!(why.contains("config-off") && why.contains("recipes.config"), "{why}");
+        assert!(why.contains("config-off") && why.contains("recipes.root"), "{why}");
     }
 }
 
