@@ -113,6 +113,8 @@ pub struct Server {
     claim_data: Option<ZnodeData>,
     /// How many contenders of another client there were.
     others: i64,
+    /// The priorities that strangers wrote over, in znodes of members.
+    overwritten_priorities: BTreeMap<Sequence, Priority>,
     /// The last znode that was deleted, behind the number of deletions up to then.
     ghost: Option<(u64, Sequence)>,
     watches: BTreeMap<Sequence, BTreeSet<SessionId>>,
@@ -321,6 +323,7 @@ impl World {
             claim: None,
             claim_data: None,
             others: 0,
+            overwritten_priorities: BTreeMap::new(),
             ghost: None,
             watches: BTreeMap::new(),
             evicted: BTreeMap::new(),
@@ -766,6 +769,14 @@ impl World {
         let forged = znodes.filter(|(_, znode)| znode.owner == STRANGER).map(|(&it, _)| it);
         let forged: Vec<_> = forged.collect();
         forged.into_iter().for_each(|sequence| self.apply(Choice::Evict(sequence), rules));
+        // No member looks at its own data, so a stranger's priority stays until the member writes again.
+        for (sequence, priority) in std::mem::take(&mut self.server.overwritten_priorities) {
+            if let Some(znode) = self.server.tickets.get_mut(&sequence)
+                && znode.data.priority == Priority::HIGHEST
+            {
+                znode.data.priority = priority;
+            }
+        }
         let here = |m: &Process| !m.gone();
         let here: Vec<_> = (0..self.members.len()).filter(|&i| here(&self.members[i])).collect();
         for i in here {
@@ -1583,6 +1594,7 @@ impl World {
             }
             Lie::Priority => {
                 let znode = self.server.tickets.get_mut(&ticket).expect("just found");
+                self.server.overwritten_priorities.entry(ticket).or_insert(znode.data.priority);
                 znode.data.priority = Priority::HIGHEST;
                 return self.fire(ticket, &Reply::Changed(ticket));
             }
