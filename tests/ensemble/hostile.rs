@@ -30,11 +30,10 @@ fn lies_in_a_loop_from_the_middle_of_the_queue_are_believed_for_less_than_a_hear
 
     // The first of these lies is plausible, so it is believed. Each lie claims to be newer than the one before.
     let lies = |n: u64| {
-        let of_second = json!({ "id": "b", "znode": queue[1].name, "token": queue[1].stat.czxid });
-        let of_mallory =
-            json!({ "id": "mallory", "revision": n, "znode": leader.znode, "token": leader.token });
+        let of_second = json!({ "id": "b", "labels": {}, "znode": queue[1].name, "token": queue[1].stat.czxid });
+        let of_mallory = json!({ "id": "mallory", "labels": {}, "revision": n, "znode": leader.znode, "token": leader.token });
         let lie = if n.is_multiple_of(2) { of_mallory } else { of_second };
-        json!({ "id": "b", "leader": lie }).to_string()
+        json!({ "format": 1, "id": "b", "labels": {}, "leader": lie }).to_string()
     };
     let (mut seen, mut last) = (None, Instant::now());
     let begun = Instant::now();
@@ -77,8 +76,14 @@ fn a_client_that_makes_a_smaller_number_by_hand_is_never_named() {
     let jumper = "/election/leader_0000000000";
     observer.create(jumper, b"", CreateMode::Ephemeral);
     let token = observer.znode(jumper).expect("it was made").stat.czxid;
-    let says = json!({ "id": "mallory", "znode": "leader_0000000000", "token": token });
-    observer.set(jumper, json!({ "id": "mallory", "leader": says }).to_string().as_bytes());
+    let says =
+        json!({ "id": "mallory", "labels": {}, "znode": "leader_0000000000", "token": token });
+    observer.set(
+        jumper,
+        json!({ "format": 1, "id": "mallory", "labels": {}, "leader": says })
+            .to_string()
+            .as_bytes(),
+    );
     let third = setup.start("c");
     let named = || leader_of(&third)["leader"]["id"].clone();
     eventually("a new member says what is wrong", || {
@@ -113,9 +118,8 @@ fn what_was_written_into_the_leaders_znode_is_corrected_within_a_heartbeat() {
     let [first, tail] = started_in_order(&Setup::of(&servers), ["a", "b"]);
     let (leader, queue) = settled([&first, &tail], &observer);
     let path = format!("/election/{}", queue[0].name);
-    let lie =
-        json!({ "id": "mallory", "revision": 7, "znode": leader.znode, "token": leader.token });
-    let lie = json!({ "id": "mallory", "leader": lie }).to_string();
+    let lie = json!({ "id": "mallory", "labels": {}, "revision": 7, "znode": leader.znode, "token": leader.token });
+    let lie = json!({ "format": 1, "id": "mallory", "labels": {}, "leader": lie }).to_string();
     for _ in 0..5 {
         let written = Instant::now();
         observer.set(&path, lie.as_bytes());

@@ -288,7 +288,7 @@ fn the_queue_in_order() {
             row("a", &a, Value::Null, json!({})),
             row("b", &b, json!("db-2:5432"), json!({"zone": "eu-2"})),
             row("c", &c, Value::Null, json!({})),
-        ]})
+        ], "problems": []})
     };
     for member in [&first, &second, &third] {
         eventually("the queue is told in order", || {
