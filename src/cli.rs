@@ -230,7 +230,8 @@ fn command() -> clap::Command {
         }
     }
     let styles = command.get_styles().clone();
-    let (header, literal) = (*styles.get_header(), *styles.get_literal());
+    let header = *styles.get_header();
+    let literal = *styles.get_literal();
     let mut help = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
     let group_of = |name: &str| {
         let group = GROUPS.iter().position(|(_, calls, names)| {
@@ -313,7 +314,8 @@ fn unheard(config: &Config) -> Option<String> {
     let address = config.profile.address.as_ref().map(|_| table::ADDRESS.key());
     let labels = (!config.profile.labels.is_empty()).then_some(table::LABELS.key());
     let keys: Vec<_> = address.into_iter().chain(labels).collect();
-    let (key, name) = (table::COMPATIBLE_WITH.key(), family.name());
+    let key = table::COMPATIBLE_WITH.key();
+    let name = family.name();
     (!keys.is_empty()).then(|| {
         let keys = keys.join(" and ");
         format!(

@@ -1,4 +1,4 @@
-//! What time it is. Nothing else in this crate may ask the system.
+//! The time. Nothing else in this crate may ask the system for it.
 
 use recipes::Moment;
 use rustix::time::{
@@ -28,7 +28,8 @@ impl ClockIdentity {
         let namespace = fs::read_link("/proc/self/ns/time").ok();
         Self {
             boot_id: boot_id.map(|id| id.trim().to_owned()),
-            time_namespace: namespace.and_then(|it| it.into_os_string().into_string().ok()),
+            time_namespace: namespace
+                .and_then(|namespace| namespace.into_os_string().into_string().ok()),
         }
     }
 }
@@ -76,7 +77,7 @@ impl Clock {
         self.date().checked_sub(self.now().since(past))
     }
 
-    /// Sleeps until the moment, or for ever if there is none.
+    /// Sleeps until the moment; without one it never returns.
     pub async fn sleep_until(&self, moment: Option<Moment>) {
         match moment {
             Some(moment) => tokio::time::sleep(moment.since(self.now())).await,
@@ -96,7 +97,7 @@ fn since_zero(clock: ClockId) -> Duration {
 /// Wakes at a moment also if the machine was suspended before it, when a sleep goes on for as long
 /// as it had yet to go.
 ///
-/// It also wakes once, and no sooner: tokio's own timers, which stand in coarse slots at first, wake twice.
+/// Wakes exactly once: tokio's own timers are first kept in coarse slots, and wake twice.
 pub struct Alarm {
     timer: AsyncFd<OwnedFd>,
     /// When the alarm rings, if that is still to come.
@@ -145,7 +146,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_alarm_rings_at_its_moment_and_again_at_the_next() {
-        let (clock, alarm) = (Clock::system(), Alarm::new().unwrap());
+        let clock = Clock::system();
+        let alarm = Alarm::new().unwrap();
         for _ in 0..3 {
             let moment = clock.now().after(Duration::from_millis(20));
             while clock.now() < moment {

@@ -1,4 +1,4 @@
-//! What the operator wrote: plain data, with its relations checked before anything is begun.
+//! The configuration: plain data, whose relations are checked at the start.
 //!
 //! - `setting`, `table`: every key once, with its flag, its variable, its default, its help and its parser.
 //! - `file`, `sources`: the configuration file, and which source each value comes from.
@@ -68,7 +68,7 @@ pub struct Config {
     /// The file with the token that a command has to show.
     pub token_file: Option<PathBuf>,
     pub exec: Exec,
-    /// Where the session is kept for a next process.
+    /// The file in which the session is saved for the next process.
     pub session_file: Option<PathBuf>,
     /// How much the member is preferred as the leader.
     pub priority: Priority,
@@ -92,12 +92,12 @@ pub struct Exec {
     pub on_exit: OnExit,
 }
 
-/// What becomes of a member whose command has ended by itself.
+/// The behaviour of a member whose program has ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnExit {
-    /// It hands over and leaves with the command's exit code.
+    /// The member hands over and leaves with the program's exit code.
     Leave,
-    /// It leads on without the command.
+    /// The member continues to lead without the program.
     Stay,
     /// The command is started again.
     Restart,
@@ -114,16 +114,16 @@ pub const HOOKS_VARIABLE: &str = "BELLWETHER_CHANGE";
 
 /// How long a process may still run after it was killed: the killer has to be woken and the killed process
 /// to be scheduled, on a busy machine. docs/exec.md has what was measured, and how to measure it again.
-pub const TO_DIE: Duration = Duration::from_millis(500);
+pub const KILL_MARGIN: Duration = Duration::from_millis(500);
 
-/// Where the application's API is served.
+/// The listener of the application's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
-/// Who may connect to the Unix socket, where there is one.
+/// The permissions of the Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketAccess {
     pub mode: u32,
@@ -131,7 +131,7 @@ pub struct SocketAccess {
     pub group: Option<String>,
 }
 
-/// What the election needs of ZooKeeper.
+/// The settings of the election's ZooKeeper session.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub zookeeper: Zookeeper,
@@ -141,7 +141,7 @@ pub struct Settings {
     pub znodes: ZnodeNames,
 }
 
-/// What a command needs that holds a lock, or enters a barrier, by itself.
+/// The settings of a command that holds a lock, or enters a barrier, in a session of its own.
 #[derive(Clone, Debug)]
 pub struct HoldingConfig {
     pub settings: Settings,

@@ -8,12 +8,12 @@ use std::time::Duration;
 /// The runner's counters. They are published beside the standing, and agree with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Counters {
-    /// How often a leader was announced that is not the one before.
+    /// The number of announcements of a leader other than the previous one.
     pub leader_changes: u64,
-    /// How often this member became leader at the notification that the head was gone, and how often by a claim.
+    /// The number of times that this member became leader at the notification that the head was gone, and by a claim.
     pub handovers_by_notification: u64,
     pub handovers_by_claim: u64,
-    /// How often a claim of this member was refused, or was found to be gone.
+    /// The number of claims of this member that were refused, or were found to be gone.
     pub claims_refused: u64,
     /// How many sessions were opened.
     pub sessions: u64,
@@ -68,7 +68,7 @@ impl Counters {
         {
             self.granted = Some(*timeout);
             // An earlier life has sent nothing since. The servers look for sessions that are over once a tick, and a
-            // timeout is two ticks or more; a new leader of theirs counts all timeouts anew, and breaks the connections.
+            // timeout is two ticks or more; a new leader of theirs restarts all timeouts, and breaks the connections.
             self.earlier_lives_end_at = Some(sent_at.after(*timeout + *timeout / 2));
         }
     }
@@ -158,7 +158,8 @@ impl Meter {
 
     /// How many transfers were done, and how many failed.
     pub fn transfers(&self) -> [u64; 2] {
-        [&self.transfers_done, &self.transfers_failed].map(|it| it.load(Ordering::Relaxed))
+        [&self.transfers_done, &self.transfers_failed]
+            .map(|counter| counter.load(Ordering::Relaxed))
     }
 
     /// Counts an attempt to hand over to a member of higher priority.
@@ -169,7 +170,8 @@ impl Meter {
 
     /// How many such attempts were done, and how many failed.
     pub fn preemptions(&self) -> [u64; 2] {
-        [&self.preemptions_done, &self.preemptions_failed].map(|it| it.load(Ordering::Relaxed))
+        [&self.preemptions_done, &self.preemptions_failed]
+            .map(|counter| counter.load(Ordering::Relaxed))
     }
 
     pub fn renewals_refused(&self) -> u64 {
@@ -210,7 +212,7 @@ pub struct ConfigMeter {
     failed: AtomicU64,
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteResult {
     Done,
@@ -250,7 +252,7 @@ impl ConfigMeter {
 
     /// Returns how many writes were done, were refused, and failed.
     pub fn writes(&self) -> [u64; 3] {
-        [&self.done, &self.refused, &self.failed].map(|it| it.load(Ordering::Relaxed))
+        [&self.done, &self.refused, &self.failed].map(|counter| counter.load(Ordering::Relaxed))
     }
 }
 
@@ -258,7 +260,7 @@ const fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// What was read of a spread.
+/// The contents of a histogram.
 pub struct Readout {
     /// How many took at most so long, for each bound.
     pub bounded: Vec<(Duration, u64)>,
@@ -359,7 +361,8 @@ mod tests {
     fn what_the_servers_granted_last_is_known_when_there_is_no_session_any_more() {
         let mut counters = Counters::begun(at(0));
         assert_eq!(counters.granted, None);
-        let (timeout, sent_at) = (Duration::from_secs(3), at(0));
+        let timeout = Duration::from_secs(3);
+        let sent_at = at(0);
         counters.hears(&Event::SessionOpened { session: SessionId(1), timeout, sent_at });
         counters.hears(&Event::SessionLost);
         assert_eq!(counters.granted, Some(timeout));

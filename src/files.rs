@@ -19,11 +19,11 @@ pub enum Size {
 /// What is wrong with the file, to be written behind its name. None of its content is shown, as that may be secret.
 pub fn read(file: &Path, size: Size) -> Result<Vec<u8>, String> {
     let (longest, refusal) = match size {
-        Size::Line => (4 << 10, "is no small file"),
-        Size::Certificates => (1 << 20, "is no file of at most 1 MiB"),
+        Size::Line => (4 << 10, "is not a small file"),
+        Size::Certificates => (1 << 20, "is not a file of at most 1 MiB"),
     };
     let cannot = |error: io::Error| format!("cannot be read: {error}");
-    // Reading a pipe may wait for ever, and reading a device may never be done.
+    // Reading a pipe may block, and reading a device may never end.
     let metadata = fs::metadata(file).map_err(cannot)?;
     if !metadata.is_file() || metadata.len() > longest {
         return Err(refusal.into());
@@ -49,16 +49,16 @@ mod tests {
             read(&file, size).map(|bytes| bytes.len())
         };
         assert_eq!(read_with(4096, Size::Line), Ok(4096));
-        assert_eq!(read_with(4097, Size::Line), Err("is no small file".into()));
+        assert_eq!(read_with(4097, Size::Line), Err("is not a small file".into()));
         assert_eq!(read_with(1 << 20, Size::Certificates), Ok(1 << 20));
         let refused = read_with((1 << 20) + 1, Size::Certificates);
-        assert_eq!(refused, Err("is no file of at most 1 MiB".into()));
+        assert_eq!(refused, Err("is not a file of at most 1 MiB".into()));
         for other in [home.path(), Path::new("/dev/zero")] {
-            assert_eq!(read(other, Size::Line), Err("is no small file".into()), "{other:?}");
+            assert_eq!(read(other, Size::Line), Err("is not a small file".into()), "{other:?}");
         }
         // Its metadata have a length of 0.
         let longer_than_metadata = read(Path::new("/proc/self/smaps"), Size::Line);
-        assert_eq!(longer_than_metadata, Err("is no small file".into()));
+        assert_eq!(longer_than_metadata, Err("is not a small file".into()));
         let missing = read(&home.path().join("missing"), Size::Line).unwrap_err();
         assert!(missing.starts_with("cannot be read: "), "{missing}");
     }

@@ -27,9 +27,11 @@ const PREFIX: &str = "leader_";
 pub fn znode(data: &[u8]) {
     let read = zookeeper::decode(data, &PREFIX.into());
     if let Some(read) = &read {
-        let (profile, announcement) = (Arc::new(read.profile.clone()), read.announcement.clone());
-        let (ready, offer, accepted) =
-            (read.ready, read.offer.map(Box::new), read.accepted.map(Box::new));
+        let profile = Arc::new(read.profile.clone());
+        let announcement = read.announcement.clone();
+        let ready = read.ready;
+        let offer = read.offer.map(Box::new);
+        let accepted = read.accepted.map(Box::new);
         let priority = read.priority;
         let data = ZnodeData { profile, priority, announcement, ready, offer, accepted };
         let written = zookeeper::encode(&data, read.state, &PREFIX.into());
@@ -43,7 +45,8 @@ pub fn znode(data: &[u8]) {
     let mut now = Moment(Duration::from_secs(1000));
     let [mut first, mut third] = [(1, "a"), (3, "c")].map(|(number, id)| {
         let mut member = member(id);
-        let (session, timeout) = (SessionId(number), Duration::from_secs(10));
+        let session = SessionId(number);
+        let timeout = Duration::from_secs(10);
         member.step(now, Event::SessionOpened { session, timeout, sent_at: now });
         member.step(now, Event::Joined(ticket(number)));
         member.step(now, Event::QueueRead(queue([1, 2, 3])));
@@ -89,7 +92,8 @@ pub fn names(data: &[u8]) {
     let standing: Queue = seen.into_keys().collect();
     let mut member = member("c");
     let now = Moment(Duration::from_secs(1000));
-    let (session, timeout) = (SessionId(1), Duration::from_secs(10));
+    let session = SessionId(1);
+    let timeout = Duration::from_secs(10);
     member.step(now, Event::SessionOpened { session, timeout, sent_at: now });
     member.step(now, Event::Joined(ticket(7)));
     member.step(now, Event::QueueRead(standing));
@@ -244,7 +248,8 @@ mod tests {
         let piece =
             (prop::sample::select(kept), any::<(prop::sample::Index, prop::sample::Index)>());
         let piece = piece.prop_map(|(data, (from, to))| {
-            let (from, to) = (from.index(data.len() + 1), to.index(data.len() + 1));
+            let from = from.index(data.len() + 1);
+            let to = to.index(data.len() + 1);
             data[from.min(to)..from.max(to)].to_vec()
         });
         let noise = prop_oneof![

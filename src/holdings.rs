@@ -107,7 +107,7 @@ impl fmt::Display for Ended {
             Self::Lost(loss) => write!(f, "{loss}"),
             Self::TooMany => write!(
                 f,
-                "{HOLDINGS_MAX} locks and barriers are held or waited for by way of this member: give some back, or try later"
+                "{HOLDINGS_MAX} locks and barriers are held or waited for through this member: give some back, or try later"
             ),
             Self::Stopped => f.write_str("this member leaves"),
         }
@@ -185,7 +185,7 @@ pub struct Place {
     pub entry: Entry,
     pub ticket: Ticket,
     pub znode: String,
-    /// The member by way of which it is asked for; `None` if the znode does not say.
+    /// The member through which it is asked for; `None` if the znode does not say.
     pub member: Option<String>,
     pub since: SystemTime,
     /// Whether none that stand ahead keep it from holding.
@@ -207,7 +207,7 @@ pub struct Gathered {
 pub struct Present {
     pub ticket: Ticket,
     pub znode: String,
-    /// The member by way of which it came; `None` if the znode does not say.
+    /// The member through which it came; `None` if the znode does not say.
     pub member: Option<String>,
     pub since: SystemTime,
     pub is_inside: bool,

@@ -45,9 +45,9 @@ pub async fn tell(mut status: StatusHandle) {
 fn is_news(status: &StatusHandle, told: Option<(Ticket, OwnState)>) -> Option<(Ticket, OwnState)> {
     let ticket = status.snapshot.borrow().standing.ticket()?;
     let hooks = status.hooks.borrow();
-    let failing = hooks.records.iter().filter(|it| it.failing_since.is_some()).count();
+    let failing = hooks.records.iter().filter(|record| record.failing_since.is_some()).count();
     let state = OwnState {
-        unhealthy: status.application.borrow().as_ref().is_some_and(|it| !it.healthy),
+        unhealthy: status.application.borrow().as_ref().is_some_and(|health| !health.healthy),
         hooks_failing: failing.try_into().unwrap_or(u32::MAX),
     };
     let known = told.filter(|(of, _)| *of == ticket).map(|(_, state)| state);
@@ -126,7 +126,8 @@ mod tests {
             let member = Member::new(Arc::new(profile), Policy::new(margins));
             let now = Clock::system().now();
             let (publisher, status) = status::set_up(&member, now);
-            let (hooks, application) = (watch::Sender::default(), watch::Sender::default());
+            let hooks = watch::Sender::default();
+            let application = watch::Sender::default();
             let status = StatusHandle {
                 hooks: hooks.subscribe(),
                 application: application.subscribe(),
@@ -143,7 +144,8 @@ mod tests {
         }
 
         fn joins(&mut self, number: i32) {
-            let (session, sent_at) = (SessionId(number.into()), self.now);
+            let session = SessionId(number.into());
+            let sent_at = self.now;
             let timeout = Duration::from_secs(60);
             let sequence = Sequence::new(number).unwrap();
             let token = FencingToken(number.unsigned_abs().into());

@@ -6,7 +6,7 @@ use crate::transfer::{self, Transferred};
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// For how long the other may take until it is ready.
+/// Limits the time until the target is ready.
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// Does so each time, until the rest of the daemon is gone.

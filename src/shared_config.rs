@@ -7,7 +7,7 @@ use recipes::SessionId;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// The most names that are watched at once by way of one member: each may have a value of [`VALUE_MAX`] in memory.
+/// The largest number of names that are watched at once through one member: each may have a value of [`VALUE_MAX`] in memory.
 pub const NAMES_MAX: usize = 256;
 
 /// The longest value in bytes: the servers take no request longer than 1 MiB (`jute.maxbuffer`), of which the path and
@@ -20,7 +20,7 @@ const REQUESTS_MAX: usize = 64;
 /// The name of a value, by the rules of the names of locks.
 pub type ConfigName = HoldingName;
 
-/// What stood at a name when it was read.
+/// The value of a name, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// Grows with each change: the zxid of the last one, or a later one before which none changed it.
@@ -32,13 +32,13 @@ pub struct Reading {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     pub data: Bytes,
-    /// How often it was written since it was created.
+    /// The number of writes since it was created.
     pub version: i32,
     /// The session with which it goes; `None` if it outlives all.
     pub owner: Option<SessionId>,
 }
 
-/// What is known of a name.
+/// The known state of a name.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// `None` before the first reading.
@@ -76,7 +76,7 @@ pub type Answer<T, E> = oneshot::Sender<Result<T, E>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
-/// What is to be written.
+/// A write.
 #[derive(Clone, Debug)]
 pub struct Write {
     pub name: ConfigName,
@@ -94,11 +94,11 @@ pub enum WriteAction {
     Delete,
 }
 
-/// What has to be so for a write to be carried out.
+/// The condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     None,
-    /// There is no value.
+    /// The value must not exist.
     Absent,
     /// There is one.
     Exists,
@@ -106,7 +106,7 @@ pub enum Condition {
     Version(i32),
 }
 
-/// What was written.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     Created {
@@ -130,7 +130,7 @@ pub enum Unwritten {
     Differs { found: Option<i32> },
     /// There is nothing to delete.
     NotThere,
-    /// It is to be ephemeral, and outlives sessions or is another's.
+    /// The write is ephemeral, but the value is not, or belongs to another session.
     NotOurs,
     /// [`NAMES_MAX`] are watched already, and one that is ephemeral is watched.
     TooMany,
@@ -169,7 +169,7 @@ impl Reading {
 impl Known {
     /// Whether there is an ephemeral value of the session by which it was read.
     pub fn is_own(&self) -> bool {
-        let owner = self.reading.as_ref().and_then(|it| it.value.as_ref()?.owner);
+        let owner = self.reading.as_ref().and_then(|reading| reading.value.as_ref()?.owner);
         owner.is_some() && owner == self.session
     }
 }

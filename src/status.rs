@@ -56,7 +56,7 @@ impl Snapshot {
     }
 }
 
-/// What has the id of this member.
+/// Another member that has the id of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Namesake {
     /// The leader ahead, which may be an earlier life of this member, whose session ends within this time.
@@ -113,9 +113,9 @@ pub struct ConnectionState {
     pub connected: bool,
     /// The server of the last connection, as it was asked.
     pub server: Option<Arc<str>>,
-    /// What keeps this member from its work, as a sentence for operators.
+    /// The problem that keeps this member from its work, as a sentence for operators.
     pub problem: Option<String>,
-    /// What is told of the process before, whose session this is.
+    /// Information about the previous process, whose session this is.
     pub restart: Option<Restart>,
     /// Other clients' contenders in the election's path, as they were last seen.
     pub foreign: Vec<ForeignQueue>,
@@ -155,7 +155,7 @@ impl ForeignQueue {
         let why = match *among == Some(*family) {
             true => {
                 "past the end of ZooKeeper's counter, beyond which its clients disagree on who is first. Have the path \
-                 created anew while no member leads"
+                 created again while no member leads"
             }
             false => {
                 "two elections in one path, each with a leader of its own. Give each a path of its own (election.path)"
@@ -172,7 +172,7 @@ impl ForeignQueue {
 pub struct Restart {
     /// From when the process before was alive last, as far as is known, until its session was resumed.
     pub down_for: Duration,
-    /// How often this session has been taken over.
+    /// The number of times that this session has been taken over.
     pub restarts: u64,
 }
 
@@ -189,7 +189,7 @@ impl ConnectionState {
     }
 }
 
-/// Since when the member is in states that keep it from its work, by the wall clock; `None` while it is not.
+/// The start of each problem, by the wall clock; `None` while it does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Onsets {
     pub paused: Option<SystemTime>,
@@ -233,7 +233,7 @@ impl Onsets {
     }
 }
 
-/// What may be asked of the runner.
+/// Requests to the runner.
 pub enum Request {
     Members(oneshot::Sender<Result<Arc<[Entry]>, String>>),
     /// To be written into the member's own znode.
@@ -248,12 +248,12 @@ pub enum Request {
 pub enum Undone {
     /// Too many ask at once: it is not.
     NotTaken,
-    /// It is not carried out yet, and may still be.
+    /// The command has not been carried out yet, and may still be.
     Pending,
 }
 
-/// For how long to wait for the queue to be read.
-const TO_READ: Duration = Duration::from_secs(2);
+/// Limits the wait for a reading of the queue.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The caller of a command.
 pub struct Caller {
@@ -354,7 +354,7 @@ pub enum KeptState {
     Current,
     /// ZooKeeper is away, or does not show it: the file stays as it is.
     Away,
-    /// There is no value: the file stays as it is.
+    /// The value does not exist: the file is unchanged.
     Absent,
     /// The file cannot be written.
     Unwritten,
@@ -363,8 +363,11 @@ pub enum KeptState {
 impl Entry {
     /// Returns what is known of a znode that another ZooKeeper client wrote.
     pub fn of_stranger(ticket: Ticket, created_at: SystemTime) -> Self {
-        let (priority, state) = (Priority::default(), OwnState::default());
-        let (profile, names, version) = (None, None, None);
+        let priority = Priority::default();
+        let state = OwnState::default();
+        let profile = None;
+        let names = None;
+        let version = None;
         Self { ticket, profile, names, priority, ready: false, version, created_at, state }
     }
 }
@@ -378,10 +381,10 @@ pub struct Hooks {
     pub told: u64,
 }
 
-/// What one hook has done since it was configured.
+/// The record of one hook since it was configured.
 #[derive(Clone, Debug)]
 pub struct HookRecord {
-    /// What it does, without what may be secret.
+    /// The action of the hook, without secrets.
     pub what: String,
     /// On which changes.
     pub on: Vec<&'static str>,
@@ -401,7 +404,7 @@ pub struct HookRecord {
 /// How the application is, by its last check.
 #[derive(Clone, Debug)]
 pub struct Application {
-    /// After a few failures no more, and after a few successes again.
+    /// Becomes false after a few failures, and true again after a few successes.
     pub healthy: bool,
     /// Of the last check, or why it is not healthy all the same.
     pub failure: Option<String>,
@@ -470,13 +473,13 @@ pub struct StatusHandle {
     /// The result that the health check publishes; `None` if there is no check, or no result yet.
     pub application: watch::Receiver<Option<Application>>,
     pub meter: Arc<Meter>,
-    /// For how long to wait for a command to be carried out.
+    /// Limits the wait for a command.
     pub patience: Duration,
     /// The longest time between two heartbeats of a leader.
     pub heartbeat: Duration,
-    /// Where to ask for locks and barriers; `None` if both are switched off.
+    /// Handles requests for locks and barriers; `None` if they are switched off.
     pub holdings: Option<HoldingsHandle>,
-    /// Where to ask for the shared configuration; `None` if it is switched off.
+    /// Handles requests for the shared configuration; `None` if it is switched off.
     pub shared_config: Option<ConfigHandle>,
     /// How the values do that are kept as files.
     pub kept: watch::Receiver<Vec<KeptRecord>>,
@@ -529,10 +532,10 @@ impl StatusHandle {
         let (answer, answered) = oneshot::channel();
         let asked = self.requests.try_send(Request::Members(answer));
         asked.map_err(|_| "too many ask at once".to_owned())?;
-        match timeout(TO_READ, answered).await {
+        match timeout(READ_TIMEOUT, answered).await {
             Ok(Ok(read)) => read,
             Ok(Err(_)) => Err("this member is leaving".into()),
-            Err(_) => Err(format!("ZooKeeper did not answer within {TO_READ:?}")),
+            Err(_) => Err(format!("ZooKeeper did not answer within {READ_TIMEOUT:?}")),
         }
     }
 
@@ -588,7 +591,7 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         requests: asked,
         meter: meter.clone(),
     };
-    // There are no hooks until a runner publishes them.
+    // A runner has not published any hooks yet.
     let (_, hooks) = watch::channel(Hooks::default());
     // Nor a result of a health check.
     let (_, application) = watch::channel(None);
@@ -622,7 +625,8 @@ mod tests {
     fn a_leader_of_the_own_id_is_another_member_once_it_has_outlived_an_earlier_life() {
         let second = Duration::from_secs(1);
         let margins = Margins { heartbeat: second, half_tick: second };
-        let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
+        let id = MemberId::new("a").unwrap();
+        let labels = BTreeMap::new();
         let profile = Arc::new(Profile { id, address: None, labels, revision: 0 });
         let mut member = Member::new(profile.clone(), Policy::new(margins));
         let (publisher, status) = set_up(&member, at(0));
@@ -636,7 +640,8 @@ mod tests {
         let judged = |now| status.snapshot.borrow().namesake(now);
         let ticket =
             |n: i32| Ticket { sequence: Sequence::new(n).unwrap(), token: FencingToken(n as u64) };
-        let (ahead, token) = (ticket(3), ticket(3).token);
+        let ahead = ticket(3);
+        let token = ticket(3).token;
         let timeout = Duration::from_secs(10);
         hear(at(0), Event::SessionOpened { session: SessionId(1), timeout, sent_at: at(0) });
         hear(at(0), Event::Joined(ticket(4)));

@@ -10,8 +10,8 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// For how long at least to wait for the announcement of the next leader.
-const TO_HEAR: Duration = Duration::from_secs(5);
+/// The shortest wait for the announcement of the next leader.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How old a reading of the queue may be, and a little more.
 const READING: Duration = Duration::from_millis(1100);
 /// How many heartbeats a member has to become ready before the next one is tried, where any will do.
@@ -44,7 +44,7 @@ pub enum Refusal {
     LeadsNoMore,
     /// The queue cannot be read: why.
     Unread(String),
-    /// It is not known whether the election was told.
+    /// It is not known whether the election got the command.
     Undone(Undone),
     /// This member has handed over, and knows no leader yet.
     Unheard,
@@ -94,7 +94,7 @@ struct Attempt<'a> {
     within: Duration,
     /// The last offer that was made.
     named: Option<Offer>,
-    /// What is to be said if the time is over now.
+    /// The refusal to return if the time is over now.
     late: Refusal,
 }
 
@@ -185,7 +185,7 @@ impl<'a> Attempt<'a> {
         self.late = absent.clone();
         let mut heirs = self.heirs(to, gone).await?;
         if heirs.is_empty() {
-            // It may have joined since the queue was read.
+            // The target may have joined since the queue was read.
             sleep(READING).await;
             heirs = self.heirs(to, gone).await?;
         }
@@ -199,12 +199,12 @@ impl<'a> Attempt<'a> {
         gone: Option<Sequence>,
     ) -> Result<Vec<Sequence>, Refusal> {
         let queue = self.status.members().await.map_err(Refusal::Unread)?;
-        let behind = queue.iter().filter(|it| it.ticket.sequence > self.own.ticket.sequence);
-        let wanted = behind.filter(|it| {
-            let id = it.profile.as_ref().map(|profile| profile.id.as_str());
+        let behind = queue.iter().filter(|entry| entry.ticket.sequence > self.own.ticket.sequence);
+        let wanted = behind.filter(|entry| {
+            let id = entry.profile.as_ref().map(|profile| profile.id.as_str());
             id.is_some_and(|id| to.is_none_or(|to| to == id))
         });
-        let sequences = wanted.map(|it| it.ticket.sequence);
+        let sequences = wanted.map(|entry| entry.ticket.sequence);
         Ok(sequences.filter(|heir| Some(*heir) != gone).collect())
     }
 
@@ -241,7 +241,7 @@ impl<'a> Attempt<'a> {
         seen
     }
 
-    /// What has become of this offer.
+    /// Judges the state of this offer.
     fn judged(&self, standing: &Standing, offer: Offer) -> Result<Offer, Refusal> {
         match standing.heir() {
             Some((named, _)) if named != offer => Err(Refusal::Replaced(named.heir)),
@@ -264,7 +264,7 @@ impl<'a> Attempt<'a> {
             return Err(self.judged(&standing, offer).err().unwrap_or(Refusal::NotReady));
         }
         let Ticket { token, .. } = self.own.ticket;
-        let patience = self.within.max(TO_HEAR);
+        let patience = self.within.max(RESPONSE_TIMEOUT);
         let heard = self
             .status
             .until(patience, |snapshot| successor(&snapshot.recent_changes, token).is_some());
@@ -290,13 +290,14 @@ impl<'a> Attempt<'a> {
 
 /// Returns the leader that was heard of first after this term, and how long after its end.
 fn successor(changes: &RecentChanges, term: FencingToken) -> Option<(Announcement, Duration)> {
-    let ended = changes
-        .iter()
-        .find(|it| it.change.kind == ChangeKind::LostLeadership && it.change.token == Some(term))?;
-    changes.iter().find_map(|it| {
-        let leader = it.change.view().leader().cloned().filter(|it| it.ticket.token > term)?;
+    let ended = changes.iter().find(|entry| {
+        entry.change.kind == ChangeKind::LostLeadership && entry.change.token == Some(term)
+    })?;
+    changes.iter().find_map(|entry| {
+        let leader =
+            entry.change.view().leader().cloned().filter(|entry| entry.ticket.token > term)?;
         // The wall clock may have been set back.
-        Some((leader, it.at.duration_since(ended.at).unwrap_or_default()))
+        Some((leader, entry.at.duration_since(ended.at).unwrap_or_default()))
     })
 }
 
@@ -388,7 +389,7 @@ mod tests {
         assert_eq!((leader.leader.id.as_str(), leader.ticket), ("c", ticket(3)));
         assert!(leaderless < MINUTE);
         assert_eq!(runner.status.meter.transfers(), [1, 0]);
-        let causes: Vec<_> = runner.recent_changes.iter().map(|it| it.cause).collect();
+        let causes: Vec<_> = runner.recent_changes.iter().map(|entry| entry.cause).collect();
         assert!(causes.contains(&Cause::Transferred), "{causes:?}");
     }
 
@@ -441,11 +442,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_the_heir_that_was_named_last_is_waited_for() {
         let mut runner = Runner::new(Behind::Nothing);
-        let (status, clock) = (runner.status.clone(), runner.clock);
+        let status = runner.status.clone();
+        let clock = runner.clock;
         let first = transfer(&status, clock, Some("b"), MINUTE);
         let second = async {
             // The first has named its heir by then.
-            let _named = status.until(MINUTE, |it| it.standing.heir().is_some()).await;
+            let _named = status.until(MINUTE, |entry| entry.standing.heir().is_some()).await;
             transfer(&status, clock, Some("c"), 2 * MINUTE).await
         };
         let both = async { tokio::join!(first, second) };
@@ -459,10 +461,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_a_leader_transfers_and_only_while_it_leads() {
         let mut runner = Runner::new(Behind::Nothing);
-        let (status, clock) = (runner.status.clone(), runner.clock);
+        let status = runner.status.clone();
+        let clock = runner.clock;
         let asked = transfer(&status, clock, Some("b"), MINUTE);
         let paused = async {
-            let _named = status.until(MINUTE, |it| it.standing.heir().is_some()).await;
+            let _named = status.until(MINUTE, |entry| entry.standing.heir().is_some()).await;
             status.command(Command::Pause, clock.now()).await
         };
         let both = async { tokio::join!(asked, paused) };
@@ -482,7 +485,8 @@ mod tests {
         within: Duration,
     ) -> (Result<Transferred, Refusal>, Runner) {
         let mut runner = Runner::new(behind);
-        let (status, clock) = (runner.status.clone(), runner.clock);
+        let status = runner.status.clone();
+        let clock = runner.clock;
         let done = tokio::select! {
             done = transfer(&status, clock, to, within) => done,
             () = runner.run() => unreachable!("it runs for ever"),
@@ -512,7 +516,8 @@ mod tests {
             let rejoined = false;
             let mut runner =
                 Self { member, publisher, status, clock, behind, recent_changes, rejoined };
-            let (timeout, sent_at) = (Duration::from_secs(600), clock.now());
+            let timeout = Duration::from_secs(600);
+            let sent_at = clock.now();
             for event in [
                 Event::SessionOpened { session: SessionId(1), timeout, sent_at },
                 Event::Joined(ticket(1)),
@@ -583,7 +588,8 @@ mod tests {
                 4 => (ticket(4), "b"),
                 _ => (ticket(3), "c"),
             };
-            let (timeout, sent_at) = (Duration::from_secs(600), self.clock.now());
+            let timeout = Duration::from_secs(600);
+            let sent_at = self.clock.now();
             let announcement = Announcement { leader: profile(id), ticket: leader };
             let announcement = Some(announcement);
             for event in [
@@ -603,7 +609,8 @@ mod tests {
             let standing = self.member.standing();
             let cause = Cause::of(&event, &before, now);
             for change in changes(&self.recent_changes.view(), &standing.at(now)) {
-                let (index, at) = (standing.index_at(now), self.clock.date());
+                let index = standing.index_at(now);
+                let at = self.clock.date();
                 let recorded = RecordedChange { change, index, at, cause, down_for: None };
                 Arc::make_mut(&mut self.recent_changes).push(recorded);
             }
@@ -620,7 +627,8 @@ mod tests {
     }
 
     fn profile(id: &str) -> Arc<Profile> {
-        let (id, labels) = (MemberId::new(id).unwrap(), BTreeMap::new());
+        let id = MemberId::new(id).unwrap();
+        let labels = BTreeMap::new();
         Arc::new(Profile { id, address: None, labels, revision: 0 })
     }
 

@@ -104,9 +104,9 @@ impl ZnodeNames {
                 seen.insert(*sequence, (*name).into());
             }
         }
-        let gone = seen.keys().filter(|it| !listed.contains_key(it)).count();
+        let gone = seen.keys().filter(|name| !listed.contains_key(name)).count();
         let too_many = gone.saturating_sub(GONE_MAX);
-        let oldest = seen.keys().copied().filter(|it| !listed.contains_key(it));
+        let oldest = seen.keys().copied().filter(|name| !listed.contains_key(name));
         for sequence in oldest.take(too_many).collect::<Vec<_>>() {
             seen.remove(&sequence);
         }

@@ -339,10 +339,10 @@ fn credentials_that_cannot_work_are_refused_with_their_file() {
         (tls(&path(&empty), &cert, &key), "zookeeper.tls.ca", "is empty"),
         (tls(&path(&no_pem), &cert, &key), "zookeeper.tls.ca", "holds no certificate in PEM"),
         (tls(&ca, &path(&half), &key), "zookeeper.tls.cert", "ends in the middle"),
-        (tls(&ca, "/dev/zero", &key), "zookeeper.tls.cert", "is no file"),
+        (tls(&ca, "/dev/zero", &key), "zookeeper.tls.cert", "is not a file"),
         (tls(&ca, &cert, &path(&other_key)), "zookeeper.tls.key", "is not the private key of"),
         (tls(&ca, &cert, &path(&no_pem)), "zookeeper.tls.key", "holds no private key"),
-        (tls(&ca, &cert, &path(&broken)), "zookeeper.tls.key", "is no PEM"),
+        (tls(&ca, &cert, &path(&broken)), "zookeeper.tls.key", "is not valid PEM"),
         (tls(&ca, &cert, &path(&encrypted)), "zookeeper.tls.key", "passphrase"),
         (
             tls(&ca, &path(&old), &key),
@@ -504,7 +504,7 @@ fn a_pipe_where_a_file_belongs_is_refused_and_not_waited_for() {
         limited.arg("20").arg(env!("CARGO_BIN_EXE_bellwether")).args(args).arg(pipe);
         let (code, printed) = ran(&mut limited);
         assert_eq!(code, 2, "{args:?}: {printed}");
-        assert!(printed.contains(pipe) && printed.contains("is no "), "{args:?}: {printed}");
+        assert!(printed.contains(pipe) && printed.contains("is not "), "{args:?}: {printed}");
     }
 }
 
@@ -519,10 +519,10 @@ fn what_is_not_there_yet_is_warned_of() {
     let (code, printed) = ran(&mut command);
     assert_eq!(code, 0, "{printed}");
     for told in [
-        "zookeeper.session_file: /no/such/place/session cannot be written, as there is no directory",
-        "hook[0].file: /no/such/place/leader.json cannot be written, as there is no directory",
-        "hook[1].command: cannot run /no/such/program: there is no such file",
-        "health.check: cannot run /no/such/check: there is no such file",
+        "zookeeper.session_file: /no/such/place/session cannot be written: directory",
+        "hook[0].file: /no/such/place/leader.json cannot be written: directory",
+        "hook[1].command: cannot run /no/such/program: file not found",
+        "health.check: cannot run /no/such/check: file not found",
     ] {
         assert!(printed.contains(told), "{told}: {printed}");
     }

@@ -20,7 +20,7 @@ const BELLWETHER: &str = env!("CARGO_BIN_EXE_bellwether");
 /// For what takes no time but that of a machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The session's timeout and a tick, when it ends at the latest, and what is done then.
-const TO_TAKE_OVER: Duration = Duration::from_millis(4000 + 500 + 1500);
+const TAKEOVER_TIMEOUT: Duration = Duration::from_millis(4000 + 500 + 1500);
 
 /// Neither what is set for another member nor for another program has a say in it.
 #[test]
@@ -36,7 +36,7 @@ fn another_leads_after_a_crash_and_ctrl_c_ends_all_of_it() {
     signal(members[0].process, Signal::KILL);
     dev.line("a, which leads, is gone: ended by signal 9");
     let next = dev.line(" leads, fencing token ");
-    assert!(crashed.elapsed() < TO_TAKE_OVER, "{next}");
+    assert!(crashed.elapsed() < TAKEOVER_TIMEOUT, "{next}");
     assert!(next.contains(" b leads") && next.contains("s after a ended"), "{next}");
     assert!(members[1].answers("/leader", "\"is_self\":true"));
 

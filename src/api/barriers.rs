@@ -1,11 +1,11 @@
-//! Double barriers: what one who enters is told, and who is there.
+//! Double barriers: the events for a participant, and the list of participants.
 
 use super::{Get, LockEnded, LockHeld};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub const BARRIERS: Get<BarrierNames> = Get::at("/barriers");
-/// Who is there; with `POST`, a stream of one that enters.
+/// The participants of a barrier; `POST` returns a stream of one that enters.
 pub const BARRIER_PATH: &str = "/barriers/{name}";
 /// Has one that is inside leave.
 pub const LEAVE_BARRIER_PATH: &str = "/barriers/{name}/leave/{id}";
@@ -29,7 +29,7 @@ pub struct BarrierEntered {
     pub held: LockHeld,
 }
 
-/// What the events of a barrier's stream have for data.
+/// The data of the events of a barrier's stream.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum BarrierEvent {
@@ -38,7 +38,7 @@ pub enum BarrierEvent {
     Ended(LockEnded),
 }
 
-/// Who is in front of a barrier or inside.
+/// The participants in front of a barrier and inside.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct BarrierState {
     /// Null if none that is there says one.
@@ -51,16 +51,16 @@ pub struct BarrierState {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct BarrierMember {
-    /// The member by way of which it came; null if the znode does not say: another ZooKeeper client.
+    /// The member through which it came; null if the znode does not say: another ZooKeeper client.
     pub member: Option<String>,
     pub inside: bool,
     pub token: u64,
     pub znode: String,
-    /// Since when it is there, by the servers' clock.
+    /// The time at which it came, by the servers' clock.
     pub since: String,
 }
 
-/// A barrier that is waited for or entered by way of this member.
+/// A barrier that is waited for or entered through this member.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct OwnBarrier {
     pub barrier: String,
@@ -68,7 +68,7 @@ pub struct OwnBarrier {
     pub state: BarrierRole,
     /// Null unless it is inside.
     pub token: Option<u64>,
-    /// Since when it is asked for.
+    /// The time of the request.
     pub since: String,
 }
 
@@ -77,9 +77,9 @@ pub struct OwnBarrier {
 pub enum BarrierRole {
     Waiting,
     Inside,
-    /// It has left, and others have not.
+    /// The participant has left, and others have not.
     Leaving,
-    /// One that only a later version knows.
+    /// A state that only a later version knows.
     #[serde(other, skip_serializing)]
     Unknown,
 }

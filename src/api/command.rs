@@ -1,4 +1,4 @@
-//! What a member is commanded, and its answer.
+//! Commands for a member, and its answers.
 
 use super::{Leader, Post, Role};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub const SHUTDOWN: Post<Done> = Post::at("/shutdown");
 pub struct Done {
     pub done: String,
     pub role: Role,
-    /// Where this member stands now, or null if it does not, or not yet.
+    /// The znode of this member; null if it has none, or none yet.
     pub znode: Option<String>,
     pub predecessor: Option<String>,
 }
@@ -28,14 +28,14 @@ pub struct Transfer {
     /// The id of the member that is to lead; without it any will do that is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// For how long to try, in milliseconds: 30000 if it is left out.
+    /// The time limit in milliseconds; 30000 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 300000)]
     pub within_ms: Option<u64>,
 }
 
 impl Transfer {
-    /// For how long it is tried where the caller does not say, and at most.
+    /// The default time limit of a transfer, and the largest.
     pub const WITHIN: Duration = Duration::from_secs(30);
     pub const LONGEST: Duration = Duration::from_secs(300);
 }
@@ -44,6 +44,6 @@ impl Transfer {
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Transferred {
     pub leader: Leader,
-    /// For how long there was no leader, at most.
+    /// The longest time for which there may have been no leader.
     pub leaderless_ms: u64,
 }

@@ -1,4 +1,4 @@
-//! Who led when.
+//! The history of leaders.
 
 use super::Get;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub struct Term {
     pub is_self: bool,
     /// When this member heard of it.
     pub from: String,
-    /// When this member heard of its end, or could hear of it no more.
+    /// The time at which this member learned of its end, or could no longer learn of it.
     pub to: Option<String>,
     /// How it ended, or that it is not heard of since, in words.
     pub ended: Option<String>,

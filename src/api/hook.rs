@@ -1,9 +1,9 @@
-//! What hooks are told.
+//! Messages to hooks.
 
 use super::Leader;
 use serde::{Deserialize, Serialize};
 
-/// What a command reads and what is posted.
+/// The message that a command reads, and that is posted.
 #[derive(Serialize, Deserialize)]
 pub struct HookMessage {
     pub change: String,
@@ -16,7 +16,7 @@ pub struct HookMessage {
     pub token: Option<u64>,
 }
 
-/// What a file says.
+/// The content of a state file.
 #[derive(Serialize, Deserialize)]
 pub struct LeaderFile {
     pub leader: Option<Leader>,

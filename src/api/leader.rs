@@ -1,4 +1,4 @@
-//! Who leads, as `/leader`, the events and the yes-or-no answers say it.
+//! The leader, as in `/leader`, the events and the yes-or-no answers.
 
 use super::Get;
 use crate::znode_names::ZnodeNames;
@@ -12,7 +12,7 @@ pub const IS_LEADER: Get<Leadership> = Get::at("/is-leader");
 /// A stream, of which each event's data is such a body.
 pub const EVENTS: Get<Event> = Get::at("/events");
 
-/// What `/leader` and the events tell.
+/// The body of `/leader` and of the events.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(as = Told)]
 pub struct LeaderState {
@@ -20,7 +20,7 @@ pub struct LeaderState {
     pub leader: Option<Leader>,
     /// Whether that is this member.
     pub is_self: bool,
-    /// For how long its lease still holds, in milliseconds; only the leader knows.
+    /// The rest of its lease, in milliseconds; only the leader knows it.
     pub valid_for_ms: Option<u64>,
     /// When its lease ends, unless it is renewed, by `CLOCK_BOOTTIME` of this machine, in nanoseconds.
     pub valid_until_boottime_ns: Option<u64>,
@@ -33,7 +33,7 @@ pub struct LeaderState {
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Leader {
     pub id: String,
-    /// Where its application can be reached.
+    /// The address of its application.
     pub address: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub znode: String,
@@ -48,7 +48,7 @@ pub struct Event {
     pub state: LeaderState,
     pub role: Role,
     pub at: String,
-    /// What brought the change about, in words; left out where there was none.
+    /// The cause of the change, in words; left out if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
     /// Which change was missed: only with `missed`.
@@ -79,7 +79,7 @@ pub enum Role {
     Follower,
     /// Not in the queue.
     Absent,
-    /// One that only a later version knows.
+    /// A state that only a later version knows.
     #[serde(other, skip_serializing)]
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! Locks: what the one who asks for one is told, and who is in a queue.
+//! Locks: the events for one who asks for a lock, and the entries of its queue.
 
 use super::Get;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub enum LockMode {
     Shared,
     /// By the first so many of the queue.
     Slots,
-    /// One that only a later version knows.
+    /// A state that only a later version knows.
     #[serde(other, skip_serializing)]
     Unknown,
 }
@@ -29,7 +29,7 @@ pub enum LockMode {
 pub struct LockHeld {
     /// The fencing token: it grows from one holder to the next.
     pub token: u64,
-    /// For how long it is surely held, in milliseconds, unless it is renewed.
+    /// The time for which it is surely held without a renewal, in milliseconds.
     pub valid_for_ms: u64,
     /// When that ends, by `CLOCK_BOOTTIME` of this machine, in nanoseconds.
     pub valid_until_boottime_ns: Option<u64>,
@@ -53,7 +53,7 @@ pub struct LockEnded {
     pub why: String,
 }
 
-/// What the events of a lock's stream have for data.
+/// The data of the events of a lock's stream.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum LockEvent {
@@ -71,7 +71,7 @@ pub struct KeptLock {
     pub held: LockHeld,
 }
 
-/// Who holds a lock and who waits for it, in order.
+/// The holders of a lock and those that wait for it, in order.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct LockQueue {
     pub holders: Vec<LockPlace>,
@@ -80,18 +80,18 @@ pub struct LockQueue {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct LockPlace {
-    /// The member by way of which it is asked for; null if the znode does not say: another ZooKeeper client.
+    /// The member through which it is asked for; null if the znode does not say: another ZooKeeper client.
     pub member: Option<String>,
     pub mode: LockMode,
     /// Null unless the mode is `slots`.
     pub slots: Option<u32>,
     pub token: u64,
     pub znode: String,
-    /// Since when it is in the queue, by the servers' clock.
+    /// The time at which it joined the queue, by the servers' clock.
     pub since: String,
 }
 
-/// A lock that is asked for by way of this member.
+/// A lock that is asked for through this member.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct OwnLock {
     pub lock: String,
@@ -101,7 +101,7 @@ pub struct OwnLock {
     pub state: LockState,
     /// Null while it is waited for.
     pub token: Option<u64>,
-    /// Since when it is asked for.
+    /// The time of the request.
     pub since: String,
 }
 

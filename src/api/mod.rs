@@ -167,8 +167,8 @@ mod tests {
                 r#"{{"member":"a","mode":{mode},"token":4,"znode":"write-0000000001","since":"T"}}"#
             )
         };
-        let (exclusive, slots) =
-            (place(r#""exclusive","slots":null"#), place(r#""slots","slots":3"#));
+        let exclusive = place(r#""exclusive","slots":null"#);
+        let slots = place(r#""slots","slots":3"#);
         keeps::<LockQueue>(&format!(r#"{{"holders":[{exclusive}],"waiting":[{slots}]}}"#));
         keeps::<LockWaiting>(&format!(r#"{{"position":1,"holders":[{slots}]}}"#));
         keeps::<LockEnded>(r#"{"why":"the lease ran out"}"#);

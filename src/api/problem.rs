@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 /// How the `type` of every problem begins.
 pub const PROBLEM_TYPES: &str = "urn:bellwether:problem:";
 
-/// What went wrong, and how to mend it (RFC 9457).
+/// An error, and how to fix it (RFC 9457).
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Problem {
     /// Tells problems apart, and stays the same: `urn:bellwether:problem:KIND`.

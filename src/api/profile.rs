@@ -1,4 +1,4 @@
-//! What a member says of itself, and a change of that.
+//! The profile of a member, and changes to it.
 
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -15,7 +15,7 @@ pub struct OwnProfile {
     /// How much it is preferred as the leader, from 0 to 100.
     #[schema(maximum = 100)]
     pub priority: u8,
-    /// How often address or labels have changed since the process started.
+    /// The number of changes to address or labels since the process started.
     pub revision: u64,
 }
 

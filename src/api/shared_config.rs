@@ -1,4 +1,4 @@
-//! The shared configuration: what is told of a value, and of what was written.
+//! The shared configuration: values, and the outcome of writes.
 
 use super::Get;
 use serde::{Deserialize, Serialize};
@@ -11,12 +11,12 @@ pub const CONFIG_PATH: &str = "/config/{name}";
 /// The data of the event `value`.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ConfigValue {
-    /// How often it was written since it was created.
+    /// The number of writes since it was created.
     pub version: i32,
     pub index: u64,
-    /// Whether it goes with the session of the member by way of which it was created.
+    /// Whether it is deleted with the session of the member through which it was created.
     pub ephemeral: bool,
-    /// The value; null if it is no UTF-8.
+    /// The value; null if it is not UTF-8.
     pub text: Option<String>,
     /// The value in Base64; null if it is UTF-8.
     pub base64: Option<String>,
@@ -31,16 +31,16 @@ pub struct ConfigAbsent {
 /// A value as `bellwether config get -o json` prints it.
 #[derive(Serialize)]
 pub struct ConfigShown {
-    /// How often it was written since it was created.
+    /// The number of writes since it was created.
     pub version: Option<i32>,
     pub index: Option<u64>,
-    /// The value; null if it is no UTF-8.
+    /// The value; null if it is not UTF-8.
     pub text: Option<String>,
     /// The value in Base64; null if it is UTF-8.
     pub base64: Option<String>,
 }
 
-/// What was written.
+/// The outcome of a write.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ConfigWritten {
     pub version: i32,
@@ -48,7 +48,7 @@ pub struct ConfigWritten {
     pub index: u64,
 }
 
-/// What a `then` of `[[config]]` posts.
+/// The body that a `then` of `[[config]]` posts.
 #[derive(Serialize, Deserialize)]
 pub struct ConfigMessage {
     pub change: String,
@@ -77,11 +77,11 @@ pub enum KeptConfigState {
     Current,
     /// ZooKeeper is away, or does not show it: the file stays as it is.
     Away,
-    /// There is no value: the file stays as it is.
+    /// The value does not exist: the file is unchanged.
     Absent,
     /// The file cannot be written.
     Unwritten,
-    /// One that only a later version knows.
+    /// A state that only a later version knows.
     #[serde(other, skip_serializing)]
     Unknown,
 }

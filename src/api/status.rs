@@ -1,4 +1,4 @@
-//! What a member knows of itself.
+//! The state of a member.
 
 use super::{Get, KeptConfig, Leader, OwnBarrier, OwnLock, Role};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub struct Status {
     /// Whether it was told to stay out of the queue.
     pub paused: bool,
     pub session: Session,
-    /// What is wrong, the gravest first; left out if nothing is.
+    /// Problems, the gravest first; left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<OwnProblem>,
     /// Left out if its health is not checked.
@@ -35,10 +35,10 @@ pub struct Status {
     /// In the order in which they run; left out if none is configured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
-    /// The locks that are held or waited for by way of this member; left out if there are none.
+    /// The locks that are held or waited for through this member; left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locks: Vec<OwnLock>,
-    /// The barriers that are waited for or entered by way of this member; left out if there are none.
+    /// The barriers that are waited for or entered through this member; left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barriers: Vec<OwnBarrier>,
     /// The values of the shared configuration that are kept as files; left out if there are none.
@@ -85,13 +85,13 @@ pub struct Session {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Restart {
-    /// For how long there was no process, at most.
+    /// The longest time for which there may have been no process.
     pub down_for_ms: u64,
-    /// How often the session has been resumed after a restart.
+    /// The number of times that the session has been resumed after a restart.
     pub restarts: u64,
 }
 
-/// What keeps a member, or the election as it sees it, from its work.
+/// A problem of a member, or of the election as the member sees it.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct OwnProblem {
     /// Tells problems apart, and stays the same: `zookeeper`, `paused`, `unhealthy`, `no-leader`,
@@ -112,14 +112,14 @@ pub struct Application {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Hook {
-    /// What it does.
+    /// The action of the hook.
     pub hook: String,
     /// On which changes.
     pub on: Vec<String>,
     pub runs: u64,
     /// How many of the runs failed.
     pub failures: u64,
-    /// How many of them were ended because this member led no more, or left.
+    /// The number of runs that were ended because this member no longer led, or left.
     pub cut_short: u64,
     /// On which change it runs at this moment.
     pub running: Option<String>,

@@ -261,7 +261,7 @@ pub(super) fn errand(client_commands: Asking, given: &ArgMatches) -> Result<Clie
             }
             let parsed = config::span("--within", &within).ok();
             let within = parsed.filter(|within| *within <= LONGEST_TRANSFER).ok_or_else(|| {
-                format!("--within = {within:?} is no duration from 1ms to {LONGEST_TRANSFER:?}: write 30s")
+                format!("--within = {within:?} must be a duration from 1ms to {LONGEST_TRANSFER:?}, such as 30s")
             })?;
             command.ask(Query::Transfer { to, within })
         }

@@ -55,14 +55,16 @@ impl Effective {
 impl fmt::Display for Effective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for value in self.values.iter() {
-            let (key, shown) = (value.row.key, value.shown());
+            let key = value.row.key;
+            let shown = value.shown();
             let shown =
                 if shown.is_empty() { "(none)".into() } else { shown.escape_debug().to_string() };
             writeln!(f, "{key:<26} {shown:<40}  {}", value.origin)?;
             if key == table::HEARTBEAT.key()
                 && let Some(lease) = self.config.longest_lease()
             {
-                let (key, shown) = ("(the lease)", format!("{:?}", lease.0));
+                let key = "(the lease)";
+                let shown = format!("{:?}", lease.0);
                 writeln!(
                     f,
                     "{key:<26} {shown:<40}  at most, by session_timeout, tick_time and heartbeat"

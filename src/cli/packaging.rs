@@ -38,7 +38,8 @@ pub(super) fn written(packaging: Papers, mut command: Command) -> Result<Vec<u8>
     match packaging {
         Papers::Version => text.extend(command.render_version().bytes()),
         Papers::Completions { shell } => {
-            let (command, name) = (&mut command, "bellwether");
+            let command = &mut command;
+            let name = "bellwether";
             match shell {
                 Shell::Bash => generate(shells::Bash, command, name, &mut text),
                 Shell::Zsh => generate(shells::Zsh, command, name, &mut text),

@@ -142,7 +142,7 @@ fn credentials() -> Result<Option<SecretString>, ConfigError> {
         Ok(secret) if !secret.is_empty() => Ok(Some(SecretString::from(secret))),
         Ok(_) | Err(VarError::NotPresent) => Ok(None),
         Err(VarError::NotUnicode(_)) => {
-            Err(ConfigError::new(CREDENTIALS_VARIABLE, "is no UTF-8 text"))
+            Err(ConfigError::new(CREDENTIALS_VARIABLE, "is not UTF-8 text"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is wrong with the configuration: one type for every value that is refused.
+//! The error type for every configuration value that is refused.
 
 use std::fmt;
 use std::path::Path;
@@ -21,10 +21,10 @@ pub struct ConfigError {
     pub remedy: Option<String>,
 }
 
-/// What is shown of that which was found under a key.
+/// The part of the found value that may be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It may be a secret, or the problem says it already.
+    /// Not shown: it may be a secret, or the problem contains it already.
     NotShown,
     /// The value, as an operator would write it.
     Value(String),

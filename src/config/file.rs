@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What the file says.
+/// The content of the configuration file.
 #[derive(Debug, Default)]
 pub struct File {
     /// Each value as one text, by key.
@@ -73,7 +73,7 @@ impl<'de> Visitor<'de> for Table<'_> {
     }
 }
 
-/// What a key names.
+/// The meaning of a key.
 enum Key {
     Setting(&'static Row),
     /// Its full name.

@@ -26,7 +26,7 @@ pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
 pub fn file_text(key: &str, file: &Path) -> Result<String, ConfigError> {
     let remedy = "name a TOML file; config/bellwether.toml is one with every key";
     let text = files::read(file, Size::Certificates).map_err(|why| Flaw::new(why).remedy(remedy));
-    let no_text = |_| Flaw::new("is no UTF-8 text").remedy(remedy);
+    let no_text = |_| Flaw::new("is not UTF-8 text").remedy(remedy);
     let text = text.and_then(|bytes| String::from_utf8(bytes).map_err(no_text));
     let found = Found::File(file.display().to_string());
     text.map_err(|flaw| ConfigError { found, ..flaw.of(key) })

@@ -1,4 +1,4 @@
-//! What the operator wants done at a change: one hook each.
+//! Hooks: the actions that operators configure for a change of the leader.
 //!
 //! - `keys`: how a hook is written in the file, and parsed.
 //! - `files`: the files that hooks name.
@@ -41,7 +41,7 @@ pub struct Post {
     /// Of each try.
     pub timeout: Duration,
     pub retries: u32,
-    /// Where the secret is that it is signed with.
+    /// The file with the secret for the signature.
     pub secret_file: Option<PathBuf>,
 }
 
@@ -59,10 +59,10 @@ pub enum Signal {
     Winch,
 }
 
-/// What becomes of a file while no leader is known.
+/// The treatment of a file while no leader is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenUnknown {
-    /// It says so.
+    /// The file says so.
     Keep,
     Remove,
 }

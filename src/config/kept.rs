@@ -28,7 +28,7 @@ pub struct KeptValue {
     pub name: HoldingName,
     pub file: PathBuf,
     pub mode: u32,
-    /// What to do whenever it was written: run a command, send a signal, or post.
+    /// The action after each write: run a command, send a signal, or post.
     pub then: Option<HookAction>,
 }
 
@@ -47,7 +47,7 @@ impl KeptValue {
         let remedy = "write 1 to 64 of A-Z a-z 0-9 . _ -, such as limits.json";
         let name = keys.name.as_deref().ok_or_else(|| missing("name", remedy))?;
         let name = HoldingName::new(name).ok_or_else(|| {
-            ConfigError::new("name", "is no name of a value").found(name).remedy(remedy)
+            ConfigError::new("name", "is not a valid name of a value").found(name).remedy(remedy)
         })?;
         let remedy = "name the file to keep it in, such as /run/app/limits.json";
         let file = keys.file.as_deref().ok_or_else(|| missing("file", remedy))?;

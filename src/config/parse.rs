@@ -35,7 +35,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, Flaw> {
             Ok(span)
         }
         Ok(_) => Err(Flaw::new("must lie between 1ms and 1 day").remedy(SPANS)),
-        Err(error) => Err(Flaw::new(format!("is no duration ({error})")).remedy(SPANS)),
+        Err(error) => Err(Flaw::new(format!("is not a valid duration ({error})")).remedy(SPANS)),
     }
 }
 
@@ -102,14 +102,16 @@ pub(super) fn member_address(text: &str) -> Result<Option<String>, Flaw> {
 /// Labels are an object of JSON wherever they are one text, except in the environment: `zone=a,version=1.4`.
 pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, Flaw> {
     if text.starts_with('{') {
-        let flaw = |error| Flaw::new(format!("are no labels ({error})")).remedy(LABELS);
+        let flaw = |error| Flaw::new(format!("are not valid labels ({error})")).remedy(LABELS);
         return serde_json::from_str(text).map_err(flaw);
     }
     let label = |pair: &str| match pair.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => {
             Ok((key.trim().to_owned(), value.trim().to_owned()))
         }
-        Some(_) | None => Err(Flaw::new(format!("has {pair:?}, which is no label")).remedy(LABELS)),
+        Some(_) | None => {
+            Err(Flaw::new(format!("has {pair:?}, which is not a label")).remedy(LABELS))
+        }
     };
     let mut labels = BTreeMap::new();
     if text.is_empty() {
@@ -144,9 +146,9 @@ pub(super) fn listen_at(text: &str) -> Result<Listen, Flaw> {
         let example = "127.0.0.1:4040, or unix:/run/bellwether.sock";
         return socket_address(text, example).map(Listen::Tcp);
     };
-    // A longer one is no address of a socket, by the kernel's `sockaddr_un`.
+    // The kernel's `sockaddr_un` limits the length of a socket's path.
     if !path.starts_with('/') || path.ends_with('/') || path.len() > 107 || path.contains('\0') {
-        return Err(Flaw::new("is no socket").remedy(
+        return Err(Flaw::new("is not a socket").remedy(
             "write unix: and an absolute path of at most 107 bytes, such as \
              unix:/run/bellwether.sock",
         ));
@@ -159,13 +161,13 @@ pub(super) fn mode(text: &str) -> Result<u32, Flaw> {
     let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
     mode.ok_or_else(|| {
-        Flaw::new("is no mode of a file").remedy("write octal digits, such as \"0644\"")
+        Flaw::new("is not a file mode").remedy("write octal digits, such as \"0644\"")
     })
 }
 
 pub(super) fn group(text: &str) -> Result<String, Flaw> {
     if text.is_empty() || text.contains([':', '\n', '\0']) {
-        return Err(Flaw::new("is no group").remedy("write its name or its number"));
+        return Err(Flaw::new("is not a known group").remedy("write its name or its number"));
     }
     Ok(text.to_owned())
 }
@@ -175,7 +177,8 @@ pub(super) fn probe_address(text: &str) -> Result<Option<SocketAddr>, Flaw> {
 }
 
 fn socket_address(text: &str, example: &str) -> Result<SocketAddr, Flaw> {
-    let flaw = |_| Flaw::new("is no address").remedy(format!("write IP:PORT, such as {example}"));
+    let flaw =
+        |_| Flaw::new("is not an address").remedy(format!("write IP:PORT, such as {example}"));
     let whole = match text.split_once(':') {
         // As other programs have it: every address of this machine.
         Some(("", port)) => format!("0.0.0.0:{port}"),
@@ -198,7 +201,7 @@ pub(super) fn priority(text: &str) -> Result<Priority, Flaw> {
     })
 }
 
-/// Parses how long to wait, where `never` means for ever.
+/// Parses a time limit; `never` means no limit.
 pub(super) fn wait(text: &str) -> Result<Option<Duration>, Flaw> {
     match text {
         "never" => Ok(None),
@@ -220,7 +223,7 @@ pub(super) fn log_level(text: &str) -> Result<String, Flaw> {
     for part in text.split(',') {
         let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
         if level.trim().parse::<LevelFilter>().is_err() {
-            return Err(Flaw::new(format!("has {level:?}, which is no level")).remedy(
+            return Err(Flaw::new(format!("has {level:?}, which is not a level")).remedy(
                 "write error, warn, info, debug or trace, also for a part: info,bellwether=debug",
             ));
         }

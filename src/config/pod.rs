@@ -4,10 +4,10 @@ use super::error::Flaw;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where Kubernetes mounts what a pod's service account has.
+/// The directory where Kubernetes mounts the credentials of a pod's service account.
 pub(super) const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// What Kubernetes says in a container's environment, and nothing where there is no Kubernetes.
+/// Kubernetes' variables in a container's environment; empty elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct PodEnvironment {
     pub host: String,
@@ -36,7 +36,7 @@ impl PodLabel {
         timeout: Duration,
     ) -> Result<Self, Flaw> {
         check_key(key)?;
-        // What is missing here is the pod's, and no fault of the key.
+        // If something is missing here, the pod is at fault and not the key.
         Self::of_pod(key, written, account, timeout).map_err(Flaw::hiding_value)
     }
 
@@ -91,7 +91,7 @@ fn check_key(key: &str) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// What Kubernetes calls a DNS subdomain, as the names of pods are.
+/// Returns whether the name is a DNS subdomain in the terms of Kubernetes, as names of pods are.
 fn is_subdomain(name: &str) -> bool {
     let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     let is_part = |part: &str| {

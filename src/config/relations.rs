@@ -2,7 +2,7 @@
 
 use super::error::ConfigError;
 use super::sources::Values;
-use super::{Config, TO_DIE, table};
+use super::{Config, KILL_MARGIN, table};
 use crate::znode_names::ZnodeNames;
 use recipes::election::Priority;
 use recipes::{LeaseDuration, Margins};
@@ -61,7 +61,8 @@ impl LeaseMargins {
             let is_enough = |lease: LeaseDuration| lease.0 > heartbeat + reserve;
             heartbeat >= SHORTEST_HEARTBEAT && lease.is_some_and(is_enough)
         };
-        let (mut too_little, mut enough) = (0, 1);
+        let mut too_little = 0;
+        let mut enough = 1;
         while !would_do(enough) {
             (too_little, enough) = (enough, 2 * enough);
         }
@@ -130,11 +131,12 @@ impl Config {
             return Err(ConfigError::new(table::HEALTH_CHECK.key(), problem)
                 .remedy("leave it out with exec, whose command tells by its end how it is"));
         }
-        self.reserve = self.exec.kill_after + TO_DIE;
+        self.reserve = self.exec.kill_after + KILL_MARGIN;
         let Margins { heartbeat, half_tick } = self.policy.margins;
         let session_timeout = self.settings.zookeeper.session_timeout;
         let lease = self.policy.margins.lease_duration(session_timeout);
-        let room = lease.map_or(Duration::ZERO, |lease| lease.0.saturating_sub(heartbeat + TO_DIE));
+        let room =
+            lease.map_or(Duration::ZERO, |lease| lease.0.saturating_sub(heartbeat + KILL_MARGIN));
         if self.exec.kill_after < room {
             return Ok(self);
         }

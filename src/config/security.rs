@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The environment variable that may hold the login itself, where there is no file for it.
+/// The environment variable that may hold the login itself, instead of a file.
 pub const CREDENTIALS_VARIABLE: &str = "BELLWETHER_CREDENTIALS";
 
 /// How members and servers authenticate each other, and which other clients may change the members' znodes.

@@ -1,4 +1,4 @@
-//! Where the election is: the servers' connect string, the election's path and the names of its znodes.
+//! The servers' connect string, the election's path and the names of its znodes.
 
 use super::error::Flaw;
 use super::parse::or_none;
@@ -16,7 +16,7 @@ pub struct Servers {
 
 /// Parses a connect string, `host:port,host:port/chroot`.
 pub(super) fn parse(text: &str) -> Result<Servers, Flaw> {
-    // What stands before an @ is a password.
+    // The text before an @ may be a password.
     let shown = |flaw: Flaw| if text.contains('@') { flaw.hiding_value() } else { flaw };
     let wrong = |problem: &str| {
         Err(shown(
@@ -52,7 +52,7 @@ pub(super) fn parse(text: &str) -> Result<Servers, Flaw> {
         };
         let bracketed = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
         if bracketed.is_some_and(|address| address.parse::<Ipv6Addr>().is_err()) {
-            return wrong("has something in brackets that is no IPv6 address");
+            return wrong("has something in brackets that is not an IPv6 address");
         }
         if name.is_empty() {
             return wrong("has an empty host");
@@ -61,7 +61,7 @@ pub(super) fn parse(text: &str) -> Result<Servers, Flaw> {
             return wrong("has a host with unprintable characters or spaces");
         }
         if !is_port(port) {
-            return wrong("has a port that is no number from 1 to 65535");
+            return wrong("has a port that is not a number from 1 to 65535");
         }
         with_ports.push(format!("{name}:{port}"));
     }

@@ -1,4 +1,4 @@
-//! What a setting is: all that is said of one key.
+//! The description of a setting: everything about one key.
 
 use super::error::{ConfigError, Flaw};
 
@@ -8,7 +8,7 @@ pub struct Setting<T> {
     parser: fn(&str) -> Result<T, Flaw>,
 }
 
-/// What is said of a key, whatever its value is.
+/// The description of a key, independent of the type of its value.
 pub struct Row {
     /// Its place in the file: `table.name`.
     pub key: &'static str,
@@ -34,12 +34,12 @@ pub struct Flag {
     pub value: &'static str,
 }
 
-/// What holds where nothing is written.
+/// The value of a setting that is not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultValue {
     Text(&'static str),
     Nothing,
-    /// It follows from other values or from the machine, as these words say.
+    /// Derived from other values or from the machine, as this text says.
     Derived(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! Where each value comes from: a flag beats the environment, which beats the file, which beats the default.
+//! The origin of each value: a flag beats the environment, which beats the file, which beats the default.
 
 use super::error::ConfigError;
 use super::file::File;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// Everything that was written, by source.
 #[derive(Default)]
 pub struct Sources {
-    /// What flags and variables say, by key.
+    /// The values of flags and variables, by key.
     pub given: BTreeMap<&'static str, Given>,
     pub file: File,
     pub file_name: PathBuf,
@@ -126,7 +126,7 @@ impl Values {
         })
     }
 
-    /// Parses what was written of a setting. `None` if nothing was and there is no fixed default, or if it was
+    /// Parses the text of a setting. `None` if it was not given and has no fixed default, or if it was
     /// the words of a derived one.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl Values {
         let is_default = value.origin == Origin::Default;
         match setting.row.default {
             DefaultValue::Nothing if is_default => Ok(None),
-            // What `check-config` shows of it may be written as it stands.
+            // The text that `check-config` shows for it is accepted as well.
             DefaultValue::Derived(words) if is_default || value.text == words => Ok(None),
             _ => self.get(setting).map(Some),
         }
@@ -210,7 +210,8 @@ mod tests {
     #[test]
     fn a_login_in_the_environment_beats_the_file_and_no_flag() {
         let secret = || Some(SecretString::from("a:hush"));
-        let (key, variable) = (CREDENTIALS_FILE.key(), "BELLWETHER_CREDENTIALS_FILE");
+        let key = CREDENTIALS_FILE.key();
+        let variable = "BELLWETHER_CREDENTIALS_FILE";
         let flag = given(key, "/f", Origin::Flag("credentials-file"));
         let flag = Values::new(Sources { credentials: secret(), ..flag }).unwrap();
         assert!(flag.credentials().is_none());

@@ -113,7 +113,7 @@ fn what_another_clients_election_cannot_have_is_refused() {
 #[test]
 fn an_error_quotes_a_health_check_unless_it_may_contain_a_secret() {
     let text = |check: &str| error(&[("health.check", check)]);
-    assert!(text("foo").starts_with("health.check = \"foo\" is no URL"), "{}", text("foo"));
+    assert!(text("foo").starts_with("health.check = \"foo\" is not a URL"), "{}", text("foo"));
     for secret in ["http://u:hush@h/", "https://h/?key=hush", "check --password=hush"] {
         assert!(!text(secret).contains("hush"), "{}", text(secret));
     }

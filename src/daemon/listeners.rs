@@ -1,4 +1,4 @@
-//! Where HTTP is served: a port or a socket for the application, and perhaps a port for probes.
+//! The HTTP listeners: a port or a socket for the application, and perhaps a port for probes.
 
 use crate::config::{Listen, SocketAccess, group_number};
 use crate::http::{self, Limits, Services};
@@ -30,7 +30,7 @@ enum ApiListener {
     Unix(UnixListener),
 }
 
-/// What serves the application. The probes are served until the process ends.
+/// The server of the application. The probes are served until the process ends.
 pub(super) struct Server {
     pub(super) close: oneshot::Sender<()>,
     pub(super) done: JoinHandle<()>,
@@ -62,7 +62,7 @@ impl Listeners {
         let Self { listen, api, socket, probes } = self;
         if let Some(listener) = probes {
             info!("probes answered on {}", listener.local_addr()?);
-            // It ends with the process: a probe of a member that leaves is answered to the end.
+            // This task ends with the process: a member that leaves answers probes to the end.
             tokio::spawn(http::serve(listener, services.probes, Limits::for_probes(), pending()));
         }
         let (close, closed) = oneshot::channel::<()>();
@@ -105,7 +105,7 @@ async fn bind_socket(
     let cannot = || format!("cannot serve at {listen} (http.listen)");
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
-            bail!("{}: there is something else that is no socket", cannot());
+            bail!("{}: a file that is not a socket exists there", cannot());
         }
         // A process that was killed leaves its socket behind, in the way. A connection is refused only where
         // no process listens.

@@ -80,11 +80,12 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
 /// Says what runs here.
 fn beginning(config: &Config) -> String {
     let Config { settings, election, profile, .. } = config;
-    let (version, kind) = (env!("CARGO_PKG_VERSION"), settings.znodes.kind());
+    let version = env!("CARGO_PKG_VERSION");
+    let kind = settings.znodes.kind();
     let Zookeeper { hosts, session_timeout, .. } = &settings.zookeeper;
     let chroot = settings.root.strip_suffix(election.as_str()).unwrap_or_default();
     // The configuration is refused without a lease.
-    let lease = config.longest_lease().map(|it| it.0).unwrap_or_default();
+    let lease = config.longest_lease().map(|lease| lease.0).unwrap_or_default();
     format!(
         "bellwether {version}: member {} of {election} ({kind}) at {hosts}{chroot}, session {session_timeout:?}, lease \
          {lease:?}",
@@ -92,7 +93,7 @@ fn beginning(config: &Config) -> String {
     )
 }
 
-/// Starts the log of a command that is no daemon: in text, to stderr.
+/// Starts the log of a command that is not a daemon: in text, to stderr.
 ///
 /// # Errors
 /// One sentence that says what is wrong with the level.
@@ -156,7 +157,7 @@ impl Daemon {
         };
         let member = if config.health.is_some() { member.unhealthy_at_first() } else { member };
         let (publisher, status) = status::set_up(&member, clock.now());
-        // Where a command is run, requests go through its supervisor, which ends the command before it forwards some.
+        // Requests go through the supervisor of the program, if there is one: it ends the program before it forwards some.
         let (status, supervised) = match plan {
             Some(plan) => {
                 let (first, requests) = status.by_way_of(config.reserve);
@@ -294,7 +295,7 @@ impl Daemon {
 
     /// Runs the hooks for the end of this member's leadership.
     async fn without_election(&mut self) -> anyhow::Error {
-        let until = self.clock.now().after(shutdown::TO_TELL);
+        let until = self.clock.now().after(shutdown::HOOKS_TIMEOUT);
         shutdown::finish_hooks(&mut self.application, self.clock, until).await;
         anyhow!("the election died, see the log; no claim survives it")
     }

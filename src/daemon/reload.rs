@@ -24,8 +24,10 @@ pub(super) struct InForce {
 impl InForce {
     pub(super) fn of(effective: &Effective) -> Self {
         let values = effective.values.iter().map(|value| (value.row.key, value.text.clone()));
-        let (znodes, hooks) = (&effective.config.settings.znodes, &effective.config.hooks);
-        let (values, hooks) = (values.collect(), hooks.clone().into());
+        let znodes = &effective.config.settings.znodes;
+        let hooks = &effective.config.hooks;
+        let values = values.collect();
+        let hooks = hooks.clone().into();
         Self { values, znodes: znodes.clone(), hooks, kept: effective.config.kept.clone() }
     }
 
@@ -70,7 +72,8 @@ impl InForce {
         self.set_priority(status, new.config.priority, &changed).await;
         for value in changed.iter().filter(|value| !value.row.changes_in_flight) {
             let key = value.row.key;
-            let (old, new) = (value.row.shown(&self.values[key]), value.shown());
+            let old = value.row.shown(&self.values[key]);
+            let new = value.shown();
             warn!("SIGHUP: {key} is {new:?} now, which takes a restart: still {old:?}");
         }
     }

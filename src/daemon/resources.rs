@@ -12,7 +12,7 @@ pub(super) fn open_more_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     if let Err(error) = raised {
-        warn!("serves fewer clients, as it may open no more files: {error}");
+        warn!("serving fewer clients: cannot raise the limit of open files: {error}");
     }
     limit.current
 }

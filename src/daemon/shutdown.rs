@@ -21,14 +21,14 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 /// Leaving the queue may take this long; the rest of the two seconds is for the HTTP server.
-const TO_LEAVE: Duration = Duration::from_millis(1500);
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// No second signal cuts this short. With a server that answers, leaving needs less.
-const TO_HAND_OVER: Duration = Duration::from_millis(250);
-const TO_FINISH_ANSWERS: Duration = Duration::from_millis(200);
+const HANDOVER_TIMEOUT: Duration = Duration::from_millis(250);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long the hooks may take, from the moment at which leaving begins.
-pub(super) const TO_TELL: Duration = Duration::from_millis(1650);
+pub(super) const HOOKS_TIMEOUT: Duration = Duration::from_millis(1650);
 /// How long the hooks that still run then may take to be ended.
-const TO_CUT_SHORT: Duration = Duration::from_millis(100);
+const ABORT_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Daemon {
     /// Ends leadership, leaves the queue, lets the hooks tell so, then stops serving.
@@ -39,16 +39,16 @@ impl Daemon {
             systemd::leaving().await;
         }
         let in_order = async {
-            let hooks_until = clock.now().after(TO_TELL);
+            let hooks_until = clock.now().after(HOOKS_TIMEOUT);
             tokio::join!(leave_queue(election), give_locks_back(holdings));
             finish_hooks(&mut application, clock, hooks_until).await;
             let _already_gone = close.send(());
-            drop(timeout(TO_FINISH_ANSWERS, done).await);
+            drop(timeout(DRAIN_TIMEOUT, done).await);
         };
         // The process that started us may pass on a signal that we got ourselves, so a second one is heeded
         // only when there was a moment to hand over.
         let second = async {
-            sleep(TO_HAND_OVER).await;
+            sleep(HANDOVER_TIMEOUT).await;
             signals.next().await
         };
         tokio::select! {
@@ -64,7 +64,7 @@ impl Daemon {
 }
 
 async fn leave_queue(election: SessionThread) {
-    if election.end(TO_LEAVE).await {
+    if election.end(LEAVE_TIMEOUT).await {
         info!("left the queue");
     } else {
         warn!("ZooKeeper did not confirm it: our znode, if there is one, is left to expire");
@@ -73,7 +73,7 @@ async fn leave_queue(election: SessionThread) {
 
 async fn give_locks_back(holdings: Option<SessionThread>) {
     let Some(holdings) = holdings else { return };
-    if !holdings.end(TO_LEAVE).await {
+    if !holdings.end(LEAVE_TIMEOUT).await {
         warn!(
             "locks that were held, if any, stand until they expire: not all were let go in time, or ZooKeeper did not \
              confirm it"
@@ -85,6 +85,6 @@ async fn give_locks_back(holdings: Option<SessionThread>) {
 /// could publish it, else from now on.
 pub(super) async fn finish_hooks(hooks: &mut ApplicationThread, clock: Clock, until: Moment) {
     hooks.leave.send_replace(Some(until));
-    let patience = until.since(clock.now()) + TO_CUT_SHORT;
+    let patience = until.since(clock.now()) + ABORT_TIMEOUT;
     drop(timeout(patience, &mut hooks.ended).await);
 }

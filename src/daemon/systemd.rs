@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Notifies systemd that the member serves, then of each change of how it stands, and feeds the watchdog meanwhile.
 pub(super) async fn tell(status: StatusHandle, clock: Clock) {
     let mut snapshots = status.snapshot;
-    // Three times as often as the watchdog demands, so that a late wake-up is no timeout.
+    // Three times as often as the watchdog demands, so that a late wake-up does not cause a timeout.
     let feeding = sd_notify::watchdog_enabled().map(|patience| patience / 3);
     notify("READY=1").await;
     let mut fed_at = None;
@@ -42,7 +42,7 @@ pub(super) async fn tell(status: StatusHandle, clock: Clock) {
 
 /// Notifies systemd that the member leaves.
 pub(super) async fn leaving() {
-    // It must not keep us from leaving.
+    // This must not delay the shutdown.
     drop(tokio::time::timeout(Duration::from_millis(100), notify("STOPPING=1")).await);
 }
 

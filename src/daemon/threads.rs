@@ -82,7 +82,7 @@ impl SessionThread {
 pub(super) struct ApplicationThread {
     /// The hooks that are to run.
     pub(super) hooks: watch::Sender<Arc<[Hook]>>,
-    /// Set to the deadline of all hooks when this member leaves: from then on it leads no more.
+    /// Set to the deadline of all hooks when this member leaves, and thus no longer leads.
     pub(super) leave: watch::Sender<Option<Moment>>,
     pub(super) ended: oneshot::Receiver<io::Result<()>>,
 }
@@ -101,13 +101,13 @@ impl ApplicationThread {
 /// Values to keep as files, where to ask for them, and where to say how they do.
 pub(super) type Keeping = (Vec<KeptValue>, ConfigHandle, watch::Sender<Vec<KeptRecord>>);
 
-/// What the hooks and the health check need.
+/// The inputs of the hooks and the health check.
 pub(super) struct ApplicationInputs {
     pub(super) stage: HookInputs,
     pub(super) names: HookNames,
     pub(super) health: Option<Health>,
     pub(super) examined: watch::Sender<Option<Application>>,
-    /// What is kept as files, if anything is.
+    /// The values that are written to files, if any.
     pub(super) keeping: Option<Keeping>,
     /// How many files a command may open.
     pub(super) files: Option<u64>,
@@ -120,7 +120,8 @@ impl ApplicationInputs {
     async fn run(self) -> io::Result<()> {
         let Self { stage, names, health, examined, keeping, files, clock, status } = self;
         let requests = status.requests.clone();
-        let (own_state, of_preemption) = (status.clone(), status.clone());
+        let own_state = status.clone();
+        let of_preemption = status.clone();
         let telling = notify::run(stage, names, files, clock, status);
         let telling_state = async {
             own_state::tell(own_state).await;
@@ -175,7 +176,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs this on a runtime. Returns `None` if it panicked.
 fn unless_panics<T>(life: &mut impl AsyncFnMut() -> T) -> Option<T> {
-    // What it has borrowed are channels, which a panic leaves whole.
+    // The closure borrows only channels, which a panic leaves intact.
     catch_unwind(AssertUnwindSafe(|| runtime::run(life()))).ok()
 }
 

@@ -25,7 +25,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::Level;
 
 /// How long members may take to leave, longer than they need.
-const TO_LEAVE: Duration = Duration::from_secs(3);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) struct LocalElection {
     server: DevServer,
@@ -44,7 +44,7 @@ pub(super) struct LocalElection {
     sender: UnboundedSender<Output>,
 }
 
-/// What a task found.
+/// The output of a task.
 enum Output {
     /// This member of the election with that number names a leader, or none.
     Named(String, usize, Option<LeaderState>),
@@ -124,7 +124,8 @@ impl LocalElection {
 
     /// Starts the members, and prints where everything is.
     async fn begin(&mut self, options: &Options) -> anyhow::Result<()> {
-        let (address, logs) = (self.server.address(), self.logs.path().display());
+        let address = self.server.address();
+        let logs = self.logs.path().display();
         say(
             "For trying, developing and testing; never for production: it is all in memory, and ends with this.\n",
         )?;
@@ -175,7 +176,8 @@ impl LocalElection {
         let mut member =
             Member::start(&id, &mut self.ports, &surroundings, &mut self.deaths).await?;
         self.letters_used += 1;
-        let (name, sender) = (id.clone(), self.sender.clone());
+        let name = id.clone();
+        let sender = self.sender.clone();
         let send = move |named| drop(sender.send(Output::Named(name.clone(), election, named)));
         member.following = Some(tokio::spawn(follow(sidecar_at(member.port), send)).abort_handle());
         let mut line =
@@ -217,8 +219,9 @@ impl LocalElection {
         if let Some(member) = self.members.iter_mut().find(|member| member.frozen) {
             member.frozen = false;
             member.signal(Signal::CONT);
-            let (id, sidecar, sender) =
-                (member.id.clone(), sidecar_at(member.port), self.sender.clone());
+            let id = member.id.clone();
+            let sidecar = sidecar_at(member.port);
+            let sender = self.sender.clone();
             tokio::spawn(async move {
                 let says = match leader_of(&sidecar).await {
                     Ok(Some(named)) if named.is_self => "still leads".to_owned(),
@@ -328,7 +331,7 @@ impl LocalElection {
             member.signal(Signal::TERM);
             member.signal(Signal::CONT);
         }
-        let limit = self.clock.now().after(TO_LEAVE);
+        let limit = self.clock.now().after(LEAVE_TIMEOUT);
         while self.members.iter().any(Member::is_alive) {
             tokio::select! {
                 _ = self.deaths.recv() => {}

@@ -41,7 +41,7 @@ impl Keys {
         let before = tcgetattr(io::stdin())?;
         let continued = unix::signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
         let (sender, pressed) = unbounded_channel();
-        // It ends with the process: nothing wakes a thread that waits for a key.
+        // This thread ends with the process: nothing wakes a thread that waits for a key.
         thread::Builder::new().name("keys".into()).spawn(move || {
             let mut stdin = io::stdin().lock();
             let pressed = iter::from_fn(|| read(&mut stdin)).flatten();

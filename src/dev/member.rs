@@ -28,7 +28,7 @@ const FIRST_PORT: u16 = 4040;
 /// How many ports are tried for each member.
 const PORTS: u16 = 100;
 /// How long it may take until a new member is in the queue, on a machine with much else to do.
-const TO_JOIN: Duration = Duration::from_secs(30);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
 /// How much of a log is shown of a member that could not start.
 const LAST_LINES: usize = 8;
@@ -44,7 +44,7 @@ pub(super) struct Member {
     child: Child,
 }
 
-/// Where a member belongs: its election, its server, and the directory of its log.
+/// The environment of a member: its election, its server, and the directory of its log.
 pub(super) struct Surroundings<'a> {
     pub(super) election: usize,
     pub(super) server: SocketAddr,
@@ -72,7 +72,7 @@ impl Member {
             let Err(why) = member.joins(surroundings, deaths).await else { return Ok(member) };
             let lost_port = !member.is_alive() && lost_port(&why, is_free(port));
             if !lost_port || tries == PORTS {
-                // One that is only slow would join, and be in no list.
+                // A member that is only slow would still join, and would not be listed.
                 member.signal(Signal::KILL);
                 bail!("{id} cannot start: {why}; its log ends with:\n{}", end_of(&log));
             }
@@ -89,7 +89,7 @@ impl Member {
             ("--tick-time", span(TICK)),
             ("--id", id.to_owned()),
             ("--listen", at(port).to_string()),
-            // There is no application: the sidecar itself is what GET /leader/redirect leads to.
+            // Without an application, GET /leader/redirect leads to the sidecar itself.
             ("--address", at(port).to_string()),
         ] {
             command.extend([flag.into(), value.into()]);
@@ -97,14 +97,15 @@ impl Member {
         let log = File::create(log)?;
         let mut started = process::started_by_us(&command, getrlimit(Resource::Nofile).current);
         started.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        // What is set for another member, or for the service that started us, is not for this one.
+        // Variables for another member, or for the service that started this process, do not apply to this one.
         for (name, _) in env::vars_os() {
             if name.to_string_lossy().starts_with("BELLWETHER_") || name == "NOTIFY_SOCKET" {
                 started.env_remove(name);
             }
         }
         let child = process::spawn(&mut started)?;
-        let (id, election) = (id.to_owned(), place.election);
+        let id = id.to_owned();
+        let election = place.election;
         Ok(Self { id, election, port, frozen: false, following: None, child })
     }
 
@@ -115,18 +116,18 @@ impl Member {
         deaths: &mut Deaths,
     ) -> Result<(), String> {
         let sidecar = sidecar_at(self.port);
-        let limit = surroundings.clock.now().after(TO_JOIN);
+        let limit = surroundings.clock.now().after(JOIN_TIMEOUT);
         while self.is_alive() {
             let answer = sidecar.ask(Method::GET, STATUS.path, PATIENCE).await;
             let status = answer.and_then(|answer| answer.body::<Status>());
-            // What answers at that port may be a member of another server, to which this one has lost the port.
+            // A member of another server may have taken that port, and answer there.
             if status
                 .is_ok_and(|status| status.znode.is_some() && is_of(&surroundings.knobs, &status))
             {
                 return Ok(());
             }
             if surroundings.clock.now() >= limit {
-                return Err(format!("it is not in the queue after {TO_JOIN:?}"));
+                return Err(format!("it is not in the queue after {JOIN_TIMEOUT:?}"));
             }
             sleep(PAUSE).await;
         }
@@ -182,7 +183,7 @@ fn is_of(knobs: &Knobs, status: &Status) -> bool {
 /// The ports that may be free, each once.
 pub(super) struct Ports {
     next: u16,
-    /// Those that were not free.
+    /// The ports that were not free.
     pub(super) taken: Vec<u16>,
 }
 
@@ -192,7 +193,8 @@ impl Ports {
     }
 
     fn next(&mut self) -> anyhow::Result<u16> {
-        let (first, last) = (self.next, self.next + PORTS - 1);
+        let first = self.next;
+        let last = self.next + PORTS - 1;
         for port in first..=last {
             self.next = port + 1;
             if is_free(port) {

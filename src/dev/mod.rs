@@ -35,12 +35,12 @@ const TICK: Duration = Duration::from_millis(500);
 /// As with the tick of a real server: clients that are tried with this one get what they ask for.
 const LONGEST_SESSION: Duration = Duration::from_secs(40);
 
-/// What to start.
+/// The options of `dev`.
 pub struct Options {
     /// How many members each election has; with none, the server alone.
     pub members: u8,
     pub elections: u8,
-    /// Where the server listens.
+    /// The address the server listens on.
     pub listen: SocketAddr,
 }
 

@@ -4,13 +4,13 @@ use crate::api::LeaderState;
 use recipes::Moment;
 use std::time::Duration;
 
-/// Who leads, as far as it was printed.
+/// The leader that was printed last.
 #[derive(Default)]
 pub(super) struct Timeline {
     leader: Option<String>,
     /// The latest leader's. Tokens grow from leader to leader, so a member that names an older one is behind.
     token: u64,
-    /// What befell the leader, and when.
+    /// The event that ended the leader's term, and its time.
     cause: Option<(Moment, String)>,
 }
 
@@ -43,7 +43,8 @@ impl Timeline {
         let leader = named.and_then(|named| named.leader.as_ref());
         match leader {
             Some(leader) if leader.token > self.token => {
-                let (id, token) = (leader.id.clone(), leader.token);
+                let id = leader.id.clone();
+                let token = leader.token;
                 // Another member may have joined by itself, under any name.
                 let mut line = format!("{} leads, fencing token {token}", id.escape_debug());
                 if let Some((at, cause)) = self.cause.take() {
@@ -81,7 +82,8 @@ mod tests {
 
     fn naming(id: &str, token: u64, is_self: bool) -> LeaderState {
         let znode = format!("leader_{token}");
-        let (address, labels) = (None, BTreeMap::new());
+        let address = None;
+        let labels = BTreeMap::new();
         let leader = Leader { id: id.into(), address, labels, znode, token };
         LeaderState {
             leader: Some(leader),

@@ -227,7 +227,8 @@ mod tests {
                 files: None,
                 ends_kept: keeps,
             };
-            let (stdin, stderr) = (io::stdin(), io::stderr());
+            let stdin = io::stdin();
+            let stderr = io::stderr();
             supervisor.greet(greeting, stdin.as_fd(), keeps.then(|| stderr.as_fd())).unwrap();
             let (heard, _, kept) = greeted(&socket).unwrap();
             assert_eq!((heard, kept.is_some()), (greeting, keeps));

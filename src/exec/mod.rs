@@ -20,7 +20,7 @@ pub use decide::Lease;
 pub use guard::{guard_command, guard_guard};
 pub use supervisor::{Plan, Requests, run_under, supervise};
 
-use crate::config::TO_DIE;
+use crate::config::KILL_MARGIN;
 use std::time::Duration;
 
 /// The exit code where `exec` or `lock` itself fails, and not the command: as `env` and `timeout` have it.
@@ -29,6 +29,6 @@ pub const FAILED: u8 = 125;
 /// How long before the end of the lease each of the three kills: each has longer than it took for a hundred processes
 /// where that was measured (docs/exec.md). Each waits for the one before it, since a guard that is killed too early cannot
 /// first ask the command to end.
-const INNER_GUARD_KILLS: Duration = TO_DIE;
+const INNER_GUARD_KILLS: Duration = KILL_MARGIN;
 const OUTER_GUARD_KILLS: Duration = Duration::from_millis(375);
 const SUPERVISOR_KILLS: Duration = Duration::from_millis(250);

@@ -6,7 +6,7 @@ use super::decide::{After, CommandStage, Lease, Step, after, decide, rest};
 use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard};
 use super::{INNER_GUARD_KILLS, SUPERVISOR_KILLS};
 use crate::clock::{Alarm, Clock};
-use crate::config::{HOOKS_VARIABLE, OnExit, TO_DIE};
+use crate::config::{HOOKS_VARIABLE, KILL_MARGIN, OnExit};
 use crate::process::{self, ourselves, reap};
 use crate::status::{self, Caller, Request, StatusHandle};
 use recipes::election::{self, Role};
@@ -69,7 +69,8 @@ pub async fn supervise(
     mut requests: Requests,
 ) -> io::Result<u8> {
     // A command whose guards are all dead is killed by the kernel, which may take as long.
-    let not_before = clock.now().after(if plan.after_restart { TO_DIE } else { Duration::ZERO });
+    let not_before =
+        clock.now().after(if plan.after_restart { KILL_MARGIN } else { Duration::ZERO });
     let mut supervisor = Supervisor::begin(plan, clock, not_before)?;
     // Commands for the member (resign, hand over, pause, then resume) that wait until the program has ended.
     let mut held: Vec<(election::Command, Caller)> = vec![];
@@ -242,7 +243,7 @@ impl Supervisor {
     /// Starts the command, passes on a renewal or ends the command, as the lease has it at this moment. Returns when to
     /// look again.
     fn follow(&mut self, lease: Option<Lease>, now: Moment) -> io::Result<Option<Moment>> {
-        let time_to_end = self.plan.kill_after + TO_DIE;
+        let time_to_end = self.plan.kill_after + KILL_MARGIN;
         let (step, again) = decide(self.stage, lease, now, time_to_end);
         match step {
             Step::Start(token, until) => self.start(token, until)?,

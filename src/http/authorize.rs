@@ -19,12 +19,12 @@ use tokio::sync::Semaphore;
 use tracing::warn;
 use utoipa::{IntoParams, IntoResponses};
 
-/// For how long the token's file may take to be read.
-const TO_READ: Duration = Duration::from_secs(2);
+/// Limits the time for reading the token's file.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many read the token file at once.
 static READERS: Semaphore = Semaphore::const_new(4);
 
-/// What a command has to show.
+/// The authorization that a command needs.
 #[derive(Clone)]
 pub enum Authorization {
     Header,
@@ -32,7 +32,7 @@ pub enum Authorization {
     TokenIn(Arc<Path>),
 }
 
-/// What a command shows where no token is configured.
+/// The header that a command needs if no token is configured.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "it is a schema")]
@@ -91,7 +91,7 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem>
         return Err(Problem::unauthorized(remedy));
     };
     let file = file.clone();
-    // Not on this thread, and not for ever: the file system may hang, and then few threads do with it.
+    // Not on this thread, and with a time limit: the file system may hang, and should block few threads.
     let reading = async {
         let permit = READERS.acquire().await.expect("it is never closed");
         let read = tokio::task::spawn_blocking(move || {
@@ -100,9 +100,9 @@ async fn has_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Problem>
         });
         read.await.expect("it does not panic")
     };
-    let read = match tokio::time::timeout(TO_READ, reading).await {
+    let read = match tokio::time::timeout(READ_TIMEOUT, reading).await {
         Ok(read) => read.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("http.token_file: not read within {TO_READ:?}")),
+        Err(_) => Err(format!("http.token_file: not read within {READ_TIMEOUT:?}")),
     };
     let token = read.map_err(|error| {
         warn!("no command can be taken: {error}");

@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 /// For the whole of a body to come.
-const TO_SEND: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A body is shorter than this.
 const MAX_BYTES: usize = 16 * 1024;
@@ -41,7 +41,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// Reads the object that is the body of this request; the example is told to whom sends another.
+/// Reads the JSON object in the body; the example is part of the error for any other body.
 pub(super) async fn object<T: DeserializeOwned>(
     mut request: Request,
     example: &str,
@@ -49,7 +49,7 @@ pub(super) async fn object<T: DeserializeOwned>(
     DefaultBodyLimit::max(MAX_BYTES).apply(&mut request);
     let body = Json::<Object<T>>::from_request(request, &());
     let late = |_| Problem::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time");
-    match tokio::time::timeout(TO_SEND, body).await.map_err(late)? {
+    match tokio::time::timeout(SEND_TIMEOUT, body).await.map_err(late)? {
         Ok(Json(Object(object))) => Ok(object),
         Err(error) => {
             let why = in_words_of_json(&error.body_text());
@@ -65,7 +65,7 @@ fn in_words_of_json(error: &str) -> String {
         .map(str::to_owned)
         .or_else(|| {
             let why = error.strip_prefix("Failed to parse the request body as JSON: ")?;
-            Some(format!("it is no JSON: {why}"))
+            Some(format!("it is not JSON: {why}"))
         });
     let words = [
         ("expected u8", "expected a whole number"),
@@ -110,7 +110,7 @@ mod tests {
             (r#"{"x":1}"#, "unknown field `x`"),
             (r#"{"within_ms":-1}"#, "expected a whole number"),
             ("[]", "found an array, expected an object"),
-            ("{", "it is no JSON: "),
+            ("{", "it is not JSON: "),
         ] {
             let why = refused::<Transfer>(text).await;
             assert!(why.contains(said) && why.ends_with(": write EXAMPLE"), "{text}: {why}");

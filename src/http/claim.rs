@@ -1,7 +1,7 @@
 //! The claim of an answer that this member leads: judged again right before the answer is written.
 //!
 //! Between the judgement and the system call that writes, the process may be stopped for long enough for
-//! another to lead. So the connection asks once more, and is closed rather than tell what is no longer so.
+//! another to lead. So the connection checks again, and is closed if the answer has become wrong.
 
 use super::holdings::HoldingClaim;
 use super::serve::AnswerClaim;
@@ -28,7 +28,7 @@ pub(super) struct Claim {
     lock: OnceLock<HoldingClaim>,
 }
 
-/// What an answer says that may not be written yet: a stream says one thing after another.
+/// Assertions of an answer that may not be written yet: a stream makes one after another.
 #[derive(Default)]
 struct AllSaid {
     earlier: Vec<Said>,
@@ -97,7 +97,8 @@ impl AllSaid {
 impl Making {
     fn claim(&self) -> Arc<Claim> {
         let none_yet = || {
-            let (all_said, lock) = (Mutex::default(), OnceLock::new());
+            let all_said = Mutex::default();
+            let lock = OnceLock::new();
             Arc::new(Claim { app: self.app.clone(), all_said, lock })
         };
         self.claim.borrow_mut().get_or_insert_with(none_yet).clone()

@@ -1,4 +1,4 @@
-//! What an operator or a `preStop` hook may tell this member to do.
+//! Commands of an operator or a `preStop` hook.
 
 use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, Refused};
@@ -34,7 +34,7 @@ type CommandResult = Result<(StatusCode, Json<Done>), Problem>;
 
 /// Gives leadership up and goes to the tail of the queue.
 #[utoipa::path(post, path = api::RESIGN.path, params(CommandHeaders), security((), ("token" = [])), responses(
-    (status = 202, description = "It leads no more; its new place, if it has one already", body = Done),
+    (status = 202, description = "It no longer leads; its new place, if it has one already", body = Done),
     (status = 409, description = "It does not lead", body = api::Problem, content_type = "application/problem+json"),
     BadRequest,
     Refused,
@@ -87,7 +87,8 @@ async fn transfer(
     };
     let within = wanted.within_ms.map_or(Transfer::WITHIN, Duration::from_millis);
     if within.is_zero() || within > Transfer::LONGEST {
-        let (found, most) = (within.as_millis(), Transfer::LONGEST.as_millis());
+        let found = within.as_millis();
+        let most = Transfer::LONGEST.as_millis();
         let why = format!("within_ms is {found}, and must be 1 to {most}");
         return Err(Problem::unprocessable(why));
     }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// How often a comment is sent, so that each end sees that the other is there.
+/// The interval of comments, by which each end sees that the other is alive.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How soon a client whose stream was lost should come back.
 const RETRY_MS: u64 = 1000;
@@ -43,7 +43,7 @@ pub(super) fn routes() -> ApiRouter {
 /// change that was missed.
 ///
 /// With `members=1` also who is in the queue: `members` once, then `member-joined` and `member-left`, each with `index` as
-/// `GET /members` has it. These have no `id`: after a lost stream `members` comes anew.
+/// `GET /members` has it. These have no `id`: after a reconnect, `members` is sent again.
 #[utoipa::path(get, path = api::EVENTS.path, params(
     ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read"),
     ("members" = inline(Option<String>), Query, description = "1: tell also who joins and leaves, read once a second", pattern = "^1$"),
@@ -125,7 +125,8 @@ fn stream<T>(
 where
     T: Fn(&AppState, &Verdict, &LastSent) -> String + Send + 'static,
 {
-    let (verdict, claim) = (app.judge(), Claim::of_this_answer());
+    let verdict = app.judge();
+    let claim = Claim::of_this_answer();
     if let Some(claim) = &claim {
         claim.follow(&verdict);
     }
@@ -204,7 +205,8 @@ fn missed(app: &AppState, verdict: &Verdict, seen: u64) -> Vec<String> {
 /// on what it reads must not begin to work for a term that is over.
 fn missed_event(app: &AppState, verdict: &Verdict, recorded: &RecordedChange) -> String {
     let RecordedChange { change, index, at, cause, down_for: _ } = recorded;
-    let (view, index) = (change.view(), *index);
+    let view = change.view();
+    let index = *index;
     let own_term = view.own_term();
     let state = match own_term.is_some() && own_term == verdict.view.own_term() {
         true => LeaderState { index, ..app.state(verdict) },
@@ -243,7 +245,7 @@ fn cause(verdict: &Verdict, last_sent: &LastSent, change: &Change) -> Option<Cau
         (*kind, *token) == (change.kind, change.token)
     };
     let unsent = verdict.snapshot.recent_changes.iter().rev();
-    let mut unsent = unsent.take_while(|it| it.index > last_sent.index);
+    let mut unsent = unsent.take_while(|change| change.index > last_sent.index);
     unsent.find(is_this_change).map(|recorded| recorded.cause)
 }
 
@@ -362,7 +364,8 @@ mod tests {
         let mut scene = Scene::new();
         scene.leads(4);
         let mut stream = opened(&scene, Some(0)).await;
-        let (missed, state) = (data(&stream.chunk().await), data(&stream.chunk().await));
+        let missed = data(&stream.chunk().await);
+        let state = data(&stream.chunk().await);
         assert_eq!((&missed["role"], &missed["is_self"]), (&"leader".into(), &true.into()));
         assert!(state["valid_until_boottime_ns"].is_u64());
         assert_eq!(missed["valid_until_boottime_ns"], state["valid_until_boottime_ns"]);

@@ -18,7 +18,7 @@ pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(history))
 }
 
-/// Who led when, as far as this member has heard: the last 100 terms, the newest last.
+/// The last 100 terms that this member knows of, the newest last.
 #[utoipa::path(get, path = api::HISTORY.path, responses(
     (status = 200, description = "The terms", body = History),
     BadRequest,

@@ -14,7 +14,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// What to answer instead if this may not be asked on the loopback.
+/// Returns the refusal of a request that is not allowed on the loopback interface.
 pub(crate) fn refusal(request: &Request) -> Option<Response> {
     if let Some(name) = foreign(request.uri(), request.headers()) {
         return Some(Problem::foreign_host(&name).into_response());
@@ -26,9 +26,9 @@ pub(crate) fn refusal(request: &Request) -> Option<Response> {
 /// page can change them. A page cannot read what it embeds, but it sees whether that was a success. A user who follows
 /// a link is answered, since the page is left behind.
 fn is_from_another_site(headers: &HeaderMap) -> bool {
-    let has = |name: HeaderName, value: &str| headers.get(name).is_some_and(|it| it == value);
+    let has = |name: HeaderName, value: &str| headers.get(name).is_some_and(|found| found == value);
     has(SEC_FETCH_SITE, "cross-site")
-        // A request that is no navigation to a link.
+        // A request that is not a navigation to a link.
         && !(has(SEC_FETCH_MODE, "navigate") && has(SEC_FETCH_DEST, "document"))
 }
 

@@ -32,7 +32,7 @@ const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 
 const WRITE: &str = "?index=NUMBER&wait=30s";
 
-/// Who leads, as far as this member may say.
+/// The leader, as far as this member knows.
 #[utoipa::path(get, path = api::LEADER.path, params(Wait), responses(
     (status = 200, description = "A member leads", body = LeaderState),
     (status = 304, description = "It is what If-None-Match says"),

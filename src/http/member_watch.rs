@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What was read last, for all that watch.
+/// The last reading, for all that watch.
 #[derive(Clone, Default)]
 pub(super) struct MemberWatch {
     published: watch::Sender<Group>,
@@ -18,7 +18,7 @@ pub(super) struct MemberWatch {
     is_reading: Arc<Mutex<bool>>,
 }
 
-/// Who was in the queue at the last reading.
+/// The members of the queue at the last reading.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Group {
     /// Grows with each change of who is in it; 0 until there was a reading.
@@ -26,7 +26,7 @@ pub(super) struct Group {
     pub(super) members: Arc<[Entry]>,
 }
 
-/// One that joined or left.
+/// A member that joined or left.
 pub(super) enum Moved<'a> {
     Joined(&'a Entry),
     Left(&'a Entry),
@@ -64,7 +64,7 @@ impl AppState {
 async fn read_while_watched(app: AppState) {
     let watch = &app.member_watch;
     loop {
-        // What cannot be read now may be in a second.
+        // A reading that fails is repeated a second later.
         if let Ok(members) = app.status.members().await {
             app.note_members(&members);
         }

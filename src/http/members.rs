@@ -115,7 +115,7 @@ pub(super) struct GroupStream {
 impl GroupStream {
     pub(super) async fn open(app: &AppState) -> Self {
         let mut watch = app.watch_members();
-        // What was read long ago is not told as what is.
+        // An old reading is not reported as current.
         if let Ok(entries) = app.status.members().await {
             app.note_members(&entries);
             watch.mark_changed();

@@ -1,4 +1,4 @@
-//! What Prometheus scrapes: judged or read at the moment of the scrape.
+//! The Prometheus metrics, judged or read at the moment of the scrape.
 
 use super::api_router::{ApiRouter, routes};
 use super::{AppState, Verdict, claim};
@@ -20,7 +20,7 @@ pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(metrics))
 }
 
-/// What there is to measure, in the text format of Prometheus.
+/// The metrics, in the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "At this moment", body = String, content_type = "text/plain"),
 ))]
@@ -33,7 +33,9 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
     let verdict = app.judge();
     claim::follow(&verdict);
     let Verdict { snapshot, role, now, .. } = &verdict;
-    let (link, counters, meter) = (&snapshot.link, &snapshot.counters, &app.status.meter);
+    let link = &snapshot.link;
+    let counters = &snapshot.counters;
+    let meter = &app.status.meter;
     let election = label("election", &app.names.election);
     let mut scrape = Scrape { families: vec![], label: election };
 
@@ -84,8 +86,9 @@ fn families(app: &AppState) -> Vec<MetricFamily> {
          nor is ready.",
         yes(verdict.namesake().is_some()),
     );
-    let seen =
-        |family| link.foreign.iter().find(|it| it.family == family).map_or(0, |it| it.contenders);
+    let seen = |family| {
+        link.foreign.iter().find(|queue| queue.family == family).map_or(0, |queue| queue.contenders)
+    };
     scrape.family(
         "bellwether_foreign_contenders",
         "Contenders of other clients that were seen in the election's path, by client: each such client elects a leader of its \
@@ -253,7 +256,7 @@ impl Scrape {
     fn config(&mut self, meter: &ConfigMeter) {
         self.gauge(
             "bellwether_config_watched",
-            "Names of the shared configuration that are watched by way of this member.",
+            "Names of the shared configuration that are watched through this member.",
             meter.watched() as f64,
         );
         self.counter(
@@ -264,7 +267,7 @@ impl Scrape {
         let writes = ["done", "refused", "failed"].into_iter().zip(meter.writes());
         self.family(
             "bellwether_config_writes_total",
-            "Writes of values by way of this member, by what became of them.",
+            "Writes of values through this member, by outcome.",
             MetricType::COUNTER,
             writes.map(|(result, n)| counter(vec![label("result", result)], n as f64)),
         );
@@ -277,7 +280,7 @@ impl Scrape {
         if switched_on.locks {
             self.family(
                 "bellwether_locks",
-                "Locks that applications hold or wait for by way of this member, by state.",
+                "Locks that applications hold or wait for through this member, by state.",
                 MetricType::GAUGE,
                 app.asked.locks_counted(now).map(state),
             );
@@ -295,7 +298,7 @@ impl Scrape {
         if switched_on.barriers {
             self.family(
                 "bellwether_barriers",
-                "Applications in front of barriers or inside, by way of this member, by state.",
+                "Applications in front of barriers or inside, through this member, by state.",
                 MetricType::GAUGE,
                 app.asked.barriers_counted(now).map(state),
             );

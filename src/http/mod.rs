@@ -1,4 +1,4 @@
-//! What the application may ask. Every answer is judged at the moment it is written.
+//! The HTTP API for the application. Every answer is judged at the moment it is written.
 //!
 //! `routes` has what each listener serves; each route is written once, above its handler. `verdict` judges, `waiting`
 //! waits for changes; `serve`, `slots` and `truthful` are the server; `host_check` and `authorize` refuse requests.
@@ -71,14 +71,14 @@ use std::time::SystemTime;
 use tokio::sync::{Mutex, Semaphore};
 use verdict::Verdict;
 
-/// What things are called in this election.
+/// The names of this election.
 #[derive(Clone)]
 pub struct ElectionNames {
     pub election: String,
     pub znodes: ZnodeNames,
 }
 
-/// What every answer is made of. Each request clones it several times, so that is cheap.
+/// The inputs of every answer. Each request clones this several times, so cloning is cheap.
 #[derive(Clone)]
 struct AppState {
     inner: Arc<AppStateInner>,
@@ -140,7 +140,7 @@ pub struct Services {
 
 const DESCRIPTION: &str = "/openapi.json";
 
-/// What is at some paths, with what all answers have in common.
+/// A router with the layers that all answers share.
 #[derive(Clone)]
 pub struct Service {
     router: TowerToHyperService<Router>,
@@ -350,7 +350,8 @@ mod tests {
                 Body::from_stream(futures_util::stream::pending::<Result<&str, Infallible>>());
             let request = Request::patch("/member").header(permit, "1");
             let request = request.header(header::CONTENT_TYPE, "application/json").body(endless);
-            let (asked, answer) = (Instant::now(), service.answer(request.unwrap()).await);
+            let asked = Instant::now();
+            let answer = service.answer(request.unwrap()).await;
             (answer.status(), asked.elapsed().as_secs())
         };
         assert_eq!(amend("x-nothing").await, (StatusCode::FORBIDDEN, 0));
@@ -402,7 +403,8 @@ mod tests {
     }
 
     pub(super) fn member() -> Member {
-        let (id, labels) = (MemberId::new("a").unwrap(), BTreeMap::new());
+        let id = MemberId::new("a").unwrap();
+        let labels = BTreeMap::new();
         let profile = Profile { id, address: None, labels, revision: 0 };
         let second = Duration::from_secs(1);
         let margins = Margins { heartbeat: second, half_tick: second };

@@ -3,7 +3,7 @@
 use axum::http::header;
 use axum::response::IntoResponse;
 
-/// What the handlers say of themselves; a test holds it against them.
+/// The description of the handlers; a test compares it with them.
 const DOCUMENT: &str = include_str!("openapi.json");
 
 pub(super) async fn document() -> impl IntoResponse {

@@ -1,4 +1,4 @@
-//! What is wrong with this member, or with the election as it sees it, and since when: for `/status` and the page.
+//! Problems of this member, or of the election as it sees it, and their start: for `/status` and the page.
 
 use super::{AppState, Verdict};
 use crate::api::{self, OwnProblem};
@@ -11,10 +11,11 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     let Snapshot { link, onsets, recent_changes, .. } = &*verdict.snapshot;
     let mut problems = vec![];
     let mut add = |kind: &str, problem: String, since: SystemTime| {
-        let (kind, since) = (kind.to_owned(), api::date(since));
+        let kind = kind.to_owned();
+        let since = api::date(since);
         problems.push(OwnProblem { kind, problem, since });
     };
-    // What a member that is to have no session last knew of ZooKeeper may be outdated.
+    // A member that is not supposed to have a session may know outdated things about ZooKeeper.
     let is_out = onsets.paused.or(onsets.unhealthy).is_some();
     let unlinked = onsets.link.filter(|_| !is_out);
     if let Some(since) = unlinked {
@@ -25,11 +26,11 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         add("paused", "paused: out of the queue until POST /resume".into(), since);
     }
     if let Some(since) = onsets.unhealthy {
-        let failure = app.status.application.borrow().clone().and_then(|it| it.failure);
+        let failure = app.status.application.borrow().clone().and_then(|health| health.failure);
         let why = failure.unwrap_or_else(|| "its health is not known yet".into());
         add("unhealthy", format!("the application is not healthy: {why}"), since);
     }
-    // Those that keep this member out are why it leads not, and may be why no leader is known.
+    // Contenders that keep this member out explain why it does not lead, and perhaps why no leader is known.
     for (queue, since) in foreign(&verdict.snapshot, true) {
         add("foreign", queue.problem(&app.names.election), since);
     }
@@ -47,7 +48,7 @@ pub(super) fn problems(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         let since = since.unwrap_or_else(|| app.clock.date());
         add("no-leader", format!("no leader is known: {}", verdict.reason()), since);
     }
-    // One that leads is why no leader is known.
+    // A leader with this member's id explains why no leader is known.
     if let (Some(_), Some(namesake)) = (verdict.leader(), verdict.namesake()) {
         let since = verdict.snapshot.onsets.namesake.unwrap_or_else(|| app.clock.date());
         add("namesake", namesake.to_string(), since);
@@ -78,7 +79,7 @@ pub(super) fn foreign(
     keeps_out: bool,
 ) -> impl Iterator<Item = (&ForeignQueue, SystemTime)> {
     let Snapshot { link, onsets, .. } = snapshot;
-    // What stands there now is not known without a session.
+    // Without a session, the current content of the path is unknown.
     let since = onsets.foreign.filter(|_| link.session.is_some());
     let queues = link.foreign.iter().filter(move |queue| queue.keeps_out() == keeps_out);
     queues.filter_map(move |queue| Some((queue, since?)))
@@ -87,7 +88,8 @@ pub(super) fn foreign(
 /// Returns when the term of this view, or its time without a leader, began; `None` if that is not recorded.
 pub(super) fn view_began(recent_changes: &RecentChanges, view: &View) -> Option<SystemTime> {
     let term = |view: &View| view.leader().map(|leader| leader.ticket.token);
-    let same = recent_changes.iter().rev().take_while(|it| term(&it.change.view()) == term(view));
+    let same =
+        recent_changes.iter().rev().take_while(|change| term(&change.change.view()) == term(view));
     same.last().map(|recorded| recorded.at)
 }
 

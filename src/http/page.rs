@@ -57,7 +57,7 @@ fn page(authorization: &Authorization) -> impl IntoResponse + use<> {
 fn asks_for_html(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let accepted = accepted.collect::<Vec<_>>().join(",");
-    // Java's HttpURLConnection says this unless it is told otherwise.
+    // Java's HttpURLConnection sends this by default.
     if accepted.starts_with("text/html, image/gif, image/jpeg, *") {
         return false;
     }
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// What stands between the only such pair of tags.
+    /// Returns the text between the only such pair of tags.
     fn inline(tag: &str) -> &'static str {
         let (_, rest) = PAGE.split_once(&format!("<{tag}>")).expect("it begins");
         let (inside, rest) = rest.split_once(&format!("</{tag}>")).expect("it ends");

@@ -10,12 +10,12 @@ use super::{AppState, Verdict};
 use axum::extract::State;
 use axum::response::Response;
 
-/// What the application alone may ask.
+/// Routes for the application alone.
 pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(health))
 }
 
-/// What may be asked from elsewhere as well.
+/// Routes for the probe listener as well.
 pub(super) fn probes() -> ApiRouter {
     ApiRouter::new().routes(routes!(primary)).routes(routes!(replica))
 }

@@ -42,7 +42,8 @@ impl Problem {
         title: &'static str,
         detail: impl Into<String>,
     ) -> Self {
-        let (index, version) = (None, None);
+        let index = None;
+        let version = None;
         Self {
             status,
             kind,
@@ -93,7 +94,7 @@ impl Problem {
         Self::unread("line-unread", "the queue cannot be read", why)
     }
 
-    /// What stands in ZooKeeper cannot be told.
+    /// The data in ZooKeeper cannot be read.
     pub(super) fn unread(kind: &'static str, title: &'static str, why: impl Display) -> Self {
         let detail = format!("{why}; /status says how this member stands with ZooKeeper");
         Self::unavailable(kind, title, detail)
@@ -112,7 +113,7 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, kind, title, detail)
     }
 
-    /// What the client knows of it is not so.
+    /// The client's condition is not met.
     pub(super) fn precondition(
         kind: &'static str,
         title: &'static str,
@@ -125,7 +126,7 @@ impl Problem {
         Self::new(StatusCode::GONE, kind, title, detail)
     }
 
-    /// It is switched off.
+    /// The recipe is switched off.
     pub(super) fn off(kind: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, kind, title, detail)
     }
@@ -148,12 +149,12 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "bad-body", "the value is too long", detail)
     }
 
-    /// What came with the request cannot be read as what it should be.
+    /// The body or query cannot be parsed.
     pub(super) fn bad_body(status: StatusCode, detail: impl Into<String>) -> Self {
         Self::new(status, "bad-body", "the body makes no sense", detail)
     }
 
-    /// What came with the request is JSON, and not what it should be.
+    /// The body is JSON, but not the expected one.
     pub(super) fn unprocessable(detail: impl Into<String>) -> Self {
         Self::bad_body(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }

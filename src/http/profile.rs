@@ -1,4 +1,4 @@
-//! What this member says of itself, and how its application changes that while it runs.
+//! The profile of this member, and changes to it by its application.
 
 use super::api_router::{ApiRouter, routes};
 use super::authorize::{Authorized, CommandHeaders, Refused};
@@ -19,7 +19,7 @@ pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(own, amend))
 }
 
-/// What this member says of itself.
+/// The profile of this member.
 #[utoipa::path(get, path = "/member", responses(
     (status = 200, description = "As its znode says", body = OwnProfile),
     BadRequest,

@@ -60,12 +60,12 @@ pub(super) fn number(key: &str, value: &str, write: &str) -> Result<u64, Problem
     value.parse().map_err(|_| {
         let most = u64::MAX;
         Problem::bad_request(format!(
-            "{key}={value:?} is no whole number from 0 to {most}: write {write}"
+            "{key}={value:?} must be an integer from 0 to {most}, such as {write}"
         ))
     })
 }
 
-/// For how long a client may wait.
+/// The allowed waiting times.
 pub(super) const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 
 /// Returns the duration that is the value of a key.
@@ -79,7 +79,7 @@ pub(super) fn span(
         Ok(length) if known.contains(&length) => Ok(length),
         Ok(_) => {
             let [least, most] =
-                [known.start(), known.end()].map(|it| humantime::format_duration(*it));
+                [known.start(), known.end()].map(|end| humantime::format_duration(*end));
             Err(wrong(format!("out of bounds: write {least} to {most}")))
         }
         Err(error) => Err(wrong(format!("no duration ({error}): write 30s"))),
@@ -149,7 +149,7 @@ mod tests {
             (
                 "/leader?index=-1",
                 format!(
-                    "index=\"-1\" is no whole number from 0 to 18446744073709551615: write {leader}"
+                    "index=\"-1\" must be an integer from 0 to 18446744073709551615, such as {leader}"
                 ),
             ),
         ] {

@@ -76,7 +76,8 @@ mod tests {
 
     fn entry(number: i32, id: &str, names: i32) -> Entry {
         let profile = |id: &str| {
-            let (id, labels) = (MemberId::new(id).unwrap(), BTreeMap::new());
+            let id = MemberId::new(id).unwrap();
+            let labels = BTreeMap::new();
             Profile { id, address: None, labels, revision: 0 }
         };
         let ticket = |number: i32| {
@@ -85,7 +86,8 @@ mod tests {
         };
         let leader = Arc::new(profile("a"));
         let names = Some(Announcement { leader, ticket: ticket(names) });
-        let (ticket, profile) = (ticket(number), Some(profile(id)));
+        let ticket = ticket(number);
+        let profile = Some(profile(id));
         Entry { profile, names, ready: true, ..Entry::of_stranger(ticket, at(60)) }
     }
 

@@ -11,7 +11,7 @@ pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(redirect))
 }
 
-/// Where the leader's application is, for clients that follow redirects.
+/// Redirects to the leader's application.
 #[utoipa::path(get, path = "/leader/redirect", responses(
     (status = 307, description = "There: `Location` is its address", headers(("Location" = String))),
     Unavailable,
@@ -30,7 +30,7 @@ async fn redirect(State(app): State<AppState>) -> Result<Response, Problem> {
         unknown(format!("{} leads, and tells no address: set its member.address", leader.id))
     })?;
     let location = url(address).ok_or_else(|| {
-        let problem = format!("{} leads, and its address {address:?} is no URL", leader.id);
+        let problem = format!("{} leads, but its address {address:?} is not a URL", leader.id);
         unknown(format!("{problem}: set its member.address to host:port or http://host:port/path"))
     })?;
     Ok((StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, location)]).into_response())
@@ -72,7 +72,8 @@ mod tests {
             (Some("http://"), None),
             (Some("h:1\r\nSet-Cookie: x"), None),
         ] {
-            let (address, labels) = (address.map(str::to_owned), BTreeMap::new());
+            let address = address.map(str::to_owned);
+            let labels = BTreeMap::new();
             let update = Command::UpdateProfile { address: address.clone(), labels };
             scene.step(Event::Command(update));
             let answer = ask(&scene.service, "/leader/redirect").await;

@@ -17,11 +17,11 @@ pub(super) struct RequestCounters {
 /// Counts as an open stream until it is dropped.
 pub(super) struct OpenStream(IntGauge);
 
-/// Where the requests to one listener are counted.
+/// Counts the requests to one listener.
 pub(super) struct RouteCounters {
     /// By path: that of a route without parameters is the request's.
     matched: HashMap<String, RouteCounter>,
-    /// Those with parameters.
+    /// Routes with parameters.
     patterns: Vec<RouteCounter>,
     /// One for all paths without a route: a label for each would let clients make any number of series.
     unmatched: RouteCounter,
@@ -111,7 +111,8 @@ impl RouteCounter {
 /// Whether a path is one of a route's, of which a part in braces stands for any.
 fn matches(route: &str, path: &str) -> bool {
     let is_any = |part: &str| part.starts_with('{');
-    let (route, path) = (route.split('/'), path.split('/'));
+    let route = route.split('/');
+    let path = path.split('/');
     route.clone().count() == path.clone().count()
         && route.zip(path).all(|(known, part)| known == part || is_any(known) && !part.is_empty())
 }

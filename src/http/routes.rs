@@ -12,11 +12,11 @@ use super::{
 use axum::Router;
 use axum::routing::get;
 
-/// What one listener serves.
+/// The routes of one listener.
 pub(super) struct Served {
     pub(super) router: Router<AppState>,
     pub(super) paths: Vec<String>,
-    /// What to ask instead of a path that is not there.
+    /// The advice in the answer for an unknown path.
     pub(super) hint: String,
 }
 
@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn every_probe_is_documented_and_served_to_the_application_as_well() {
-        let (api, probes) = (of_api(), of_probes());
+        let api = of_api();
+        let probes = of_probes();
         assert!(probes.paths.iter().all(|path| api.paths.contains(path)), "{:?}", probes.paths);
         let document = document();
         let (_, section) = document.split_once("\n## The probe listener\n").expect("its section");

@@ -58,11 +58,13 @@ impl Scene {
     pub(super) fn step_at(&mut self, second: u64, event: Event) {
         let cause = Cause::of(&event, &self.member.standing(), self.now);
         self.member.step(self.now, event);
-        let (standing, now) = (self.member.standing(), self.now);
+        let standing = self.member.standing();
+        let now = self.now;
         self.publishes(|snapshot| {
             let recent_changes = Arc::make_mut(&mut snapshot.recent_changes);
             for change in changes(&recent_changes.view(), &standing.at(now)) {
-                let (index, at) = (standing.index_at(now), at(second));
+                let index = standing.index_at(now);
+                let at = at(second);
                 recent_changes.push(RecordedChange { change, index, at, cause, down_for: None });
             }
             snapshot.standing = standing;
@@ -70,7 +72,8 @@ impl Scene {
     }
 
     pub(super) fn enters(&mut self, number: i32, queue: &[i32]) {
-        let (session, sent_at) = (SessionId(number.into()), self.now);
+        let session = SessionId(number.into());
+        let sent_at = self.now;
         let timeout = Duration::from_secs(60);
         self.step(Event::SessionOpened { session, timeout, sent_at });
         self.step(Event::Joined(ticket(number)));
@@ -94,7 +97,8 @@ impl Scene {
 
     pub(super) fn follows(&mut self, number: i32) {
         self.enters(number + 1, &[number, number + 1]);
-        let (id, labels) = (MemberId::new("b").unwrap(), BTreeMap::new());
+        let id = MemberId::new("b").unwrap();
+        let labels = BTreeMap::new();
         let leader = Arc::new(Profile { id, address: None, labels, revision: 0 });
         let ticket = ticket(number);
         let announcement = Some(Announcement { leader, ticket });

@@ -114,7 +114,7 @@ pub trait Handler: Clone + Send + 'static {
 /// An answer that is being made. The connection moves it about, so it is boxed.
 pub type Answer = BoxFuture<'static, Response>;
 
-/// What an answer says that may be so no longer when it is written.
+/// An assertion of an answer, which may have become wrong when it is written.
 pub(super) trait AnswerClaim: Send + Sync {
     fn is_still_so(&self) -> bool;
 
@@ -166,9 +166,11 @@ async fn accept_all(
         let mut client = TimeoutStream::new(stream);
         client.set_write_timeout(Some(limits.to_take));
         let client = TruthfulStream::over(Box::pin(client));
-        let (handler, claims) = (handler.clone(), client.told());
+        let handler = handler.clone();
+        let claims = client.told();
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let (answering, request) = (slot.answering(), request.map(boxed_unless_empty));
+            let answering = slot.answering();
+            let request = request.map(boxed_unless_empty);
             let refusal = if is_on_loopback { host_check::refusal(&request) } else { None };
             let answer = match refusal {
                 Some(refusal) => Box::pin(ready(refusal)),
@@ -242,7 +244,7 @@ mod tests {
         }
     }
 
-    const TO_TAKE: Duration = Duration::from_secs(1);
+    const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
     /// Long enough for a busy machine.
     const LIMIT: Duration = Duration::from_secs(30);
 
@@ -252,7 +254,8 @@ mod tests {
         let pieces = Arc::<AtomicUsize>::default();
         let (until_dropped, mut dropped) = oneshot::channel::<()>();
         let until_dropped = Arc::new(Mutex::new(Some(until_dropped)));
-        let (made, size) = (pieces.clone(), piece.len());
+        let made = pieces.clone();
+        let size = piece.len();
         let endless = async move || {
             let held = until_dropped.lock().expect("no code panics while holding it").take();
             Body::from_stream(futures_util::stream::repeat_with(move || {
@@ -263,7 +266,7 @@ mod tests {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let limits = Limits { connections: 1, to_ask: LIMIT, to_take: TO_TAKE };
+        let limits = Limits { connections: 1, to_ask: LIMIT, to_take: ACCEPT_TIMEOUT };
         let router = Router::new().route("/", get(endless));
         let serving = tokio::spawn(serve(listener, router, limits, std::future::pending()));
         let socket = TcpSocket::new_v4().expect("a socket");
@@ -273,8 +276,8 @@ mod tests {
         client.try_write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("there is room");
 
         let begun = Instant::now();
-        while begun.elapsed() < 3 * TO_TAKE {
-            tokio::time::sleep(TO_TAKE / 4).await;
+        while begun.elapsed() < 3 * ACCEPT_TIMEOUT {
+            tokio::time::sleep(ACCEPT_TIMEOUT / 4).await;
             // A window that was full is opened only when there is much room again.
             while matches!(client.try_read(&mut [0; 64 * 1024]), Ok(1..)) {}
         }

@@ -26,7 +26,7 @@ pub(super) struct Slots {
 struct IdleConnections {
     /// The key that was given last. Keys only grow, so the first in the map has been idle for longest.
     last_key: u64,
-    /// Since when each is idle, and what keeps it open.
+    /// The start of each connection's idle time, and the guard that keeps it open.
     by_key: BTreeMap<u64, (Moment, KeepOpen)>,
 }
 
@@ -71,8 +71,8 @@ impl Slots {
             if let Ok(free) = self.free.clone().try_acquire_owned() {
                 break free;
             }
-            let (freed, first_idle) =
-                (self.free.clone().acquire_owned(), self.first_idle.notified());
+            let freed = self.free.clone().acquire_owned();
+            let first_idle = self.first_idle.notified();
             match self.longest_idle_since() {
                 Some(since) if self.clock.now().since(since) >= GRACE => {
                     self.evict_oldest();
@@ -127,7 +127,8 @@ impl Slot {
         let mut idle = self.slots.idle();
         idle.last_key += 1;
         self.idle_key.store(idle.last_key, Ordering::Relaxed);
-        let (key, is_first) = (idle.last_key, idle.by_key.is_empty());
+        let key = idle.last_key;
+        let is_first = idle.by_key.is_empty();
         idle.by_key.insert(key, (self.slots.clock.now(), keep_open));
         drop(idle);
         if is_first {

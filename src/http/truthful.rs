@@ -75,7 +75,7 @@ impl Told {
         if unwritten.claims.iter().flatten().all(|claim| claim.is_still_so()) {
             return Ok(());
         }
-        Err(io::Error::new(ErrorKind::ConnectionAborted, "the answer is no longer so"))
+        Err(io::Error::new(ErrorKind::ConnectionAborted, "the answer has become wrong"))
     }
 
     fn claims_any(&self) -> bool {
@@ -199,7 +199,8 @@ mod tests {
     async fn a_claim_counts_until_its_answer_is_written_and_the_last_one_for_ever() {
         let (ours, _theirs) = duplex(64);
         let mut stream = TruthfulStream::over(ours);
-        let (first, second) = (holding(), holding());
+        let first = holding();
+        let second = holding();
         for claim in [&first, &second] {
             stream.told().begin(Some(claim.clone()));
         }

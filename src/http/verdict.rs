@@ -1,4 +1,4 @@
-//! What a member may say at one moment: its snapshot, judged by the clock. Every answer is made of it.
+//! The state of a member at one moment: its snapshot, judged by the clock. Every answer is made from it.
 
 use super::AppState;
 use super::problem::Problem;

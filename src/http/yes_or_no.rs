@@ -44,7 +44,8 @@ impl AppState {
         let verdict = self.judge();
         claim::follow(&verdict);
         let status = if is_so(&verdict) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        let (leader, until) = (verdict.leader(), self.valid_until(&verdict));
+        let leader = verdict.leader();
+        let until = self.valid_until(&verdict);
         let leadership = Leadership {
             is_leader: verdict.leads(),
             role: verdict.role_name(),

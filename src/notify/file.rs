@@ -103,7 +103,10 @@ mod tests {
         remove(&file).expect("gone is gone");
         let nowhere = home.path().join("no");
         let error = write(&nowhere.join("file"), 0o644, b"").unwrap_err().to_string();
-        assert!(error.contains(&format!("no directory {}", nowhere.display())), "{error}");
+        assert!(
+            error.contains(&format!("directory {} does not exist", nowhere.display())),
+            "{error}"
+        );
         assert!(write(Path::new("/dev/null"), 0o644, b"").is_err(), "a device is not replaced");
     }
 

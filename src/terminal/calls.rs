@@ -1,7 +1,7 @@
 //! The questions and commands that take one request. The program has a subcommand for each, named like its path.
 
 use super::screen::{PAUSE, Screen};
-use super::sidecar::{Sidecar, SidecarAnswer, TO_ANSWER, TO_OBEY};
+use super::sidecar::{ANSWER_TIMEOUT, COMMAND_TIMEOUT, Sidecar, SidecarAnswer};
 use super::text::harmless_json;
 use super::views::HumanView;
 use super::{ClientError, Form, formed, print};
@@ -16,22 +16,22 @@ use tokio::time::sleep;
 pub struct Call {
     path: &'static str,
     is_command: bool,
-    /// What it does, in one line.
+    /// The help text, in one line.
     pub help: &'static str,
-    /// What else there is to say of it.
+    /// The rest of the help text.
     pub more: Option<&'static str>,
     show: fn(&SidecarAnswer, &Form) -> Shown,
 }
 
 pub const QUESTIONS: &[Call] = &[
     Call::get(&api::LEADER, "Print who leads")
-        .with("For how long its lease holds is told only by the leader's own sidecar."),
+        .with("Only the leader's own sidecar knows how long its lease holds."),
     Call::get(&api::STATUS, "Print where this member stands: role, place, lease, session"),
     Call::get(&api::MEMBERS, "Print the queue in order, how each member is, and what is wrong"),
     Call::get(&api::HISTORY, "Print who led when, as far as this member has heard"),
 ];
 
-/// What `locks` asks without the name of a lock, and with it.
+/// The calls of `locks`, without the name of a lock and with it.
 pub static LOCK_NAMES: Call = Call::get(&api::LOCKS, "Print the names of the locks");
 pub static LOCK_QUEUE: Call = Call {
     path: api::LOCKS.path,
@@ -41,9 +41,9 @@ pub static LOCK_QUEUE: Call = Call {
     show: show::<LockQueue>,
 };
 
-/// What `config ls` asks.
+/// The call of `config ls`.
 pub static CONFIG_NAMES: Call = Call::get(&api::CONFIG_NAMES, "Print the names of the values");
-/// What `barriers` asks without the name of a barrier, and with it.
+/// The calls of `barriers`, without the name of a barrier and with it.
 pub static BARRIER_NAMES: Call = Call::get(&api::BARRIERS, "Print the names of the barriers");
 pub static BARRIER: Call = Call {
     path: api::BARRIERS.path,
@@ -127,8 +127,11 @@ impl Call {
         path: &str,
         form: &Form,
     ) -> Result<Shown, ClientError> {
-        let (method, patience) =
-            if self.is_command { (Method::POST, TO_OBEY) } else { (Method::GET, TO_ANSWER) };
+        let (method, patience) = if self.is_command {
+            (Method::POST, COMMAND_TIMEOUT)
+        } else {
+            (Method::GET, ANSWER_TIMEOUT)
+        };
         let answer = sidecar.ask(method, path, patience).await?;
         Ok((self.show)(&answer, form))
     }
@@ -143,14 +146,14 @@ pub(super) async fn transfer(
 ) -> Result<(), ClientError> {
     let wanted = Transfer { to, within_ms: within.as_millis().try_into().ok() };
     // Afterwards it waits for as long again to hear of the next leader.
-    let patience = 2 * within + TO_OBEY;
+    let patience = 2 * within + COMMAND_TIMEOUT;
     let answer = sidecar.post(api::TRANSFER.path, api::json(&wanted), patience).await?;
     let Shown { text, trouble } = show::<Transferred>(&answer, form);
     print(&text)?;
     trouble.map_or(Ok(()), Err)
 }
 
-/// What to print, and the error with which the program ends.
+/// The text to print, and the error with which the program ends.
 struct Shown {
     text: String,
     trouble: Option<ClientError>,

@@ -42,11 +42,12 @@ impl<'a> ForeignElection<'a> {
 
     fn of(family: Family, election: &'a Election, now: SystemTime) -> Option<Self> {
         let Election { znodes, claim, .. } = election;
-        let is_its = |znode: &&Znode| znode.foreign.as_ref().is_some_and(|it| it.family == family);
+        let is_its =
+            |znode: &&Znode| znode.foreign.as_ref().is_some_and(|queue| queue.family == family);
         let its: Vec<_> = znodes.iter().filter(is_its).collect();
         let contender = |znode: &&'a Znode| ForeignContender::of(znode, now);
         let mut contenders: Vec<_> = its.iter().filter_map(contender).collect();
-        contenders.sort_by_key(|it| it.number);
+        contenders.sort_by_key(|contender| contender.number);
         if contenders.is_empty() {
             return None;
         }
@@ -54,12 +55,16 @@ impl<'a> ForeignElection<'a> {
         let claim = claim.iter().filter(|claim| !claim.name.starts_with('/'));
         let names = znodes.iter().chain(claim).map(|znode| &*znode.name);
         let (leader, fails_on) = match family.first(names) {
-            First::Znode(first) => (contenders.iter().find(|it| it.znode == first), None),
+            First::Znode(first) => {
+                (contenders.iter().find(|contender| contender.znode == first), None)
+            }
             First::Fails(name) => (None, Some(name)),
             First::None => (None, None),
         };
-        let (leader, leader_id) = (leader.map(|it| it.znode), leader.and_then(|it| it.id));
-        let (client, family) = (family.to_string(), family.name());
+        let (leader, leader_id) =
+            (leader.map(|leader| leader.znode), leader.and_then(|leader| leader.id));
+        let client = family.to_string();
+        let family = family.name();
         Some(Self { family, client, leader, leader_id, fails_on, contenders })
     }
 
@@ -79,12 +84,13 @@ impl<'a> ForeignElection<'a> {
             let leads = election.leader == Some(contender.znode);
             let (is, style) = if leads { ("leader", BAD) } else { ("contender", PLAIN) };
             let id = contender.id.map_or_else(|| Cell::new("(no id)").style(ODD), Cell::new);
-            let (client, age) = (Cell::new(&election.client), Cell::new(&age(contender.age_ms)));
+            let client = Cell::new(&election.client);
+            let age = Cell::new(&age(contender.age_ms));
             [id, Cell::new(is).style(style), client, Cell::new(contender.znode), age]
         };
-        let rows = elections
-            .iter()
-            .flat_map(|election| election.contenders.iter().map(move |it| row(election, it)));
+        let rows = elections.iter().flat_map(|election| {
+            election.contenders.iter().map(move |contender| row(election, contender))
+        });
         table(["FOREIGN ID", "IS", "BY", "ZNODE", "AGE"], rows.collect())
     }
 }
@@ -93,7 +99,8 @@ impl<'a> ForeignContender<'a> {
     fn of(znode: &'a Znode, now: SystemTime) -> Option<Self> {
         let foreign = znode.foreign.as_ref()?;
         let session = znode.session.map(|session| session.to_string());
-        let (number, id) = (foreign.number, foreign.id.as_deref());
+        let number = foreign.number;
+        let id = foreign.id.as_deref();
         Some(Self { znode: &znode.name, number, session, age_ms: age_ms(znode, now), id })
     }
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use tokio::time::{sleep, timeout};
 
-/// What scripts read.
+/// The JSON output.
 #[derive(Serialize)]
 struct InspectedElection<'a> {
     /// With the connect string's chroot.
@@ -53,7 +53,7 @@ struct QueuedMember<'a> {
     token: u64,
     created: String,
     age_ms: u64,
-    /// Null if its data is no member's.
+    /// Null if its data was not written by a member.
     id: Option<&'a str>,
     address: Option<&'a str>,
     labels: BTreeMap<&'a str, &'a str>,
@@ -81,7 +81,7 @@ struct Claim<'a> {
     token: Option<u64>,
     session: Option<String>,
     age_ms: u64,
-    /// Where the session that holds it has its place in the queue.
+    /// The place in the queue of the session that holds it.
     is: Whereabouts,
 }
 
@@ -103,7 +103,7 @@ enum Whereabouts {
     Gone,
 }
 
-/// What to look at, and how to print it.
+/// The election to inspect, and the output format.
 pub(super) struct Inspection<'a> {
     settings: &'a Settings,
     inspector: Inspector,
@@ -148,7 +148,8 @@ impl<'a> Inspection<'a> {
             Ok(read) => read.map_err(|why| unanswered(&why))?,
             Err(_) => return Err(unanswered(&format!("not within {patience:?}"))),
         };
-        let (root, family) = (&settings.root, settings.znodes.family());
+        let root = &settings.root;
+        let family = settings.znodes.family();
         let inspection = InspectedElection::of(root, family, election.as_ref(), clock.date());
         let text = formed(form, |width| inspection.shown(width), &api::json(&inspection))?;
         Ok((text, inspection.healthy))
@@ -273,7 +274,7 @@ fn judged(
     let Some(head) = members.first() else {
         let why = match exists {
             true => "the queue is empty",
-            false => "there is no such path: is it the election's (--election, the chroot)?",
+            false => "the path does not exist: is it the election's (--election, the chroot)?",
         };
         return (false, why.into());
     };
@@ -336,7 +337,8 @@ impl<'a> QueuedMember<'a> {
         family: Option<Family>,
         now: SystemTime,
     ) -> Option<Self> {
-        let (sequence, session) = (znode.sequence?, znode.session?);
+        let sequence = znode.sequence?;
+        let session = znode.session?;
         let data = znode.data.as_ref();
         let profile = data.map(|data| &data.profile);
         let ready = data.is_some_and(|data| data.ready);
@@ -438,7 +440,8 @@ impl<'a> Claim<'a> {
         let token = self.token.map(|token| format!(", token {token}")).unwrap_or_default();
         let session = self.session.as_deref().unwrap_or("none, so delete it");
         let style = if self.is == Whereabouts::Head { PLAIN } else { BAD };
-        let (age, is) = (age(self.age_ms), self.is.words());
+        let age = age(self.age_ms);
+        let is = self.is.words();
         Cell::new(&format!("{id}{token}, {is}, for {age}, session {session}")).style(style)
     }
 }
@@ -517,7 +520,9 @@ mod tests {
         let foreign = |name: &str, number: i32, id: Option<&str>| {
             let family = Family::of_name(name).unwrap().0;
             let foreign = Some(Foreign { family, number, id: id.map(str::to_owned) });
-            let (name, sequence, data) = (name.to_owned(), None, None);
+            let name = name.to_owned();
+            let sequence = None;
+            let data = None;
             Znode { name, sequence, data, foreign, ..znode(0, "x", "x") }
         };
         let latch = |n: i32| format!("_c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-latch-{n:010}");
@@ -537,7 +542,8 @@ mod tests {
         assert!(line("10.0.0.8").contains("contender"), "{text}");
         assert!(line("(no id)").contains("n_0000000009"), "{text}");
 
-        let (znodes, claim) = (shared.znodes.split_off(2), None);
+        let znodes = shared.znodes.split_off(2);
+        let claim = None;
         let theirs = Election { znodes: znodes[..2].to_vec(), claim };
         let judged = judged_of(&theirs);
         let verdict = "no member stands here, unless shown with --compatible-with curator-latch; by Curator's \
@@ -568,7 +574,8 @@ mod tests {
 
     fn znode(n: usize, id: &str, leader: &str) -> Znode {
         let profile = |id: &str| {
-            let (id, labels) = (MemberId::new(id).unwrap(), BTreeMap::new());
+            let id = MemberId::new(id).unwrap();
+            let labels = BTreeMap::new();
             Profile { id, address: None, labels, revision: 0 }
         };
         let sequence = Sequence::new(0);

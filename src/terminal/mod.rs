@@ -85,7 +85,7 @@ impl ClientCommand {
     }
 }
 
-/// For how long a transfer may be tried.
+/// The longest time limit of a transfer.
 pub const LONGEST_TRANSFER: Duration = Transfer::LONGEST;
 
 pub enum Query {
@@ -145,7 +145,7 @@ pub enum ClientError {
     Unanswered(String),
     /// The sidecar answers, and cannot tell or do it without ZooKeeper.
     Unread(String),
-    /// It cannot be printed.
+    /// The output cannot be written.
     Unprintable(io::Error),
 }
 
@@ -231,6 +231,6 @@ fn formed(
 
 /// Prints a remark to stderr, beside the answer.
 fn remark(text: &str) {
-    // It is no failure if stderr is closed.
+    // A closed stderr is not a failure.
     let _unseen = writeln!(io::stderr().lock(), "bellwether: {}", text::visible(text));
 }

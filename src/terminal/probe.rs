@@ -1,6 +1,6 @@
 //! Yes or no as the exit code, for probes in an image without a shell.
 
-use super::sidecar::{Sidecar, TO_ANSWER};
+use super::sidecar::{ANSWER_TIMEOUT, Sidecar};
 use super::text::visible;
 use super::{ClientError, print};
 use crate::api::{IS_LEADER, LIVEZ, Leadership, READYZ};
@@ -23,7 +23,7 @@ pub(super) async fn probe(
         Probe::Ready => format!("{}?verbose", READYZ.path),
         Probe::Live => format!("{}?verbose", LIVEZ.path),
     };
-    let answer = sidecar.ask(Method::GET, &path, TO_ANSWER).await?;
+    let answer = sidecar.ask(Method::GET, &path, ANSWER_TIMEOUT).await?;
     let passed = match answer.status() {
         StatusCode::OK => true,
         StatusCode::SERVICE_UNAVAILABLE => false,
@@ -39,7 +39,7 @@ pub(super) async fn probe(
         }
         Probe::Ready | Probe::Live => match checks(answer.text(), passed) {
             Some(checks) => checks,
-            None => return Err(answer.nonsense("these are no checks")),
+            None => return Err(answer.nonsense("not a list of checks")),
         },
     };
     match passed {

@@ -7,14 +7,14 @@ use std::time::Duration;
 /// From one reading to the next.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// What was printed and remarked last.
+/// The last output and the last note.
 pub(super) struct Screen {
     before: Before,
     shown: Option<String>,
     remarked: Option<String>,
 }
 
-/// What stands before another text.
+/// The separator before another text.
 #[derive(Clone, Copy)]
 enum Before {
     /// The screen is cleared.

@@ -1,6 +1,6 @@
 //! Reads, writes and follows values of the shared configuration, byte by byte as they are stored.
 
-use super::sidecar::{LONGEST_VALUE, Sidecar, SidecarAnswer, TO_OBEY, blocking};
+use super::sidecar::{COMMAND_TIMEOUT, LONGEST_VALUE, Sidecar, SidecarAnswer, blocking};
 use super::{ClientError, Form, formed, print, remark, text};
 use crate::api::{self, ConfigShown, ConfigWritten};
 use crate::shared_config::{Condition, ConfigName};
@@ -17,9 +17,9 @@ use tokio::time::{sleep, timeout};
 
 const PAUSE: Duration = Duration::from_millis(250);
 /// For the answer at the end of a wait: a sidecar says within two seconds that ZooKeeper does not answer it.
-const TO_CLOSE: Duration = Duration::from_secs(3);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What to do with one value.
+/// A command for one value.
 pub struct ConfigCommand {
     pub sidecar: Sidecar,
     pub name: ConfigName,
@@ -48,7 +48,7 @@ pub enum ConfigAction {
     },
 }
 
-/// What a sidecar says of a value.
+/// A sidecar's answer about a value.
 struct Told {
     index: u64,
     /// `None` if there is none.
@@ -123,7 +123,7 @@ impl ConfigCommand {
             Condition::Version(version) => Some((IF_MATCH, format!("\"{version}\""))),
         };
         let path = format!("{}{query}", self.path());
-        self.sidecar.write(method, &path, header, value, TO_OBEY).await
+        self.sidecar.write(method, &path, header, value, COMMAND_TIMEOUT).await
     }
 
     fn path(&self) -> String {
@@ -140,7 +140,7 @@ impl ConfigCommand {
                 let answer = SidecarAnswer::read(&asked, response).await?;
                 return match answer.body::<serde_json::Value>() {
                     Err(ClientError::No(why)) if answer.status() == StatusCode::NOT_FOUND => {
-                        // What is switched off has no index.
+                        // Without an index, the shared configuration is switched off.
                         let index = answer.index().ok_or_else(|| ClientError::No(why.clone()))?;
                         Ok(Told { index, value: None, why })
                     }
@@ -165,11 +165,12 @@ impl ConfigCommand {
     /// Returns the value if it is there now. The wait for it may have been in vain because nothing could be read.
     async fn there_after(&self, wait: Duration) -> Result<(u64, TextlessValue), ClientError> {
         let late = || {
-            let why =
-                format!("no answer within {wait:?}, nor within {TO_CLOSE:?} of another question");
+            let why = format!(
+                "no answer within {wait:?}, nor within {CLOSE_TIMEOUT:?} of another question"
+            );
             ClientError::nonsense(&self.sidecar.name(), &why)
         };
-        let last = timeout(TO_CLOSE, self.ask(None)).await.unwrap_or_else(|_| Err(late()));
+        let last = timeout(CLOSE_TIMEOUT, self.ask(None)).await.unwrap_or_else(|_| Err(late()));
         let Told { value, index, .. } = last?;
         let value = value.ok_or_else(|| {
             ClientError::No(format!("{} is not there within {wait:?}", self.name))
@@ -179,7 +180,8 @@ impl ConfigCommand {
 
     /// Returns the value as soon as there is one, over as many lives of the sidecar as it takes.
     async fn until_there(&self) -> (u64, TextlessValue) {
-        let (mut seen, mut is_troubled) = (None, false);
+        let mut seen = None;
+        let mut is_troubled = false;
         loop {
             let told = self.next(seen, &mut is_troubled).await;
             match told.value {
@@ -211,7 +213,7 @@ impl ConfigCommand {
     }
 
     async fn watch(&self, command: &[OsString], form: &Form) -> Result<(), ClientError> {
-        // One that cannot be asked at all is no matter of waiting.
+        // Do not wait for a sidecar that cannot be asked at all.
         let mut told = self.ask(None).await?;
         let mut is_troubled = false;
         loop {
@@ -229,7 +231,7 @@ impl ConfigCommand {
         }
     }
 
-    /// Runs the command to its end. What came meanwhile is told afterwards, the latest alone.
+    /// Runs the command to its end. Of the changes meanwhile, only the latest is reported afterwards.
     fn run_command(&self, command: &[OsString], value: &TextlessValue) -> Result<(), ClientError> {
         let [program, arguments @ ..] = command else { return Ok(()) };
         let mut command = Command::new(program);
@@ -243,7 +245,7 @@ impl ConfigCommand {
         };
         let mut child = command.spawn().map_err(cannot)?;
         if let Some(mut input) = child.stdin.take() {
-            // It need not read all of it, or any.
+            // The program need not read its input.
             let _unread = input.write_all(&value.data);
         }
         let ended = child.wait().map_err(cannot)?;

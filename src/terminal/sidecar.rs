@@ -17,11 +17,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::timeout;
 
-const TO_CONNECT: Duration = Duration::from_secs(2);
-pub(super) const TO_ANSWER: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A command is answered when it has been carried out, for which a sidecar itself has fifteen seconds,
 /// its hooks included.
-pub(super) const TO_OBEY: Duration = Duration::from_secs(20);
+pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 /// A client that waits for a change asks again after this long, so that it does not wait long for a sidecar that is frozen.
 const ROUND: Duration = Duration::from_secs(20);
 /// A stream is taken for dead after this long: a sidecar sends at least a comment every 15 s.
@@ -33,10 +33,10 @@ pub(super) const LONGEST_VALUE: usize = LONGEST_ANSWER;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Where sidecars listen if nothing else is said.
+/// The default port of sidecars.
 const PORT: u16 = 4040;
 
-/// Where to ask, and what to show there.
+/// The address of a sidecar, and the credentials for it.
 pub struct Sidecar {
     place: Address,
     token: Option<Token>,
@@ -58,13 +58,13 @@ pub(super) fn blocking(path: &str, seen: Option<u64>) -> (String, Duration) {
     match seen {
         Some(index) => {
             let path = format!("{path}?index={index}&wait={}s", ROUND.as_secs());
-            (path, ROUND + TO_ANSWER)
+            (path, ROUND + ANSWER_TIMEOUT)
         }
-        None => (path.to_owned(), TO_ANSWER),
+        None => (path.to_owned(), ANSWER_TIMEOUT),
     }
 }
 
-/// What a sidecar has answered.
+/// The answer of a sidecar.
 pub struct SidecarAnswer {
     asked: String,
     status: StatusCode,
@@ -81,7 +81,7 @@ impl Sidecar {
     pub fn at(url: &str) -> Result<Self, String> {
         let wrong = || {
             Err(format!(
-                "--url {url:?} is no sidecar's: write http://HOST:PORT, such as \
+                "--url {url:?} is not a sidecar's address: write http://HOST:PORT, such as \
                  http://127.0.0.1:4040, or unix:PATH, such as unix:/run/bellwether.sock"
             ))
         };
@@ -95,7 +95,7 @@ impl Sidecar {
         let with_scheme = match url.split_once("://") {
             Some(_) => url.to_owned(),
             None if url.starts_with(':') => format!("http://127.0.0.1{url}"),
-            // A number alone is no name of a host.
+            // A number alone is not the name of a host.
             None if url.bytes().all(|byte| byte.is_ascii_digit()) => {
                 format!("http://127.0.0.1:{url}")
             }
@@ -264,9 +264,11 @@ impl Sidecar {
 
     async fn connected(&self) -> Result<HttpConnection, ClientError> {
         let cannot = |why: &str| ClientError::unanswered(&self.name(), why);
-        match timeout(TO_CONNECT, self.connect()).await {
+        match timeout(CONNECT_TIMEOUT, self.connect()).await {
             Ok(connection) => connection.map_err(|error| cannot(&format!("{error}{WHAT_TO_TRY}"))),
-            Err(_) => Err(cannot(&format!("no connection within {TO_CONNECT:?}{WHAT_TO_TRY}"))),
+            Err(_) => {
+                Err(cannot(&format!("no connection within {CONNECT_TIMEOUT:?}{WHAT_TO_TRY}")))
+            }
         }
     }
 
@@ -316,11 +318,11 @@ fn in_words_of_commands(kind: &str, detail: String) -> String {
     }
 }
 
-/// What is added to an error where no sidecar is found.
+/// Added to an error if no sidecar is found.
 const WHAT_TO_TRY: &str = ": does a sidecar run there? --url or BELLWETHER_URL says which one to ask, and a sidecar's log \
                            where it listens (http.listen)";
 
-/// What is added to an error where it is not known whether the sidecar got the command.
+/// Added to an error if it is not known whether the sidecar got the command.
 fn in_doubt(method: &Method) -> &'static str {
     if method == Method::GET {
         ""
@@ -363,7 +365,7 @@ impl SidecarAnswer {
         let body = Limited::new(body, LONGEST_ANSWER).collect().await;
         let body = body.map_err(|error| ClientError::unanswered(asked, &error.to_string()))?;
         let text = String::from_utf8(body.to_bytes().into());
-        let text = text.map_err(|_| ClientError::unanswered(asked, "the answer is no text"))?;
+        let text = text.map_err(|_| ClientError::unanswered(asked, "the answer is not text"))?;
         let header = |name: &str| head.headers.get(name)?.to_str().ok();
         Ok(Self {
             asked: asked.to_owned(),
@@ -382,7 +384,7 @@ impl SidecarAnswer {
         self.status
     }
 
-    /// The index of the answer, also where there is no leader.
+    /// The index of the answer, also without a leader.
     pub fn index(&self) -> Option<u64> {
         self.index
     }
@@ -403,7 +405,7 @@ impl SidecarAnswer {
         let Some(kind) = r#type.strip_prefix(PROBLEM_TYPES) else {
             return Err(self.nonsense(&format!("it says {title}")));
         };
-        // Else there is no such thing to ask.
+        // Otherwise the resource does not exist.
         let is_told = kind.ends_with("-off") || kind == "no-such-value";
         if self.status == StatusCode::NOT_FOUND && !is_told {
             return Err(no_refusal());
@@ -496,11 +498,12 @@ mod tests {
         let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let sidecar = Sidecar::that_listens(&Listen::Tcp(port.local_addr().expect("it is bound")));
         let said = async |method: Method| {
-            let (patience, asked) = (Duration::from_millis(50), "/pause");
+            let patience = Duration::from_millis(50);
+            let asked = "/pause";
             let silent = sidecar.ask(method.clone(), asked, patience).await;
             // Both connections: the first has failed already, and the client tries once more.
             let hangs_up = async { drop((port.accept().await, port.accept().await)) };
-            let (_, gone) = tokio::join!(hangs_up, sidecar.ask(method, asked, TO_ANSWER));
+            let (_, gone) = tokio::join!(hangs_up, sidecar.ask(method, asked, ANSWER_TIMEOUT));
             [silent, gone].map(|answer| match answer {
                 Err(ClientError::Unanswered(why)) => why,
                 other => panic!("{:?}", other.map(|answer| answer.text)),

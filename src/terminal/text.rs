@@ -1,4 +1,4 @@
-//! What others wrote, made fit for a terminal: nothing of it is ever a command to one.
+//! Makes foreign text safe to print: nothing in it can act as a command to the terminal.
 
 use std::fmt::Write;
 

@@ -143,7 +143,7 @@ impl HumanView for Status {
             let (is, style) = match state {
                 KeptConfigState::Current => ("current", GOOD),
                 KeptConfigState::Away => ("as it was: ZooKeeper is away", BAD),
-                KeptConfigState::Absent => ("as it was: there is no such value", BAD),
+                KeptConfigState::Absent => ("unchanged: the value does not exist", BAD),
                 KeptConfigState::Unwritten => ("not written", BAD),
                 KeptConfigState::Unknown => ("kept", PLAIN),
             };
@@ -197,7 +197,8 @@ impl HumanView for Members {
             return queue;
         }
         let problems = self.problems.iter();
-        let problems = pairs(problems.map(|it| ("problem", Cell::new(it).style(BAD))).collect());
+        let problems =
+            pairs(problems.map(|problem| ("problem", Cell::new(problem).style(BAD))).collect());
         format!("{problems}\n{queue}")
     }
 }
@@ -313,11 +314,12 @@ pub(super) fn event(name: &str, event: &Event) -> String {
         (None, None) => "no leader is known".into(),
     };
     let cause = cause.as_ref().map(|cause| format!(": {}", visible(cause))).unwrap_or_default();
-    let (at, name) = (visible(at), visible(name));
+    let at = visible(at);
+    let name = visible(name);
     format!("{at}  {style}{name:<15}{style:#}  {what}{cause}\n")
 }
 
-/// Who leads, in one sentence.
+/// Describes the leader in one sentence.
 pub(super) fn sentence(leader: &Leader, is_self: bool) -> String {
     let at = leader.address.as_ref().map(|address| format!(" at {address}")).unwrap_or_default();
     let own = if is_self { ", this member," } else { "" };

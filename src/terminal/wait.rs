@@ -21,7 +21,7 @@ pub enum WaitFor {
     Itself,
 }
 
-/// What to wait for.
+/// The state to wait for.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
     pub whom: WaitFor,
@@ -47,7 +47,8 @@ pub(super) async fn wait(
         return Err(become_program(program, arguments, &state));
     }
     let leader = state.leader.as_ref();
-    let view = |_| leader.map(|it| views::sentence(it, state.is_self) + "\n").unwrap_or_default();
+    let view =
+        |_| leader.map(|leader| views::sentence(leader, state.is_self) + "\n").unwrap_or_default();
     print(&formed(form, view, answer.text())?)
 }
 
@@ -58,7 +59,7 @@ fn become_program(program: &OsStr, arguments: &[OsString], state: &LeaderState) 
     if let Some(leader) = &state.leader {
         command.env("BELLWETHER_LEADER_ID", &leader.id);
         command.env("BELLWETHER_LEADER_TOKEN", leader.token.to_string());
-        command.envs(leader.address.as_ref().map(|it| ("BELLWETHER_LEADER_ADDRESS", it)));
+        command.envs(leader.address.as_ref().map(|address| ("BELLWETHER_LEADER_ADDRESS", address)));
     }
     let error = command.exec();
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };

@@ -1,6 +1,6 @@
 //! Follows the events of a sidecar, one line each, over as many streams as it takes.
 
-use super::sidecar::{SILENCE, Sidecar, TO_ANSWER};
+use super::sidecar::{ANSWER_TIMEOUT, SILENCE, Sidecar};
 use super::{ClientError, Form, check_reader, formed, print, remark, views};
 use crate::api::{self, EVENTS};
 use crate::clock::Clock;
@@ -45,7 +45,7 @@ fn remark_lost(sidecar: &Sidecar, clock: Clock, why: &str) {
 
 async fn open(sidecar: &Sidecar, seen: Option<&str>) -> Result<Incoming, ClientError> {
     let whom = format!("{}{}", sidecar.name(), EVENTS.path);
-    let opened = timeout(TO_ANSWER, sidecar.send(Method::GET, EVENTS.path, seen)).await;
+    let opened = timeout(ANSWER_TIMEOUT, sidecar.send(Method::GET, EVENTS.path, seen)).await;
     let nonsense = |why: &str| ClientError::nonsense(&whom, why);
     let response = opened.unwrap_or_else(|_| Err(nonsense("no answer in time")))?;
     let kind = response.headers().get(hyper::header::CONTENT_TYPE);

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 /// Limit for the session to be closed.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// How often to try where a diagnosis finds nothing wrong.
+/// The number of attempts if a diagnosis finds nothing wrong.
 const ATTEMPTS: u32 = 4;
 
 /// The longest data that may name another client's contender, in bytes.
@@ -32,9 +32,9 @@ pub struct Znode {
     pub session: Option<SessionId>,
     pub token: FencingToken,
     pub created_at: SystemTime,
-    /// `None` if its name is no member's.
+    /// `None` if its name is not a member's.
     pub sequence: Option<Sequence>,
-    /// `None` if its data is no member's.
+    /// `None` if its data was not written by a member.
     pub data: Option<MemberData>,
     /// How long its data is, in bytes.
     pub data_length: i32,
@@ -51,7 +51,7 @@ pub struct Foreign {
     pub id: Option<String>,
 }
 
-/// What is below the election's path.
+/// The znodes below the election's path.
 #[derive(Clone, Debug)]
 pub struct Election {
     /// All but the claim, the members' first and in order.
@@ -71,7 +71,7 @@ impl Inspector {
         Self { settings: settings.clone(), opened: None }
     }
 
-    /// Returns `None` if there is no such path.
+    /// Returns `None` if the path does not exist.
     ///
     /// # Errors
     /// Why ZooKeeper does not answer.
@@ -87,7 +87,8 @@ impl Inspector {
                 return Ok(read);
             }
             Err(error) if is_verdict(&error) => {
-                let (acl, root) = (settings.zookeeper.security.acl, &settings.root);
+                let acl = settings.zookeeper.security.acl;
+                let root = &settings.root;
                 refusal(&opened.connection, acl, root, &error).await
             }
             Err(error) => in_words(&error),
@@ -167,7 +168,7 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
     for (name, sequence, read) in asked {
         let read = connection.request(read).await;
         let (data, stat) = match read {
-            // It has gone in the meantime.
+            // The znode has gone in the meantime.
             Err(Error::NoNode) => continue,
             read => read?,
         };
@@ -192,8 +193,9 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
             at.map(|at| znodes.remove(at))
         }
         Some(_) => {
-            let first = znodes.iter().find(|it| it.sequence.is_some() && it.session.is_some());
-            let head = first.and_then(|it| it.data.as_ref()?.announcement.clone());
+            let first =
+                znodes.iter().find(|znode| znode.sequence.is_some() && znode.session.is_some());
+            let head = first.and_then(|znode| znode.data.as_ref()?.announcement.clone());
             for data in znodes.iter_mut().filter_map(|znode| znode.data.as_mut()) {
                 data.announcement.clone_from(&head);
             }
@@ -230,7 +232,7 @@ async fn name_foreign(
     for (foreign, asked) in asked {
         match connection.request(asked).await {
             Ok((data, _)) => foreign.id = Family::id(&data),
-            // It has gone in the meantime, or its client keeps others from its data.
+            // The znode has gone in the meantime, or its client's ACL protects the data.
             Err(Error::NoNode | Error::NoAuth) => {}
             Err(error) => return Err(error),
         }

@@ -30,7 +30,7 @@ mod queue;
 mod runner;
 mod shared_config;
 
-/// What to do about a znode at the head of the queue that is no member's.
+/// The advice about a znode at the head of the queue that does not belong to a member.
 pub const STRANGER_REMEDY: &str =
     "find that client (`cons` at the servers' client port), or delete the znode";
 

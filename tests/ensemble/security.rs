@@ -124,7 +124,7 @@ fn each_wrong_set_up_is_named_in_one_line() {
         (
             "no revocation list of the servers' CA",
             own(fort.secure("localhost")).option("--tls-ca", &one_list),
-            "shows a certificate that no revocation list in zookeeper.tls.ca tells of",
+            "shows a certificate that no revocation list in zookeeper.tls.ca covers",
         ),
         (
             "another name",

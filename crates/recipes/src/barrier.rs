@@ -1,4 +1,4 @@
-//! Double barriers: all enter together once so many are there, and all have left before any is told so.
+//! Double barriers: all enter together once enough are there, and all have left before any learns that.
 //!
 //! Each has a znode in the barrier's path. One that finds enough of them makes `ready`, if a quorum agrees that all of them
 //! stand: so there is one moment at which so many are there. It says who is inside: all with a number up to the largest of
@@ -6,7 +6,7 @@
 //! One that leaves deletes its znode, and has left when the znodes of all others inside are gone, of the dead too. Then
 //! `ready` is deleted, and the next round can begin.
 //!
-//! Rounds are told apart by the last write to the barrier's path: `ready` is made only in the round that was read, and is
+//! Rounds are distinguished by the last write to the barrier's path: `ready` is made only in the round that was read, and is
 //! deleted together with the step to the next, both or neither. So none that is late can open a barrier which others have
 //! left already, or take the `ready` of another round away.
 //!
@@ -26,7 +26,7 @@ use std::num::NonZeroU32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Round(pub i64);
 
-/// What can happen to one member of a barrier.
+/// Events of one member of a barrier.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// Its znode exists. A quorum committed that in answer to a request sent at this moment; `None` where the znode was
@@ -44,13 +44,13 @@ pub enum Event {
     Left,
 }
 
-/// What a barrier shows at one moment.
+/// A reading of a barrier.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reading {
     pub round: Round,
     /// The one that all are to name; `None` if none that is there says one.
     pub size: Option<NonZeroU32>,
-    /// Those that name no other.
+    /// Members whose znode does not name another.
     pub members: Queue,
     /// The largest number that is inside, where there is `ready`.
     pub ready: Option<Sequence>,
@@ -64,7 +64,7 @@ pub struct Entry {
     pub size: Option<NonZeroU32>,
 }
 
-/// What stands in `ready`.
+/// The content of `ready`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ready {
     /// The largest number that is inside.
@@ -100,7 +100,7 @@ impl Reading {
     }
 }
 
-/// What one member of a barrier wants done.
+/// Actions of one member of a barrier.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Create the ephemeral sequential znode, which names this size, or find the one that was created for this holding
@@ -165,7 +165,7 @@ enum Stage {
     Over,
 }
 
-/// Who is inside: all with a number up to the last, in this round.
+/// The members inside: all with a number up to the last, in this round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Inside {
     round: Round,
@@ -178,7 +178,7 @@ impl Inside {
         if reading.round != self.round {
             return None;
         }
-        reading.members.iter().filter(|it| *it <= self.last).last()
+        reading.members.iter().filter(|member| *member <= self.last).last()
     }
 }
 
@@ -202,7 +202,7 @@ impl Barrier {
         }
     }
 
-    /// One that waits joins again in the next session.
+    /// A waiting member joins again in the next session.
     pub(crate) fn on_session_lost(&mut self) -> Wants {
         match self.stage {
             Stage::NoSession | Stage::Joining | Stage::Waiting { .. } | Stage::Open { .. } => {
@@ -404,7 +404,7 @@ impl Barrier {
                 self.stage = Stage::Waiting { ticket, present: None, watched: None };
                 vec![Want::Do(Action::Read)]
             }
-            // It gave up while it joined.
+            // The member gave up while it joined.
             Stage::Withdrawing(None) => {
                 self.stage = Stage::Withdrawing(Some(ticket));
                 vec![Want::Do(Action::Leave(ticket))]
@@ -487,11 +487,12 @@ impl Barrier {
         ticket: Ticket,
         watched: Option<Sequence>,
     ) -> Wants {
-        let (own, round) = (ticket.sequence, reading.round);
+        let own = ticket.sequence;
+        let round = reading.round;
         if let Some(found) = reading.size.filter(|size| *size != self.size) {
             return self.withdraw(ticket, End::Refused { found: Wanted::Barrier(found) });
         }
-        if !reading.members.iter().any(|it| it == own) {
+        if !reading.members.iter().any(|member| member == own) {
             return self.join();
         }
         let present = Some(reading.members.iter().count());
@@ -506,18 +507,19 @@ impl Barrier {
                 if (Inside { round, last }).nearest(reading).is_none() {
                     wants.push(Want::Do(Action::EndRound(round)));
                 }
-                reading.members.iter().filter(|it| *it < own).last()
+                reading.members.iter().filter(|member| *member < own).last()
             }
             None => {
                 if present >= Some(self.size.get() as usize) {
-                    let (size, members) = (self.size, reading.members.clone());
+                    let size = self.size;
+                    let members = reading.members.clone();
                     wants.push(Want::Do(Action::MakeReady { round, size, members }));
                 }
                 None
             }
         };
         let unwatched = watch.filter(|_| watch != watched);
-        wants.extend(unwatched.map(|it| Want::Do(Action::Watch(it))));
+        wants.extend(unwatched.map(|sequence| Want::Do(Action::Watch(sequence))));
         self.stage = Stage::Waiting { ticket, present, watched: watch };
         wants
     }
@@ -532,7 +534,7 @@ impl Barrier {
             Some(nearest) => {
                 self.stage = Stage::Outside { inside, watched: Some(nearest) };
                 let unwatched = Some(nearest).filter(|_| watched != Some(nearest));
-                unwatched.map(|it| Want::Do(Action::Watch(it))).into_iter().collect()
+                unwatched.map(|sequence| Want::Do(Action::Watch(sequence))).into_iter().collect()
             }
             // So that the barrier can be used again at once by one that hears of it.
             None if reading.round == inside.round && reading.ready.is_some() => {
@@ -580,7 +582,8 @@ mod tests {
             vec![entry(4, Some(TWO)), entry(2, Some(THREE)), entry(1, None), entry(5, Some(THREE))]
         };
         let members = |numbers: &[i32]| numbers.iter().copied().map(sequence).collect();
-        let (round, ready) = (Round(0), None);
+        let round = Round(0);
+        let ready = None;
         let expected = Reading { round, size: Some(THREE), members: members(&[1, 2, 5]), ready };
         assert_eq!(Reading::of(round, entries(), None), expected);
         let ready = Some(sequence(4));

@@ -32,27 +32,27 @@ enum Place {
 /// By what a member began to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// It was the standby, and held at the notification that the head was gone, by the lease that its session had.
+    /// The standby held at the notification that the head was gone, by its session's lease.
     Notification,
     /// A quorum acknowledged its claim; or, of a lock, none was ahead when it joined, and its session had a lease.
     Claim,
 }
 
-/// What kept a claim from being committed.
+/// The owner of the claim that kept another from being committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
     /// The contender with this ticket: its session lives, and it has not withdrawn its claim.
     Contender(Ticket),
-    /// A client that is no contender made a claim by hand.
+    /// The claim was created by a client that is not a contender.
     Stranger,
     /// No other claim: the claim znode of this contender's own acknowledged claim is gone.
     Gone,
 }
 
-/// What follows from the refusal of a claim.
+/// The next step after the refusal of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AfterRefusal {
-    /// This contender neither claims nor holds any more, or has claimed anew since.
+    /// This contender no longer claims or holds, or has claimed again since.
     Ignored,
     /// The holder is ahead: this contender keeps its place.
     Wait,
@@ -60,10 +60,10 @@ pub(crate) enum AfterRefusal {
     Leave,
 }
 
-/// What a reading of the queue says.
+/// The next step after a reading of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Located {
-    /// It was not asked for, or not any more.
+    /// The reading was not requested, or is outdated.
     Ignored,
     First,
     Behind {
@@ -75,20 +75,20 @@ pub(crate) enum Located {
     Missing,
 }
 
-/// What follows from the predecessor's disappearance.
+/// The next step after the predecessor's disappearance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AfterPredecessor {
-    /// It was not the predecessor.
+    /// The znode was not the predecessor.
     Ignored,
-    /// It was not the head: others may be ahead.
+    /// The predecessor was not the head: others may be ahead.
     ReadQueue,
-    /// It was the head: this member is first, but must prove that its session lives.
+    /// The predecessor was the head: this member is first, but must prove that its session lives.
     Claim,
-    /// It was the head, and the session's lease has enough left.
+    /// The predecessor was the head, and the session's lease has enough left.
     Hold,
 }
 
-/// What follows from the head's disappearance.
+/// The next step after the head's disappearance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AfterHead {
     Ignored,
@@ -98,7 +98,7 @@ pub(crate) enum AfterHead {
     Unknown,
 }
 
-/// What a committed write means for the holding.
+/// The meaning of a committed write for the holding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AfterCommit {
     Unchanged,
@@ -153,7 +153,7 @@ impl Contender {
         self.predecessors().is_some_and(Predecessors::is_only_the_head)
     }
 
-    /// What its heartbeats are for; `None` while there are none to send.
+    /// Returns the purpose of heartbeats; `None` while none are sent.
     pub(crate) fn duty(&self) -> Option<Duty> {
         match &self.place {
             Place::Locating(_) => None,
@@ -184,7 +184,9 @@ impl Contender {
         };
         // A number smaller than the head's was not given by ZooKeeper after the head's: it was made by hand.
         let queue = match known {
-            Some(known) => queue.iter().filter(|it| known.head.may_be_followed_by(*it)).collect(),
+            Some(known) => {
+                queue.iter().filter(|sequence| known.head.may_be_followed_by(*sequence)).collect()
+            }
             None => queue,
         };
         match queue.place_of(self.ticket.sequence) {
@@ -192,10 +194,9 @@ impl Contender {
             QueuePlace::Missing => Located::Missing,
             QueuePlace::Behind { predecessor, head } => {
                 let watch = (watched != Some(predecessor)).then_some(predecessor);
-                let (known_predecessor, known_head) = (
-                    known.filter(|known| watch.is_none() && known.predecessor == predecessor),
-                    known.filter(|known| known.head == Head::Stands(head)),
-                );
+                let known_predecessor =
+                    known.filter(|known| watch.is_none() && known.predecessor == predecessor);
+                let known_head = known.filter(|known| known.head == Head::Stands(head));
                 self.place = Place::Behind(Predecessors {
                     predecessor,
                     predecessor_token: known_predecessor.and_then(|known| known.predecessor_token),

@@ -30,7 +30,7 @@ pub enum Family {
     Bellwether,
 }
 
-/// What a client's rule makes of all that stands in a path.
+/// The order that a client's rule gives to the znodes in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First<'a> {
     /// This one is first. If it is another client's, none of the client's own leads.
@@ -139,7 +139,7 @@ impl Family {
     fn reads(self, name: &str) -> Reading {
         let or = |ranks: bool, otherwise| if ranks { Reading::Ranks } else { otherwise };
         match self {
-            // What is not of its own is ranked by its whole name.
+            // Names of other clients are ranked by the whole name.
             Self::CuratorLatch | Self::CuratorSelector => Reading::Ranks,
             Self::Kazoo => or(kazoos_number(name).is_some(), Reading::Ignores),
             Self::ZookeeperRecipe => or(recipes_number(name).is_some(), Reading::Fails),
@@ -196,7 +196,7 @@ fn hex_of(session: SessionId) -> String {
     format!("{}8{}8{}{MEMBERS}", &id[..12], &id[12..15], &id[15..])
 }
 
-/// What a client makes of a name.
+/// The meaning of a name for a client.
 enum Reading {
     Ranks,
     Ignores,
@@ -225,7 +225,7 @@ fn split_number(name: &str) -> Option<(&str, i32)> {
     let is_number = name.is_char_boundary(at) && name[at..].bytes().all(|b| b.is_ascii_digit());
     let start = is_number.then(|| &name[..at])?;
     match start.strip_suffix('-') {
-        // Of a name that ends in a hyphen, the hyphen before a number from ZooKeeper is no sign.
+        // After a name that ends in a hyphen, the hyphen before ZooKeeper's number is not a minus sign.
         Some(unsigned) if !is_start(start) => Some((unsigned, name[at - 1..].parse().ok()?)),
         Some(_) | None => Some((start, name[at..].parse().ok()?)),
     }

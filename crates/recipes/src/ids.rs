@@ -14,8 +14,8 @@ pub struct Sequence(i32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub i64);
 
-/// The zxid that created a member's znode (its czxid). It grows from one holder to the next, for ever, also when the
-/// path is re-created and the sequence begins anew.
+/// The zxid that created a member's znode (its czxid). It always grows from one holder to the next, also when the
+/// path is re-created and the sequence starts again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FencingToken(pub u64);
 

@@ -3,11 +3,11 @@
 use crate::{Moment, Sequence, SessionId};
 use std::time::Duration;
 
-/// For how long an acknowledged quorum write lets a member hold. Strictly less than the session timeout.
+/// The time for which an acknowledged quorum write lets a member hold. Strictly less than the session timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseDuration(pub Duration);
 
-/// What lies between a session's timeout and the lease that may be built on it.
+/// The margin between a session's timeout and the lease that may be built on it.
 ///
 /// The servers' followers report which sessions are alive only when the servers' leader asks, every `half_tick`;
 /// a member's heartbeats are at most `heartbeat` apart; so the timeout of a session whose write was committed runs, at
@@ -37,7 +37,7 @@ pub(crate) enum HeartbeatInterval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeasePolicy {
     pub(crate) margins: Margins,
-    /// What must be left of a lease, besides a heartbeat, for it to be of use: the time that it takes to end what is
+    /// The part of a lease that must be left, besides a heartbeat, for it to be of use: the time that it takes to end the work that is
     /// done under it.
     pub(crate) reserve: Duration,
 }
@@ -133,7 +133,7 @@ fn jitter(number: u32) -> u32 {
 const WITHOUT_LEASE: Duration = Duration::from_secs(365 * 86_400);
 
 impl LeasePolicy {
-    /// What an acknowledged quorum write is worth where heartbeats are this far apart, if that is of use.
+    /// Returns the lease of an acknowledged quorum write with this heartbeat interval, if it is of use.
     pub(crate) fn lease_duration(
         &self,
         session_timeout: Duration,
@@ -143,7 +143,7 @@ impl LeasePolicy {
         duration.filter(|duration| duration.0 > self.enough())
     }
 
-    /// A lease with no more than this left is not begun to act on: it could end before it is renewed.
+    /// No work begins under a lease with less than this left: it could end before it is renewed.
     pub(crate) fn enough(&self) -> Duration {
         self.margins.heartbeat + self.reserve
     }

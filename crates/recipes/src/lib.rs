@@ -32,7 +32,7 @@
 //!    its znodes stand unless they were deleted by the session itself or by force.
 //! 2. A lease is counted from the sending of a write that a quorum acknowledged, never from the answer; and it is
 //!    granted only while heartbeats are regular ([`heartbeat`]).
-//! 3. A lease that ran out is never renewed: its holder leaves the queue and joins anew.
+//! 3. A lease that ran out is never renewed: its holder leaves the queue and joins again.
 //! 4. **A contender holds only while none is ahead of it and its session's lease runs** ([`contender`]). So no two hold
 //!    at one instant: one behind cannot be first before the znode ahead is gone, and that is not before the lease ended.
 //! 5. The queue never grows at its head ([`queue`]): a member right behind a head that is gone is first.

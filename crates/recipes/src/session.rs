@@ -5,7 +5,7 @@ use crate::lease::{HeartbeatInterval, Lease, LeasePolicy};
 use crate::{Moment, Sequence, SessionId};
 use std::time::Duration;
 
-/// What is known of the life of one ZooKeeper session.
+/// The known life of one ZooKeeper session.
 ///
 /// Invariant: while [`Session::lease_left`] says so, the servers have not ended the session, so none of its ephemeral
 /// znodes is gone, unless the session itself or a stranger's force deleted it. It does not matter which znode was
@@ -21,7 +21,7 @@ pub(crate) struct Session {
     lease: Option<Lease>,
 }
 
-/// What a process knows of its session, for the next process to go on with after a restart.
+/// The record of a session that the next process resumes after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionRecord {
     pub session: SessionId,
@@ -38,7 +38,7 @@ enum Heartbeat {
     Answered(Moment),
 }
 
-/// What a member's heartbeats are for.
+/// The purpose of a member's heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Duty {
     /// Others are ahead, and more than one of them.
@@ -59,7 +59,8 @@ impl Session {
         sent_at: Moment,
     ) -> Option<Self> {
         policy.lease_duration(timeout, HeartbeatInterval::Normal)?;
-        let (history, heartbeat) = (HeartbeatHistory::begun(sent_at), Heartbeat::Answered(sent_at));
+        let history = HeartbeatHistory::begun(sent_at);
+        let heartbeat = Heartbeat::Answered(sent_at);
         Some(Self { id, timeout, policy, history, heartbeat, lease: None })
     }
 

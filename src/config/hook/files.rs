@@ -61,8 +61,9 @@ pub fn no_directory(key: &str, file: &Path) -> Option<String> {
 }
 
 fn without_directory(file: &Path, directory: &Path) -> String {
-    let (file, directory) = (file.display(), directory.display());
-    format!("{file} cannot be written, as there is no directory {directory}: create it")
+    let file = file.display();
+    let directory = directory.display();
+    format!("{file} cannot be written: directory {directory} does not exist; create it")
 }
 
 /// Reads the secret that a message is signed with.
@@ -96,7 +97,7 @@ fn secret_in(text: &[u8]) -> Result<Vec<u8>, Flaw> {
     let Some(encoded) = written.strip_prefix(b"whsec_") else { return Ok(written.to_vec()) };
     let secret = BASE64_STANDARD.decode(encoded).ok().filter(|secret| !secret.is_empty());
     let remedy = "write whsec_ and the secret in Base64, or a secret without whsec_";
-    let flaw = || Flaw::new("holds a secret that is no Base64 behind whsec_").remedy(remedy);
+    let flaw = || Flaw::new("holds a secret that is not Base64 after whsec_").remedy(remedy);
     secret.ok_or_else(flaw)
 }
 

@@ -153,10 +153,11 @@ impl HookKeys {
         }
         let secret_file = self.secret_file.as_deref();
         let secret_file = secret_file.map(|file| {
-            // It may be the secret itself.
+            // The text may be the secret itself.
             absolute_path(file).map_err(|flaw| flaw.of("secret_file"))
         });
-        let (timeout, secret_file) = (self.timeout()?, secret_file.transpose()?);
+        let timeout = self.timeout()?;
+        let secret_file = secret_file.transpose()?;
         Ok(Post { host, port, path, timeout, retries, secret_file })
     }
 
@@ -185,7 +186,7 @@ fn changes(written: &[String]) -> Result<Vec<ChangeKind>, Flaw> {
     }
     let kind = |name: &String| {
         ChangeKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-            Flaw::new(format!("has {name:?}, which is no change")).remedy(
+            Flaw::new(format!("has {name:?}, which is not a change")).remedy(
                 "write \"became-leader\", \"lost-leadership\", \"leader-changed\" or \"leader-lost\"",
             )
         })
@@ -218,13 +219,13 @@ pub(in crate::config) fn place(text: &str) -> Result<(String, u16, String), Flaw
             .remedy("write http://HOST:PORT/PATH, such as http://127.0.0.1:8080/healthz");
         Err(if may_be_secret { flaw.hiding_value() } else { flaw })
     };
-    let Some((scheme, _)) = text.split_once("://") else { return wrong("is no URL") };
+    let Some((scheme, _)) = text.split_once("://") else { return wrong("is not a URL") };
     if scheme.eq_ignore_ascii_case("https") {
         return wrong("is https, which is not spoken, as the application is on this machine");
     }
-    let Ok(uri) = text.parse::<hyper::Uri>() else { return wrong("is no URL") };
+    let Ok(uri) = text.parse::<hyper::Uri>() else { return wrong("is not a URL") };
     let (Some("http"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-        return wrong("is no URL of HTTP");
+        return wrong("is not an HTTP URL");
     };
     let host = authority.host();
     let (whole, port) = match uri.port_u16() {
@@ -255,7 +256,7 @@ impl Signal {
         Self::ALL.into_iter().find(|signal| signal.name() == text).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.into_iter().map(Self::name).collect();
             let remedy = format!("write one of {}", names.join(", "));
-            Flaw::new("is no signal that can be sent").remedy(remedy)
+            Flaw::new("is not a signal that can be sent").remedy(remedy)
         })
     }
 }
@@ -329,7 +330,7 @@ mod tests {
             (&format!("{on}url = \"https://h/\""), "hook[1].url is https"),
             (&format!("{on}url = \"http://u:pw@h/\""), "hook[1].url has more"),
             (&format!("{on}url = \"http://h:0/\""), "hook[1].url has more"),
-            (&format!("{on}url = \"/leadership\""), "hook[1].url is no URL"),
+            (&format!("{on}url = \"/leadership\""), "hook[1].url is not a URL"),
             (&format!("{on}url = \"http://h\"\nretries = 101"), "hook[1].retries = 101"),
             (&format!("{on}url = \"http://h\"\nsecret_file = \"x\""), "hook[1].secret_file must"),
             (&format!("{on}signal = \"HUP\"\npid_file = \"/p\""), "hook[1].signal = \"HUP\""),

@@ -1,4 +1,4 @@
-//! The locks and barriers that are asked for by way of this member, for `/status` and `/metrics`.
+//! The locks and barriers that are asked for through this member, for `/status` and `/metrics`.
 
 use super::mode_words;
 use crate::api::{BarrierRole, LockState, OwnBarrier, OwnLock, date};
@@ -82,7 +82,8 @@ impl Asked {
             Judged::Gathering { .. } | Judged::Leaving | Judged::Ended(_) => return None,
         };
         let (mode, slots) = mode_words(mode);
-        let (lock, since) = (self.name.to_string(), date(self.since));
+        let lock = self.name.to_string();
+        let since = date(self.since);
         Some(OwnLock { lock, mode, slots, state, token, since })
     }
 
@@ -94,7 +95,8 @@ impl Asked {
             Judged::Leaving => (BarrierRole::Leaving, None),
             Judged::Ended(_) => return None,
         };
-        let (barrier, since) = (self.name.to_string(), date(self.since));
+        let barrier = self.name.to_string();
+        let since = date(self.since);
         Some(OwnBarrier { barrier, size: size.get(), state, token, since })
     }
 }

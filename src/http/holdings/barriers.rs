@@ -8,7 +8,7 @@ use super::super::query::{NoQuery, WAIT, named, path, span, values};
 use super::holding::{Patience, refusal};
 use super::inside::Leaving;
 use super::stream::{self, Told};
-use super::{Gone, NotGot, Off, TO_BEGIN};
+use super::{BEGIN_TIMEOUT, Gone, NotGot, Off};
 use crate::api::{self, BarrierMember, BarrierNames, BarrierState};
 use crate::holdings::{HoldingName, Judged, Look, Present};
 use axum::Json;
@@ -29,7 +29,7 @@ pub(super) fn routes() -> ApiRouter {
     ApiRouter::new().routes(routes!(names)).routes(routes!(state, enter)).routes(routes!(leave))
 }
 
-/// It is in front of the barrier yet.
+/// The participant is still in front of the barrier.
 #[derive(IntoResponses)]
 #[response(status = 409, content_type = "application/problem+json")]
 struct NotInside(#[expect(dead_code, reason = "it is the schema")] api::Problem);
@@ -42,7 +42,7 @@ struct BarrierQuery {
     /// So many enter together. All that use a barrier have to name the same.
     #[param(minimum = 1, maximum = 1000)]
     size: u32,
-    /// For how long to wait at most, such as `30s`, at most `10m`; by default for as long as the connection is open.
+    /// How long to wait, such as `30s`, at most `10m`; by default as long as the connection is open.
     #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
     wait: Option<String>,
 }
@@ -59,11 +59,11 @@ async fn names(State(app): State<AppState>, _: NoQuery) -> Result<Json<BarrierNa
     Ok(Json(BarrierNames { barriers: names.to_vec() }))
 }
 
-/// Who is in front of a barrier and who is inside, in order of arrival; read from ZooKeeper at most once a second.
+/// The participants in front of a barrier and inside, in order of arrival; read from ZooKeeper at most once a second.
 #[utoipa::path(get, path = api::BARRIER_PATH, params(
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
 ), responses(
-    (status = 200, description = "Who is there; `members` is empty if there is no such barrier", body = BarrierState),
+    (status = 200, description = "The participants; `members` is empty if the barrier does not exist", body = BarrierState),
     BadRequest,
     Off,
     Unavailable,
@@ -85,7 +85,7 @@ async fn state(
 /// `waiting` comes with how many were there when this one came, `entered` with the token and the lease, `renewed` with each
 /// renewal; each has the id by which to leave. `left` comes when all that were inside have left. `left`, `lost`, `timeout`
 /// and `refused` are the last. Closing the connection leaves; a client that takes nothing for as long as the lease runs is
-/// inside no more. A comment comes every 15 s.
+/// no longer inside. A comment is sent every 15 s.
 #[utoipa::path(post, path = api::BARRIER_PATH, params(
     CommandHeaders,
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
@@ -112,7 +112,7 @@ async fn enter(
     let patience = Patience::of(wait, app.clock.now());
     let permit = app.place()?;
     let mut holding = app.ask_for(&name, Wanted::Barrier(size)).await?;
-    if let Judged::Ended(ended) = holding.known(TO_BEGIN).await {
+    if let Judged::Ended(ended) = holding.known(BEGIN_TIMEOUT).await {
         return Err(refusal(&name, Wanted::Barrier(size), ended));
     }
     let entry = app.inside.add(name.clone(), holding.published(), holding.release.clone());
@@ -151,10 +151,10 @@ async fn leave(
         }
         Leaving::Gone => {
             let detail = format!(
-                "none of that id is inside {name} by way of this member: its stream was closed, it was lost, or it never \
+                "no participant with that id is inside {name} through this member: its stream was closed, it was lost, or it never \
                  was"
             );
-            Err(Problem::gone("barrier-gone", "it is inside no more", detail))
+            Err(Problem::gone("barrier-gone", "no longer inside", detail))
         }
     }
 }
@@ -181,7 +181,7 @@ fn barrier_size(size: Option<&str>) -> Result<NonZeroU32, Problem> {
     let size = written.parse().ok().filter(|size| *size <= SIZE_MAX);
     size.ok_or_else(|| {
         Problem::bad_request(format!(
-            "size={written:?} is no whole number from 1 to {SIZE_MAX}: write ?size=3"
+            "size={written:?} must be an integer from 1 to {SIZE_MAX}, such as ?size=3"
         ))
     })
 }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
 
 /// How long a client that does not wait is kept, until it is known whether others are ahead.
-const TO_TRY: Duration = Duration::from_secs(5);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A lock or barrier that is asked for. It is given back or left, or not waited for any more, when this is dropped.
 pub(super) struct Holding {
@@ -34,11 +34,11 @@ pub(super) struct Release(Arc<Mutex<Option<oneshot::Sender<Infallible>>>>);
 pub(super) struct Patience {
     /// `None`: for as long as the client does.
     until: Option<Moment>,
-    /// For how long yet while it is not known how it stands.
+    /// The rest of the time limit while the state is unknown.
     to_try: Duration,
 }
 
-/// What an answer says of a lock or barrier, which may be so no longer when it is written.
+/// An assertion about a lock or barrier, which may have become wrong when it is written.
 pub(in super::super) struct HoldingClaim {
     published: watch::Receiver<Published>,
     clock: Clock,
@@ -174,7 +174,7 @@ impl Drop for Holding {
 impl Patience {
     /// Begins now.
     pub(super) fn of(wait: Option<Duration>, now: Moment) -> Self {
-        let to_try = if wait == Some(Duration::ZERO) { TO_TRY } else { Duration::ZERO };
+        let to_try = if wait == Some(Duration::ZERO) { ATTEMPT_TIMEOUT } else { Duration::ZERO };
         Self { until: wait.map(|wait| now.after(wait)), to_try }
     }
 
@@ -204,7 +204,9 @@ impl HoldingClaim {
             Judged::Leaving | Judged::Ended(Ended::AllLeft) => return true,
             Judged::Waiting { .. } | Judged::Gathering { .. } | Judged::Ended(_) => false,
         };
-        is_held && self.published.has_changed().is_ok() && self.until.is_none_or(|it| now < it)
+        is_held
+            && self.published.has_changed().is_ok()
+            && self.until.is_none_or(|until| now < until)
     }
 }
 

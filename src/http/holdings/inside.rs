@@ -1,4 +1,4 @@
-//! Those that stream from a barrier, by the ids by which they may be told to leave.
+//! The participants that stream from a barrier, by id: a request with that id makes one leave.
 
 use super::holding::Release;
 use crate::clock::Clock;
@@ -25,13 +25,13 @@ pub(super) struct Entry {
     leaves: Arc<AtomicBool>,
 }
 
-/// What is answered to one that is told to leave.
+/// The answer to a request to leave.
 pub(super) enum Leaving {
-    /// It leaves.
+    /// The participant leaves.
     Leaves,
-    /// It is in front of the barrier yet.
+    /// The participant is still in front of the barrier.
     NotInside,
-    /// There is none such, or it is inside no more.
+    /// The participant is unknown, or no longer inside.
     Gone,
 }
 

@@ -19,7 +19,7 @@ struct Kept {
     holding: Holding,
     /// When it is given back, unless its client renews it.
     until: Moment,
-    /// It may be given back sooner than it was to be.
+    /// Notified when the lock is renewed or released before its end.
     renewed: Arc<Notify>,
 }
 
@@ -47,12 +47,13 @@ impl KeptLocks {
         let until = app.clock.now().after(time);
         let renewed = Arc::default();
         app.kept.lock().insert(id.clone(), Kept { name, holding, until, renewed });
-        let (app, kept) = (app.clone(), id.clone());
+        let app = app.clone();
+        let kept = id.clone();
         tokio::spawn(async move { give_back_in_time(&app, &kept).await });
         id
     }
 
-    /// Returns how a lock stands that is kept; anew for so long, if that is asked.
+    /// Returns the state of a lock that is held for a TTL, and renews it if that is requested.
     pub(super) fn standing(
         app: &AppState,
         name: &HoldingName,
@@ -116,5 +117,5 @@ pub(super) fn gone(name: &HoldingName) -> Problem {
         "no such lock {name} is kept here: it was lost or given back, its time was over, or it never was; ask for \
          it anew"
     );
-    Problem::gone("lock-gone", "the lock is held no more", detail)
+    Problem::gone("lock-gone", "the lock is no longer held", detail)
 }

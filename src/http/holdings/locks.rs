@@ -9,7 +9,7 @@ use super::super::query::{NoQuery, WAIT, named, path, span, values};
 use super::holding::{Patience, refusal};
 use super::kept::{self, KeptLocks};
 use super::stream::{self, Told};
-use super::{Gone, NO_ANSWER, NotGot, Off, TO_BEGIN, TO_GIVE_BACK, held_body, mode_words};
+use super::{BEGIN_TIMEOUT, Gone, NO_ANSWER, NotGot, Off, RELEASE_TIMEOUT, held_body, mode_words};
 use crate::api::{self, LockMode, LockNames, LockPlace, LockQueue};
 use crate::holdings::{Ended, HoldingName, Judged, Look, Place};
 use axum::Json;
@@ -53,13 +53,13 @@ struct LockQuery {
     /// A semaphore: so many of the queue hold at once.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     slots: Option<NonZeroU32>,
-    /// For how long to wait at most, such as `30s`, at most `10m`; by default for as long as a stream's connection is open,
+    /// How long to wait, such as `30s`, at most `10m`; by default as long as a stream's connection is open,
     /// and `5s` with `PUT`. `0s` takes it only if it is free.
     #[param(example = "30s", pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$")]
     wait: Option<String>,
 }
 
-/// For how long a lock is kept.
+/// The time to live of a lock.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it is the schema")]
@@ -81,7 +81,7 @@ async fn names(State(app): State<AppState>, _: NoQuery) -> Result<Json<LockNames
     Ok(Json(LockNames { locks: names.to_vec() }))
 }
 
-/// Who holds a lock and who waits for it, in order; read from ZooKeeper at most once a second.
+/// The holders of a lock and those that wait for it, in order; read from ZooKeeper at most once a second.
 #[utoipa::path(get, path = api::LOCK_PATH, params(
     ("name" = String, Path, description = "1 to 64 of `A-Z a-z 0-9 . _ -`"),
 ), responses(
@@ -133,7 +133,7 @@ async fn hold(
     let patience = Patience::of(wait, app.clock.now());
     let permit = app.place()?;
     let mut holding = app.ask_for(&name, Wanted::Lock(mode)).await?;
-    if let Judged::Ended(ended) = holding.known(TO_BEGIN).await {
+    if let Judged::Ended(ended) = holding.known(BEGIN_TIMEOUT).await {
         return Err(refusal(&name, Wanted::Lock(mode), ended));
     }
     Ok(stream::stream(app, permit, name, Told::Lock(mode), holding, patience))
@@ -240,7 +240,7 @@ async fn give_back(
     let name = lock_name(&name)?;
     let mut holding = KeptLocks::take(&app, &name, &id).ok_or_else(|| kept::gone(&name))?;
     holding.release.release();
-    match tokio::time::timeout(TO_GIVE_BACK, holding.gone()).await {
+    match tokio::time::timeout(RELEASE_TIMEOUT, holding.gone()).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(_) => {
             let why = "it is given back for this member's part, but ZooKeeper did not confirm it: its znode may \
@@ -298,7 +298,7 @@ fn lock_mode(mode: Option<&str>, slots: Option<&str>) -> Result<Mode, Problem> {
         (None, Some(slots)) => match slots.parse::<NonZeroU32>() {
             Ok(number) if number <= SLOTS_MAX => Ok(Mode::Slots(number)),
             Ok(_) | Err(_) => wrong(format!(
-                "slots={slots:?} is no whole number from 1 to {SLOTS_MAX}: write ?slots=3"
+                "slots={slots:?} must be an integer from 1 to {SLOTS_MAX}, such as ?slots=3"
             )),
         },
     }

@@ -35,11 +35,11 @@ use tokio::sync::oneshot;
 use utoipa::IntoResponses;
 
 /// How long a stream's answer waits for its first event, so that a refusal can be one.
-const TO_BEGIN: Duration = Duration::from_secs(2);
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long ZooKeeper may take to show a queue.
-const TO_LOOK: Duration = Duration::from_secs(2);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the deletion of a znode may take.
-const TO_GIVE_BACK: Duration = Duration::from_secs(5);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why nothing is known of a lock or barrier.
 const NO_ANSWER: &str =
@@ -54,12 +54,12 @@ pub(super) fn routes() -> ApiRouter {
 #[response(status = 404, content_type = "application/problem+json")]
 struct Off(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
-/// It is of another kind, or was not got in time.
+/// The lock is of another kind, or was not acquired in time.
 #[derive(IntoResponses)]
 #[response(status = 409, content_type = "application/problem+json")]
 struct NotGot(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
-/// It is held no more.
+/// The lock is no longer held.
 #[derive(IntoResponses)]
 #[response(status = 410, content_type = "application/problem+json")]
 struct Gone(#[expect(dead_code, reason = "it is the schema")] api::Problem);
@@ -74,7 +74,7 @@ impl AppState {
     }
 
     fn locks(&self) -> Result<&HoldingsHandle, Problem> {
-        let holdings = self.status.holdings.as_ref().filter(|it| it.switched_on.locks);
+        let holdings = self.status.holdings.as_ref().filter(|holdings| holdings.switched_on.locks);
         holdings.ok_or_else(|| {
             let detail = switched_off(table::RECIPES_ROOT.key(), "locks");
             Problem::off("locks-off", "locks are switched off", detail)
@@ -82,7 +82,8 @@ impl AppState {
     }
 
     fn barriers(&self) -> Result<&HoldingsHandle, Problem> {
-        let holdings = self.status.holdings.as_ref().filter(|it| it.switched_on.barriers);
+        let holdings =
+            self.status.holdings.as_ref().filter(|holdings| holdings.switched_on.barriers);
         holdings.ok_or_else(|| {
             let detail = switched_off(table::RECIPES_ROOT.key(), "barriers");
             Problem::off("barriers-off", "barriers are switched off", detail)
@@ -116,10 +117,10 @@ async fn look_at<T>(
     let (answer, answered) = oneshot::channel();
     let asked = holdings.looks.try_send(look(answer));
     asked.map_err(|_| "too many ask at once")?;
-    match tokio::time::timeout(TO_LOOK, answered).await {
+    match tokio::time::timeout(LOOKUP_TIMEOUT, answered).await {
         Ok(Ok(read)) => read,
         Ok(Err(_)) => Err("this member is leaving".into()),
-        Err(_) => Err(format!("ZooKeeper did not answer within {TO_LOOK:?}")),
+        Err(_) => Err(format!("ZooKeeper did not answer within {LOOKUP_TIMEOUT:?}")),
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::task::AbortHandle;
 /// Why a lock or barrier is lost whose client takes nothing.
 const UNREAD: &str = "nothing was read for as long as the lease ran";
 
-/// What a stream tells of.
+/// The lock or barrier of a stream.
 pub(super) enum Told {
     Lock(Mode),
     Barrier(NonZeroU32, Entry),
@@ -37,7 +37,7 @@ struct HoldingStream {
     holding: Holding,
     patience: Patience,
     said: Said,
-    /// It is held yet while the member leaves, until its client lets go.
+    /// The lock is held until its client releases it, even while the member leaves.
     is_held_to_the_end: bool,
     /// Of the answer whose body this is.
     claim: Option<Arc<Claim>>,
@@ -48,7 +48,7 @@ struct HoldingStream {
     _permit: OwnedSemaphorePermit,
 }
 
-/// What the last event said.
+/// The last event that was sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Said {
     Nothing,
@@ -80,7 +80,8 @@ pub(super) fn stream(
         claim.about(holding.claim(None));
     }
     let (told_until, mut last_told) = watch::channel(None);
-    let (clock, release) = (app.clock, holding.release.clone());
+    let clock = app.clock;
+    let release = holding.release.clone();
     let watchdog = tokio::spawn(async move {
         loop {
             let until = *last_told.borrow_and_update();

@@ -515,8 +515,10 @@ impl Scene {
     async fn shows(&mut self, number: i32) {
         let Some(Look::Queue(_, answer)) = self.requests.looks.recv().await else { panic!() };
         let entry = Entry { sequence: sequence(number), mode: Mode::Exclusive };
-        let (znode, since) = (entry.name(), SystemTime::UNIX_EPOCH);
-        let (ticket, member) = (ticket(number), Some("b".to_owned()));
+        let znode = entry.name();
+        let since = SystemTime::UNIX_EPOCH;
+        let ticket = ticket(number);
+        let member = Some("b".to_owned());
         let place = Place { entry, ticket, znode, member, since, holds: true };
         answer.send(Ok([place].into())).unwrap();
     }
@@ -538,10 +540,12 @@ impl One {
         let heartbeat = Duration::from_millis(20);
         let margins = Margins { heartbeat, half_tick: heartbeat };
         let mut one = Self { holdings: Holdings::new(margins, LIMIT), ask };
-        let (sent_at, timeout) = (Clock::system().now(), Duration::from_secs(2));
+        let sent_at = Clock::system().now();
+        let timeout = Duration::from_secs(2);
         one.step(Event::Asked(ID, one.ask.wanted));
         one.step(Event::SessionOpened { session: SessionId(1), timeout, sent_at });
-        let (ticket, sent_at) = (ticket(OWN), None);
+        let ticket = ticket(OWN);
+        let sent_at = None;
         one.step(match one.ask.wanted {
             Wanted::Lock(_) => Event::Lock(ID, lock::Event::Joined { ticket, sent_at }),
             Wanted::Barrier(_) => Event::Barrier(ID, barrier::Event::Joined { ticket, sent_at }),

@@ -1,4 +1,4 @@
-//! What a request has to say about the version that is there, by RFC 9110.
+//! Conditional requests: the version that the client expects, by RFC 9110.
 
 use super::super::problem::Problem;
 use crate::shared_config::Condition;
@@ -10,7 +10,8 @@ use axum::http::{HeaderMap, HeaderValue, header};
 /// The headers say what no version can be, or contradict each other.
 pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
     let wrong = |why: &str| Err(Problem::bad_request(why));
-    let (found, absent) = (one(headers, header::IF_MATCH)?, one(headers, header::IF_NONE_MATCH)?);
+    let found = one(headers, header::IF_MATCH)?;
+    let absent = one(headers, header::IF_NONE_MATCH)?;
     match (found.as_deref(), absent.as_deref()) {
         (None, None) => Ok(Condition::None),
         (None, Some("*")) => Ok(Condition::Absent),

@@ -37,11 +37,11 @@ use tokio::time::timeout;
 use utoipa::{IntoParams, IntoResponses};
 
 /// How long ZooKeeper may take to show a value.
-const TO_READ: Duration = Duration::from_secs(2);
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long it may take to write one.
-const TO_WRITE: Duration = Duration::from_secs(8);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
 /// For the whole of a value to come.
-const TO_SEND: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A query as it should be.
 const PUT: &str = "?ephemeral=1";
@@ -54,12 +54,12 @@ pub(super) fn routes() -> ApiRouter {
     ))
 }
 
-/// There is no such value, or the shared configuration is switched off.
+/// The value does not exist, or the shared configuration is switched off.
 #[derive(IntoResponses)]
 #[response(status = 404, content_type = "application/problem+json")]
 struct NotThere(#[expect(dead_code, reason = "it is the schema")] api::Problem);
 
-/// It is to be ephemeral, and a value is there that lasts or is another member's.
+/// The write is ephemeral, but the existing value is not, or belongs to another member.
 #[derive(IntoResponses)]
 #[response(status = 409, content_type = "application/problem+json")]
 struct NotOurs(#[expect(dead_code, reason = "it is the schema")] api::Problem);
@@ -87,7 +87,7 @@ struct ReadQuery {
     wait: Option<String>,
 }
 
-/// What has to be so for a write to be carried out.
+/// The condition of a write.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "it is the schema")]
@@ -97,7 +97,7 @@ struct IfMatch {
     if_match: Option<String>,
 }
 
-/// What has to be so for a value to be created.
+/// The condition of a create.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "it is the schema")]
@@ -127,7 +127,7 @@ async fn config_names(
     State(app): State<AppState>,
     _: NoQuery,
 ) -> Result<Json<ConfigNames>, Problem> {
-    let names = app.ask(Ask::Names, TO_READ).await?.map_err(unread)?;
+    let names = app.ask(Ask::Names, READ_TIMEOUT).await?.map_err(unread)?;
     Ok(Json(ConfigNames { names: names.to_vec() }))
 }
 
@@ -277,18 +277,19 @@ impl AppState {
     }
 
     async fn watched(&self, name: &ConfigName) -> Result<Watched, Problem> {
-        let watched = self.ask(|answer| Ask::Watch(name.clone(), answer), TO_READ).await?;
+        let watched = self.ask(|answer| Ask::Watch(name.clone(), answer), READ_TIMEOUT).await?;
         watched.map_err(|TooMany| too_many())
     }
 
     async fn write(&self, write: Write) -> Result<Response, Problem> {
         // One whose client has closed the connection by now is not written: see `AppState::command`.
         tokio::task::yield_now().await;
-        let (name, condition) = (write.name.clone(), write.condition);
+        let name = write.name.clone();
+        let condition = write.condition;
         let (answer, answered) = oneshot::channel();
         let asked = self.shared_config()?.requests.try_send(Ask::Write(write, answer));
         asked.map_err(|_| Problem::undone(Undone::NotTaken))?;
-        let written = match timeout(TO_WRITE, answered).await {
+        let written = match timeout(WRITE_TIMEOUT, answered).await {
             Ok(Ok(written)) => written,
             Ok(Err(_)) | Err(_) => Err(Unwritten::Unknown),
         };
@@ -308,7 +309,8 @@ impl AppState {
     }
 
     fn path_of(&self, name: &ConfigName) -> String {
-        let root = self.status.shared_config.as_ref().map(|it| &*it.root).unwrap_or_default();
+        let root =
+            self.status.shared_config.as_ref().map(|config| &*config.root).unwrap_or_default();
         format!("{root}/{name}")
     }
 
@@ -336,7 +338,7 @@ impl AppState {
             Unwritten::TooMany => too_many(),
             Unwritten::Refused(why) => Problem::unavailable("refused", "ZooKeeper refuses it", why),
             Unwritten::NotSent => {
-                let why = "there is no connection to ZooKeeper, and nothing was written: /status says how this member \
+                let why = "not connected to ZooKeeper, and nothing was written: /status says how this member \
                            stands with it";
                 Problem::unavailable("not-written", "not written", why)
             }
@@ -352,9 +354,9 @@ impl AppState {
 
 /// Returns what is there, and as of which index.
 async fn read(watched: &mut Watched) -> Result<(Arc<Reading>, u64), Problem> {
-    match timeout(TO_READ, watched.read_anew()).await {
+    match timeout(READ_TIMEOUT, watched.read_anew()).await {
         Ok(read) => read.map_err(unread),
-        Err(_) => Err(unread(format!("ZooKeeper did not answer within {TO_READ:?}"))),
+        Err(_) => Err(unread(format!("ZooKeeper did not answer within {READ_TIMEOUT:?}"))),
     }
 }
 
@@ -364,7 +366,7 @@ fn unread(why: impl std::fmt::Display) -> Problem {
 
 fn too_many() -> Problem {
     let why = format!(
-        "{NAMES_MAX} names are watched by way of this member: wait until some are not, or ask another"
+        "{NAMES_MAX} names are watched through this member already: try later, or ask another member"
     );
     Problem::unavailable("too-many-names", "too many names", why)
 }
@@ -433,7 +435,7 @@ fn config_name(name: Result<Path<String>, PathRejection>) -> Result<ConfigName, 
 async fn body(mut request: Request) -> Result<Bytes, Problem> {
     DefaultBodyLimit::max(VALUE_MAX).apply(&mut request);
     let late = |_| Problem::bad_body(StatusCode::REQUEST_TIMEOUT, "its end did not come in time");
-    let body = timeout(TO_SEND, Bytes::from_request(request, &())).await.map_err(late)?;
+    let body = timeout(SEND_TIMEOUT, Bytes::from_request(request, &())).await.map_err(late)?;
     body.map_err(|error| match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
             let why = format!(

@@ -97,7 +97,8 @@ fn event(reading: &Reading) -> String {
     };
     let text = str::from_utf8(data).ok().map(str::to_owned);
     let base64 = text.is_none().then(|| BASE64_STANDARD.encode(data));
-    let (version, ephemeral) = (*version, owner.is_some());
+    let version = *version;
+    let ephemeral = owner.is_some();
     framed(
         "value",
         Some(index),
@@ -113,7 +114,8 @@ mod tests {
     fn the_event_of_a_reading_is_written_once_and_kept_for_no_longer_than_the_reading() {
         let events = ValueEvents::default();
         let reading = |index| Arc::new(Reading { index, value: None });
-        let (first, second) = (reading(1), reading(1));
+        let first = reading(1);
+        let second = reading(1);
         assert_eq!(events.of(&first).as_ptr(), events.of(&first).as_ptr());
         assert_ne!(events.of(&first).as_ptr(), events.of(&second).as_ptr());
         drop(first);

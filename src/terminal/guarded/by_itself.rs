@@ -19,10 +19,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 /// How long one who does not wait is kept, until it is known whether others are ahead.
-const TO_TRY: Duration = Duration::from_secs(5);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the deletion of the znode may take, and then the end of the session: else they are left to expire.
-const TO_GIVE_BACK: Duration = Duration::from_secs(5);
-const TO_CLOSE: Duration = Duration::from_millis(1500);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Holds the lock, or stays inside the barrier, for as long as what is done under it lasts, and returns that.
 pub(super) async fn hold<T, F: Future<Output = T>>(
@@ -62,7 +62,7 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
         };
         release.take();
         let gone = async { while published.changed().await.is_ok() {} };
-        let _left_to_expire = timeout(TO_GIVE_BACK, gone).await;
+        let _left_to_expire = timeout(RELEASE_TIMEOUT, gone).await;
         let _runner_gone = stop.send(());
         ended
     };
@@ -72,9 +72,9 @@ pub(super) async fn hold<T, F: Future<Output = T>>(
     let ended = tokio::select! {
         biased;
         ended = &mut done => ended,
-        _ = &mut runner => unreachable!("it is told to stop when the other is done"),
+        _ = &mut runner => unreachable!("the runner stops only after the other is done"),
     };
-    let _left_to_expire = timeout(TO_CLOSE, runner).await;
+    let _left_to_expire = timeout(CLOSE_TIMEOUT, runner).await;
     ended
 }
 
@@ -86,7 +86,8 @@ async fn judge(
     standing: &watch::Sender<Standing>,
 ) -> Infallible {
     let GuardedCommand { patience, wanted, .. } = wanted;
-    let (patience, mut tried) = (*patience, pin!(sleep(TO_TRY)));
+    let patience = *patience;
+    let mut tried = pin!(sleep(ATTEMPT_TIMEOUT));
     loop {
         let judged = published.borrow_and_update().at(clock.now());
         let (now, lease_end) = match judged {

@@ -1,7 +1,7 @@
 //! A lock that a sidecar holds for this process, or a barrier that it enters, for as long as their connection is open.
 
 use super::super::ClientError;
-use super::super::sidecar::{SILENCE, Sidecar, SidecarAnswer, TO_ANSWER};
+use super::super::sidecar::{ANSWER_TIMEOUT, SILENCE, Sidecar, SidecarAnswer};
 use super::super::watch::{EventReader, ReceivedEvent};
 use super::{Patience, Standing, in_front_of};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockHeld, LockWaiting};
@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// What the sidecar tells of the lock or barrier.
+/// The sidecar's event stream for the lock or barrier.
 pub(super) struct Stream {
     incoming: Incoming,
     /// By what to leave the barrier.
@@ -50,32 +50,33 @@ impl Stream {
         let wait = if patience == Patience::Try { "&wait=0s" } else { "" };
         let path = format!("{root}/{name}?{query}{wait}");
         let asked = format!("{}{path}", sidecar.name());
-        let opened = timeout(TO_ANSWER, sidecar.begin(&path)).await;
+        let opened = timeout(ANSWER_TIMEOUT, sidecar.begin(&path)).await;
         let (response, hold) =
             opened.unwrap_or_else(|_| Err(ClientError::nonsense(&asked, "no answer in time")))?;
         let kind = response.headers().get(CONTENT_TYPE);
         if response.status() == StatusCode::OK
             && kind.is_some_and(|kind| kind == "text/event-stream")
         {
-            let (incoming, id) = (response.into_body(), Arc::default());
+            let incoming = response.into_body();
+            let id = Arc::default();
             return Ok((Self { incoming, id }, hold));
         }
-        let answer = timeout(TO_ANSWER, SidecarAnswer::read(&asked, response)).await;
+        let answer = timeout(ANSWER_TIMEOUT, SidecarAnswer::read(&asked, response)).await;
         let answer = answer
             .unwrap_or_else(|_| Err(ClientError::nonsense(&asked, "its answer does not end")))?;
-        // A refusal is told as it is.
+        // A refusal is reported as it is.
         let _body: serde_json::Value = answer.body()?;
         Err(answer.nonsense("it tells no events"))
     }
 
-    /// Publishes what is told, to the end of it, and then waits.
+    /// Publishes all events, and then waits.
     pub(super) async fn follow(mut self, publisher: &watch::Sender<Standing>) -> Infallible {
         let last = self.last(publisher).await;
         publisher.send_replace(last);
         pending().await
     }
 
-    /// Publishes what is told before the last, and returns that.
+    /// Publishes all events but the last, and returns that one.
     async fn last(&mut self, publisher: &watch::Sender<Standing>) -> Standing {
         let mut reader = EventReader::default();
         let over = |why: &str| Standing::Over(format!("the sidecar {why}"));
@@ -95,7 +96,7 @@ impl Stream {
                         return standing;
                     }
                     Ok(Some(standing)) => drop(publisher.send_replace(standing)),
-                    // What another version says.
+                    // An event of a later version.
                     Ok(None) => {}
                     Err(why) => return over(&format!("says what makes no sense: {why}")),
                 }
@@ -123,7 +124,7 @@ fn standing(event: &ReceivedEvent, id: &OnceLock<String>) -> Result<Option<Stand
             let members = members.collect::<Vec<_>>().join(", ");
             Standing::Waits(match &*members {
                 "" => format!("behind {position} at most"),
-                members => format!("behind {position} at most, held by way of {members}"),
+                members => format!("behind {position} at most, held through {members}"),
             })
         }
         "left" => Standing::AllLeft,
@@ -148,7 +149,7 @@ fn standing(event: &ReceivedEvent, id: &OnceLock<String>) -> Result<Option<Stand
 /// Notes the id by which to leave. It goes into a path as it came.
 fn note_id(id: &OnceLock<String>, told: String) -> Result<(), String> {
     if told.is_empty() || !told.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return Err(format!("{told:?} is no id"));
+        return Err(format!("{told:?} is not an id"));
     }
     let _told_before = id.set(told);
     Ok(())
@@ -165,18 +166,18 @@ pub(super) async fn leave(
     id: &str,
 ) -> Result<(), ClientError> {
     let path = format!("{}/{name}/leave/{id}", api::BARRIERS.path);
-    let answer = sidecar.ask(Method::POST, &path, TO_ANSWER).await?;
+    let answer = sidecar.ask(Method::POST, &path, ANSWER_TIMEOUT).await?;
     if answer.status() == StatusCode::NO_CONTENT {
         return Ok(());
     }
-    // A refusal is told as it is.
+    // A refusal is reported as it is.
     let _body: serde_json::Value = answer.body()?;
     Err(answer.nonsense("it does not say that it left"))
 }
 
 /// Checks that the sidecar says by the clock of this process until when a lock is held.
 async fn check_clock(sidecar: &Sidecar) -> Result<(), ClientError> {
-    let answer = sidecar.ask(Method::GET, api::STATUS.path, TO_ANSWER).await?;
+    let answer = sidecar.ask(Method::GET, api::STATUS.path, ANSWER_TIMEOUT).await?;
     let api::Status { clock: api::Clock { boot_id, time_namespace }, .. } = answer.body()?;
     let ours = ClockIdentity::read();
     if boot_id.is_some() && (boot_id, time_namespace) == (ours.boot_id, ours.time_namespace) {
@@ -206,7 +207,7 @@ mod tests {
         }
         let place = r#"{"member":"a","mode":"exclusive","slots":null,"token":4,"znode":"write-0000000001","since":"T"}"#;
         let waiting = read("waiting", &format!(r#"{{"position":2,"holders":[{place}]}}"#));
-        let behind = "behind 2 at most, held by way of a";
+        let behind = "behind 2 at most, held through a";
         assert_eq!(waiting, Ok(Some(Standing::Waits(behind.into()))));
         let waiting = read("waiting", r#"{"position":2,"holders":null}"#);
         assert_eq!(waiting, Ok(Some(Standing::Waits("behind 2 at most".into()))));

@@ -9,7 +9,7 @@ use self::by_sidecar::Stream;
 use super::{ClientError, Sidecar, remark, text};
 use crate::api;
 use crate::clock::Clock;
-use crate::config::{HoldingConfig, OnExit, TO_DIE};
+use crate::config::{HoldingConfig, KILL_MARGIN, OnExit};
 use crate::exec::{self, Lease, Plan};
 use crate::holdings::HoldingName;
 use hyper::Method;
@@ -32,10 +32,10 @@ use tokio::sync::{oneshot, watch};
 const NOT_IN_TIME: u8 = 124;
 
 /// For the answer of a sidecar why nothing was got: it says within two seconds that ZooKeeper does not answer it.
-const TO_TELL_WHY: Duration = Duration::from_secs(3);
+const REASON_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// For how long a lease may be too short that was passed on: heartbeats that are closer together make a longer one.
-const TO_GROW: Duration = Duration::from_secs(5);
+/// A lease that was passed on may be too short for this long: more frequent heartbeats make it longer.
+const SHORT_LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A command to run while a lock is held, or inside a barrier.
 pub struct GuardedCommand {
@@ -58,7 +58,7 @@ pub enum Patience {
     Try,
 }
 
-/// What holds the lock, or enters the barrier.
+/// The process that holds the lock, or enters the barrier.
 pub enum Holder {
     Sidecar(Sidecar),
     /// This process, in a session of its own.
@@ -73,12 +73,12 @@ enum Standing {
     Waits(String),
     /// The lock is held, or it is inside the barrier.
     Held(Lease),
-    /// It has left the barrier, and others may not have.
+    /// This process has left the barrier; others may not have.
     Leaving,
     /// All have left the barrier.
     AllLeft,
     NotInTime,
-    /// It was not got, or is lost, for this reason.
+    /// The lock was not acquired, or is lost, for this reason.
     Over(String),
 }
 
@@ -86,7 +86,7 @@ enum Standing {
 enum Leave<'a> {
     /// The id is there once it was told.
     BySidecar(&'a Sidecar, &'a HoldingName, Arc<OnceLock<String>>),
-    /// It is left when this is dropped.
+    /// The barrier is left when this is dropped.
     ByItself(Rc<Cell<Option<oneshot::Sender<Infallible>>>>),
 }
 
@@ -160,13 +160,13 @@ impl GuardedCommand {
         let plan = Plan {
             command: self.command.clone(),
             under,
-            kill_after: time_to_end.saturating_sub(TO_DIE),
+            kill_after: time_to_end.saturating_sub(KILL_MARGIN),
             on_exit: OnExit::Leave,
             once: false,
             files: getrlimit(Resource::Nofile).current,
             environment: vec![(variable, self.name.to_string())],
             kept: hold.map(Arc::new),
-            // One that leaves a barrier is to hear yet when all have.
+            // After leaving a barrier, the process still has to learn when all have left.
             ends_kept: matches!(self.wanted, Wanted::Lock(_)),
             after_restart: false,
         };
@@ -244,7 +244,8 @@ impl GuardedCommand {
             Patience::AtMost(limit) => Some(clock.now().after(limit)),
             Patience::Endless | Patience::Try => None,
         };
-        let (mut is_told, mut held_since) = (false, None);
+        let mut is_told = false;
+        let mut held_since = None;
         loop {
             let known = standing.borrow_and_update().clone();
             let is_known = known != Standing::Asked;
@@ -265,12 +266,14 @@ impl GuardedCommand {
                     let held_for = held_since.map(|since| now.since(since));
                     match time_to_end(self.kill_after, left) {
                         Some(enough)
-                            if held_for.is_some() || enough == self.kill_after + TO_DIE =>
+                            if held_for.is_some() || enough == self.kill_after + KILL_MARGIN =>
                         {
                             return Ok(enough);
                         }
-                        None if held_for >= Some(TO_GROW) => return Err(too_short(left)),
-                        // It may be as old as a heartbeat. The next is new.
+                        None if held_for >= Some(SHORT_LEASE_TIMEOUT) => {
+                            return Err(too_short(left));
+                        }
+                        // This lease may be as old as a heartbeat. The next one is new.
                         Some(_) | None => held_since = held_since.or(Some(now)),
                     }
                 }
@@ -303,7 +306,7 @@ impl GuardedCommand {
                     Wanted::Barrier(_) => api::BARRIERS.path,
                 };
                 let path = format!("{root}/{}", self.name);
-                let asked = sidecar.ask(Method::GET, &path, TO_TELL_WHY).await;
+                let asked = sidecar.ask(Method::GET, &path, REASON_TIMEOUT).await;
                 let told = asked.and_then(|answer| answer.body::<serde_json::Value>());
                 if let Err(ClientError::Unread(why) | ClientError::Unanswered(why)) = told {
                     return self.not_got(&why);
@@ -370,7 +373,7 @@ fn too_short(left: Duration) -> ClientError {
 /// that is too little to kill.
 fn time_to_end(kill_after: Duration, lease: Duration) -> Option<Duration> {
     let half = lease / 2;
-    (half > TO_DIE).then(|| half.min(kill_after + TO_DIE))
+    (half > KILL_MARGIN).then(|| half.min(kill_after + KILL_MARGIN))
 }
 
 /// Returns the same error, with the exit code of one who could not run a command.

@@ -40,18 +40,18 @@ pub(crate) struct LeftServers {
     left_at: Arc<Mutex<BTreeMap<Arc<str>, Moment>>>,
 }
 
-/// What [`Connection::leave_server`] did.
+/// The outcome of [`Connection::leave_server`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
     /// The connection is given up, for the first time at this server.
     First,
     /// The connection is given up. There was no other server the last time.
     Again,
-    /// It was left less than a session timeout ago, and there was no other: the connection is kept.
+    /// The server was left less than a session timeout ago, and there was no other: the connection is kept.
     NotYet,
 }
 
-/// What the servers answered to a transaction.
+/// The servers' answer to a transaction.
 #[derive(Debug)]
 pub(crate) enum TransactionResult {
     Done(Vec<MultiWriteResult>),
@@ -65,20 +65,20 @@ pub(crate) enum TransactionResult {
 /// A connection that was just made.
 pub(crate) struct Opened {
     pub(crate) connection: Connection,
-    /// The timeout which the server granted, or granted anew.
+    /// The timeout granted by the server.
     pub(crate) timeout: Duration,
     /// Receives how the connection ended.
     pub(crate) ended: oneshot::Receiver<End>,
 }
 
-/// Why there is no connection.
+/// The reason why connecting failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The servers say that the session has ended.
     Expired,
     /// No server gave an answer of use.
     Unreachable(String),
-    /// It is known why, and no server has to be asked.
+    /// The reason is known, and no server has to be asked.
     Refused(String),
 }
 
@@ -154,7 +154,7 @@ impl Connection {
         leaving
     }
 
-    /// Where the server listens.
+    /// Returns the address of the server.
     pub(crate) fn server(&self) -> &str {
         &self.server
     }
@@ -201,7 +201,9 @@ pub(crate) async fn connect(
     left: &LeftServers,
 ) -> Result<Opened, Failure> {
     let (opened, open) = oneshot::channel();
-    let (settings, credentials, left) = (settings.clone(), credentials.clone(), left.clone());
+    let settings = settings.clone();
+    let credentials = credentials.clone();
+    let left = left.clone();
     // Goes on when the caller stops waiting: a session that was opened has to be closed.
     tokio::spawn(async move { serve(&settings, &credentials, session, &left, opened).await });
     let died = || Err(Failure::Unreachable("the connection's task died, see the log".into()));
@@ -264,7 +266,7 @@ async fn open(
     fastrand::shuffle(&mut servers);
     left.put_last(&mut servers);
     let resumed = session.is_some();
-    let mut failure = Failure::Unreachable("there is no server".into());
+    let mut failure = Failure::Unreachable("no server".into());
     for server in servers {
         let connector = Client::connector()
             .with_session_timeout(settings.session_timeout)

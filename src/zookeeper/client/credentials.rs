@@ -1,4 +1,4 @@
-//! The member's credentials, and the CAs that it trusts: read from their files anew for each connection, so
+//! The member's credentials, and the CAs that it trusts: read from their files again for each connection, so
 //! that a replaced file takes effect without a signal.
 
 use super::tls_errors;
@@ -37,7 +37,7 @@ struct LoadedFiles {
     problem: Option<String>,
 }
 
-/// What is presented over one connection.
+/// The credentials that are presented over one connection.
 pub(crate) struct Presented {
     pub(crate) tls: Option<Trust>,
     login: Option<(Scheme, SecretString)>,
@@ -106,7 +106,7 @@ impl Credentials {
         }
     }
 
-    /// Reads the files, not on this thread, and not for ever: the file system may hang, and this thread keeps the session.
+    /// Reads the files on another thread and with a time limit: the file system may hang, and this thread keeps the session.
     async fn read_now(&self, at_most: Duration) -> Result<Presented, String> {
         let settings = self.settings.clone();
         let read = move || Presented::read(&settings).map_err(|error| error.to_string());
@@ -214,7 +214,8 @@ impl Trust {
 
 /// Says why our certificate cannot be used with its private key.
 fn unusable(own: &OwnCertificate, error: Error) -> ConfigError {
-    let (cert, key) = (own.cert.display(), own.key.display());
+    let cert = own.cert.display();
+    let key = own.key.display();
     match error {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             Flaw::new(format!("is not the private key of the certificate in {cert}"))
@@ -241,7 +242,7 @@ fn authorities(file: &Path) -> Result<Authorities, ConfigError> {
                 Error::InvalidCertificate(wrong) => {
                     format!("holds a certificate that {}", tls_errors::of_certificate(&wrong))
                 }
-                error => format!("holds something that is no certificate: {error}"),
+                error => format!("holds something that is not a certificate: {error}"),
             };
             Flaw::new(problem).in_file(TLS_CA.key(), file)
         })?;
@@ -282,10 +283,10 @@ fn private_key(file: &Path) -> Result<(PrivateKeyDer<'static>, SecretString), Co
 }
 
 fn no_pem(key: &str, file: &Path, error: &PemError) -> ConfigError {
-    // What it says of the file's content may be part of a key.
+    // The error may quote the file's content, which may be part of a key.
     let problem = match error {
         PemError::MissingSectionEnd { .. } => "ends in the middle of a section",
-        _ => "is no PEM",
+        _ => "is not valid PEM",
     };
     Flaw::new(problem).in_file(key, file)
 }
@@ -326,7 +327,7 @@ fn text(key: &str, file: &Path) -> Result<Zeroizing<String>, ConfigError> {
     if bytes.is_empty() {
         return Err(wrong("is empty"));
     }
-    let text = std::str::from_utf8(&bytes).map_err(|_| wrong("is no text"))?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| wrong("is not text"))?;
     Ok(Zeroizing::new(text.to_owned()))
 }
 

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{
     AlertDescription, CertificateError, ClientConfig, Error, RootCertStore,
 };
 
-/// What is wrong with one server.
+/// The problem of one server.
 struct Finding {
     kind: FindingKind,
     what: String,
@@ -28,9 +28,9 @@ struct Finding {
 enum FindingKind {
     /// Only an operator can mend it.
     Wrong,
-    /// It runs, and has no quorum.
+    /// The server runs, but has no quorum.
     Idle,
-    /// It may come back.
+    /// The server may come back.
     Unreachable,
 }
 
@@ -44,7 +44,8 @@ pub(crate) async fn diagnose(
 ) -> Option<String> {
     let mut examinations = JoinSet::new();
     for (place, server) in settings.hosts.split(',').enumerate() {
-        let (server, presented) = (server.to_owned(), presented.clone());
+        let server = server.to_owned();
+        let presented = presented.clone();
         let tls = settings.security.tls.clone();
         examinations.spawn(async move {
             let examination = examine(&server, tls.as_ref(), presented.as_deref(), limit);
@@ -157,13 +158,13 @@ async fn examine_tls(
 }
 
 /// Sends a four-letter command, which ZooKeeper answers with text even where it is not allowed. With
-/// the line's end it is long enough for a TLS server to see that it is no TLS.
+/// the line's end it is long enough for a TLS server to see that it is not TLS.
 async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Vec<u8>> {
     stream.write_all(b"srvr\n").await?;
     stream.flush().await?;
     let mut answer = vec![0; 64];
     let length = match stream.read(&mut answer).await {
-        // Some servers close without an answer, which is no TLS error.
+        // Some servers close without an answer, which is not a TLS error.
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
         length => length?,
     };

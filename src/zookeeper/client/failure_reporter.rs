@@ -1,4 +1,4 @@
-//! Finds out why there is no connection, beside the attempts to make one, and reports it.
+//! Finds out why connecting fails, in parallel with further attempts, and reports it.
 
 use super::credentials::Credentials;
 use super::diagnosis::diagnose;
@@ -28,7 +28,7 @@ pub(super) struct FailureReporter<'a> {
     diagnosis: JoinSet<Result<String, Unexplained>>,
 }
 
-/// What is in the log already.
+/// The state of the log: the problems reported last.
 struct Logged {
     begun_at: Moment,
     reasons: BTreeSet<String>,
@@ -55,7 +55,8 @@ impl<'a> FailureReporter<'a> {
         clock: Clock,
         what: String,
     ) -> Self {
-        let (logged, diagnosis) = (Logged::begun(clock.now()), JoinSet::new());
+        let logged = Logged::begun(clock.now());
+        let diagnosis = JoinSet::new();
         Self { settings, credentials, link, what, clock, logged, found: None, diagnosis }
     }
 
@@ -85,7 +86,8 @@ impl<'a> FailureReporter<'a> {
             self.publish(&why);
         }
         if self.diagnosis.is_empty() {
-            let (settings, presented) = (self.settings.clone(), self.credentials.last());
+            let settings = self.settings.clone();
+            let presented = self.credentials.last();
             let limit = settings.session_timeout / 4;
             // On a thread where it slows nothing: it computes, and reads files.
             self.diagnosis.spawn_blocking(move || {

@@ -26,5 +26,5 @@ pub(crate) use session::{
 };
 pub use session_file::{Former, Opened as OpenedSessionFile, SessionFile};
 
-/// Tells an owner what happened, in one order with all else that it is told.
+/// Reports events to an owner, in order with all its other events.
 pub(crate) type Tell<E> = Box<dyn Fn(E) + Send + Sync>;

@@ -2,7 +2,7 @@
 //!
 //! The library sends it to servers, and takes it from them, with each handshake. So for one handshake on the loopback
 //! interface this takes the servers' part: to hear the password of a session, or to give the library a session that
-//! another process opened. The timeout in the handshake is a random number, by which the library is told from strangers.
+//! another process opened. The timeout in the handshake is a random number, which identifies the library.
 
 use super::connection::LibraryTasks;
 use ::zookeeper::{Client, SessionInfo};
@@ -25,7 +25,7 @@ pub(super) const LONGEST: usize = LONGEST_REQUEST as usize;
 const HEARTBEAT_ANSWER: [u8; 20] =
     [0, 0, 0, 16, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// What is in a client's request for a session, as far as it matters here.
+/// The relevant part of a client's request for a session.
 struct ConnectRequest {
     timeout_ms: u32,
     password: Password,
@@ -69,7 +69,7 @@ pub(crate) async fn session(id: i64, password: &Password) -> io::Result<SessionI
     Ok(connected.map_err(io::Error::other)?.session().clone())
 }
 
-/// What tells the library's handshake from others.
+/// The mark that distinguishes the library's handshake from others.
 #[derive(Clone, Copy)]
 struct Number(u32);
 
@@ -128,7 +128,8 @@ async fn request(stream: &mut TcpStream) -> io::Result<ConnectRequest> {
     }
     let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     // The protocol's version, what was seen last, the timeout, the session, and the password's length come before it.
-    let (timeout_ms, length) = (number(12), number(24) as usize);
+    let timeout_ms = number(12);
+    let length = number(24) as usize;
     let password = bytes.get(28..28 + length).ok_or(ErrorKind::InvalidData)?;
     Ok(ConnectRequest { timeout_ms, password: password.to_vec().into() })
 }

@@ -31,7 +31,7 @@ pub(crate) fn delay_after_force() -> Duration {
 /// A session that may still own a znode: it is closed before another is used.
 pub(crate) type UnclosedSession = Option<SessionInfo>;
 
-/// What becomes of a session.
+/// The events of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionEvent {
     /// The servers granted the session that was asked for at `sent_at`.
@@ -47,21 +47,21 @@ pub(crate) enum SessionEvent {
     Lost,
 }
 
-/// What a session is opened with.
+/// The parameters for opening a session.
 pub(crate) struct SessionSettings {
     pub(crate) settings: Zookeeper,
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) clock: Clock,
-    /// Where `/status` reads how the session stands.
+    /// Publishes the state of the session, for `/status`.
     pub(crate) link: watch::Sender<ConnectionState>,
     pub(crate) before: Before,
-    /// Where the session is kept for a next process.
+    /// The file in which the session is saved for the next process.
     pub(crate) file: Option<Arc<SessionFile>>,
     /// The session of the process before, to go on with.
     pub(crate) former: Option<Former>,
 }
 
-/// What became of the session before: the next one is opened with a delay that fits.
+/// The end of the previous session, which determines the delay before the next one is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
     /// There was none before, or it has ended.
@@ -272,7 +272,8 @@ impl Keeper {
             restarts: former.restarts.saturating_add(1),
         };
         if let Some(file) = &self.file {
-            let (timeout, now) = (opened.timeout.min(record.timeout), self.clock.now());
+            let timeout = opened.timeout.min(record.timeout);
+            let now = self.clock.now();
             file.taken_over(timeout, restart.restarts, now);
         }
         info!(
@@ -328,7 +329,8 @@ impl Keeper {
             }
         }
         let Some(session) = before.take() else { return Ok((opened, None)) };
-        let (settings, credentials) = (self.settings.clone(), self.credentials.clone());
+        let settings = self.settings.clone();
+        let credentials = self.credentials.clone();
         let closing = close_session(self.clock, settings, credentials, session.clone());
         let mut is_closed = tokio::spawn(closing);
         // The old znode is to go before a new one comes. Where that takes long, it goes on beside the new session.
@@ -402,7 +404,8 @@ impl Keeper {
         let id = SessionId(opened.connection.client.session_id().0);
         info!(session = %id, timeout_ms = opened.timeout.as_millis(), "connected to ZooKeeper");
         self.link.send_modify(|link| {
-            let (restart, foreign) = (link.restart, std::mem::take(&mut link.foreign));
+            let restart = link.restart;
+            let foreign = std::mem::take(&mut link.foreign);
             *link = ConnectionState {
                 session: Some((id, opened.timeout)),
                 connected: true,
@@ -444,7 +447,7 @@ pub(crate) async fn end_former(
 
 const LOST: &str = "the connection to ZooKeeper is lost";
 
-/// Closes a session that is given up, by way of any server that answers, and logs how that went. Returns
+/// Closes a session that is given up, through any server that answers, and logs the outcome. Returns
 /// whether it has ended.
 async fn close_session(
     clock: Clock,
@@ -549,8 +552,8 @@ mod tests {
             answer(client, &granted).await?;
             loop {
                 let request = frame(client).await?;
-                let (xid, kind) =
-                    (&request[..4], i32::from_be_bytes(request[4..8].try_into().unwrap()));
+                let xid = &request[..4];
+                let kind = i32::from_be_bytes(request[4..8].try_into().unwrap());
                 let error: i32 = match kind {
                     // A ping, and the end of the session. There is no znode for any other request.
                     11 | -11 => 0,
@@ -606,7 +609,8 @@ mod tests {
         // A server that hangs is given up after a quarter of it.
         let session_timeout = Duration::from_secs(4);
         let settings = Zookeeper { hosts: hosts.join(","), session_timeout, security };
-        let (clock, credentials) = (Clock::system(), Credentials::of(&settings));
+        let clock = Clock::system();
+        let credentials = Credentials::of(&settings);
         let left = LeftServers::none(clock);
         let opened = connect(&settings, &credentials, None, &left).await.ok().unwrap();
         let before = opened.connection.client.session().clone();

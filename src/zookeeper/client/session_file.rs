@@ -44,7 +44,7 @@ struct State {
     problem: Option<String>,
 }
 
-/// What was found in the file.
+/// The content of the file at the start.
 pub struct Opened {
     pub file: SessionFile,
     pub former: Option<Former>,
@@ -60,11 +60,11 @@ pub struct Former {
     pub(crate) is_closing: bool,
     /// When that process was alive last, as far as it noted.
     pub(crate) noted_at: Moment,
-    /// How often the session had been taken over by then.
+    /// The number of times that the session had been taken over by then.
     pub(crate) restarts: u64,
 }
 
-/// Whose session it is: none of these may differ.
+/// The owner of the session: none of these may differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Owner {
     servers: String,
@@ -175,7 +175,8 @@ impl SessionFile {
     /// Notes that this process goes on with the session that it found.
     pub(crate) fn taken_over(&self, timeout: Duration, restarts: u64, now: Moment) {
         let mut state = self.state();
-        let (timeout_ms, noted_at_ns) = (millis(timeout), nanos(now));
+        let timeout_ms = millis(timeout);
+        let noted_at_ns = nanos(now);
         let taken = state.session.clone();
         let taken = taken.map(|kept| Kept {
             timeout_ms,
@@ -217,7 +218,7 @@ impl SessionFile {
         if self.is_in_place()
             && let Err(error) = fs::remove_file(&self.path)
         {
-            // What it says is known to be over.
+            // The saved session is known to be over.
             self.write(&mut self.state(), None);
             warn!("{} stays behind, empty: {error}", self.path.display());
         }
@@ -230,13 +231,13 @@ impl SessionFile {
         state.session = session;
         match self.file.write_all_at(&bytes, 0) {
             Ok(()) => {
-                // One that was removed is written, and found by no next process.
+                // A file that was removed can still be written, but the next process would not find it.
                 if state.problem.take_if(|_| self.is_in_place()).is_some() {
                     info!("{} is written again", self.path.display());
                 }
             }
             Err(error) => {
-                // What is there may not be true any more.
+                // The old content may be wrong by now.
                 if self.file.set_len(0).is_err() {
                     let _or_gone = fs::remove_file(&self.path);
                 }
@@ -258,7 +259,7 @@ impl SessionFile {
 
     /// Whether the path leads to this file still.
     fn is_in_place(&self) -> bool {
-        fs::symlink_metadata(&self.path).is_ok_and(|it| it.ino() == self.inode)
+        fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -267,7 +268,8 @@ impl SessionFile {
 
     /// Returns `None` if it does not fit.
     fn encoded(&self, session: Option<Kept>) -> Option<Vec<u8>> {
-        let (owner, inode) = (self.owner.clone(), self.inode);
+        let owner = self.owner.clone();
+        let inode = self.inode;
         let written = Written { version: VERSION, owner, inode, session };
         let mut bytes = serde_json::to_vec(&written).expect("texts and numbers are JSON");
         bytes.push(b'\n');
@@ -322,7 +324,7 @@ impl SessionFile {
             return Err("is of another clock".into());
         }
         let password = BASE64_STANDARD.decode(&kept.password).map_err(|_| damaged())?;
-        // What is noted later has to fit as well.
+        // Later notes have to fit as well.
         if password.len() > password::LONGEST {
             return Err(damaged());
         }
@@ -331,7 +333,8 @@ impl SessionFile {
             timeout: Duration::from_millis(kept.timeout_ms),
             known_until: kept.known_until_ns.map(|ns| Moment(Duration::from_nanos(ns))),
         };
-        let (is_closing, restarts) = (kept.is_closing, kept.restarts);
+        let is_closing = kept.is_closing;
+        let restarts = kept.restarts;
         let former = Former { record, password: password.into(), is_closing, noted_at, restarts };
         Ok(Some((former, kept)))
     }
@@ -354,7 +357,7 @@ fn locked(path: &Path) -> Result<File, String> {
             Ok(file) => File::from(file),
             Err(Errno::LOOP) => return Err("is a symbolic link: name the file itself".into()),
             Err(Errno::ISDIR | Errno::NXIO) => {
-                return Err("is no regular file: name another".into());
+                return Err("is not a regular file: name another".into());
             }
             Err(error) => {
                 return Err(format!(
@@ -364,7 +367,7 @@ fn locked(path: &Path) -> Result<File, String> {
         };
         let metadata = file.metadata().map_err(cannot("read"))?;
         if !metadata.is_file() {
-            return Err("is no regular file: name another".into());
+            return Err("is not a regular file: name another".into());
         }
         if metadata.uid() != rustix::process::geteuid().as_raw() {
             return Err("belongs to another user: remove it, or name another".into());
@@ -501,8 +504,8 @@ mod tests {
             (at("open"), "can be read or written by others"),
             (at("link"), "is a symbolic link"),
             (at("name"), "has a second name"),
-            (home.path().to_owned(), "is no regular file"),
-            ("/dev/null".into(), "is no regular file"),
+            (home.path().to_owned(), "is not a regular file"),
+            ("/dev/null".into(), "is not a regular file"),
             (at("none/session"), "cannot be opened"),
         ] {
             assert!(refusal(&path).contains(why), "{}: {}", path.display(), refusal(&path));
@@ -514,7 +517,8 @@ mod tests {
     #[test]
     fn what_is_damaged_or_anothers_is_warned_of_and_not_taken_up() {
         let home = tempfile::tempdir().unwrap();
-        let (path, other) = (home.path().join("session"), home.path().join("copy"));
+        let path = home.path().join("session");
+        let other = home.path().join("copy");
         keep(&opened(&path).file, 7);
         let whole = fs::read(&path).unwrap();
         assert_eq!(whole.len(), SIZE);
@@ -556,7 +560,8 @@ mod tests {
     #[test]
     fn what_is_swapped_or_truncated_while_it_is_held_is_not_believed() {
         let home = tempfile::tempdir().unwrap();
-        let (path, other) = (home.path().join("session"), home.path().join("other"));
+        let path = home.path().join("session");
+        let other = home.path().join("other");
         let file = opened(&path).file;
         keep(&file, 7);
         file.file.set_len(0).unwrap();

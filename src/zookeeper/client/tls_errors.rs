@@ -1,4 +1,4 @@
-//! What is wrong with a certificate or a revocation list, in words for operators that say how to mend
+//! Describes problems of a certificate or a revocation list for operators, and how to fix
 //! it: the TLS library's are for programmers.
 
 use tokio_rustls::rustls::{CertRevocationListError, CertificateError};
@@ -7,12 +7,12 @@ use tokio_rustls::rustls::{CertRevocationListError, CertificateError};
 pub(crate) fn of_certificate(wrong: &CertificateError) -> String {
     use CertificateError as C;
     match wrong {
-        C::BadEncoding => "cannot be read: have it issued anew".into(),
+        C::BadEncoding => "cannot be read: reissue it".into(),
         C::UnhandledCriticalExtension => {
             "has a critical extension that is not known here: have it issued without".into()
         }
         C::UnknownRevocationStatus => {
-            "no revocation list in zookeeper.tls.ca tells of: where there is one list, each CA in a \
+            "no revocation list in zookeeper.tls.ca covers: where there is one list, each CA in a \
              server's chain needs its own. Add what is missing, or take all lists out"
                 .into()
         }
@@ -35,12 +35,12 @@ pub(crate) fn of_certificate(wrong: &CertificateError) -> String {
                 "is a CA's own: have that CA issue one for this process".into()
             }
             "EndEntityUsedAsCa" => {
-                "was signed by one that is no CA's: have a CA issue it (basicConstraints CA:TRUE)"
+                "was signed by a certificate that is not a CA's: have a CA issue it (basicConstraints CA:TRUE)"
                     .into()
             }
-            name => format!("is not acceptable ({name}): have it issued anew"),
+            name => format!("is not acceptable ({name}): reissue it"),
         },
-        other => format!("is not acceptable ({other:?}): have it issued anew"),
+        other => format!("is not acceptable ({other:?}): reissue it"),
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn of_list(wrong: &CertRevocationListError) -> String {
              in openssl's configuration)"
                 .into()
         }
-        L::BadSignature => "its CA did not sign: take it from the CA anew".into(),
+        L::BadSignature => "its CA did not sign: fetch it from the CA again".into(),
         L::IssuerInvalidForCrl => {
             "its CA may not sign: have the CA's certificate issued with the keyUsage cRLSign".into()
         }

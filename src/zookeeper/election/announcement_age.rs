@@ -6,7 +6,7 @@ use recipes::election::Announcement;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the leader and we wrote last, and when.
+/// The last writes of the leader and of this member, and their times.
 pub(super) struct AnnouncementAge {
     meter: Arc<Meter>,
     ours: Option<Relayed>,

@@ -40,12 +40,12 @@ pub(crate) struct ElectionSession {
     /// A standby, whose predecessor is the head, reads no other; members behind it read the head with each heartbeat.
     whose_predecessor: Whose,
     whose_head: Whose,
-    /// What the own znode is to say of the member.
+    /// The state of the member, for its own znode.
     state: OwnState,
     own_znode: OwnZnode,
 }
 
-/// Whose a znode ahead is, as its data told last.
+/// The owner of a znode ahead, by its last data.
 #[derive(Default)]
 struct Whose {
     members: Option<Ticket>,
@@ -169,7 +169,7 @@ impl ElectionSession {
                 unreachable!("the runner opens and closes sessions")
             }
             Action::Join(data) => {
-                // What was told was of the place before.
+                // The state belongs to the previous place.
                 (self.state, self.own_znode.stands) = (OwnState::default(), false);
                 let data = match self.znodes.family() {
                     None => self.encode(&data),
@@ -244,12 +244,12 @@ impl ElectionSession {
                     // The znode has another id than this member now, and is not to be written to.
                     return Some(Event::NoTicketFound);
                 }
-                let data = claimed.and_then(|it| decode(&it, &self.znodes)).map(own_data);
+                let data = claimed.and_then(|data| decode(&data, &self.znodes)).map(own_data);
                 Event::TicketFound { ticket, data }
             }
             QueueEvent::Found { ticket, data, .. } => {
                 let read = decode(&data, &self.znodes);
-                let state = read.as_ref().map(|it| it.state).unwrap_or_default();
+                let state = read.as_ref().map(|data| data.state).unwrap_or_default();
                 let data = read.map(own_data);
                 self.own_znode = OwnZnode { data: data.clone(), state, stands: true };
                 self.tell_if_news();
@@ -269,9 +269,9 @@ impl ElectionSession {
                 self.whose_predecessor.note_format(predecessor, &data);
                 let data = self.read(&data, predecessor);
                 self.whose_predecessor.note(predecessor, data.is_some());
-                self.predecessor = data.as_ref().map(|it| (predecessor, it.profile.id.clone()));
-                self.offer = data.as_ref().and_then(|it| it.offer);
-                let announcement = data.and_then(|it| it.announcement);
+                self.predecessor = data.as_ref().map(|data| (predecessor, data.profile.id.clone()));
+                self.offer = data.as_ref().and_then(|data| data.offer);
+                let announcement = data.and_then(|data| data.announcement);
                 // The standby's predecessor is the leader, of which it reads nothing else.
                 if let Some(own) = announcement.as_ref().filter(|own| own.ticket == predecessor) {
                     self.announcement_age.leader_wrote(own, modified_ms);
@@ -297,9 +297,9 @@ impl ElectionSession {
                 self.whose_head.note(head, data.is_some());
                 // A member that has just become the standby may have read the offer before it knew that it is.
                 if self.predecessor.as_ref().is_some_and(|(it, _)| *it == head) {
-                    self.offer = data.as_ref().and_then(|it| it.offer);
+                    self.offer = data.as_ref().and_then(|data| data.offer);
                 }
-                let announcement = data.and_then(|it| it.announcement);
+                let announcement = data.and_then(|data| data.announcement);
                 if let Some(announcement) = &announcement {
                     self.announcement_age.leader_wrote(announcement, modified_ms);
                 }
@@ -448,7 +448,8 @@ fn entry(Member { ticket, data, created_ms }: Member, znodes: &ZnodeNames) -> En
     };
     let Some(data) = data else { return Entry::of_stranger(ticket, created_at) };
     let MemberData { profile, announcement, priority, ready, version, state, .. } = data;
-    let (profile, names) = (Some(profile), announcement);
+    let profile = Some(profile);
+    let names = announcement;
     Entry { ticket, profile, names, priority, ready, version, created_at, state }
 }
 

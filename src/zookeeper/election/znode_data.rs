@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Upper bound of a member's data; longer data is no member's.
+/// Upper bound of a member's data; longer data is not accepted as a member's.
 const LONGEST: usize = 1024;
 
 /// The format of a member's data, with a new number where an older version would misread it.
@@ -76,7 +76,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What stands in a member's znode.
+/// The data of a member's znode.
 #[derive(Clone, Debug)]
 pub struct MemberData {
     pub profile: Profile,
@@ -88,7 +88,7 @@ pub struct MemberData {
     pub accepted: Option<Offer>,
     /// The version of the member's program.
     pub version: Option<String>,
-    /// What is wrong with the member, as it tells itself.
+    /// The problems of the member, as it reports them itself.
     pub state: OwnState,
 }
 
@@ -99,7 +99,8 @@ pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> 
         znode: znodes.name(ticket.sequence),
         token: ticket.token.0,
     });
-    let (profile, standby_ready) = (ProfileJson::of(profile), *ready);
+    let profile = ProfileJson::of(profile);
+    let standby_ready = *ready;
     let priority = Some(priority.number()).filter(|_| *priority != Priority::default());
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
     let [offer, accepted] =
@@ -116,7 +117,7 @@ pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> 
         version,
         state,
     };
-    // What is longer would be no member's. Those who look know less then; and a transfer comes to nothing rather.
+    // Longer data would not be accepted as a member's. So others see less of it, and a transfer fails instead.
     let shortened: [fn(&mut DataJson); 3] = [
         |json| json.state = None,
         |json| (json.offer, json.accepted) = (None, None),
@@ -136,7 +137,7 @@ fn to_vec(json: &DataJson) -> Vec<u8> {
     serde_json::to_vec(json).expect("it has nothing that JSON lacks")
 }
 
-/// Returns `None` for data that is no member's: other clients may write what they like.
+/// Returns `None` for data that was not written by a member: other clients may write anything.
 pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
     if data.len() > LONGEST {
         return None;
@@ -151,7 +152,8 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
     });
     let [offer, accepted] = [offer, accepted].map(|offer| offer?.read(znodes));
     let profile = profile.read()?;
-    let (ready, state) = (standby_ready, state.map(StateJson::read).unwrap_or_default());
+    let ready = standby_ready;
+    let state = state.map(StateJson::read).unwrap_or_default();
     let priority = priority.and_then(Priority::new).unwrap_or_default();
     Some(MemberData { profile, announcement, priority, ready, offer, accepted, version, state })
 }
@@ -243,7 +245,7 @@ impl ProfileJson {
         Self { id: id.to_string(), address, labels, revision }
     }
 
-    /// Returns `None` if the name is no member's.
+    /// Returns `None` if the name is not a member's.
     fn read(self) -> Option<Profile> {
         let Self { id, address, labels, revision } = self;
         Some(Profile { id: MemberId::new(&id)?, address, labels, revision })
@@ -257,7 +259,8 @@ mod tests {
 
     fn profile(id: &str) -> Profile {
         let labels = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
-        let (id, address) = (MemberId::new(id).unwrap(), Some("h:1".into()));
+        let id = MemberId::new(id).unwrap();
+        let address = Some("h:1".into());
         Profile { id, address, labels, revision: 0 }
     }
 
@@ -340,7 +343,8 @@ mod tests {
             )
         };
         let room = LONGEST - filled(0).len();
-        let (full, over) = (filled(room), filled(room + 1));
+        let full = filled(room);
+        let over = filled(room + 1);
         assert_eq!(full.len(), LONGEST);
         assert_eq!(decode(&full, &"leader_".into()).expect("it fits").offer, offer);
         assert_eq!(decode(&over, &"leader_".into()).expect("it fits").offer, None);
@@ -431,7 +435,8 @@ mod tests {
     }
 
     fn written(profile: Profile, announcement: Option<&Announcement>, ready: bool) -> Vec<u8> {
-        let (profile, announcement) = (Arc::new(profile), announcement.cloned());
+        let profile = Arc::new(profile);
+        let announcement = announcement.cloned();
         encode(
             &ZnodeData { announcement, ready, ..ZnodeData::of(profile) },
             OwnState::default(),

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use tokio::time::sleep;
 use tracing::warn;
 
-/// What says that a barrier is open, below its path.
+/// The znode below a barrier's path that marks it as open.
 pub(super) const READY: &str = "ready";
 
 /// Reads a barrier, and leaves a watch for `ready` to be made or deleted.
@@ -42,12 +42,12 @@ pub(super) async fn read(
         return Ok((shown, Some(watcher)));
     }
     let ready = match read {
-        // It was made before what was listed, so it is the one that was listed.
+        // `ready` is older than the listing, so it is the one that was listed.
         Ok((data, of_ready)) if of_ready.czxid <= stat.pzxid => match data::ready(&data) {
             Some(ready) => Some(ready),
             None => ready_of_another_client(context, connection, &shown, &of_ready).await?,
         },
-        // It changed in between: read it again.
+        // The barrier changed in between: read it again.
         Ok(_) | Err(Error::NoNode) => return Err(Error::Timeout),
         Err(error) => return Err(error),
     };
@@ -84,7 +84,8 @@ pub(super) async fn make_ready(
     if shown.round != round {
         return vec![];
     }
-    let (root, ready_path) = (&context.settings.root, path_of_ready(context));
+    let root = &context.settings.root;
+    let ready_path = path_of_ready(context);
     let known = members.iter().filter_map(|sequence| find(&shown.entries, *sequence));
     let paths: Vec<_> = known.clone().map(|named| format!("{root}/{}", named.name)).collect();
     let persistent = context
@@ -137,7 +138,8 @@ pub(super) async fn end_round(context: &Context, shown: &Shown, round: Round) {
     if shown.round != round {
         return;
     }
-    let (root, ready_path) = (&context.settings.root, path_of_ready(context));
+    let root = &context.settings.root;
+    let ready_path = path_of_ready(context);
     let ended = context.until_judged(async |connection| {
         let answer = connection.transact(2, |writer| {
             writer.add_delete(&ready_path, None)?;
@@ -175,7 +177,7 @@ async fn leave_if_ready_is_not_shown(connection: &Connection, path: &str) -> Res
     let shows = async || connection.request(connection.client.check_stat(path)).await;
     if shows().await?.is_none() {
         match connection.check(path).await {
-            // It has gone since.
+            // The znode has gone since.
             Err(Error::NoNode) => return Ok(()),
             checked => checked?,
         }

@@ -1,4 +1,4 @@
-//! What stands in the znode of a lock or a barrier's member: whose it is, so that people can see that, and which holding's,
+//! The data in the znode of a lock or a barrier's member: its owner, for people, and the id of the holding,
 //! so that its member finds it again after a create whose outcome is unknown. And what stands in a barrier's `ready`.
 
 use recipes::barrier::Ready;
@@ -20,7 +20,7 @@ pub(super) fn encode(member: &MemberId, holding: HoldingId) -> Vec<u8> {
 
 /// Returns the member's id; `None` for data of another ZooKeeper client.
 pub(super) fn member(data: &[u8]) -> Option<String> {
-    // Longer data is no member's.
+    // Longer data was not written by a member.
     let data = data.get(..data.len().min(1024))?;
     let HoldingJson { id, .. } = serde_json::from_slice(data).ok()?;
     MemberId::new(&id).map(|id| id.to_string())

@@ -39,14 +39,14 @@ use tracing::{debug, warn};
 /// The session is closed when nothing was asked for during this time.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 
-/// For how long those who hold a lock, or are inside a barrier, may let it go when this member leaves. Else it is left to
+/// The time in which clients that hold a lock, or are inside a barrier, may release it when this member leaves. Otherwise it is left to
 /// expire with the session: they were told until when they hold it.
-const TO_LET_GO: Duration = Duration::from_secs(1);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The timer of a runner that has nothing to wait for.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// What locks and barriers need to know.
+/// The settings of locks and barriers.
 #[derive(Clone, Debug)]
 pub struct HoldingsSettings {
     pub zookeeper: Zookeeper,
@@ -84,7 +84,8 @@ pub async fn run_holdings(
 ) -> bool {
     let HoldingsRequests { asks, looks, meter } = requests;
     let runner = Runner::new(settings.clone(), clock, meter.clone(), config);
-    let (sessions, link) = (runner.config.sessions(), runner.reports.link.subscribe());
+    let sessions = runner.config.sessions();
+    let link = runner.reports.link.subscribe();
     let reader = Reader::new(settings, clock, sessions, link, runner.reads.clone());
     let reading = async {
         reader.run(looks).await;
@@ -148,7 +149,7 @@ impl Runner {
             root: settings.config_root.clone(),
             acl: settings.zookeeper.security.acl,
         };
-        // It has no other readers: each member's `/status` is about its election.
+        // This has no other readers: a member's `/status` is about its election.
         let link = watch::Sender::new(ConnectionState::default());
         Self {
             holdings: Holdings::new(settings.margins, IDLE_AFTER),
@@ -220,7 +221,7 @@ impl Runner {
     /// Tells all that their lock or barrier ends, and no longer waits for those that are not held.
     async fn begin_to_leave(&mut self) {
         let now = self.clock.now();
-        self.leaves_at = Some(now.after(TO_LET_GO));
+        self.leaves_at = Some(now.after(RELEASE_TIMEOUT));
         let ids: Vec<_> = self.asked.keys().copied().collect();
         for id in ids {
             let is_held = self.is_held(id, now);
@@ -249,7 +250,7 @@ impl Runner {
 
     fn take(&mut self, ask: Ask) -> Option<Event> {
         let Ask { name, wanted, published, released } = ask;
-        // What is switched off is refused before it comes here.
+        // Requests for a recipe that is switched off are refused earlier.
         let path = self.settings.path_of(wanted, &name)?;
         if self.asked.len() >= HOLDINGS_MAX {
             published.send_modify(|published| published.ended = Some(Ended::TooMany));
@@ -281,7 +282,8 @@ impl Runner {
             | Event::Stop => Touched::All,
             Event::InUse(_) | Event::Read => Touched::None,
         };
-        let (is_lost, stops) = (event == Event::SessionLost, event == Event::Stop);
+        let is_lost = event == Event::SessionLost;
+        let stops = event == Event::Stop;
         if let (Event::Released(id), Some(session)) = (&event, &self.session) {
             session.withdraw(*id);
         }
@@ -384,7 +386,8 @@ impl Runner {
             file: None,
             former: None,
         };
-        let (settings, reports) = (self.settings.clone(), self.reports.clone());
+        let settings = self.settings.clone();
+        let reports = self.reports.clone();
         let session = HoldingsSession::open(settings, session, self.unclosed.take(), reports);
         self.config.use_session(Some(session.handle()));
         self.session = Some(session);

@@ -86,7 +86,8 @@ impl Reader {
         self.queues.retain(|_, cached| fresh(cached, now).is_some());
         self.barriers.retain(|_, cached| fresh(cached, now).is_some());
         let below = |root: &Option<String>| root.clone().unwrap_or_default();
-        let (locks, barriers) = (below(&self.settings.locks), below(&self.settings.barriers));
+        let locks = below(&self.settings.locks);
+        let barriers = below(&self.settings.barriers);
         match look {
             Look::Names(answer) => {
                 if fresh(&self.names, now).is_none() {

@@ -4,9 +4,9 @@ use recipes::holding::HoldingId;
 
 #[derive(Default)]
 pub(super) struct Readings {
-    /// Who asked before the reading under way began; `None` if there is none.
+    /// The holdings that asked before the current reading began; `None` without a reading.
     under_way: Option<Vec<HoldingId>>,
-    /// Who asked since.
+    /// The holdings that asked since.
     next: Vec<HoldingId>,
 }
 

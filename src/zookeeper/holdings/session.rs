@@ -42,17 +42,17 @@ pub(super) struct HoldingsSession {
     watches: JoinSet<()>,
     places: BTreeMap<HoldingId, Place>,
     readings: BTreeMap<Arc<str>, Readings>,
-    /// Those whose queue or barrier has just been read, and what it was.
+    /// Holdings whose queue or barrier has just been read, with the reading.
     read: VecDeque<(HoldingId, Arc<Shown>)>,
-    /// What is to be told next.
+    /// The events to deliver next.
     due: VecDeque<Event>,
     /// Wait for `ready` to be made or deleted, at the paths of barriers.
     ready_watches: BTreeMap<Arc<str>, AbortHandle>,
-    /// Those whose ACL is no news.
+    /// Paths whose ACL has been checked.
     acls_known: BTreeSet<Arc<str>>,
 }
 
-/// What all requests of a session need.
+/// The state shared by all requests of a session.
 #[derive(Clone)]
 struct Shared {
     settings: HoldingsSettings,
@@ -73,7 +73,7 @@ struct Place {
     wants: mpsc::UnboundedSender<Want>,
     /// The queue or barrier as it was last read.
     shown: Arc<Shown>,
-    /// Those ahead that are gone, whatever a server shows: while the own znode stands, no number is given twice.
+    /// Znodes ahead that are gone, whatever a server shows: while the own znode exists, no number is used twice.
     gone: BTreeSet<Sequence>,
 }
 
@@ -88,7 +88,7 @@ enum Kind {
 enum Own {
     Joining,
     Stands(Ticket),
-    /// It is deleted, and others are waited for.
+    /// The own znode is deleted, and the barrier waits for others.
     Left,
 }
 
@@ -98,7 +98,7 @@ struct ReadyWatch {
     connections: SessionHandle,
 }
 
-/// What one reading showed; by default, that nothing is there.
+/// The result of a reading; empty by default.
 pub(super) struct Shown {
     /// In order of their numbers.
     pub(super) entries: Vec<Named>,
@@ -128,7 +128,7 @@ enum Told {
     Unread(HoldingId),
     /// `ready` was made or deleted in this barrier, or the watch of it is gone.
     ReadyChanged(Arc<str>),
-    /// What this one wanted of the barrier was answered, whatever the answer.
+    /// A request to the barrier for this holding was answered, whatever the answer.
     Answered(HoldingId),
     Renewed(Moment),
     /// The session cannot go on: the servers keep us from our own znode, or a task died.
@@ -143,7 +143,8 @@ impl HoldingsSession {
         reports: Reports,
     ) -> Self {
         let (told, events) = mpsc::unbounded_channel();
-        let (clock, sender) = (session.clock, told.clone());
+        let clock = session.clock;
+        let sender = told.clone();
         let session = Session::open(
             session,
             before,
@@ -210,7 +211,7 @@ impl HoldingsSession {
             }
             barrier::Action::Read => {
                 if !self.places.contains_key(&id) {
-                    // It left in an earlier session, and others may be inside yet.
+                    // This holding left in an earlier session, and others may still be inside.
                     self.add_place(id, Kind::Barrier, path, String::new(), Own::Left);
                     self.watch_others(id);
                 }
@@ -221,7 +222,8 @@ impl HoldingsSession {
             barrier::Action::MakeReady { round, size, members } => {
                 let Some(place) = self.places.get(&id) else { return };
                 let Some(last) = members.iter().last() else { return };
-                let (context, shown) = (place.context.clone(), place.shown.clone());
+                let context = place.context.clone();
+                let shown = place.shown.clone();
                 let ready = Ready { last, size: Some(size) };
                 let members: BTreeSet<_> = members.iter().collect();
                 self.change_barrier(id, async move || {
@@ -230,7 +232,8 @@ impl HoldingsSession {
             }
             barrier::Action::EndRound(round) => {
                 let Some(place) = self.places.get(&id) else { return };
-                let (context, shown) = (place.context.clone(), place.shown.clone());
+                let context = place.context.clone();
+                let shown = place.shown.clone();
                 self.change_barrier(id, async move || {
                     barrier_znodes::end_round(&context, &shown, round).await;
                     vec![]
@@ -240,7 +243,7 @@ impl HoldingsSession {
         }
     }
 
-    /// Changes a barrier by a task that returns which znodes are no member's.
+    /// Changes a barrier in a task that returns the znodes of other clients.
     fn change_barrier<F: Future<Output = Vec<Sequence>> + Send>(
         &mut self,
         id: HoldingId,
@@ -308,7 +311,7 @@ impl HoldingsSession {
         });
     }
 
-    /// Has one that is given back while it joins be created no more. What was created already is told, to be deleted.
+    /// Stops the join of a holding that is released. A znode that was created already is reported, to be deleted.
     pub(super) fn withdraw(&self, id: HoldingId) {
         if let Some(Place { own: Own::Joining, context, .. }) = self.places.get(&id) {
             context.withdraw();
@@ -326,7 +329,9 @@ impl HoldingsSession {
     /// Reads the queue or barrier of this one, and of all others that asked.
     fn begin_reading(&mut self, path: Arc<str>, id: HoldingId) {
         let Some(place) = self.places.get(&id) else { return };
-        let (shared, context, kind) = (self.shared.clone(), place.context.clone(), place.kind);
+        let shared = self.shared.clone();
+        let context = place.context.clone();
+        let kind = place.kind;
         // No more stood there when it joined than were ever created, as its number says: nobody need be asked how many do.
         let is_short = place.shown.entries.is_empty()
             && matches!(place.own, Own::Stands(ticket) if ticket.sequence.number() < CHILDREN_MAX);
@@ -347,7 +352,7 @@ impl HoldingsSession {
                     Kind::Barrier => barrier_znodes::read(&context, &connection).await,
                 }
             });
-            // Where no path is, none is in it.
+            // Without a path, the queue is empty.
             let (shown, watcher) = read.await.unwrap_or_default();
             let watch = watcher.map(|watcher| ReadyWatch { watcher, connections });
             shared.tell(Told::Read(path, Arc::new(shown), watch));
@@ -370,8 +375,9 @@ impl HoldingsSession {
             match place.own {
                 Own::Joining => {}
                 Own::Stands(ticket) if find(&shown.entries, ticket.sequence).is_none() => {
-                    // It may be that the server at hand lacks it.
-                    let (shared, context) = (self.shared.clone(), place.context.clone());
+                    // The current server may lack the znode.
+                    let shared = self.shared.clone();
+                    let context = place.context.clone();
                     self.requests.spawn(async move {
                         own_is_not_shown(&shared, &context, id, ticket).await
                     });
@@ -383,7 +389,8 @@ impl HoldingsSession {
 
     /// Tells when `ready` is made or deleted, or can be watched no longer, instead of the watch before.
     fn watch_ready(&mut self, path: &Arc<str>, watch: ReadyWatch) {
-        let (shared, at) = (self.shared.clone(), path.clone());
+        let shared = self.shared.clone();
+        let at = path.clone();
         let ReadyWatch { watcher, mut connections } = watch;
         let watching = self.watches.spawn(async move {
             tokio::select! {
@@ -441,7 +448,8 @@ impl HoldingsSession {
 
     fn leave(&mut self, id: HoldingId, ticket: Ticket) {
         let Some(place) = self.places.get(&id) else { return };
-        let (shared, context) = (self.shared.clone(), place.context.clone());
+        let shared = self.shared.clone();
+        let context = place.context.clone();
         self.requests.spawn(async move {
             let path = context.path(ticket.sequence);
             let is_retry = AtomicBool::new(false);
@@ -492,7 +500,7 @@ impl HoldingsSession {
         }
     }
 
-    /// Notes what became of a place. Returns what its holding is to be told.
+    /// Updates a place. Returns the event for its holding.
     fn noted(&mut self, id: HoldingId, event: PlaceEvent) -> Option<Event> {
         let place = self.places.get_mut(&id)?;
         let kind = place.kind;
@@ -501,7 +509,8 @@ impl HoldingsSession {
                 place.own = Own::Stands(ticket);
                 let (wants, wanted) = mpsc::unbounded_channel();
                 place.wants = wants;
-                let (shared, context) = (self.shared.clone(), place.context.clone());
+                let shared = self.shared.clone();
+                let context = place.context.clone();
                 let tell = move |event| shared.tell(Told::Place(id, event));
                 let watching = self.watches.spawn(watches::watch(context, ticket, wanted, tell));
                 place.watching = Some(watching);
@@ -527,7 +536,8 @@ impl HoldingsSession {
         let Some(place) = self.places.get_mut(&id) else { return };
         let (wants, wanted) = mpsc::unbounded_channel();
         place.wants = wants;
-        let (shared, context) = (self.shared.clone(), place.context.clone());
+        let shared = self.shared.clone();
+        let context = place.context.clone();
         let tell = move |event| shared.tell(Told::Place(id, event));
         let watching = self.watches.spawn(watches::watch_others(context, wanted, tell));
         place.watching.replace(watching).inspect(AbortHandle::abort);
@@ -599,7 +609,8 @@ impl Shared {
         let tell = Box::new(move |_: QueueEvent| {
             let _receiver_gone = told.send(Told::Unusable);
         });
-        let (session, reports) = (self.session.clone(), self.reports.clone());
+        let session = self.session.clone();
+        let reports = self.reports.clone();
         Context::new(settings, session, reports, self.clock, tell).paced_by(self.pace.clone())
     }
 }

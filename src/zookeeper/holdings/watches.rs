@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tracing::warn;
 
-/// What is wanted of a znode ahead.
+/// A request about a znode ahead.
 pub(super) enum Want {
     /// Watch the one at this path.
     Watch(Sequence, String),
@@ -24,7 +24,7 @@ pub(super) enum Want {
     Prove(Sequence),
 }
 
-/// What happens to one holding's place.
+/// The events of one holding's place.
 pub(super) enum PlaceEvent {
     /// Its znode exists.
     Joined { ticket: Ticket, sent_at: Option<Moment> },
@@ -104,7 +104,7 @@ struct Ahead {
     context: Arc<Context>,
     wanted: mpsc::UnboundedReceiver<Want>,
     watched: BTreeMap<Sequence, Watched>,
-    /// What is waited for: readings, notifications and proofs.
+    /// Pending readings, notifications and proofs.
     steps: FuturesUnordered<BoxFuture<'static, Step>>,
 }
 
@@ -153,7 +153,8 @@ impl ZnodesAhead for Ahead {
 
 impl Ahead {
     fn new(context: Arc<Context>, wanted: mpsc::UnboundedReceiver<Want>) -> Self {
-        let (watched, steps) = (BTreeMap::new(), FuturesUnordered::new());
+        let watched = BTreeMap::new();
+        let steps = FuturesUnordered::new();
         Self { context, wanted, watched, steps }
     }
 
@@ -165,7 +166,8 @@ impl Ahead {
             }
             Want::Prove(sequence) => {
                 let Some(Watched { path, .. }) = self.watched.get(&sequence) else { return };
-                let (context, path) = (self.context.clone(), path.clone());
+                let context = self.context.clone();
+                let path = path.clone();
                 let proved = async move { Step::Proved(sequence, !stands(&context, &path).await) };
                 self.steps.push(proved.boxed());
             }
@@ -174,7 +176,8 @@ impl Ahead {
 
     fn read(&self, sequence: Sequence) {
         let Some(Watched { path, .. }) = self.watched.get(&sequence) else { return };
-        let (context, path) = (self.context.clone(), path.clone());
+        let context = self.context.clone();
+        let path = path.clone();
         let read = async move { Step::Read(sequence, read_and_watch(&context, &path).await) };
         self.steps.push(read.boxed());
     }
@@ -194,7 +197,8 @@ impl Ahead {
     fn after_reading(&mut self, sequence: Sequence, found: Found) -> Option<PlaceEvent> {
         let watched = self.watched.get_mut(&sequence)?;
         let Found::Stands(stat, watcher) = found else { return self.gone(sequence) };
-        let (path, token) = (&watched.path, token(&stat));
+        let path = &watched.path;
+        let token = token(&stat);
         let is_ephemeral = owner(&stat).is_some();
         if !is_ephemeral {
             warn!("{path} is not ephemeral, so none holds by it; passed over. Delete it");

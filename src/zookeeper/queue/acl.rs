@@ -1,4 +1,4 @@
-//! The ACLs of what we create, and what operators are told about the ACLs of others.
+//! The ACLs of created znodes, and warnings about the ACLs of others.
 
 use super::context::Context;
 use crate::config::security::Acl;
@@ -76,7 +76,7 @@ fn exposed(entries: &[Entry], us: Option<&[AuthUser]>, acl: Acl) -> Option<Strin
     } else if anyone_may(Permission::ADMIN) {
         harm.push("change who may delete members' znodes");
     }
-    // Where members have no identity, any client may be one.
+    // Without an identity of members, any client may act as one.
     if anyone_may(Permission::CREATE) && acl != Acl::Open {
         harm.push("join the queue, or block it");
     }
@@ -134,7 +134,7 @@ fn remedy(acl: Acl) -> &'static str {
         }
         Acl::Creator | Acl::CreatorReadable => {
             "it was created so, and is left so: have its owner, or an administrator of ZooKeeper, \
-             change its ACL (setAcl), or let it be created anew while no member is in it"
+             change its ACL (setAcl), or let it be created again while no member is in it"
         }
     }
 }
@@ -148,7 +148,8 @@ pub(crate) async fn refusal(
 ) -> String {
     match error {
         Error::NoAuth => {
-            let (us, theirs) = (ourselves(connection).await, owners(connection, path).await);
+            let us = ourselves(connection).await;
+            let theirs = owners(connection, path).await;
             if us.starts_with("digest:") && theirs.contains(&format!("{us} ")) {
                 return format!(
                     "ZooKeeper does not let us in at {path}: it is for {us} with another password \

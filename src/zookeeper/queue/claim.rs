@@ -1,6 +1,6 @@
 //! The claim: the one znode of a queue that excludes a second holder, whatever single servers show.
 //!
-//! It is made together with the write into our own znode that says that we hold, and it ends with our session. So a quorum
+//! It is created together with the write into the own znode that announces the new holder, and it ends with the session. So a quorum
 //! commits no second claim while the session of the first lives. A member whose server has lost a transaction may take
 //! itself for the first; it cannot claim.
 
@@ -15,7 +15,7 @@ use recipes::Ticket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::warn;
 
-/// Returns where the claim of a queue stands. Its name is no member's: that would end in ten digits. Other clients take all
+/// Returns the path of a queue's claim. Its name cannot be a member's, which ends in ten digits. Other clients take all
 /// that stands in their path for contenders: so there it stands beside the path.
 pub(crate) fn claim_path(root: &str, znodes: &ZnodeNames) -> String {
     match znodes.family() {
@@ -24,7 +24,7 @@ pub(crate) fn claim_path(root: &str, znodes: &ZnodeNames) -> String {
     }
 }
 
-/// What became of a claim.
+/// The outcome of a claim.
 pub(super) enum Claimed {
     /// A quorum committed it. This is the stat of our own znode.
     Ours(Stat),
@@ -34,7 +34,8 @@ pub(super) enum Claimed {
 
 /// Writes to our own znode and makes the claim, both or neither. Asks until the servers have judged.
 pub(super) async fn claim(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Claimed, Lost> {
-    let (path, claim_path) = (context.path(ticket.sequence), context.claim_path());
+    let path = context.path(ticket.sequence);
+    let claim_path = context.claim_path();
     let mode = CreateMode::Ephemeral.with_acls(acl::of_queue(context.settings.acl));
     let is_retry = AtomicBool::new(false);
     let unknown = Unknown::default();
@@ -78,7 +79,7 @@ pub(super) async fn claim(context: &Context, ticket: Ticket, data: &[u8]) -> Res
     claimed.map_err(|_| Lost)
 }
 
-/// What one claim does not know yet.
+/// The open questions of one claim.
 #[derive(Default)]
 struct Unknown {
     /// An attempt had no answer.
@@ -98,7 +99,7 @@ async fn holder(
     let claim_path = context.claim_path();
     let read = connection.request(connection.client.get_data(&claim_path)).await;
     let (data, stat) = match read {
-        // It went meanwhile; or the server at hand has lost the transaction that made it.
+        // The claim znode has gone meanwhile; or the current server has lost the transaction that created it.
         Err(Error::NoNode) => {
             if !unknown.holder.swap(true, Ordering::Relaxed) {
                 return Err(Error::Timeout);
@@ -145,7 +146,8 @@ async fn confirm(
     ticket: Ticket,
     data: &[u8],
 ) -> Result<Claimed, Error> {
-    let (path, claim_path) = (context.path(ticket.sequence), context.claim_path());
+    let path = context.path(ticket.sequence);
+    let claim_path = context.claim_path();
     let writes_own = context.settings.znodes.family().is_none();
     let answer = connection.transact(2, |writer| {
         match writes_own {
@@ -160,7 +162,7 @@ async fn confirm(
         TransactionResult::Failed { at: 0, error } => {
             unless_denied(context, &path, Err(error)).await
         }
-        // It went meanwhile, so it is made anew.
+        // The claim znode has gone meanwhile, so it is created again.
         TransactionResult::Failed { error: Error::NoNode, .. } => Err(Error::Timeout),
         TransactionResult::Failed { error, .. } => Err(error),
     }

@@ -1,4 +1,4 @@
-//! What all requests of one queue share: its paths, the session, how to retry, and where to report.
+//! State shared by all requests of one queue: paths, session, retries and reports.
 
 use super::znode::{owner, token};
 use super::{QueueEvent, QueueSettings, Reports, acl, claim_path, foreign};
@@ -47,7 +47,7 @@ pub(in crate::zookeeper) struct Context {
     is_withdrawn: AtomicBool,
 }
 
-/// The servers judged that there is no such znode, or that it is not ours.
+/// The servers answered that the znode does not exist, or belongs to another session.
 pub(in crate::zookeeper) struct NoNode;
 
 impl Context {
@@ -59,9 +59,13 @@ impl Context {
         tell: Tell<QueueEvent>,
     ) -> Self {
         let is_acl_checked = AtomicBool::new(false);
-        let (non_ephemeral, ephemeral) = (Mutex::default(), Mutex::default());
-        let (denied, own, foreign) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (is_crowded, kept_out) = (AtomicBool::new(false), Mutex::default());
+        let non_ephemeral = Mutex::default();
+        let ephemeral = Mutex::default();
+        let denied = Mutex::default();
+        let own = Mutex::default();
+        let foreign = Mutex::default();
+        let is_crowded = AtomicBool::new(false);
+        let kept_out = Mutex::default();
         Self {
             settings,
             session,
@@ -162,7 +166,7 @@ impl Context {
         }
     }
 
-    /// Forgets what was known of znodes by their numbers: the path may have been created anew.
+    /// Forgets all znodes by number: the path may have been created again.
     pub(super) fn forget_znodes(&self) {
         self.non_ephemeral().clear();
         self.ephemeral().clear();
@@ -178,7 +182,7 @@ impl Context {
         self.denied.lock().expect("no panic while it is held").keys().copied().collect()
     }
 
-    /// Asks until the servers answer, or judge that there is no such znode. Any other verdict proves
+    /// Repeats a request until the servers answer, or report that the znode does not exist. Any other error proves
     /// nothing of the kind, and is a problem for as long as this request lasts. Ends, at the latest, with the session,
     /// whose end aborts its requests.
     pub(in crate::zookeeper) async fn until_judged<T, F: Future<Output = Result<T, Error>>>(
@@ -286,7 +290,8 @@ impl Context {
             for queue in found.iter().filter(|queue| !link.foreign.contains(queue)) {
                 warn!("{}", queue.problem(root));
             }
-            let is_gone = |queue: &&ForeignQueue| found.iter().all(|it| it.family != queue.family);
+            let is_gone =
+                |queue: &&ForeignQueue| found.iter().all(|other| other.family != queue.family);
             for queue in link.foreign.iter().filter(is_gone) {
                 info!("no contender of {} stands in {root} any more", queue.family);
             }
@@ -336,7 +341,7 @@ impl Context {
     }
 }
 
-/// What the servers refused to one request: no problem any more once that has its answer, or is given up. Another
+/// A refusal of one request by the servers: no longer a problem once the request is answered or given up. Another
 /// request's problem stays.
 struct Refused<'a> {
     link: &'a watch::Sender<ConnectionState>,
@@ -346,7 +351,8 @@ struct Refused<'a> {
 impl Drop for Refused<'_> {
     fn drop(&mut self) {
         let Some(own) = self.problem.take() else { return };
-        self.link.send_if_modified(|link| link.problem.take_if(|it| *it == own).is_some());
+        self.link
+            .send_if_modified(|link| link.problem.take_if(|problem| *problem == own).is_some());
     }
 }
 

@@ -54,12 +54,12 @@ pub(super) async fn read(context: &Context, names: &[String]) {
         let read =
             context.until_judged(async |connection| read_all(context, &connection, some).await);
         found = read.await.ok();
-        if found.as_ref().is_none_or(|it| !it.is_empty()) {
+        if found.as_ref().is_none_or(|queues| !queues.is_empty()) {
             break;
         }
     }
-    // One that is gone is passed over, so a read without an answer says nothing of any.
-    let keep_out = found.as_ref().is_none_or(|it| !it.is_empty());
+    // Znodes that are gone are skipped, so a read without an answer means nothing.
+    let keep_out = found.as_ref().is_none_or(|queues| !queues.is_empty());
     context.report_foreign(found.unwrap_or_default());
     if context.settings.refuses_foreign() {
         context.tell_foreign(keep_out);

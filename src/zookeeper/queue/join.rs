@@ -29,7 +29,7 @@ pub(in crate::zookeeper) enum Own {
 /// Creates our znode, or finds the one that this session owns already. Returns also when the create was sent that was
 /// acknowledged; `None` if our place is not wanted any more, and there is no such znode.
 ///
-/// It is an ephemeral sequential znode, so a create with unknown outcome is looked for by its owner.
+/// The znode is ephemeral and sequential, so after a create with unknown outcome it is found by its owner.
 pub(in crate::zookeeper) async fn join(
     context: &Context,
     data: &[u8],
@@ -144,7 +144,7 @@ pub(super) async fn find(context: &Context) -> Option<Found> {
 pub(super) struct Found {
     pub(super) ticket: Ticket,
     pub(super) data: Vec<u8>,
-    /// What the session wrote into its claim, where a claim is more than its znode tells.
+    /// The data that the session wrote into its claim.
     pub(super) claimed: Option<Vec<u8>>,
 }
 
@@ -174,7 +174,7 @@ async fn find_own(
     }
     let root = &context.settings.root;
     let names = match queue_names(context, connection).await {
-        // It has just been checked, unless it has gone since.
+        // The znode has just been checked, unless it has gone since.
         Err(Error::NoNode) => {
             leave_if_lacking(connection, root).await?;
             return Err(Error::Timeout);
@@ -182,7 +182,8 @@ async fn find_own(
         names => names?,
     };
     let mut found = None;
-    let (znodes, session) = (&context.settings.znodes, session_of(connection));
+    let znodes = &context.settings.znodes;
+    let session = session_of(connection);
     let may_be_ours = |it: &Sequence| znodes.may_be_of(session, &znodes.name(*it));
     let sequences: Vec<_> = sequences(context, &names).into_iter().filter(may_be_ours).collect();
     let paths: Vec<_> = sequences.iter().map(|sequence| context.path(*sequence)).collect();
@@ -215,7 +216,7 @@ fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
     Some(Ticket { sequence, token: token(stat) })
 }
 
-/// Deletes a znode whose number is past the counter's end, and reports that there is no other.
+/// Deletes a znode whose number is past the end of the counter, and reports that no numbers are left.
 pub(super) async fn refuse_sequence(context: &Context, connection: &Connection, sequence: i64) {
     let root = &context.settings.root;
     context.set_problem(format!(

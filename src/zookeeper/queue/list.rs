@@ -128,7 +128,7 @@ pub(super) async fn look_for_foreign(context: &Context) {
     let root = &context.settings.root;
     let refused = match children(&connection, root).await {
         Ok(Ok(names)) => return foreign::judge(context, &names).await,
-        // Without the path, there is no znode of ours.
+        // Without the path, the own znode does not exist.
         Err(Error::NoNode) => return,
         Err(error) if !is_verdict(&error) => return,
         Err(error) => Err(error),
@@ -157,7 +157,8 @@ pub(super) async fn queue_names(
 pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequence> {
     let settings = &context.settings;
     settings.znodes.note_all(names);
-    let (non_ephemeral, denied) = (context.non_ephemeral(), context.denied());
+    let non_ephemeral = context.non_ephemeral();
+    let denied = context.denied();
     names
         .iter()
         .filter_map(|name| settings.znodes.sequence(name))

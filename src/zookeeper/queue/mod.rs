@@ -1,7 +1,7 @@
 //! A queue of ephemeral sequential znodes, one for each member: joining it, listing it, watching the
 //! predecessor, and writing to our own znode in order.
 //!
-//! It knows no recipe: data is bytes here, and what it means that a znode is there, or gone, is for the
+//! It is independent of recipes: data is bytes here, and the meaning of a znode's presence is for the
 //! owner to judge. Several queues can share one session.
 
 mod acl;
@@ -68,7 +68,7 @@ impl QueueSettings {
     }
 }
 
-/// Where requests report what operators should know, and measure what they take.
+/// Collects the problems for operators, and the durations of requests.
 #[derive(Clone)]
 pub(crate) struct Reports {
     pub(crate) link: watch::Sender<ConnectionState>,
@@ -77,7 +77,7 @@ pub(crate) struct Reports {
     pub(crate) acl_warning: Arc<Mutex<Option<String>>>,
 }
 
-/// What becomes of a queue, and of our place in it.
+/// Events of a queue, and of the own place in it.
 #[derive(Clone, Debug)]
 pub(crate) enum QueueEvent {
     /// Our znode stands in the queue.
@@ -107,7 +107,7 @@ pub(crate) enum QueueEvent {
     MemberRead { member: Ticket, data: Vec<u8>, modified_ms: i64, sent_at: Moment },
     /// No member's znode stands there.
     MemberGone { member: Sequence, sent_at: Moment },
-    /// Our claim was not committed, or is there no more.
+    /// The own claim was not committed, or no longer exists.
     ClaimRefused { holder: ClaimHolder, sent_at: Moment },
     /// This data was committed to our znode.
     Written {
@@ -126,10 +126,10 @@ pub(crate) enum QueueEvent {
     Unusable,
 }
 
-/// Who holds the queue's claim instead of us.
+/// The other holder of the queue's claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimHolder {
-    /// It is another session's, which wrote this into it.
+    /// The claim belongs to another session, which wrote this data.
     Another(Vec<u8>),
     /// Ours was committed, and has been deleted.
     Gone,
@@ -186,7 +186,8 @@ impl Queue {
 
     /// Creates our znode, or finds the one that this session owns already, and watches it.
     pub(crate) fn join(&mut self, data: Vec<u8>) {
-        let (context, writes) = (self.context.clone(), self.writes.clone());
+        let context = self.context.clone();
+        let writes = self.writes.clone();
         let was_lost = self.membership.is_some();
         let predecessor;
         (self.predecessor, predecessor) = watch::channel(None);
@@ -204,7 +205,8 @@ impl Queue {
 
     /// Finds the znode that this session owns already, and watches it. None is created.
     pub(crate) fn find(&mut self) {
-        let (context, writes) = (self.context.clone(), self.writes.clone());
+        let context = self.context.clone();
+        let writes = self.writes.clone();
         let predecessor;
         (self.predecessor, predecessor) = watch::channel(None);
         let membership = self.watches.spawn(async move {
@@ -230,7 +232,8 @@ impl Queue {
             return;
         }
         self.listings += 1;
-        let (context, number) = (self.context.clone(), self.listings);
+        let context = self.context.clone();
+        let number = self.listings;
         let listing = self.requests.spawn(async move { list::list(&context, number).await });
         if let Some((_, before)) = self.listing.replace((own, listing)) {
             before.abort();

@@ -1,5 +1,5 @@
 //! Passes over names that the next members would get and that are taken, by znodes made by hand:
-//! ZooKeeper would try the first of them for ever.
+//! ZooKeeper would try the first of them again and again.
 
 use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_lacking};
 use super::join::refuse_sequence;
@@ -37,11 +37,12 @@ impl NameTaken {
         let prefix = context.settings.znodes.start(session_of(connection));
         let taken: BTreeSet<_> =
             names.iter().filter_map(|name| Sequence::of_name(name, &prefix)).collect();
-        let is_taken = |number: &i32| Sequence::new(*number).is_some_and(|it| taken.contains(&it));
+        let is_taken =
+            |number: &i32| Sequence::new(*number).is_some_and(|sequence| taken.contains(&sequence));
         let count = (next..Sequence::LAST).take_while(is_taken).take(PASSED_AT_ONCE).count();
         let name = format!("{root}/{prefix}{next:010}");
         if count == 0 {
-            // It has gone since, or the server at hand does not show it.
+            // The znode has gone since, or the current server does not show it.
             let _left_or_gone = leave_if_lacking(connection, &name).await;
             return sleep(RETRY_DELAY).await;
         }

@@ -41,7 +41,7 @@ pub(super) async fn read(context: &Context, member: Sequence, prove: bool, sent_
             return Err(error);
         }
         match read {
-            // What one server does not show may be there all the same.
+            // A znode that one server does not show may still exist.
             Err(Error::NoNode) => read_proven(context, &connection, member).await,
             read => read,
         }
@@ -79,7 +79,7 @@ pub(super) async fn read_proven(
         (Err(error), _) if !is_verdict(&error) => Err(error),
         // Only a verdict that there is none says so.
         (Ok(()) | Err(_), Err(Error::NoNode)) => {
-            // It may have gone between the two.
+            // The znode may have gone between the two requests.
             match leave_if_lacking(connection, &path).await? {
                 Leaving::First | Leaving::Again => Err(Error::Timeout),
                 Leaving::NotYet => Err(Error::NoNode),
@@ -111,7 +111,7 @@ pub(super) async fn read_all(context: &Context) -> Result<Vec<Member>, Error> {
     let read = read_short(&connection, &paths).await?;
     let mut non_ephemeral = vec![];
     for (sequence, read) in sequences.into_iter().zip(read) {
-        // It has gone in the meantime.
+        // The znode has gone in the meantime.
         let Some((data, stat)) = read else { continue };
         if owner(&stat).is_none() {
             non_ephemeral.push(sequence);

@@ -1,6 +1,6 @@
 //! Watches our own znode and the predecessor's, or others ahead.
 //!
-//! The invariant of this file: **the loss of our own znode is told before the loss of one ahead if it was
+//! The invariant of this file: **the loss of the own znode is reported before the loss of one ahead if it was
 //! committed before it.** Else a member could act as first by a znode that it no longer has. The invariant holds
 //! because
 //!
@@ -31,18 +31,18 @@ pub(super) async fn watch(
     context.tell(QueueEvent::TicketLost(ticket));
 }
 
-/// The znodes ahead of our own, in the order in which what happens to them is to be told.
+/// The znodes ahead of the own one, in the order in which their events are reported.
 pub(in crate::zookeeper) trait ZnodesAhead {
     type Event;
 
     /// Waits for an event of one of them. May be dropped and called again: nothing is lost.
     async fn next_event(&mut self) -> Self::Event;
 
-    /// Has all of them read anew: the watches went with their connection.
+    /// Reads all of them again: the watches ended with their connection.
     fn read_again(&mut self);
 }
 
-/// Watches our own znode beside those ahead, and tells the events of these, until our own is lost: that is to be told
+/// Watches the own znode beside those ahead, and reports the events of these, until the own one is lost: that is reported
 /// when this returns.
 pub(in crate::zookeeper) async fn watch_until_own_is_lost<A: ZnodesAhead>(
     context: &Context,
@@ -66,10 +66,10 @@ pub(in crate::zookeeper) async fn watch_until_own_is_lost<A: ZnodesAhead>(
     }
 }
 
-/// What follows when the watches that there are can be used no longer.
+/// The next step after the watches can no longer be used.
 enum WatchesEnd<E> {
     OwnLost,
-    /// All znodes are to be read again; the event of one ahead is told once our own is seen to be there still.
+    /// All znodes are read again; the event of one ahead is reported once the own one is known to exist.
     ReadAgain(Option<E>),
 }
 
@@ -102,7 +102,7 @@ async fn watch_all<A: ZnodesAhead>(
 
 /// Returns the watch on our own znode, or `None` if it is gone or another's.
 ///
-/// It is a watch for children, of which an ephemeral znode has none: so it fires when the znode is
+/// The watch is for children, which an ephemeral znode does not have: so it fires when the znode is
 /// deleted, and not at each of our own writes.
 async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'static, WatchedEvent>> {
     let path = context.path(ticket.sequence);

@@ -22,7 +22,7 @@ pub(super) enum Write {
     Renew(Option<Sequence>, Moment),
 }
 
-/// What we last wrote to our znode, and which version of its data that was.
+/// The last write to the own znode, and the resulting version of its data.
 struct LastWrite {
     data: Arc<[u8]>,
     version: i32,
@@ -41,7 +41,7 @@ struct OwnZnode {
     seen: i32,
 }
 
-/// What a renewal looks at beside our own znode.
+/// The znodes that a renewal checks besides the own one.
 enum Beside {
     Nothing,
     Claim,
@@ -104,7 +104,8 @@ impl OwnZnode {
         self.last =
             stat.as_ref().ok().map(|stat| LastWrite { data: data.clone(), version: stat.version });
         let stat = stat?;
-        let (created_ms, modified_ms) = (stat.ctime, stat.mtime);
+        let created_ms = stat.ctime;
+        let modified_ms = stat.mtime;
         Ok(QueueEvent::Written { data, created_ms, modified_ms, sent_at })
     }
 
@@ -267,7 +268,8 @@ async fn counted<T>(
     context: &Context,
     renewal: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let (meter, sent_at) = (&context.reports.meter, context.clock.now());
+    let meter = &context.reports.meter;
+    let sent_at = context.clock.now();
     let answer = renewal.await;
     match &answer {
         Ok(_) => meter.renewals.add(context.clock.now().since(sent_at)),

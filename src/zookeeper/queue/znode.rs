@@ -1,4 +1,4 @@
-//! What the stat of a znode says about a member.
+//! Conversions from the stat of a znode.
 
 use crate::zookeeper::client::Connection;
 use ::zookeeper::Stat;

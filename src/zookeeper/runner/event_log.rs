@@ -23,17 +23,17 @@ struct LoggedEvent {
     words: Option<String>,
     severity: Severity,
     at: Moment,
-    /// What follows is of another session, or of none.
+    /// The following events belong to another session, or to none.
     ends_session: bool,
     alarm: Option<&'static str>,
-    /// The changes of who leads, and since when it leads no more where its lease ran out.
+    /// The changes of the leader, and the end of an expired lease.
     changes: (Vec<Change>, Option<SystemTime>),
 }
 
 /// How important an event is to a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
-    /// It comes again and again, and changes nothing.
+    /// The event is frequent, and changes nothing.
     Routine,
     Notable,
     /// An operator should look tomorrow.
@@ -71,7 +71,8 @@ macro_rules! line {
 
 impl EventLog {
     pub(super) fn of(settings: &Settings) -> Self {
-        let (election, znodes) = (settings.root.clone(), settings.znodes.clone());
+        let election = settings.root.clone();
+        let znodes = settings.znodes.clone();
         Self { election, znodes, session: None, recorded: None }
     }
 
@@ -138,7 +139,8 @@ impl EventLog {
         }
         let (changes, lapsed_at) = changes;
         for change in &changes {
-            let (event, token) = (change.kind.name(), change.token);
+            let event = change.kind.name();
+            let token = change.token;
             line!(info, event, self, Fields { token, ..fields }, self::words(change, lapsed_at));
         }
         if let Some(alarm) = alarm {

@@ -51,7 +51,7 @@ impl MembersCache {
             return;
         }
         let Some(read) = read else {
-            let _receiver_gone = answer.send(Err("there is no session with ZooKeeper".into()));
+            let _receiver_gone = answer.send(Err("no session with ZooKeeper".into()));
             return;
         };
         for waiting in [&mut self.waiting, &mut self.later] {
@@ -76,7 +76,8 @@ impl MembersCache {
     /// Returns another member with this id than that of the ticket, as of the last reading.
     pub(super) fn another_named(&self, id: &MemberId, own: Ticket) -> Option<Ticket> {
         let (_, entries) = self.read.as_ref()?;
-        let is_same = |entry: &&Entry| entry.profile.as_ref().is_some_and(|it| it.id == *id);
+        let is_same =
+            |entry: &&Entry| entry.profile.as_ref().is_some_and(|profile| profile.id == *id);
         let others = entries.iter().filter(|entry| entry.ticket != own);
         others.into_iter().find(is_same).map(|entry| entry.ticket)
     }
@@ -138,7 +139,8 @@ mod tests {
         let member = |number: i32, id: &MemberId| {
             let sequence = recipes::Sequence::new(number).unwrap();
             let token = recipes::FencingToken(number.unsigned_abs().into());
-            let (id, labels) = (id.clone(), std::collections::BTreeMap::new());
+            let id = id.clone();
+            let labels = std::collections::BTreeMap::new();
             let profile =
                 Some(recipes::election::Profile { id, address: None, labels, revision: 0 });
             let ticket = Ticket { sequence, token };
@@ -154,7 +156,8 @@ mod tests {
 
     #[tokio::test]
     async fn no_caller_is_answered_by_a_reading_from_before_a_change_that_it_may_know_of() {
-        let (mut cache, begun) = (MembersCache::new(&"leader_".into()), Cell::new(0));
+        let mut cache = MembersCache::new(&"leader_".into());
+        let begun = Cell::new(0);
         let read = || {
             begun.set(begun.get() + 1);
             let (answered, reading) = oneshot::channel();

@@ -32,7 +32,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// Delay between two looks of a leader for other clients' contenders. Each is two requests.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Runs the member until it is told to stop. Returns whether it has surely left the queue.
+/// Runs the member until it is stopped. Returns whether it has surely left the queue.
 pub async fn run(
     member: Member,
     settings: Settings,
@@ -44,7 +44,7 @@ pub async fn run(
     Runner::new(member, settings, clock, publisher, kept).run(stop).await
 }
 
-/// What outlives a process, where an operator wants that.
+/// The state that outlives a process, if an operator wants that.
 #[derive(Default)]
 pub struct Kept {
     pub file: Option<Arc<SessionFile>>,
@@ -66,12 +66,12 @@ struct Runner {
     /// The session before, if it may live on.
     unclosed: UnclosedSession,
     kept: Kept,
-    /// What was noted last of the session, for a next process.
+    /// The last record of the session for the next process.
     noted: Option<SessionRecord>,
     /// The term that the process before began and this one goes on with.
     resumed_term: Option<FencingToken>,
     members: MembersCache,
-    /// What the member wants done since its last step.
+    /// The member's actions since its last step.
     actions: Vec<Action>,
     /// How the member stands since then.
     standing: Standing,
@@ -272,9 +272,10 @@ impl Runner {
     /// Returns the token of another znode in the queue with the id of this member: the predecessor's, or one of the
     /// last reading of all.
     fn same_id(&self) -> Option<FencingToken> {
-        let (own, id) = (self.standing.ticket()?, &self.standing.profile().id);
+        let own = self.standing.ticket()?;
+        let id = &self.standing.profile().id;
         let ahead = self.session.as_ref().and_then(|session| session.predecessor_named(id));
-        let ahead = ahead.filter(|it| Some(it.sequence) == self.standing.predecessor());
+        let ahead = ahead.filter(|entry| Some(entry.sequence) == self.standing.predecessor());
         ahead.or_else(|| self.members.another_named(id, own)).map(|ticket| ticket.token)
     }
 
@@ -351,7 +352,8 @@ impl Runner {
     fn out_of_order(&self, (first, other): (Sequence, Sequence)) -> String {
         let Settings { root, znodes, .. } = &self.settings;
         let path = |sequence: Sequence| format!("{root}/{}", znodes.name(sequence));
-        let (first, other) = (path(first), path(other));
+        let first = path(first);
+        let other = path(other);
         format!(
             "{first} stands ahead of {other} and was created after it: one of them was made by hand. `bellwether \
              inspect` shows which is a stranger's: delete that one, never a member's"
@@ -397,7 +399,8 @@ impl Runner {
             former: self.kept.former.take(),
         };
         let own_id = self.standing.profile().id.clone();
-        let (unclosed, reports) = (self.unclosed.take(), self.reports.clone());
+        let unclosed = self.unclosed.take();
+        let reports = self.reports.clone();
         let opened = ElectionSession::open(&self.settings, own_id, session, unclosed, reports);
         let session = self.session.insert(opened);
         self.members.end_session(Some(|| session.read_members()));
@@ -444,7 +447,7 @@ impl Runner {
             Request::Carry(command, caller)
                 if status::comes_too_late(&command, &caller, self.clock.now()) =>
             {
-                info!("not done, as its caller waits no more: {command:?}");
+                info!("dropped {command:?}: its caller timed out");
                 None
             }
             Request::Members(answer) => {
@@ -548,7 +551,7 @@ impl Runner {
     }
 }
 
-/// For how long a refused claim is tried again without a line in the log.
+/// Refused claims are repeated for this long without a line in the log.
 const REFUSED_QUIETLY: Duration = Duration::from_secs(60);
 
 const LAPSED: &str = "the lease ran out, as no answer of ZooKeeper's came in time";
@@ -558,7 +561,7 @@ const REFUSED: &str = "the session timeout that the servers grant leaves no usef
     exec.kill_after (where a program is run). Lower zookeeper.tick_time only if it is larger than \
     the servers' own tickTime";
 
-/// Returns whether the event comes again and again, and asks for no more than usual.
+/// Returns whether the event is frequent and requires nothing unusual.
 fn is_routine(event: &Event, actions: &[Action]) -> bool {
     let is_usual = |action: &Action| {
         matches!(

@@ -31,16 +31,16 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::error;
 
-/// For how long a name is watched after the last that asked for it: clients come again.
+/// A name is watched for this long after the last request for it: clients come again.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
 
-/// For how long a reading of all names answers further callers.
+/// A reading of all names answers further requests for this long.
 const NAMES_TTL: Duration = Duration::from_secs(1);
 
 /// How long a connection may take to come.
-const TO_CONNECT: Duration = Duration::from_secs(4);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// What the shared configuration needs to know.
+/// The settings of the shared configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     /// The path below which it stands, the connect string's chroot included.
@@ -61,7 +61,7 @@ pub(super) struct SharedConfig {
     requests: JoinSet<()>,
 }
 
-/// What all tasks need.
+/// The state shared by all tasks.
 #[derive(Clone)]
 struct Shared {
     settings: Arc<Settings>,
@@ -132,11 +132,11 @@ impl SharedConfig {
             }
             Some(ended) = self.watches.join_next() => {
                 if ended.is_err_and(|error| error.is_panic()) {
-                    error!("what watches a configuration died: watching it anew");
+                    error!("the task that watches a value panicked; restarting it");
                     self.revive();
                 }
             }
-            // If it died, the one who asked is told so by the end of its channel.
+            // If it panicked, its channel is closed, which the requester notices.
             Some(_) = self.requests.join_next() => {}
             Some(request) = requests.recv() => self.take(request),
             else => pending().await,
@@ -166,7 +166,8 @@ impl SharedConfig {
             return Err(TooMany);
         }
         let (known, first) = watch::channel(Known::default());
-        let (known, questions) = (Arc::new(known), Arc::new(watch::Sender::new(0)));
+        let known = Arc::new(known);
+        let questions = Arc::new(watch::Sender::new(0));
         let task = self.keep_true(&name, &known, &questions);
         self.forget_when_unused(name.clone(), known.clone());
         let watched = Watched { known: first, questions: questions.clone() };
@@ -181,11 +182,12 @@ impl SharedConfig {
         known: &Arc<watch::Sender<Known>>,
         questions: &watch::Sender<u64>,
     ) -> AbortHandle {
-        let (shared, path) = (self.shared.clone(), self.shared.path_of(name));
+        let shared = self.shared.clone();
+        let path = self.shared.path_of(name);
         self.watches.spawn(keep_true(shared, path, known.clone(), questions.subscribe()))
     }
 
-    /// Watches again what is watched no more.
+    /// Restarts watches that have ended.
     fn revive(&mut self) {
         let ended = self.names.iter().filter(|(_, name)| name.task.is_finished());
         let ended = ended.map(|(name, it)| (name.clone(), it.known.clone(), it.questions.clone()));
@@ -211,7 +213,7 @@ impl SharedConfig {
 
     fn forget(&mut self, name: ConfigName) {
         let Some(Name { known, task, .. }) = self.names.get(&name) else { return };
-        // It may have been asked for since.
+        // The name may have been requested since.
         if !is_unused(known) {
             return self.forget_when_unused(name, known.clone());
         }
@@ -298,7 +300,7 @@ impl Shared {
 
     /// Returns a connection if there is one soon.
     async fn connection(&self) -> Option<Connection> {
-        timeout(TO_CONNECT, self.sessions.clone().connection()).await.ok()
+        timeout(CONNECT_TIMEOUT, self.sessions.clone().connection()).await.ok()
     }
 
     /// Says what the servers refused.
@@ -314,7 +316,7 @@ impl Shared {
         {
             return Ok(names.clone());
         }
-        let connection = self.connection().await.ok_or("there is no connection to ZooKeeper")?;
+        let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
         let names = match value_names(&connection, &self.settings.root).await {
             Ok(names) => names?,
             Err(error) if is_verdict(&error) => {

@@ -5,7 +5,7 @@ use crate::zookeeper::client::{Connection, is_verdict};
 use crate::zookeeper::queue::owner;
 use ::zookeeper::{Error, OneshotWatcher, Stat};
 
-/// How often a name is read that is absent while others come and go.
+/// The number of attempts to read a name that others create and delete meanwhile.
 const ATTEMPTS: usize = 8;
 
 /// Reads a name, and watches it from before.
@@ -74,7 +74,7 @@ async fn absent(connection: &Connection, path: &str) -> Result<Reading, Error> {
             return Ok(Reading { index: before, value: None });
         }
     }
-    // What comes and goes so often is read again soon.
+    // A name that changes this often is read again soon.
     Err(Error::Timeout)
 }
 

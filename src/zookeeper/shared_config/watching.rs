@@ -106,7 +106,7 @@ impl Watching {
         });
     }
 
-    /// Says why there is no reading.
+    /// Describes why a reading failed.
     async fn report(&self, connection: &Connection, number: u64, error: &Error) {
         let problem = match is_verdict(error) {
             true => self.shared.refusal(connection, &self.path, error).await,

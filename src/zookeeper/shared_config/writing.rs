@@ -8,7 +8,7 @@ use crate::zookeeper::queue::{acl_of_ancestors, of_queue};
 use ::zookeeper::{Acls, CreateMode, Error, Stat};
 use tracing::info;
 
-/// How often to try again what others create and delete meanwhile.
+/// The number of attempts while others create and delete the value.
 const ATTEMPTS: usize = 8;
 
 impl Shared {
@@ -94,7 +94,7 @@ impl Writing<'_> {
             let condition =
                 if condition == Condition::None { Condition::Exists } else { condition };
             match self.put(data, condition).await? {
-                // It has gone meanwhile.
+                // The value has gone meanwhile.
                 Err(Unwritten::Differs { found: None }) => {}
                 put => return Ok(put),
             }
@@ -127,7 +127,8 @@ impl Writing<'_> {
             let create = self.connection.client.create(self.path, data, &options);
             match self.connection.request(create).await {
                 Ok((stat, _)) => {
-                    let (version, index) = (stat.version, stat.mzxid.cast_unsigned());
+                    let version = stat.version;
+                    let index = stat.mzxid.cast_unsigned();
                     return Ok(Ok(Written::Created { version, index }));
                 }
                 Err(Error::NodeExists) => return self.differs().await,

@@ -5,14 +5,14 @@ use crate::{FencingToken, MemberId, Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a member tells the others about itself.
+/// The information that a member publishes about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Profile {
     pub id: MemberId,
-    /// Where its application can be reached.
+    /// The address of its application.
     pub address: Option<String>,
     pub labels: BTreeMap<String, String>,
-    /// How often address or labels have changed in this life of the member: the larger is the newer.
+    /// The number of changes to address or labels in this life of the member: the larger is the newer.
     pub revision: u64,
 }
 
@@ -53,7 +53,8 @@ pub(super) enum KnownLeader {
 impl ZnodeData {
     /// Returns the data of a member of the usual priority that knows of no leader.
     pub fn of(profile: Arc<Profile>) -> Self {
-        let (priority, announcement) = (Priority::default(), None);
+        let priority = Priority::default();
+        let announcement = None;
         Self { profile, priority, announcement, ready: false, offer: None, accepted: None }
     }
 }

@@ -1,10 +1,10 @@
-//! What brought a change of the leader about, in the words of operators: judged once, for all that publish it.
+//! The cause of a change of the leader, for operators: judged once, for all that publish it.
 
 use super::{Command, Event, Standing};
 use crate::Moment;
 use std::fmt;
 
-/// What brought a change about.
+/// The cause of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// This member was told to give leadership up.

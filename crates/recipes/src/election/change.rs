@@ -1,4 +1,4 @@
-//! What changed about the leader, as far as a member may say: judged once, for all that publish it.
+//! Changes of the leader, as far as a member knows: judged once, for all that publish them.
 
 use super::{Announcement, Role};
 use crate::FencingToken;
@@ -40,7 +40,7 @@ pub struct Change {
 
 /// Lists what changed since `before` was published; empty if nothing has.
 ///
-/// What came and went in between is left out, but never the end of this member's own term, and what
+/// Changes that were undone in between are left out, but never the end of this member's own term, and the changes that
 /// came after it. The last change leads to `now`.
 pub fn changes(before: &View, now: &Role) -> Vec<Change> {
     let view = View::of(now);
@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn each_transition_has_its_changes_with_token_and_role() {
-        let (candidate, absent) = (Role::Candidate, Role::Absent);
+        let candidate = Role::Candidate;
+        let absent = Role::Absent;
         let alone = Role::Follower { leader: None };
         let lost_4 = "lost-leadership 4 absent";
         for (before, now, expected) in [

@@ -1,4 +1,4 @@
-//! What a member does behind others: relay announcements, and read the head at each heartbeat.
+//! The behaviour of a member behind others: relay announcements, and read the head at each heartbeat.
 
 use super::announcement::KnownLeader;
 use super::phase::{InQueue, Next, Phase, Stage, stay};
@@ -25,17 +25,19 @@ impl Member {
         if !(self.relays || queue.contender.is_standby()) {
             return stay(Phase::InSession(session, Stage::InQueue(queue)));
         }
-        queue.note_unlisted(announcement.as_ref().map(|it| it.ticket));
+        queue.note_unlisted(announcement.as_ref().map(|announcement| announcement.ticket));
         if queue.contender.is_standby() {
             // A session's reads never go back: this one is newer than every announcement known so far.
             self.on_head_announcement(session, queue, predecessor, announcement, true, now)
         } else if queue.is_doubtful() {
             // The head may have gone since it was proven, and another lead: a quorum is asked again.
-            queue.prove_head |=
-                announcement.is_some_and(|it| queue.doubted_under != Some(it.ticket.sequence));
+            queue.prove_head |= announcement.is_some_and(|announcement| {
+                queue.doubted_under != Some(announcement.ticket.sequence)
+            });
             stay(Phase::InSession(session, Stage::InQueue(queue)))
         } else {
-            let new = announcement.filter(|it| queue.is_new(it, predecessor.sequence));
+            let new = announcement
+                .filter(|announcement| queue.is_new(announcement, predecessor.sequence));
             self.relay(session, queue, new, now)
         }
     }
@@ -76,7 +78,7 @@ impl Member {
         let Stage::InQueue(mut queue) = stage else {
             return stay(Phase::InSession(session, stage));
         };
-        if let Some(unlisted) = queue.unlisted.take_if(|it| it.sequence == head.sequence) {
+        if let Some(unlisted) = queue.unlisted.take_if(|ticket| ticket.sequence == head.sequence) {
             if unlisted != head {
                 queue.last_denied = Some(unlisted);
                 return stay(Phase::InSession(session, Stage::InQueue(queue)));
@@ -86,7 +88,7 @@ impl Member {
             return (Phase::InSession(session, Stage::InQueue(queue)), vec![Action::ReadQueue]);
         }
         if queue.contender.on_head_read(head) {
-            queue.note_unlisted(announcement.as_ref().map(|it| it.ticket));
+            queue.note_unlisted(announcement.as_ref().map(|announcement| announcement.ticket));
             let is_newer = queue.leader.was_announced_before(sent_at);
             self.on_head_announcement(session, queue, head, announcement, is_newer, now)
         } else {
@@ -106,7 +108,7 @@ impl Member {
         let Stage::InQueue(mut queue) = stage else {
             return stay(Phase::InSession(session, stage));
         };
-        if let Some(unlisted) = queue.unlisted.take_if(|it| it.sequence == gone) {
+        if let Some(unlisted) = queue.unlisted.take_if(|ticket| ticket.sequence == gone) {
             queue.last_denied = Some(unlisted);
             return stay(Phase::InSession(session, Stage::InQueue(queue)));
         }
@@ -159,8 +161,8 @@ impl Member {
     ) -> Next {
         // A head that did not come first is no more to be believed than the members it overtook.
         let in_order = queue.out_of_order().is_none();
-        let named = announcement.as_ref().map(|it| it.ticket);
-        let own = announcement.filter(|it| in_order && it.ticket == head);
+        let named = announcement.as_ref().map(|announcement| announcement.ticket);
+        let own = announcement.filter(|announcement| in_order && announcement.ticket == head);
         let known = queue.leader.announcement();
         let contradicts =
             known.is_some_and(|known| own.as_ref().is_none_or(|own| known.is_contradicted_by(own)));
@@ -176,7 +178,7 @@ impl Member {
             // The leader that left may never have led: its announcement may have been a lie.
             queue.leader = KnownLeader::Unknown;
         }
-        let new = own.filter(|it| queue.is_new(it, head.sequence));
+        let new = own.filter(|announcement| queue.is_new(announcement, head.sequence));
         if new.is_none() && queue.contender.is_standby() {
             let proof = queue.prove_standby(&mut session, now);
             let phase = Phase::InSession(session, Stage::InQueue(queue));
@@ -239,10 +241,10 @@ impl InQueue {
 
     /// Notes a leader that the queue did not show, where no other is known.
     fn note_unlisted(&mut self, announced: Option<Ticket>) {
-        let unlisted = announced.filter(|it| {
+        let unlisted = announced.filter(|ticket| {
             self.leader.announcement().is_none()
-                && self.last_denied != Some(*it)
-                && self.contender.is_ahead_of_queue(*it)
+                && self.last_denied != Some(*ticket)
+                && self.contender.is_ahead_of_queue(*ticket)
         });
         self.unlisted = unlisted.or(self.unlisted);
     }
@@ -266,7 +268,9 @@ impl InQueue {
 
     /// Returns two members ahead that did not come in the order of their numbers.
     pub(super) fn out_of_order(&self) -> Option<(Sequence, Sequence)> {
-        self.contender.predecessors().and_then(|it| it.out_of_order(self.contender.ticket()))
+        self.contender
+            .predecessors()
+            .and_then(|predecessors| predecessors.out_of_order(self.contender.ticket()))
     }
 
     /// Whether an announcement read from this znode is new, and may be true. The leader is first in the queue: so it is

@@ -64,9 +64,11 @@ impl Member {
             queue.ready_shown = found.ready;
         }
         let found_profile = data.as_ref().map(|found| (found.profile.clone(), found.priority));
-        let own = data.and_then(|found| found.announcement).filter(|it| it.ticket == ticket);
+        let own = data
+            .and_then(|found| found.announcement)
+            .filter(|announcement| announcement.ticket == ticket);
         if let Some(announcement) = own {
-            // What the others read there is not to change before this member leads again.
+            // The data that others read there must not change before this member leads again.
             queue.leader = KnownLeader::Announced { announcement, since: now };
         }
         if found_profile != Some((self.profile.clone(), self.priority)) {
@@ -205,7 +207,7 @@ impl Member {
                 queue.leader = queue.leader.retain_if(|leader| leader >= head);
                 let mut actions = Vec::with_capacity(2);
                 actions.extend(watch.map(Action::WatchPredecessor));
-                // What the predecessor announced before may have been passed over, and it is read again only when it
+                // An earlier announcement of the predecessor may have been skipped, and it is read again only when it
                 // changes. Others than the standby ask the head with each heartbeat.
                 let will_ask =
                     queue.leader.announcement().is_some() && !queue.contender.is_standby();
@@ -223,7 +225,8 @@ impl Member {
 
     /// Creates the own znode. It announces no leader yet.
     pub(super) fn join(&self, session: Session) -> Next {
-        let (profile, priority) = (self.profile.clone(), self.priority);
+        let profile = self.profile.clone();
+        let priority = self.priority;
         let data = ZnodeData { priority, ..ZnodeData::of(profile.clone()) };
         (Phase::InSession(session, Stage::Joining { profile, priority }), vec![Action::Join(data)])
     }

@@ -111,7 +111,7 @@ impl Member {
         actions
     }
 
-    /// Returns when [`Event::Woke`] is to be told.
+    /// Returns when [`Event::Woke`] is due.
     pub fn wake_at(&self) -> Option<Moment> {
         match &self.phase {
             Phase::Stopped | Phase::Withdrawn | Phase::NoSession => None,
@@ -222,7 +222,12 @@ impl Member {
                     queue.contender.way().is_some() && session.lease_left(now).is_none();
                 match holds_no_more {
                     true => rejoin(),
-                    false if queue.transfer.as_ref().is_some_and(|it| it.is_over(now)) => {
+                    false
+                        if queue
+                            .transfer
+                            .as_ref()
+                            .is_some_and(|transfer| transfer.is_over(now)) =>
+                    {
                         self.end_transfer(session, queue)
                     }
                     false => self.send_heartbeat(session, queue, now),
@@ -337,7 +342,8 @@ impl Member {
         if self.profile.address == address && self.profile.labels == labels {
             return stay(phase);
         }
-        let (id, revision) = (self.profile.id.clone(), self.profile.revision + 1);
+        let id = self.profile.id.clone();
+        let revision = self.profile.revision + 1;
         self.profile = Arc::new(Profile { id, address, labels, revision });
         // A member that joins later, or is joining, writes it then.
         let update = phase

@@ -31,7 +31,7 @@ use crate::{FencingToken, Holder, Moment, Queue, Sequence, SessionId, SessionRec
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a member can be stepped with: answers, notifications, commands, and the time.
+/// The inputs of a member: answers, notifications, commands, and the time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The servers granted the session that was asked for at this moment.
@@ -48,7 +48,7 @@ pub enum Event {
     Joined(Ticket),
     /// The session that was taken over owns this znode, with this data.
     TicketFound { ticket: Ticket, data: Option<ZnodeData> },
-    /// It owns none.
+    /// The session owns no znode.
     NoTicketFound,
     /// This znode of the member is gone, or is another's, although the session lives: it was deleted by force.
     TicketLost(Ticket),
@@ -77,7 +77,7 @@ pub enum Event {
     /// A quorum committed a write to the member's own znode that was sent at this moment.
     Committed { sent_at: Moment },
     /// A quorum refused the claim that was sent at this moment, or, with [`Holder::Gone`], a renewal: the claim znode of
-    /// an acknowledged claim is there no more.
+    /// an acknowledged claim no longer exists.
     ClaimRefused { holder: Holder, sent_at: Moment },
     /// The moment asked for by [`Member::wake_at`] has come.
     Woke,
@@ -87,7 +87,7 @@ pub enum Event {
     Stop,
 }
 
-/// What an operator or an application may ask of a member.
+/// Commands of operators and applications.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Stop leading, and rejoin at the tail.
@@ -97,7 +97,7 @@ pub enum Command {
     Transfer { heir: Sequence, until: Moment },
     /// Stop leading, and rejoin at the tail, if the heir has accepted this offer and stands right behind.
     HandOver(Offer),
-    /// Make this offer no more, and lead on.
+    /// Withdraw this offer, and continue to lead.
     CancelTransfer(Offer),
     /// Have the member of the highest priority stand right behind this one, as with [`Command::Transfer`], if the standing
     /// says that it is time for that.
@@ -123,7 +123,7 @@ impl Event {
     }
 }
 
-/// What a member wants done.
+/// Actions of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     OpenSession,
@@ -136,7 +136,7 @@ pub enum Action {
     ReadQueue,
     /// Read the predecessor's data and leave a watch on it.
     WatchPredecessor(Sequence),
-    /// Read the head's data, without a watch, by way of the servers' leader: a heartbeat. With `prove`, a quorum has to
+    /// Read the head's data, without a watch, through the servers' leader: a heartbeat. With `prove`, a quorum has to
     /// agree that the head stands: the server at hand may be wrong.
     ReadHead {
         head: Sequence,

@@ -1,4 +1,4 @@
-//! Where a member is. What is known only in one phase is a field of that phase.
+//! The phases of a member. Data known only in one phase is a field of that phase.
 
 use super::announcement::KnownLeader;
 use super::preemption::Preferred;
@@ -139,7 +139,8 @@ impl InQueue {
         let announcement = self.announcement(own);
         let offer = self.transfer.as_ref().map(|transfer| Box::new(transfer.offer));
         let accepted = self.offered.clone().filter(|_| self.accepts);
-        let (profile, ready) = (own.clone(), self.ready_shown);
+        let profile = own.clone();
+        let ready = self.ready_shown;
         ZnodeData { profile, priority, announcement, ready, offer, accepted }
     }
 }

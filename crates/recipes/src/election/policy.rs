@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
     pub margins: Margins,
-    /// For how long a leader sees a member of higher priority before it hands over to it; `None`: for ever.
+    /// A leader hands over to a member of higher priority after it has seen it for this long; `None`: never.
     pub preempt_after: Option<Duration>,
 }
 

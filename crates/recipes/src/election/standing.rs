@@ -1,4 +1,4 @@
-//! What a member may tell its application, judged at a moment.
+//! The state that a member may report to its application, judged at a moment.
 
 use super::member::UNCHANGED;
 use super::phase::Phase;
@@ -8,7 +8,7 @@ use crate::{Moment, Sequence, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a member knows, without what each heartbeat changes.
+/// The state of a member, without the parts that each heartbeat changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     profile: Arc<Profile>,
@@ -66,7 +66,7 @@ impl Standing {
         is_sooner || without_lease(self) != without_lease(before)
     }
 
-    /// Returns the role at this moment. There is no other way to ask for it, since a lease ends without an event.
+    /// Returns the role at this moment. The role depends on the time, since a lease ends without an event.
     pub fn at(&self, now: Moment) -> Role {
         let Some((session, queue)) = self.phase.in_queue() else { return Role::Absent };
         if !queue.contender.is_first() {

@@ -42,19 +42,19 @@ impl Transfer {
     }
 }
 
-/// What is known of the heir.
+/// The known state of the heir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Heir {
-    /// It has not accepted yet.
+    /// The heir has not accepted yet.
     Awaited,
-    /// It stands right behind the leader, and had a lease when it accepted: the leader may leave.
+    /// The heir is right behind the leader, and had a lease when it accepted: the leader may leave.
     Ready,
-    /// It has left the queue.
+    /// The heir has left the queue.
     Gone,
 }
 
 impl Member {
-    /// Makes an offer, if this member leads. A member ahead, or itself, is no heir.
+    /// Makes an offer, if this member leads. A member ahead, or itself, cannot be the heir.
     pub(super) fn on_transfer(
         &self,
         phase: Phase,
@@ -96,13 +96,13 @@ impl Member {
         let Phase::InSession(session, Stage::InQueue(queue)) = phase else {
             return stay(phase);
         };
-        match queue.transfer.as_ref().is_some_and(|it| it.offer == offer) {
+        match queue.transfer.as_ref().is_some_and(|transfer| transfer.offer == offer) {
             true => self.end_transfer(session, queue),
             false => stay(Phase::InSession(session, Stage::InQueue(queue))),
         }
     }
 
-    /// Leads on, and offers no more.
+    /// Continues to lead, and withdraws the offer.
     pub(super) fn end_transfer(&self, session: Session, mut queue: InQueue) -> Next {
         Self::end_preemption(&mut queue);
         queue.transfer = None;
@@ -139,7 +139,9 @@ impl Member {
         };
         let own = queue.contender.ticket().sequence;
         let ahead = queue.contender.predecessors();
-        if ahead.is_some_and(|it| it.is_only_the_head() && it.is_right_behind(offer.leader)) {
+        if ahead.is_some_and(|predecessors| {
+            predecessors.is_only_the_head() && predecessors.is_right_behind(offer.leader)
+        }) {
             if offer.heir == own {
                 // That an earlier offer was accepted is not believed of this one: it is to be written anew.
                 queue.accepts &= queue.offered.as_deref() == Some(&offer);

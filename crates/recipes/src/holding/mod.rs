@@ -12,9 +12,9 @@
 //! - a number is given to one holding only;
 //! - a create whose outcome is unknown is looked for by the session and the holding's number, which the znode's data says,
 //!   before another is sent;
-//! - each own znode is watched, and looked at after each resumption; each znode that is watched is watched anew then, and
-//!   the loss of an own znode is told before the disappearance of another that was committed later;
-//! - of several readings for one holding under way, only the last is told;
+//! - each own znode is watched, and looked at after each resumption; each watched znode is watched again then, and
+//!   the loss of an own znode is reported before the disappearance of another that was committed later;
+//! - of several readings for one holding under way, only the last is reported;
 //! - what is wanted for one holding is carried out in the order in which it was wanted.
 
 mod words;
@@ -33,7 +33,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HoldingId(pub u64);
 
-/// What an application may ask for.
+/// The lock or barrier that an application may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wanted {
     Lock(Mode),
@@ -41,12 +41,12 @@ pub enum Wanted {
     Barrier(NonZeroU32),
 }
 
-/// What the outside world can tell.
+/// Events from outside.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// An application asks for this.
     Asked(HoldingId, Wanted),
-    /// It gives up waiting, gives the lock back, or leaves the barrier.
+    /// The application stops waiting, releases the lock, or leaves the barrier.
     Released(HoldingId),
     /// The servers granted the session that was asked for at this moment.
     SessionOpened {
@@ -88,7 +88,7 @@ pub enum Action {
     },
     Lock(HoldingId, lock::Action),
     Barrier(HoldingId, barrier::Action),
-    /// Tell the application that it waits for this, or holds it, no more.
+    /// Report to the application that it no longer waits for this, or holds it.
     Ended(HoldingId, End),
 }
 
@@ -106,7 +106,7 @@ pub enum End {
     Lost(Loss),
 }
 
-/// Why a lock is held no more, or a member is inside a barrier no more.
+/// The reason why a lock is no longer held, or a member is no longer inside a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
     /// No quorum acknowledged a heartbeat in time.
@@ -116,7 +116,7 @@ pub enum Loss {
     Deleted,
 }
 
-/// What is known of one holding.
+/// The known state of one holding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     session: Option<Session>,
@@ -126,25 +126,25 @@ pub struct Standing {
 /// A standing, judged at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It waits for a lock. So many at most are ahead that count against it; `None` while that is not known.
+    /// Waiting for a lock. At most `ahead` entries must go before it; `None` while unknown.
     Waiting {
         ahead: Option<usize>,
     },
-    /// It waits in front of a barrier where so many were when it looked last.
+    /// Waiting in front of a barrier, with the number of participants at the last reading.
     Gathering {
         present: Option<usize>,
     },
-    /// It holds the lock, or is inside the barrier, for so long yet.
+    /// Holding the lock, or inside the barrier, for the rest of the lease.
     Held {
         token: FencingToken,
         left: Duration,
     },
-    /// It left the barrier, and others are inside yet.
+    /// The barrier was left, and others are still inside.
     Leaving,
     Ended,
 }
 
-/// What a holding wants.
+/// A request of a holding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Want<A> {
     Do(A),
@@ -236,7 +236,7 @@ impl Holdings {
         actions
     }
 
-    /// Returns when [`Event::Woke`] is to be told. Being late costs the holding, never safety.
+    /// Returns when [`Event::Woke`] is due. Being late costs the holding, never safety.
     pub fn wake_at(&self) -> Option<Moment> {
         match &self.phase {
             Phase::Closed | Phase::Opening => None,
@@ -516,7 +516,7 @@ impl Holdings {
 }
 
 impl Standing {
-    /// Returns the status at this moment. There is no other way to ask for it, since a lease ends without an event.
+    /// Returns the status at this moment. It depends on the time, since a lease ends without an event.
     pub fn at(&self, now: Moment) -> Status {
         match &self.holding {
             Holding::Lock(lock) => lock.status(self.session.as_ref(), now),

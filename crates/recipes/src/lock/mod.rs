@@ -27,7 +27,7 @@ use crate::session::Session;
 use crate::{FencingToken, Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
 
-/// What can happen to one place in a lock's queue.
+/// Events of one place in a lock's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// Its znode exists. A quorum committed that in answer to a request sent at this moment; `None` where the znode was
@@ -45,7 +45,7 @@ pub enum Event {
     Left,
 }
 
-/// What one place in a lock's queue wants done.
+/// Actions of one place in a lock's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Create the ephemeral sequential znode, or find the one that was created for this holding before.
@@ -81,9 +81,9 @@ enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct InQueue {
     contender: Contender,
-    /// Those ahead that count, in order, as they were last read, without those that are known to be gone since.
+    /// The relevant znodes ahead, in order, as of the last reading, without those known to be gone since.
     ahead: Vec<Sequence>,
-    /// Those of them that are watched, with the tokens of the znodes that were found there.
+    /// The watched ones among them, with the tokens of the znodes that were found there.
     watched: BTreeMap<Sequence, Option<FencingToken>>,
 }
 
@@ -99,7 +99,7 @@ impl Lock {
         }
     }
 
-    /// One that waits joins again, at the tail, in the next session.
+    /// A waiting place joins again, at the tail, in the next session.
     pub(crate) fn on_session_lost(&mut self) -> Wants {
         match &self.stage {
             Stage::InQueue(queue) if queue.contender.way().is_some() => {
@@ -252,7 +252,7 @@ impl Lock {
                 self.stage = Stage::InQueue(queue);
                 vec![Want::Do(Action::ReadQueue)]
             }
-            // It gave up while it joined.
+            // The place was released while it joined.
             Stage::Leaving(None) => {
                 self.stage = Stage::Leaving(Some(ticket));
                 vec![Want::Do(Action::Leave(ticket))]
@@ -282,7 +282,8 @@ impl Lock {
         let Stage::InQueue(queue) = &mut self.stage else { return vec![] };
         let ticket = queue.contender.ticket();
         entries.sort_unstable_by_key(|entry| entry.sequence);
-        let (mode, own) = (self.mode, ticket.sequence);
+        let mode = self.mode;
+        let own = ticket.sequence;
         if queue.contender.is_first() {
             return vec![];
         }
@@ -328,10 +329,10 @@ impl InQueue {
                 note_watched(&mut self.contender, Ticket { sequence, token });
             }
         }
-        let unwatched = nearest.iter().filter(|it| !self.watched.contains_key(*it));
+        let unwatched = nearest.iter().filter(|sequence| !self.watched.contains_key(*sequence));
         let unwatched: Vec<_> = unwatched.copied().collect();
-        self.watched.extend(unwatched.iter().map(|it| (*it, None)));
-        unwatched.into_iter().map(|it| Want::Do(Action::Watch(it))).collect()
+        self.watched.extend(unwatched.iter().map(|sequence| (*sequence, None)));
+        unwatched.into_iter().map(|sequence| Want::Do(Action::Watch(sequence))).collect()
     }
 
     fn on_watched(&mut self, znode: Ticket) {
@@ -374,7 +375,7 @@ impl InQueue {
                 *session = claimed;
                 vec![Want::Renew { sent_at: now }]
             }
-            // It holds by the lease that there is: nothing is sent.
+            // The existing lease is enough: nothing is sent.
             AfterPredecessor::Hold => vec![],
         }
     }

@@ -1,4 +1,4 @@
-//! Who may hold a lock beside whom, and how a znode's name says it.
+//! Lock modes: which holders are compatible, and how a znode's name shows its mode.
 
 use crate::Sequence;
 use std::num::NonZeroU32;
@@ -55,7 +55,8 @@ impl Mode {
 
 /// Returns of each place in a queue whether none that stand ahead keep it from holding.
 pub fn holders(queue: &[Mode]) -> impl Iterator<Item = bool> {
-    let (mut ahead, mut not_shared) = (0, 0);
+    let mut ahead = 0;
+    let mut not_shared = 0;
     queue.iter().map(move |mode| {
         let in_the_way = if *mode == Mode::Shared { not_shared } else { ahead };
         ahead += 1;
@@ -123,7 +124,8 @@ mod tests {
 
     #[test]
     fn those_hold_that_have_none_in_their_way() {
-        let (w, r) = (Mode::Exclusive, Mode::Shared);
+        let w = Mode::Exclusive;
+        let r = Mode::Shared;
         let held = |queue: &[Mode]| holders(queue).collect::<Vec<_>>();
         assert_eq!(held(&[w, w, r]), [true, false, false]);
         assert_eq!(held(&[r, r, w, r]), [true, true, false, false]);

@@ -39,7 +39,8 @@ proptest! {
         let mut bench = Bench::new();
         let mut clients: Vec<_> = (0..3).map(|_| bench.client()).collect();
         for (client, act) in acts {
-            let (id, session) = (clients[client].0, clients[client].1.session);
+            let id = clients[client].0;
+            let session = clients[client].1.session;
             let before = bench.state.zxid;
             bench.now.wall_ms += 10;
             match act {
