@@ -135,7 +135,7 @@ fn only_a_socket_without_a_listener_is_replaced() {
     let _datagrams = UnixDatagram::bind(at("datagrams")).unwrap();
     fs::write(at("file"), "words").unwrap();
     for (name, why) in
-        [("datagrams", "another process"), ("file", "no socket"), ("nowhere/x.sock", "directory")]
+        [("datagrams", "another process"), ("file", "not a socket"), ("nowhere/x.sock", "directory")]
     {
         let setup = Setup::of(&servers).listen(&format!("unix:{}", at(name).display()));
         let mut member = setup.start("a");
