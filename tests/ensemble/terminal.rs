@@ -394,7 +394,7 @@ fn an_election_is_inspected_without_joining_it() {
     };
     let said = inspect(&[]);
     assert_eq!((said.code, &*said.err), (NO, ""), "it is said once");
-    assert!(said.out.contains("there is no such path"), "{said:?}");
+    assert!(said.out.contains("the path does not exist"), "{said:?}");
     assert!(observer.znode("/election").is_none(), "nothing was created");
 
     let setup = Setup::of(&servers).option("--label", &format!("zone={HOSTILE}"));
