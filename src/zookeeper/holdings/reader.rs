@@ -1,8 +1,7 @@
 //! Reads the queues of locks, and barriers, for those who want to look: each at most once a second, however many ask, and
 //! one at a time.
 //!
-//! The session is that of the locks, whose renewals go the same way: no more than [`READS_AT_ONCE`] requests are ever ahead
-//! of one.
+//! The session is that of the locks, whose renewals go the same way: so znodes are read in small groups (`read_short`).
 
 use super::barrier_znodes::READY;
 use super::{HoldingsSettings, data};
@@ -30,9 +29,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// How often a read is tried: its session may be replaced by one that can hold locks.
 const ATTEMPTS: u32 = 2;
-
-/// How many znodes are read at once.
-const READS_AT_ONCE: usize = 64;
 
 /// No longer queue is read in full: so much of its head.
 const PLACES_MAX: usize = 2000;
@@ -189,10 +185,7 @@ async fn read_all<E>(
     entries: Vec<(E, String)>,
 ) -> Result<Vec<Read<E>>, Error> {
     let paths: Vec<_> = entries.iter().map(|(_, znode)| format!("{path}/{znode}")).collect();
-    let mut read = vec![];
-    for paths in paths.chunks(READS_AT_ONCE) {
-        read.extend(read_short(connection, paths).await?);
-    }
+    let read = read_short(connection, &paths).await?;
     let read = entries.into_iter().zip(read).filter_map(|((entry, znode), read)| {
         // It may have gone in the meantime.
         let (data, stat) = read?;

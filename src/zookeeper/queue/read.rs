@@ -11,8 +11,8 @@ use recipes::{Moment, Sequence, Ticket};
 /// The longest data of a contender, in bytes: what has more is not read.
 pub(super) const LONGEST_DATA: i32 = 1024;
 
-/// How many reads are sent at once. A renewal, which goes over the same connection, waits for no more than these.
-const MAX_READS_AT_ONCE: usize = 100;
+/// The largest number of reads sent at once. A renewal, which goes over the same connection, waits for no more than these.
+const READS_AT_ONCE: usize = 64;
 
 /// A member's znode, as it was read.
 #[derive(Clone, Debug)]
@@ -140,14 +140,14 @@ pub(in crate::zookeeper) async fn stats(
     Ok(stats)
 }
 
-/// Reads znodes: what each is, and then the data of those that have no more than members write; none of those that have
-/// more. `None` for one that is gone.
+/// Reads znodes, [`READS_AT_ONCE`] at a time: the stat of each, and the data of those that have no more than members write.
+/// `None` for one that is gone.
 pub(in crate::zookeeper) async fn read_short(
     connection: &Connection,
     paths: &[String],
 ) -> Result<Vec<Option<(Vec<u8>, Stat)>>, Error> {
     let mut all = vec![];
-    for paths in paths.chunks(MAX_READS_AT_ONCE) {
+    for paths in paths.chunks(READS_AT_ONCE) {
         let stats = stats(connection, paths).await?;
         let read = |(path, stat): (&String, &Option<Stat>)| {
             let is_short = stat.as_ref().is_some_and(|stat| stat.data_length <= LONGEST_DATA);
