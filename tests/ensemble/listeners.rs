@@ -134,9 +134,11 @@ fn only_a_socket_without_a_listener_is_replaced() {
     let at = |name: &str| directory.path().join(name);
     let _datagrams = UnixDatagram::bind(at("datagrams")).unwrap();
     fs::write(at("file"), "words").unwrap();
-    for (name, why) in
-        [("datagrams", "another process"), ("file", "not a socket"), ("nowhere/x.sock", "directory")]
-    {
+    for (name, why) in [
+        ("datagrams", "another process"),
+        ("file", "not a socket"),
+        ("nowhere/x.sock", "directory"),
+    ] {
         let setup = Setup::of(&servers).listen(&format!("unix:{}", at(name).display()));
         let mut member = setup.start("a");
         let (status, _) = member.wait();
