@@ -521,9 +521,7 @@ mod tests {
             let family = Family::of_name(name).unwrap().0;
             let foreign = Some(Foreign { family, number, id: id.map(str::to_owned) });
             let name = name.to_owned();
-            let sequence = None;
-            let data = None;
-            Znode { name, sequence, data, foreign, ..znode(0, "x", "x") }
+            Znode { name, sequence: None, data: None, foreign, ..znode(0, "x", "x") }
         };
         let latch = |n: i32| format!("_c_6f1d2c3e-8a7b-4c5d-9e0f-112233445566-latch-{n:010}");
         let mut shared = election(&["a", "b"], Some(0));
@@ -543,8 +541,7 @@ mod tests {
         assert!(line("(no id)").contains("n_0000000009"), "{text}");
 
         let znodes = shared.znodes.split_off(2);
-        let claim = None;
-        let theirs = Election { znodes: znodes[..2].to_vec(), claim };
+        let theirs = Election { znodes: znodes[..2].to_vec(), claim: None };
         let judged = judged_of(&theirs);
         let verdict = "no member stands here, unless shown with --compatible-with curator-latch; by Curator's \
                        LeaderLatch, 10.0.0.7 leads";
@@ -582,6 +579,7 @@ mod tests {
         let ticket = Ticket { sequence: sequence.unwrap(), token: FencingToken(1) };
         let leader = Arc::new(profile(leader));
         let data = MemberData {
+            format: 1,
             profile: profile(id),
             announcement: Some(Announcement { leader, ticket }),
             priority: Priority::default(),

@@ -63,8 +63,8 @@ impl Whose {
         self.strangers = (self.members != Some(read)).then_some(read);
     }
 
-    fn note_format(&mut self, read: Ticket, data: &[u8]) {
-        self.newer_format = newer_format(data).map(|format| (read.sequence, format));
+    fn note_format(&mut self, ticket: Ticket, read: Option<&MemberData>, data: &[u8]) {
+        self.newer_format = newer_format(read, data).map(|format| (ticket.sequence, format));
     }
 
     fn note_gone(&mut self) {
@@ -266,9 +266,10 @@ impl ElectionSession {
                 return None;
             }
             QueueEvent::PredecessorRead { predecessor, data, modified_ms } => {
-                self.whose_predecessor.note_format(predecessor, &data);
-                let data = self.read(&data, predecessor);
-                self.whose_predecessor.note(predecessor, data.is_some());
+                let read = self.read(&data, predecessor);
+                self.whose_predecessor.note(predecessor, read.is_some());
+                self.whose_predecessor.note_format(predecessor, read.as_ref(), &data);
+                let data = read;
                 self.predecessor = data.as_ref().map(|data| (predecessor, data.profile.id.clone()));
                 self.offer = data.as_ref().and_then(|data| data.offer);
                 let announcement = data.and_then(|data| data.announcement);
@@ -292,9 +293,10 @@ impl ElectionSession {
                 Event::HeirGone { heir }
             }
             QueueEvent::MemberRead { member: head, data, modified_ms, sent_at } => {
-                self.whose_head.note_format(head, &data);
-                let data = self.read(&data, head);
-                self.whose_head.note(head, data.is_some());
+                let read = self.read(&data, head);
+                self.whose_head.note(head, read.is_some());
+                self.whose_head.note_format(head, read.as_ref(), &data);
+                let data = read;
                 // A member that has just become the standby may have read the offer before it knew that it is.
                 if self.predecessor.as_ref().is_some_and(|(it, _)| *it == head) {
                     self.offer = data.as_ref().and_then(|data| data.offer);
@@ -449,8 +451,7 @@ fn entry(Member { ticket, data, created_ms }: Member, znodes: &ZnodeNames) -> En
     let Some(data) = data else { return Entry::of_stranger(ticket, created_at) };
     let MemberData { profile, announcement, priority, ready, version, state, .. } = data;
     let profile = Some(profile);
-    let names = announcement;
-    Entry { ticket, profile, names, priority, ready, version, created_at, state }
+    Entry { ticket, profile, names: announcement, priority, ready, version, created_at, state }
 }
 
 #[cfg(test)]

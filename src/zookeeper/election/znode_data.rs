@@ -79,6 +79,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// The data of a member's znode.
 #[derive(Clone, Debug)]
 pub struct MemberData {
+    /// The format in which the data is written.
+    pub format: u32,
     pub profile: Profile,
     pub announcement: Option<Announcement>,
     pub priority: Priority,
@@ -99,8 +101,6 @@ pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> 
         znode: znodes.name(ticket.sequence),
         token: ticket.token.0,
     });
-    let profile = ProfileJson::of(profile);
-    let standby_ready = *ready;
     let priority = Some(priority.number()).filter(|_| *priority != Priority::default());
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
     let [offer, accepted] =
@@ -108,9 +108,9 @@ pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> 
     let state = (state != OwnState::default()).then(|| StateJson::of(state));
     let mut json = DataJson {
         format: FORMAT,
-        profile,
+        profile: ProfileJson::of(profile),
         leader,
-        standby_ready,
+        standby_ready: *ready,
         priority,
         offer,
         accepted,
@@ -144,7 +144,15 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
     }
     let json = serde_json::from_slice(data).ok()?;
     let DataJson {
-        profile, leader, standby_ready, priority, offer, accepted, version, state, ..
+        format,
+        profile,
+        leader,
+        standby_ready: ready,
+        priority,
+        offer,
+        accepted,
+        version,
+        state,
     } = json;
     let announcement = leader.and_then(|LeaderJson { profile, znode, token }| {
         let ticket = Ticket { sequence: znodes.sequence(&znode)?, token: FencingToken(token) };
@@ -152,20 +160,33 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
     });
     let [offer, accepted] = [offer, accepted].map(|offer| offer?.read(znodes));
     let profile = profile.read()?;
-    let ready = standby_ready;
     let state = state.map(StateJson::read).unwrap_or_default();
     let priority = priority.and_then(Priority::new).unwrap_or_default();
-    Some(MemberData { profile, announcement, priority, ready, offer, accepted, version, state })
+    Some(MemberData {
+        format,
+        profile,
+        announcement,
+        priority,
+        ready,
+        offer,
+        accepted,
+        version,
+        state,
+    })
 }
 
-/// Returns the format of a member's data if it is newer than those that this version knows.
-pub(super) fn newer_format(data: &[u8]) -> Option<u32> {
+/// Returns the format of a member's data if it is newer than those that this version knows. `read` is the data as it was
+/// decoded, if it could be.
+pub(super) fn newer_format(read: Option<&MemberData>, data: &[u8]) -> Option<u32> {
     #[derive(Deserialize)]
     struct FormatJson {
         format: u32,
     }
 
-    let FormatJson { format } = serde_json::from_slice(data).ok()?;
+    let format = match read {
+        Some(read) => read.format,
+        None => serde_json::from_slice::<FormatJson>(data).ok()?.format,
+    };
     (format > FORMAT).then_some(format)
 }
 
@@ -179,6 +200,7 @@ pub(crate) fn contender(data: &[u8], ticket: Ticket, znodes: &ZnodeNames) -> Mem
     let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
     let leader = Arc::new(profile.clone());
     MemberData {
+        format: FORMAT,
         profile,
         announcement: Some(Announcement { leader, ticket }),
         priority: Priority::default(),
@@ -383,6 +405,7 @@ mod tests {
     fn a_newer_format_is_noticed_and_read_as_far_as_it_can_be() {
         let own =
             encode(&ZnodeData::of(Arc::new(profile("a"))), OwnState::default(), &"leader_".into());
+        let newer_format = |data| newer_format(decode(data, &"leader_".into()).as_ref(), data);
         assert_eq!(newer_format(&own), None);
         let newer = br#"{"format":2,"id":"a","labels":{},"leader":null,"new":1}"#;
         assert_eq!(newer_format(newer), Some(2));
